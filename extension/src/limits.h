@@ -22,6 +22,9 @@
 /* Grouping sets of one aggregation.  Each has a hash table of its own, some 4 kB. */
 #define GROUPING_SETS_MAX				64
 
+/* Sources of batches that a session can register. */
+#define SOURCES_MAX						16
+
 /* Rows of a Sort's bound that a scan keeps the first keys of: 8 bytes each. */
 #define TOP_ROWS_MAX					10000
 

@@ -17,9 +17,10 @@ import random
 import sys
 import time
 
+import column_am
 import prerequisites
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail
-from server import Server, stop_on_signals
+from server import Server, default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 10_000
 PAIRS_A_ROUND = 400
@@ -180,6 +181,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
     parser.add_argument("--pairs", type=int, default=PAIRS_DEFAULT)
     parser.add_argument("--minutes", type=float, help="stop after this long, however many pairs were tried")
+    parser.add_argument("--column-am", action="store_true", help="tables of the test access method, not of heap")
     parser.add_argument("--first-round", type=int, default=0, help="start at this round of the seed")
     options = parser.parse_args()
     if options.pairs < 1:
@@ -192,7 +194,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     options = parse_options()
     stop_on_signals()
-    server = Server(settings=SETTINGS)
+    libraries = [column_am.build(default_pg_config())] if options.column_am else []
+    server = Server(settings=SETTINGS, more_libraries=libraries)
     if not server.library.exists():
         raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
     started = time.monotonic()
@@ -202,6 +205,8 @@ def main() -> int:
     with server:
         server.psql(f"create database {DATABASE}")
         server.psql("; ".join(column_types.COLLATIONS_SETUP), DATABASE)
+        if options.column_am:
+            column_am.make_default(server, DATABASE)
         number = options.first_round
         try:
             while (tally.pairs < options.pairs and len(tally.differences) < DIFFERENCES_MAX

@@ -85,7 +85,7 @@ class Server:
     installed, so a check looks at this tree.
     """
 
-    def __init__(self, preload=(), settings=None, pg_config=None, library=None, initdb_options=()):
+    def __init__(self, preload=(), settings=None, pg_config=None, library=None, initdb_options=(), more_libraries=()):
         self.pg_config = pg_config or default_pg_config()
         self.binaries = Path(pg_config_value(self.pg_config, "--bindir"))
         self.preload = list(preload)
@@ -93,6 +93,7 @@ class Server:
         self.library = Path(library or os.environ.get("BATCHEXEC_LIBRARY")
                             or EXTENSION_DIRECTORY / f"{LIBRARY_NAME}.so")
         self.initdb_options = list(initdb_options)
+        self.more_libraries = [Path(path) for path in more_libraries]
         self.directory = None
 
     def __enter__(self):
@@ -131,6 +132,8 @@ class Server:
         if self.library.exists():
             # A copy, so that a rebuild in the middle of a run does not swap the code being checked.
             shutil.copy2(self.library, self.directory / "lib" / f"{LIBRARY_NAME}.so")
+        for library in self.more_libraries:
+            shutil.copy2(library, self.directory / "lib" / library.name)
         give_to_server_account(self.directory)
         run([self.binaries / "initdb", "-D", self.directory / "data", "-A", "trust", "--no-sync",
              "--locale=C", "--encoding=UTF8", "-U", server_account(), *self.initdb_options],

@@ -4,7 +4,7 @@ PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
-	test-sqlsmith test-assertions test-pg17 test-pg18 test-all
+	test-sqlsmith test-sources test-assertions test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -34,6 +34,10 @@ test-tpch: all
 test-sqlsmith: all
 	$(CHECK)sqlsmith_check.py $(if $(SEED),--seed $(SEED))
 
+# The own suite and 2,000 random queries on tables of an access method with a source of its own.
+test-sources: all
+	$(CHECK)source_check.py
+
 # The own suite, a slice of the differential check and the regression suite with assertions on.
 test-assertions:
 	$(CHECK)assertions_check.py
@@ -47,4 +51,4 @@ test-pg18:
 	t/debian_release_check.py 18 --pairs $(RELEASE_PAIRS)
 
 # Everything that one server version needs.
-test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith
+test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources

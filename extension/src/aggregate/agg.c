@@ -109,7 +109,7 @@ only_counts(const BatchAggState *state, int number)
 	const BatchInput *input = &state->node.inputs[number];
 
 	/* A row that is evaluated as a tuple needs its address. */
-	if (input->source.batch->last_attno > 0 || state->set_count > 0 ||
+	if (input->source->batch->last_attno > 0 || state->set_count > 0 ||
 		input->qual->clause_count > input->qual->vector_count)
 		return false;
 	for (int i = 0; i < state->aggregate_count; i++)
@@ -144,13 +144,13 @@ begin_input(BatchAggState *state, EState *estate, int eflags, int number,
 	BatchInput *input = &state->node.inputs[number];
 	Relation	relation = ExecOpenScanRelation(estate, scanrelid, eflags);
 	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
-												  &TTSOpsBufferHeapTuple);
+												  source_to_read(relation)->slot_ops);
 
 	node_begin_input(&state->node, input, relation, slot, scanrelid);
 	input->qual = qual_compile(&input->context, linitial(expressions));
 	compile_targets(state, number, lsecond(expressions));
 	begin_evaluation(state, number);
-	input->source.counts_only = only_counts(state, number);
+	input->source->counts_only = only_counts(state, number);
 }
 
 /* Start the batched join below, and compile what is computed of its pairs. */

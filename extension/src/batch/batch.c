@@ -8,20 +8,25 @@
 
 /* Make a batch without columns.  Lives in the current memory context. */
 TupleBatch *
-batch_create(const TupleBatchOps *ops, TupleDesc descriptor, Oid table_oid,
-			 TupleTableSlot *slot)
+batch_create(const TupleBatchOps *ops, TupleDesc descriptor, TupleTableSlot *slot)
 {
 	TupleBatch *batch = palloc0(sizeof(TupleBatch));
 
+	batch_begin(batch, ops, descriptor, slot);
+	return batch;
+}
+
+/* The same of a batch that is part of something larger, and zeroed. */
+void
+batch_begin(TupleBatch *batch, const TupleBatchOps *ops, TupleDesc descriptor,
+			TupleTableSlot *slot)
+{
 	batch->ops = ops;
 	batch->descriptor = descriptor;
-	batch->table_oid = table_oid;
 	batch->slot = slot;
-	batch->buffer = InvalidBuffer;
 	batch->generation = 1;		/* 0: never */
 	/* A column may be asked for several kinds: integer, opaque, text. */
 	batch->columns = palloc0(sizeof(BatchColumn) * descriptor->natts * 3);
-	return batch;
 }
 
 void

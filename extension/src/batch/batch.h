@@ -12,22 +12,9 @@
 #include "access/htup_details.h"
 #include "access/tupdesc.h"
 #include "executor/tuptable.h"
-#include "storage/buf.h"
-#include "storage/block.h"
 
-/* Rows in a batch at most: a batch never spans two pages. */
+/* Rows in a batch at most: of a heap table, it never spans two pages. */
 #define BATCH_ROWS_MAX	MaxHeapTuplesPerPage
-
-/* Bytes of a tuple that are prefetched at most. */
-#define PREFETCH_BYTES_MAX	192
-
-/* Attributes of which a byte of a null bitmap tells where they are, at most. */
-#define PLACED_ATTRIBUTES_MAX	8
-
-/* For __builtin_prefetch. */
-#define CACHE_LINE_BYTES	64
-#define PREFETCH_TO_FIRST_LEVEL		3
-#define PREFETCH_TO_SECOND_LEVEL	1
 
 typedef enum ValueKind
 {
@@ -87,19 +74,6 @@ typedef struct BatchColumn
 	Vector		vector;
 } BatchColumn;
 
-/* How to reach one attribute of a regular tuple. */
-typedef struct AttributeStep
-{
-	int16		length;			/* attlen */
-	uint8		alignment_bytes;
-	bool		is_fixed;		/* at offset from the start of the data */
-	bool		realigns;		/* fixed width behind a varlena: align first */
-	uint16		offset;			/* is_fixed: offset; else from positions[] */
-	uint16		advance;		/* bytes to add to positions[] before this one */
-	bool		is_needed;
-	Vector		pointers;		/* varlena: where the values start */
-} AttributeStep;
-
 struct TupleBatch;
 
 /*
@@ -125,56 +99,18 @@ typedef struct TupleBatch
 	Selection	selection;		/* rows that have passed the quals so far */
 	uint16		selected_rows[BATCH_ROWS_MAX];
 	void	   *source;			/* of the operations, where they need it */
-
-	/* what the rows are made of */
-	TupleDesc	descriptor;
-	Oid			table_oid;
-	Buffer		buffer;
-	BlockNumber block;
-	char	  **tuples;			/* row_count tuple headers */
-	uint16	   *line_pointers;	/* their offset numbers */
-	char	  **tuples_ahead;	/* of the next page, to be prefetched */
-	const char *data_ahead;		/* or NULL: its lines, instead of its tuples */
-	int			ahead_count;	/* tuples or lines */
-	int			ahead_next;		/* the first that has not been asked for */
-	int			prefetch_bytes; /* from a tuple's start to what is needed */
-	TupleTableSlot *slot;
-	HeapTupleData row_tuple;
-
-	/* columns */
+	TupleDesc	descriptor;		/* of the rows */
+	TupleTableSlot *slot;		/* that a row is materialised in */
 	BatchColumn *columns;
 	int			column_count;
-	AttributeStep *steps;		/* one for each attribute up to the last needed */
 	AttrNumber	last_attno;		/* last attribute that any column needs */
-	int			varlena_count;	/* among the attributes up to last_attno */
-	bool		always_irregular;	/* an attribute that is a C string */
-	uint64		headers_generation; /* batch whose headers were checked */
-	bool		is_regular;		/* no NULLs, one header shape */
-	bool		has_external;	/* regular: a value may be stored elsewhere */
-	int			header_bytes;	/* regular: t_hoff of every tuple */
-	uint64	  **presence;		/* irregular: a word a row for 64 attributes each: bit
-								 * set where the tuple holds a value */
-	uint64	   *any_missing;	/* bits of attributes that a tuple holds no value of */
-	uint64	   *all_missing;	/* bits of those that no tuple holds a value of */
-	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
-	bool		has_short_tuples;	/* irregular: older than some attribute */
-	int			placed_count;	/* first attributes that are placed by a table: */
-	int16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by their bits, from data_starts; NULL: not needed */
-	uint8	   *first_bits;		/* irregular: those bits of each row */
-	uint32		placed_alignment;	/* known alignment of what is behind them */
-	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
-	char	  **data_starts;	/* irregular: of each tuple, behind its header */
-	uint32		alignment_from; /* irregular: known alignment of positions_from */
-	AttrNumber	steps_done;		/* attributes that positions_from lies behind */
-	uint64		steps_generation;
-	char	  **positions_from;	/* regular: the next attribute is behind these, */
-	uint32		advance_from;	/* by so many bytes: tuples, then positions */
-	char	   *positions[BATCH_ROWS_MAX];
 } TupleBatch;
 
 /* batch.c */
 extern TupleBatch *batch_create(const TupleBatchOps *ops, TupleDesc descriptor,
-								Oid table_oid, TupleTableSlot *slot);
+								TupleTableSlot *slot);
+extern void batch_begin(TupleBatch *batch, const TupleBatchOps *ops,
+						TupleDesc descriptor, TupleTableSlot *slot);
 extern void vector_allocate(Vector *vector);
 extern BatchColumn *batch_add_column(TupleBatch *batch, AttrNumber attno,
 									 Oid type, ValueKind kind);
@@ -192,17 +128,6 @@ batch_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 		batch->ops->fill_column(batch, column, selection);
 	return &column->vector;
 }
-
-/* deform.c */
-extern void deform_plan(TupleBatch *batch);
-extern void deform_column(TupleBatch *batch, BatchColumn *column,
-						  const Selection *selection);
-extern bool deform_check_headers(TupleBatch *batch);
-extern int	deform_prefetch_bytes(const TupleBatch *batch);
-extern void deform_prefetch_rest(TupleBatch *batch);
-extern void deform_offer_prefetch(TupleBatch *batch, char **tuples,
-								  int tuple_count, const char *data,
-								  int data_bytes);
 
 /* numeric_vector.c */
 extern void numeric_vector_decode(Vector *result, const Vector *pointers,

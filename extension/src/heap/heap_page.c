@@ -114,7 +114,7 @@ collect_visible(HeapSource *source, Page page, int lines, HeapPage *result)
 		if (!is_plainly_visible(tuple.t_data, snapshot_xmin))
 		{
 			tuple.t_len = items[i].lp_len;
-			tuple.t_tableOid = RelationGetRelid(source->relation);
+			tuple.t_tableOid = RelationGetRelid(source->base.relation);
 			ItemPointerSet(&tuple.t_self, result->block, i + FirstOffsetNumber);
 			if (!HeapTupleSatisfiesVisibility(&tuple, source->snapshot,
 											  result->buffer))
@@ -159,10 +159,10 @@ heap_page_load(HeapSource *source, HeapPage *result)
 
 	/* A full page with something to prune is pruned by whoever reads it. */
 	if (TransactionIdIsValid(((PageHeader) page)->pd_prune_xid))
-		heap_page_prune_opt(source->relation, result->buffer);
+		heap_page_prune_opt(source->base.relation, result->buffer);
 	LockBuffer(result->buffer, BUFFER_LOCK_SHARE);
 #if PG_VERSION_NUM < 170000
-	TestForOldSnapshot(source->snapshot, source->relation, page);
+	TestForOldSnapshot(source->snapshot, source->base.relation, page);
 #endif
 	lines = PageGetMaxOffsetNumber(page);
 	result->data = (char *) page + ((PageHeader) page)->pd_upper;
@@ -171,7 +171,7 @@ heap_page_load(HeapSource *source, HeapPage *result)
 		!source->snapshot->takenDuringRecovery;
 	if (!all_visible)
 		result->row_count = collect_visible(source, page, lines, result);
-	else if (source->counts_only)
+	else if (source->base.counts_only)
 		result->row_count = count_normal(page, lines);
 	else
 		result->row_count = collect_normal(page, lines, result);

@@ -32,7 +32,7 @@
 static Buffer
 pin_block(HeapSource *source, BlockNumber block)
 {
-	Relation	relation = source->relation;
+	Relation	relation = source->base.relation;
 	Buffer		buffer = buffer_guess(&source->guesses, block);
 
 	if (BufferIsValid(buffer) &&
@@ -73,7 +73,7 @@ next_serial_block(HeapSource *source)
 	source->blocks_left--;
 	source->next_block = (block + 1 < scan->rs_nblocks) ? block + 1 : 0;
 	if (scan->rs_base.rs_flags & SO_ALLOW_SYNC)
-		ss_report_location(source->relation, source->next_block);
+		ss_report_location(source->base.relation, source->next_block);
 	return block;
 }
 
@@ -84,7 +84,7 @@ next_block(HeapSource *source)
 
 	if (scan->rs_base.rs_parallel == NULL)
 		return next_serial_block(source);
-	return table_block_parallelscan_nextpage(source->relation,
+	return table_block_parallelscan_nextpage(source->base.relation,
 											 scan->rs_parallelworkerdata,
 											 (ParallelBlockTableScanDesc) scan->rs_base.rs_parallel);
 }
@@ -109,21 +109,59 @@ load_next(HeapSource *source, HeapPage *page)
 	heap_page_load(source, page);
 	if (source->reads_ahead)
 		heap_page_prefetch(buffer_guess(&source->guesses, block + BLOCKS_AHEAD),
-						   page->row_count, source->counts_only);
-	source->counters->pages++;
+						   page->row_count, source->base.counts_only);
+	source->base.counters->pages++;
 	source->pages_loaded++;
 	return true;
 }
 
-/* Prepare a scan from its first page. */
-void
-heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot)
-{
-	HeapScanDesc heap_scan = (HeapScanDesc) scan;
+static const TupleBatchOps heap_batch_ops;
 
+static bool
+reads_heap(Relation relation)
+{
+	return relation->rd_tableam == GetHeapamTableAmRoutine();
+}
+
+static BatchSource *
+create_heap_source(Relation relation, TupleTableSlot *slot)
+{
+	HeapSource *source = palloc0(sizeof(HeapSource));
+	HeapBatch  *batch = &source->batch;
+
+	source->base.ops = &heap_source_ops;
+	source->base.relation = relation;
+	source->base.batch = &batch->base;
+	batch_begin(&batch->base, &heap_batch_ops, RelationGetDescr(relation), slot);
+	batch->table_oid = RelationGetRelid(relation);
+	batch->buffer = InvalidBuffer;
+	return &source->base;
+}
+
+static void
+plan_heap_columns(BatchSource *base)
+{
+	HeapBatch  *batch = &((HeapSource *) base)->batch;
+
+	deform_plan(batch);
+	batch->prefetch_bytes = deform_prefetch_bytes(batch);
+}
+
+/* Prepare a scan, of all of the table or of this process's share, from its first page. */
+static void
+start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc shared)
+{
+	HeapSource *source = (HeapSource *) base;
+	TableScanDesc scan = source->scan;
+	HeapScanDesc heap_scan;
+
+	if (scan == NULL)
+		scan = shared != NULL ? table_beginscan_parallel(base->relation, shared) :
+			table_beginscan(base->relation, snapshot, 0, NULL);
+	heap_scan = (HeapScanDesc) scan;
 	source->scan = scan;
 	source->heap_scan = heap_scan;
-	source->snapshot = snapshot;
+	source->snapshot = scan->rs_snapshot;
 	source->page = &source->pages[0];
 	source->pages_ahead = 0;
 	source->pages_loaded = 0;
@@ -133,15 +171,15 @@ heap_source_start(HeapSource *source, TableScanDesc scan, Snapshot snapshot)
 	source->row_next = 0;
 	source->is_finished = false;
 	source->end_is_pending = false;
-	buffer_guesses_start(&source->guesses, source->relation,
+	buffer_guesses_start(&source->guesses, source->base.relation,
 						 heap_scan->rs_nblocks);
 	source->next_block = heap_scan->rs_startblock;
 	source->blocks_left = heap_scan->rs_nblocks;
 	if (scan->rs_parallel != NULL)
-		table_block_parallelscan_startblock_init(source->relation,
+		table_block_parallelscan_startblock_init(source->base.relation,
 												 heap_scan->rs_parallelworkerdata,
 												 (ParallelBlockTableScanDesc) scan->rs_parallel);
-	source->is_started = true;
+	source->base.is_started = true;
 }
 
 /* The page of the ring that is some pages after the current one. */
@@ -183,11 +221,11 @@ count_end(HeapSource *source, bool is_scan_end)
 		return;
 	source->end_is_pending = false;
 	if (is_scan_end)
-		source->counters->ended_scan++;
+		source->base.counters->ended_scan++;
 	else if (source->page_is_irregular)
-		source->counters->ended_irregular++;
+		source->base.counters->ended_irregular++;
 	else
-		source->counters->ended_page++;
+		source->base.counters->ended_page++;
 }
 
 /* How many rows of the page the next batch takes. */
@@ -203,10 +241,10 @@ batch_size(HeapSource *source, int rows_max)
 	}
 	if (rows_max <= batchexec_batch_rows)
 	{
-		source->counters->ended_limit++;
+		source->base.counters->ended_limit++;
 		return rows_max;
 	}
-	source->counters->ended_capacity++;
+	source->base.counters->ended_capacity++;
 	return batchexec_batch_rows;
 }
 
@@ -214,13 +252,13 @@ batch_size(HeapSource *source, int rows_max)
 static void
 note_irregular_page(HeapSource *source)
 {
-	TupleBatch *batch = source->batch;
+	HeapBatch  *batch = &source->batch;
 
-	if (batch->headers_generation == batch->generation &&
+	if (batch->headers_generation == batch->base.generation &&
 		!batch->is_regular && !source->page_is_irregular)
 	{
 		source->page_is_irregular = true;
-		source->counters->pages_irregular++;
+		source->base.counters->pages_irregular++;
 	}
 }
 
@@ -228,7 +266,7 @@ note_irregular_page(HeapSource *source)
 static void
 offer_prefetch(HeapSource *source)
 {
-	TupleBatch *batch = source->batch;
+	HeapBatch  *batch = &source->batch;
 	HeapPage   *next = page_after(source, 1);
 
 	if (source->row_next > 0)
@@ -245,11 +283,11 @@ offer_prefetch(HeapSource *source)
  * Fill the batch with the next rows; false at the end of the scan.  Where
  * fewer than BATCH_ROWS_MAX are asked for, the scan may be stopped.
  */
-bool
-heap_source_next(HeapSource *source, int rows_max)
+static bool
+next_heap_batch(BatchSource *base, int rows_max)
 {
-	TupleBatch *batch = source->batch;
-	BatchCounters *counters = source->counters;
+	HeapSource *source = (HeapSource *) base;
+	HeapBatch  *batch = &source->batch;
 	HeapPage   *page;
 	int			rows;
 
@@ -271,39 +309,58 @@ heap_source_next(HeapSource *source, int rows_max)
 	batch->line_pointers = page->line_pointers + source->row_next;
 	batch->buffer = page->buffer;
 	batch->block = page->block;
-	batch_start(batch, rows);
+	batch_start(&batch->base, rows);
 	offer_prefetch(source);
 	source->row_next += rows;
-	counters->batches++;
-	counters->rows += rows;
-	counters->rows_max = Max(counters->rows_max, (uint64) rows);
 #if PG_VERSION_NUM >= 160000
-	if (pgstat_should_count_relation(source->relation))
-		source->relation->pgstat_info->counts.tuples_returned += rows;
+	if (pgstat_should_count_relation(source->base.relation))
+		source->base.relation->pgstat_info->counts.tuples_returned += rows;
 #else
-	if (pgstat_should_count_relation(source->relation))
-		source->relation->pgstat_info->t_counts.t_tuples_returned += rows;
+	if (pgstat_should_count_relation(source->base.relation))
+		source->base.relation->pgstat_info->t_counts.t_tuples_returned += rows;
 #endif
 	return true;
 }
 
-/* Let go of all pages; the scan descriptor is the caller's. */
-void
-heap_source_stop(HeapSource *source)
+/* Let go of all pages. */
+static void
+release_pages(HeapSource *source)
 {
-	if (!source->is_started)
+	if (!source->base.is_started)
 		return;
 	note_irregular_page(source);
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;
-	source->is_started = false;
-	source->batch->headers_generation = 0;
+	source->base.is_started = false;
+	source->batch.headers_generation = 0;
+}
+
+static void
+rescan_heap_source(BatchSource *base)
+{
+	HeapSource *source = (HeapSource *) base;
+
+	release_pages(source);
+	if (source->scan != NULL)
+		table_rescan(source->scan, NULL);
+}
+
+static void
+stop_heap_source(BatchSource *base)
+{
+	HeapSource *source = (HeapSource *) base;
+
+	release_pages(source);
+	if (source->scan != NULL)
+		table_endscan(source->scan);
+	source->scan = NULL;
 }
 
 static TupleTableSlot *
-materialise_heap_row(TupleBatch *batch, int row)
+materialise_heap_row(TupleBatch *base, int row)
 {
+	HeapBatch  *batch = (HeapBatch *) base;
 	HeapTuple	tuple = &batch->row_tuple;
 	Page		page = BufferGetPage(batch->buffer);
 	OffsetNumber line_pointer = batch->line_pointers[row];
@@ -312,7 +369,7 @@ materialise_heap_row(TupleBatch *batch, int row)
 	tuple->t_len = ItemIdGetLength(PageGetItemId(page, line_pointer));
 	ItemPointerSet(&tuple->t_self, batch->block, line_pointer);
 	tuple->t_tableOid = batch->table_oid;
-	return ExecStoreBufferHeapTuple(tuple, batch->slot, batch->buffer);
+	return ExecStoreBufferHeapTuple(tuple, batch->base.slot, batch->buffer);
 }
 
 static void
@@ -321,8 +378,20 @@ release_heap_batch(TupleBatch *batch)
 	ExecClearTuple(batch->slot);
 }
 
-const TupleBatchOps heap_batch_ops = {
+static const TupleBatchOps heap_batch_ops = {
 	.fill_column = deform_column,
 	.materialise_row = materialise_heap_row,
 	.release = release_heap_batch,
+};
+
+const BatchSourceOps heap_source_ops = {
+	.name = "heap",
+	.reads = reads_heap,
+	.slot_ops = &TTSOpsBufferHeapTuple,
+	.create = create_heap_source,
+	.plan_columns = plan_heap_columns,
+	.start = start_heap_source,
+	.next = next_heap_batch,
+	.rescan = rescan_heap_source,
+	.stop = stop_heap_source,
 };

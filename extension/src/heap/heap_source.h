@@ -7,9 +7,10 @@
 
 #include "access/heapam.h"
 
-#include "batch.h"
 #include "buffer_guess.h"
+#include "heap_batch.h"
 #include "instrument.h"
+#include "source.h"
 
 /* Pages pinned at once: the current one, and those being prefetched. */
 #define PAGES_HELD_MAX	2
@@ -28,17 +29,14 @@ typedef struct HeapPage
 
 typedef struct HeapSource
 {
-	Relation	relation;
+	BatchSource base;			/* must be first */
+	HeapBatch	batch;
 	Snapshot	snapshot;
-	TableScanDesc scan;
+	TableScanDesc scan;			/* NULL: not begun */
 	HeapScanDesc heap_scan;
-	BatchCounters *counters;
-	TupleBatch *batch;
-	bool		counts_only;	/* no column is needed: rows are only counted */
 	bool		reads_ahead;	/* the next page will be asked for, too */
 
 	/* where the scan is */
-	bool		is_started;
 	bool		is_finished;
 	BlockNumber next_block;		/* serial: the block to load next */
 	BlockNumber blocks_left;	/* serial */
@@ -52,11 +50,6 @@ typedef struct HeapSource
 	BufferGuesses guesses;
 } HeapSource;
 
-extern const TupleBatchOps heap_batch_ops;
-
-extern void heap_source_start(HeapSource *source, TableScanDesc scan,
-							  Snapshot snapshot);
-extern bool heap_source_next(HeapSource *source, int rows_max);
-extern void heap_source_stop(HeapSource *source);
+extern const BatchSourceOps heap_source_ops;
 
 #endif

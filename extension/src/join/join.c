@@ -43,7 +43,7 @@ static TupleBatch *
 make_batch(EState *estate, const TupleBatchOps *ops, TupleDesc descriptor, void *source)
 {
 	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, descriptor, &TTSOpsVirtual);
-	TupleBatch *batch = batch_create(ops, descriptor, InvalidOid, slot);
+	TupleBatch *batch = batch_create(ops, descriptor, slot);
 
 	batch->source = source;
 	return batch;

@@ -97,14 +97,9 @@ void
 node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
 				 TupleTableSlot *slot, int scanrelid)
 {
-	HeapSource *source = &input->source;
-
 	input->relation = relation;
-	source->relation = relation;
-	source->batch = batch_create(&heap_batch_ops, RelationGetDescr(relation),
-								 RelationGetRelid(relation), slot);
-	source->counters = node->counters;
-	node_begin_context(node, &input->context, source->batch, scanrelid);
+	input->source = source_to_read(relation)->create(relation, slot);
+	node_begin_context(node, &input->context, input->source->batch, scanrelid);
 }
 
 /* Prepare for expressions over a batch, in the node's own expression context. */
@@ -175,8 +170,8 @@ plan_columns(const BatchNode *node, BatchInput *input)
 {
 	MemoryContext caller = MemoryContextSwitchTo(node->css.ss.ps.state->es_query_cxt);
 
-	deform_plan(input->source.batch);
-	input->source.batch->prefetch_bytes = deform_prefetch_bytes(input->source.batch);
+	if (input->source->ops->plan_columns != NULL)
+		input->source->ops->plan_columns(input->source);
 	input->columns_are_planned = true;
 	MemoryContextSwitchTo(caller);
 }
@@ -194,15 +189,11 @@ shared_scan(const BatchNode *node, const BatchInput *input)
 static void
 start_scan(BatchNode *node, BatchInput *input)
 {
-	Snapshot	snapshot = node->css.ss.ps.state->es_snapshot;
-
 	if (!input->columns_are_planned)
 		plan_columns(node, input);
-	if (input->scan == NULL)
-		input->scan = node->shared != NULL ?
-			table_beginscan_parallel(input->relation, shared_scan(node, input)) :
-			table_beginscan(input->relation, snapshot, 0, NULL);
-	heap_source_start(&input->source, input->scan, input->scan->rs_snapshot);
+	input->source->ops->start(input->source, node->css.ss.ps.state->es_snapshot,
+							  node->shared != NULL ? shared_scan(node, input) : NULL);
+	input->source->is_started = true;
 }
 
 /* The next table to read.  Processes that share tables begin with different ones. */
@@ -214,6 +205,38 @@ next_input(const BatchNode *node)
 	return &node->inputs[(first + node->inputs_done) % node->input_count];
 }
 
+/* The next batch of one table; false at its end. */
+static bool
+next_of_input(BatchNode *node, BatchInput *input, int rows_max)
+{
+	BatchSource *source = input->source;
+	BatchCounters *counters = node->counters;
+	uint64		rows;
+
+	node->input = input;
+	source->counters = counters;
+	if (!source->is_started)
+		start_scan(node, input);
+	if (!source->ops->next(source, rows_max))
+	{
+		source->batch->ops->release(source->batch);
+		return false;
+	}
+	rows = source->batch->row_count;
+	counters->batches++;
+	counters->rows += rows;
+	counters->rows_max = Max(counters->rows_max, rows);
+	return true;
+}
+
+static void
+stop_input(BatchInput *input)
+{
+	input->source->batch->ops->release(input->source->batch);
+	input->source->ops->stop(input->source);
+	input->source->is_started = false;
+}
+
 /* Fetch the next batch, of rows_max rows at most; false at the end of all tables. */
 bool
 node_next_batch(BatchNode *node, int rows_max)
@@ -223,17 +246,8 @@ node_next_batch(BatchNode *node, int rows_max)
 	if (node->child != NULL)
 		return node_pull(node->child);
 	for (; node->inputs_done < node->input_count; node->inputs_done++)
-	{
-		BatchInput *input = next_input(node);
-
-		node->input = input;
-		input->source.counters = node->counters;
-		if (!input->source.is_started)
-			start_scan(node, input);
-		if (heap_source_next(&input->source, rows_max))
+		if (next_of_input(node, next_input(node), rows_max))
 			return true;
-		input->source.batch->ops->release(input->source.batch);
-	}
 	return false;
 }
 
@@ -244,15 +258,7 @@ node_stop_scans(BatchNode *node)
 	if (node->child != NULL)
 		return;
 	for (int i = 0; i < node->input_count; i++)
-	{
-		BatchInput *input = &node->inputs[i];
-
-		input->source.batch->ops->release(input->source.batch);
-		heap_source_stop(&input->source);
-		if (input->scan != NULL)
-			table_endscan(input->scan);
-		input->scan = NULL;
-	}
+		stop_input(&node->inputs[i]);
 }
 
 /* Back to the first page; parameters are read again. */
@@ -280,11 +286,10 @@ node_rescan(BatchNode *node)
 	{
 		BatchInput *input = &node->inputs[i];
 
-		input->source.batch->ops->release(input->source.batch);
-		heap_source_stop(&input->source);
+		input->source->batch->ops->release(input->source->batch);
+		input->source->ops->rescan(input->source);
+		input->source->is_started = false;
 		vector_reset_parameters(&input->context);
-		if (input->scan != NULL)
-			table_rescan(input->scan, NULL);
 	}
 }
 

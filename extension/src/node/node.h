@@ -10,7 +10,8 @@
 
 #include "batchexec.h"
 #include "expr.h"
-#include "heap_source.h"
+#include "instrument.h"
+#include "source.h"
 
 /* What a parallel-aware node keeps in dynamic shared memory. */
 typedef struct NodeShared
@@ -24,8 +25,7 @@ typedef struct NodeShared
 typedef struct BatchInput
 {
 	Relation	relation;
-	HeapSource	source;
-	TableScanDesc scan;
+	BatchSource *source;
 	VectorContext context;
 	BatchQual  *qual;
 	bool		columns_are_planned;

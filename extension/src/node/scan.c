@@ -124,16 +124,16 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 		css->ss.ss_ScanTupleSlot = ((ScanState *) state->node.original)->ss_ScanTupleSlot;
 		return;
 	}
-	/* Core has set up a virtual slot; batches hand out heap tuples. */
+	/* Core has set up a virtual slot; batches hand out what the table is made of. */
 	ExecInitScanTupleSlot(estate, &css->ss, RelationGetDescr(relation),
-						  &TTSOpsBufferHeapTuple);
+						  source_to_read(relation)->slot_ops);
 	ExecAssignScanProjectionInfoWithVarno(&css->ss, plan->scan.scanrelid);
 	node_begin_inputs(&state->node, 1);
 	input = state->node.input;
 	node_begin_input(&state->node, input, relation, css->ss.ss_ScanTupleSlot,
 					 plan->scan.scanrelid);
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
-	state->node.output = input->source.batch;
+	state->node.output = input->source->batch;
 	state->node.produce = produce_batch;
 	state->node.peek = peek_batch;
 	demand_begin(&state->demand, &demand, estate);
@@ -146,7 +146,7 @@ fetch_batch(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
 	BatchQual  *qual = node->input->qual;
-	TupleBatch *batch = node->input->source.batch;
+	TupleBatch *batch = node->input->source->batch;
 	int			rows;
 
 	state->has_batch = node_next_batch(node, demand_rows(&state->demand));
@@ -170,7 +170,7 @@ next_row(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
 	BatchQual  *qual = node->input->qual;
-	TupleBatch *batch = node->input->source.batch;
+	TupleBatch *batch = node->input->source->batch;
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
 	const Selection *selection = &batch->selection;
 
@@ -206,7 +206,7 @@ exec_scan(CustomScanState *css)
 	slot = next_row(state);
 	if (slot == NULL)
 	{
-		batch = state->node.input->source.batch;
+		batch = state->node.input->source->batch;
 		batch->ops->release(batch);
 		return projection != NULL ?
 			ExecClearTuple(projection->pi_state.resultslot) :

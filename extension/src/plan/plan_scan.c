@@ -4,9 +4,7 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
 #include "access/sysattr.h"
-#include "access/tableam.h"
 #include "catalog/pg_class.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -15,6 +13,7 @@
 #include "utils/rel.h"
 
 #include "plan.h"
+#include "source.h"
 #include "top_rows.h"
 
 /* A system column or a whole-row reference of the scanned table. */
@@ -65,8 +64,8 @@ table_obstacle(Oid relid)
 		relation->rd_rel->relkind != RELKIND_MATVIEW &&
 		relation->rd_rel->relkind != RELKIND_TOASTVALUE)
 		obstacle = "it is not a plain table";
-	else if (relation->rd_tableam != GetHeapamTableAmRoutine())
-		obstacle = "its access method is not heap";
+	else if (source_of_relation(relation) == NULL)
+		obstacle = "its access method is not heap, and has registered no source of batches";
 	RelationClose(relation);
 	return obstacle;
 }

@@ -6,7 +6,7 @@
 #ifndef BATCHEXEC_TUPLE_HEADER_H
 #define BATCHEXEC_TUPLE_HEADER_H
 
-#include "batch.h"
+#include "heap_batch.h"
 
 /*
  * The last eight bytes of the fixed tuple header hold half of the ctid, the
@@ -36,7 +36,7 @@ header_word(const char *tuple)
  * level, and takes 7 ms.
  */
 static inline void
-prefetch_tuple(const TupleBatch *batch, const char *tuple)
+prefetch_tuple(const HeapBatch *batch, const char *tuple)
 {
 	const int	last = batch->prefetch_bytes - 1;
 
@@ -52,7 +52,7 @@ prefetch_tuple(const TupleBatch *batch, const char *tuple)
  * TPC-H Q6 that made 15.8 ms of 14.6.
  */
 static inline void
-prefetch_ahead(TupleBatch *batch, int count)
+prefetch_ahead(HeapBatch *batch, int count)
 {
 	int			end = Min(batch->ahead_next + count, batch->ahead_count);
 

@@ -62,15 +62,15 @@ plan_fixed_step(AttributeStep *step, int offset)
  * when all columns have been added.
  */
 void
-deform_plan(TupleBatch *batch)
+deform_plan(HeapBatch *batch)
 {
 	int			offset = 0;		/* from the data start, then from positions[] */
 	int			aligned_bytes = 0;	/* known alignment of positions[]; 0: fixed */
 
-	batch->steps = palloc0(sizeof(AttributeStep) * (batch->last_attno + 1));
-	for (int i = 0; i < batch->last_attno; i++)
+	batch->steps = palloc0(sizeof(AttributeStep) * (batch->base.last_attno + 1));
+	for (int i = 0; i < batch->base.last_attno; i++)
 	{
-		Form_pg_attribute attribute = TupleDescAttr(batch->descriptor, i);
+		Form_pg_attribute attribute = TupleDescAttr(batch->base.descriptor, i);
 		AttributeStep *step = &batch->steps[i];
 
 		step->length = attribute->attlen;
@@ -102,14 +102,14 @@ deform_plan(TupleBatch *batch)
 			offset = step->length;
 		}
 	}
-	for (int i = 0; i < batch->column_count; i++)
-		batch->steps[batch->columns[i].attno - 1].is_needed = true;
+	for (int i = 0; i < batch->base.column_count; i++)
+		batch->steps[batch->base.columns[i].attno - 1].is_needed = true;
 	presence_allocate(batch);
 }
 
 /* How many bytes a varlena column takes on average, as ANALYZE found it. */
 static int
-varlena_width(const TupleBatch *batch, Form_pg_attribute attribute)
+varlena_width(const HeapBatch *batch, Form_pg_attribute attribute)
 {
 	int			width = get_attavgwidth(batch->table_oid, attribute->attnum);
 
@@ -119,14 +119,14 @@ varlena_width(const TupleBatch *batch, Form_pg_attribute attribute)
 
 /* Bytes from a tuple's start to the end of the columns needed, at a guess. */
 int
-deform_prefetch_bytes(const TupleBatch *batch)
+deform_prefetch_bytes(const HeapBatch *batch)
 {
 	int			bytes = MAXALIGN(SizeofHeapTupleHeader);
 	int			needed_bytes = SizeofHeapTupleHeader;
 
-	for (int i = 0; i < batch->last_attno; i++)
+	for (int i = 0; i < batch->base.last_attno; i++)
 	{
-		Form_pg_attribute attribute = TupleDescAttr(batch->descriptor, i);
+		Form_pg_attribute attribute = TupleDescAttr(batch->base.descriptor, i);
 		const AttributeStep *step = &batch->steps[i];
 
 		if (step->length > 0)
@@ -141,7 +141,7 @@ deform_prefetch_bytes(const TupleBatch *batch)
 
 /* Cache lines that prefetch_tuple asks for, at most. */
 static inline int
-tuple_lines(const TupleBatch *batch)
+tuple_lines(const HeapBatch *batch)
 {
 	return (batch->prefetch_bytes - HEADER_WORD_OFFSET) / CACHE_LINE_BYTES + 2;
 }
@@ -155,7 +155,7 @@ tuple_lines(const TupleBatch *batch)
  * which takes fewer instructions than asking for those of each tuple.
  */
 void
-deform_offer_prefetch(TupleBatch *batch, char **tuples, int tuple_count,
+deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 					  const char *data, int data_bytes)
 {
 	int			lines = (data_bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES;
@@ -174,7 +174,7 @@ deform_offer_prefetch(TupleBatch *batch, char **tuples, int tuple_count,
 
 /* Ask for what the work on this page left over, where it was less than usual. */
 void
-deform_prefetch_rest(TupleBatch *batch)
+deform_prefetch_rest(HeapBatch *batch)
 {
 	if (batch->varlena_count > 0)
 		prefetch_ahead(batch, batch->ahead_count);
@@ -185,28 +185,28 @@ deform_prefetch_rest(TupleBatch *batch)
  * whether a tuple holds a value that is stored elsewhere.
  */
 bool
-deform_check_headers(TupleBatch *batch)
+deform_check_headers(HeapBatch *batch)
 {
 	const HeapTupleHeader first = (HeapTupleHeader) batch->tuples[0];
 	const uint64 expected = header_word(batch->tuples[0]);
 	uint64		seen = 0;
 	uint64		difference = 0;
 
-	if (batch->headers_generation == batch->generation)
+	if (batch->headers_generation == batch->base.generation)
 		return batch->is_regular;
-	batch->headers_generation = batch->generation;
+	batch->headers_generation = batch->base.generation;
 	batch->header_bytes = first->t_hoff;
 	batch->is_regular = false;
 	if (batch->always_irregular ||
 		(first->t_infomask & HEAP_HASNULL) != 0 ||
-		HeapTupleHeaderGetNatts(first) < batch->last_attno)
+		HeapTupleHeaderGetNatts(first) < batch->base.last_attno)
 	{
 		presence_read(batch);
 		return false;
 	}
 	if (batch->varlena_count == 0)
 	{
-		for (int row = 0; row < batch->row_count; row++)
+		for (int row = 0; row < batch->base.row_count; row++)
 		{
 			difference |= header_word(batch->tuples[row]) ^ expected;
 			prefetch_ahead(batch, 1);
@@ -214,7 +214,7 @@ deform_check_headers(TupleBatch *batch)
 		prefetch_ahead(batch, batch->ahead_count);
 	}
 	else
-		for (int row = 0; row < batch->row_count; row++)
+		for (int row = 0; row < batch->base.row_count; row++)
 		{
 			uint64		word = header_word(batch->tuples[row]);
 
@@ -239,7 +239,7 @@ deform_check_headers(TupleBatch *batch)
  * TPC-H Q6 took 14.6 ms with one, 15.4 with six, and 13.5 with three.
  */
 static pg_attribute_always_inline void
-step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
+step_over_fused(HeapBatch *batch, AttributeStep *steps, const int step_count,
 				const bool stores, const bool any_external,
 				const uint32 advance, const Selection *selection)
 {
@@ -274,12 +274,12 @@ step_over_fused(TupleBatch *batch, AttributeStep *steps, const int step_count,
 	for (int i = 0; i < step_count; i++)
 	{
 		steps[i].pointers.has_nulls = false;
-		steps[i].pointers.generation = batch->generation;
+		steps[i].pointers.generation = batch->base.generation;
 	}
 }
 
 static void
-step_over_and_store(TupleBatch *batch, AttributeStep *steps, int step_count,
+step_over_and_store(HeapBatch *batch, AttributeStep *steps, int step_count,
 					uint32 advance, const Selection *selection)
 {
 	switch (step_count)
@@ -297,7 +297,7 @@ step_over_and_store(TupleBatch *batch, AttributeStep *steps, int step_count,
 }
 
 static void
-step_over_only(TupleBatch *batch, AttributeStep *steps, int step_count,
+step_over_only(HeapBatch *batch, AttributeStep *steps, int step_count,
 			   uint32 advance, const Selection *selection)
 {
 	switch (step_count)
@@ -319,7 +319,7 @@ step_over_only(TupleBatch *batch, AttributeStep *steps, int step_count,
  * behind positions_from; returns how many they were.
  */
 int
-step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
+step_over_varlenas(HeapBatch *batch, AttributeStep *steps, int steps_max,
 				   uint32 advance, const Selection *selection)
 {
 	bool		is_needed = steps[0].is_needed;
@@ -343,19 +343,19 @@ step_over_varlenas(TupleBatch *batch, AttributeStep *steps, int steps_max,
 
 /* Gather every column of a fixed-width attribute that lies at positions[]. */
 static void
-gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
+gather_attribute(HeapBatch *batch, AttrNumber attno, int offset,
 				 const Selection *selection)
 {
-	for (int i = 0; i < batch->column_count; i++)
+	for (int i = 0; i < batch->base.column_count; i++)
 	{
-		BatchColumn *column = &batch->columns[i];
+		BatchColumn *column = &batch->base.columns[i];
 
 		if (column->attno != attno)
 			continue;
 		if (column->kind != VALUE_OPAQUE)
 			gather_values(column, batch->positions, offset, selection);
 		column->vector.has_nulls = false;
-		column->vector.generation = batch->generation;
+		column->vector.generation = batch->base.generation;
 	}
 }
 
@@ -364,7 +364,7 @@ gather_attribute(TupleBatch *batch, AttrNumber attno, int offset,
  * largest alignment, so that of a pointer is that of its offset.
  */
 static void
-realign_positions(TupleBatch *batch, const AttributeStep *step,
+realign_positions(HeapBatch *batch, const AttributeStep *step,
 				  const Selection *selection)
 {
 	char	  **from = batch->positions_from;
@@ -380,12 +380,12 @@ realign_positions(TupleBatch *batch, const AttributeStep *step,
 
 /* Advance positions[] until the attribute attno has been passed or gathered. */
 static void
-advance_to_attribute(TupleBatch *batch, AttrNumber attno,
+advance_to_attribute(HeapBatch *batch, AttrNumber attno,
 					 const Selection *selection)
 {
-	if (batch->steps_generation != batch->generation)
+	if (batch->steps_generation != batch->base.generation)
 	{
-		batch->steps_generation = batch->generation;
+		batch->steps_generation = batch->base.generation;
 		batch->steps_done = 0;
 		batch->positions_from = batch->tuples;
 		batch->advance_from = batch->header_bytes;
@@ -416,13 +416,13 @@ advance_to_attribute(TupleBatch *batch, AttrNumber attno,
 
 /* Turn the start pointers of a varlena attribute into a column. */
 static void
-column_from_pointers(TupleBatch *batch, BatchColumn *column,
+column_from_pointers(HeapBatch *batch, BatchColumn *column,
 					 const AttributeStep *step, const Selection *selection)
 {
 	const Datum *pointers = step->pointers.values;
 	Datum	   *values = column->vector.values;
 
-	column->vector.generation = batch->generation;
+	column->vector.generation = batch->base.generation;
 	column->vector.usable = true;
 	if (column->kind == VALUE_NUMERIC)
 		numeric_vector_decode(&column->vector, &step->pointers, selection);
@@ -438,16 +438,16 @@ column_from_pointers(TupleBatch *batch, BatchColumn *column,
 
 /* Fill a column for the selected rows, on regular and irregular pages. */
 void
-deform_column(TupleBatch *batch, BatchColumn *column,
-			  const Selection *selection)
+deform_column(TupleBatch *base, BatchColumn *column, const Selection *selection)
 {
+	HeapBatch  *batch = (HeapBatch *) base;
 	AttributeStep *step = &batch->steps[column->attno - 1];
 
 	if (!deform_check_headers(batch))
 		deform_present_column(batch, column, selection);
 	else if (step->is_fixed && step->length > 0)
 	{
-		column->vector.generation = batch->generation;
+		column->vector.generation = batch->base.generation;
 		column->vector.has_nulls = false;
 		if (column->kind != VALUE_OPAQUE)
 			gather_values(column, batch->tuples,

@@ -5,7 +5,7 @@
 #ifndef BATCHEXEC_DEFORM_H
 #define BATCHEXEC_DEFORM_H
 
-#include "batch.h"
+#include "heap_batch.h"
 
 /* Which rows hold a value of one attribute: a bit of each row's word. */
 typedef struct Presence
@@ -29,14 +29,14 @@ extern void gather_placed(BatchColumn *column, char **starts,
 						  const Selection *selection);
 
 /* deform.c */
-extern int	step_over_varlenas(TupleBatch *batch, AttributeStep *steps,
+extern int	step_over_varlenas(HeapBatch *batch, AttributeStep *steps,
 							   int steps_max, uint32 advance,
 							   const Selection *selection);
 
 /* deform_nulls.c */
-extern void presence_allocate(TupleBatch *batch);
-extern void presence_read(TupleBatch *batch);
-extern void deform_present_column(TupleBatch *batch, BatchColumn *column,
+extern void presence_allocate(HeapBatch *batch);
+extern void presence_read(HeapBatch *batch);
+extern void deform_present_column(HeapBatch *batch, BatchColumn *column,
 								  const Selection *selection);
 
 #endif

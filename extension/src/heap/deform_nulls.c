@@ -41,9 +41,9 @@ static char empty_varlena[] = {0x03};
 #endif
 
 static int
-word_count(const TupleBatch *batch)
+word_count(const HeapBatch *batch)
 {
-	return (batch->last_attno + WORD_ATTRIBUTES - 1) / WORD_ATTRIBUTES;
+	return (batch->base.last_attno + WORD_ATTRIBUTES - 1) / WORD_ATTRIBUTES;
 }
 
 /* The largest alignment that an address at this offset from an aligned one has. */
@@ -55,7 +55,7 @@ alignment_at(uint32 alignment, uint32 offset)
 
 /* Bytes from the start of a tuple's data to an attribute, or behind the last one. */
 static uint32
-placed_offset(const TupleBatch *batch, int attribute, int bits)
+placed_offset(const HeapBatch *batch, int attribute, int bits)
 {
 	uint32		offset = 0;
 
@@ -69,13 +69,13 @@ placed_offset(const TupleBatch *batch, int attribute, int bits)
 
 /* Where are the first attributes, for each value of the first byte of bits? */
 static void
-plan_placed(TupleBatch *batch)
+plan_placed(HeapBatch *batch)
 {
 	uint32		bytes = 0;
 	int			count = 0;
 
 	batch->placed_alignment = MAXIMUM_ALIGNOF;
-	for (; count < Min(batch->last_attno, PLACED_ATTRIBUTES_MAX); count++)
+	for (; count < Min(batch->base.last_attno, PLACED_ATTRIBUTES_MAX); count++)
 	{
 		const AttributeStep *step = &batch->steps[count];
 
@@ -102,7 +102,7 @@ plan_placed(TupleBatch *batch)
 
 /* Make room for what is read of irregular pages. */
 void
-presence_allocate(TupleBatch *batch)
+presence_allocate(HeapBatch *batch)
 {
 	int			words = word_count(batch);
 
@@ -148,13 +148,13 @@ presence_word(HeapTupleHeader tuple, int word)
 
 /* Attributes before the first one that some tuple does not hold. */
 static AttrNumber
-attributes_held(const TupleBatch *batch)
+attributes_held(const HeapBatch *batch)
 {
 	for (int word = 0; word < word_count(batch); word++)
 		if (batch->any_missing[word] != 0)
-			return Min(batch->last_attno, word * WORD_ATTRIBUTES +
+			return Min(batch->base.last_attno, word * WORD_ATTRIBUTES +
 					   pg_rightmost_one_pos64(batch->any_missing[word]));
-	return batch->last_attno;
+	return batch->base.last_attno;
 }
 
 /*
@@ -183,7 +183,7 @@ presence_word_uniform(HeapTupleHeader tuple, int word, bool is_byte)
 }
 
 #define READ_WORDS(word_of_tuple_) \
-	for (int row = 0; row < batch->row_count; row++) \
+	for (int row = 0; row < batch->base.row_count; row++) \
 	{ \
 		HeapTupleHeader tuple = (HeapTupleHeader) batch->tuples[row]; \
 		presence[row] = (word_of_tuple_); \
@@ -193,13 +193,13 @@ presence_word_uniform(HeapTupleHeader tuple, int word, bool is_byte)
 
 /* Read one word of each tuple; uniform_attributes: of all of them, or 0. */
 static void
-presence_read_word(TupleBatch *batch, int word, int uniform_attributes)
+presence_read_word(HeapBatch *batch, int word, int uniform_attributes)
 {
 	uint64	   *presence = batch->presence[word];
 	uint64		any = 0;
 	uint64		all = PG_UINT64_MAX;
 
-	if (uniform_attributes < batch->last_attno)
+	if (uniform_attributes < batch->base.last_attno)
 		READ_WORDS(presence_word(tuple, word))
 	else if (uniform_attributes - word * WORD_ATTRIBUTES <= BYTE_ATTRIBUTES)
 		READ_WORDS(presence_word_uniform(tuple, word, true))
@@ -211,7 +211,7 @@ presence_read_word(TupleBatch *batch, int word, int uniform_attributes)
 
 /* Ask for as much more of tuples as their bitmaps take. */
 static void
-prefetch_bitmaps(TupleBatch *batch, int attributes)
+prefetch_bitmaps(HeapBatch *batch, int attributes)
 {
 	if (batch->prefetches_bitmaps)
 		return;
@@ -225,10 +225,10 @@ prefetch_bitmaps(TupleBatch *batch, int attributes)
  * these attributes; false if they have not.
  */
 static inline bool
-presence_read_at_once(TupleBatch *batch, int attributes, int prefetches, bool is_byte)
+presence_read_at_once(HeapBatch *batch, int attributes, int prefetches, bool is_byte)
 {
 	/* Copies: the compiler would load these anew after each store. */
-	const int	row_count = batch->row_count;
+	const int	row_count = batch->base.row_count;
 	char	  **tuples = batch->tuples;
 	char	  **starts = batch->data_starts;
 	uint64	   *presence = batch->presence[0];
@@ -268,13 +268,13 @@ presence_read_at_once(TupleBatch *batch, int attributes, int prefetches, bool is
 
 /* As presence_read_at_once, of tuples of any number of attributes. */
 static void
-presence_read_by_word(TupleBatch *batch, int attributes, int prefetches)
+presence_read_by_word(HeapBatch *batch, int attributes, int prefetches)
 {
 	int			attributes_least = attributes;
 	int			attributes_most = attributes;
 	uint16		flags = 0;
 
-	for (int row = 0; row < batch->row_count; row++)
+	for (int row = 0; row < batch->base.row_count; row++)
 	{
 		HeapTupleHeader tuple = (HeapTupleHeader) batch->tuples[row];
 		const int	held = HeapTupleHeaderGetNatts(tuple);
@@ -286,32 +286,32 @@ presence_read_by_word(TupleBatch *batch, int attributes, int prefetches)
 		prefetch_ahead(batch, prefetches);
 	}
 	batch->has_external = (flags & HEAP_HASEXTERNAL) != 0;
-	batch->has_short_tuples = attributes_least < batch->last_attno;
+	batch->has_short_tuples = attributes_least < batch->base.last_attno;
 	for (int word = 0; word < word_count(batch); word++)
 		presence_read_word(batch, word,
 						   attributes_least == attributes_most ? attributes : 0);
-	if (batch->last_attno > 0)
-		for (int row = 0; row < batch->row_count; row++)
+	if (batch->base.last_attno > 0)
+		for (int row = 0; row < batch->base.row_count; row++)
 			batch->first_bits[row] = (uint8) batch->presence[0][row];
 	prefetch_bitmaps(batch, attributes_most);
 }
 
 /* Read which attributes each tuple of the batch holds. */
 void
-presence_read(TupleBatch *batch)
+presence_read(HeapBatch *batch)
 {
-	const int	prefetches = batch->ahead_count / batch->row_count + 1;
+	const int	prefetches = batch->ahead_count / batch->base.row_count + 1;
 	const int	attributes = HeapTupleHeaderGetNatts((HeapTupleHeader) batch->tuples[0]);
 	bool		is_read = false;
 
-	if (attributes >= batch->last_attno && word_count(batch) == 1)
-		is_read = Min(attributes, batch->last_attno) <= BYTE_ATTRIBUTES ?
+	if (attributes >= batch->base.last_attno && word_count(batch) == 1)
+		is_read = Min(attributes, batch->base.last_attno) <= BYTE_ATTRIBUTES ?
 			presence_read_at_once(batch, attributes, prefetches, true) :
 			presence_read_at_once(batch, attributes, prefetches, false);
 	if (!is_read)
 		presence_read_by_word(batch, attributes, prefetches);
 	batch->first_missing = attributes_held(batch);
-	batch->steps_generation = batch->generation;
+	batch->steps_generation = batch->base.generation;
 	batch->steps_done = 0;
 	batch->positions_from = batch->data_starts;
 	batch->advance_from = 0;
@@ -319,7 +319,7 @@ presence_read(TupleBatch *batch)
 }
 
 static Presence
-presence_of(const TupleBatch *batch, int attribute)
+presence_of(const HeapBatch *batch, int attribute)
 {
 	return (Presence) {
 		.words = batch->presence[attribute / WORD_ATTRIBUTES],
@@ -338,7 +338,7 @@ bit_is_set(const uint64 *words, int attribute)
  * default of that time, this is their value.
  */
 static void
-fill_from_default(const TupleBatch *batch, int attribute, Oid type, Vector *vector,
+fill_from_default(const HeapBatch *batch, int attribute, Oid type, Vector *vector,
 				  const Selection *selection)
 {
 	bool		is_null;
@@ -346,7 +346,7 @@ fill_from_default(const TupleBatch *batch, int attribute, Oid type, Vector *vect
 
 	if (!batch->has_short_tuples)
 		return;
-	value = getmissingattr(batch->descriptor, attribute + 1, &is_null);
+	value = getmissingattr(batch->base.descriptor, attribute + 1, &is_null);
 	if (is_null)
 		return;
 	if (OidIsValid(type))
@@ -364,13 +364,13 @@ fill_from_default(const TupleBatch *batch, int attribute, Oid type, Vector *vect
 
 /* The values of a fixed-width attribute at an offset from these addresses. */
 static void
-gather_column(TupleBatch *batch, BatchColumn *column, char **starts, int offset,
+gather_column(HeapBatch *batch, BatchColumn *column, char **starts, int offset,
 			  const Selection *selection)
 {
 	const int	attribute = column->attno - 1;
 	Vector	   *vector = &column->vector;
 
-	vector->generation = batch->generation;
+	vector->generation = batch->base.generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
 	vector->nulls_are_zero = true;
 	if (vector->has_nulls)
@@ -387,17 +387,17 @@ gather_column(TupleBatch *batch, BatchColumn *column, char **starts, int offset,
 }
 
 static void
-gather_columns(TupleBatch *batch, int attribute, char **starts, int offset,
+gather_columns(HeapBatch *batch, int attribute, char **starts, int offset,
 			   const Selection *selection)
 {
-	for (int i = 0; i < batch->column_count; i++)
-		if (batch->columns[i].attno == attribute + 1)
-			gather_column(batch, &batch->columns[i], starts, offset, selection);
+	for (int i = 0; i < batch->base.column_count; i++)
+		if (batch->base.columns[i].attno == attribute + 1)
+			gather_column(batch, &batch->base.columns[i], starts, offset, selection);
 }
 
 /* Is the attribute at one offset from the start of the data in all tuples? */
 static bool
-is_at_fixed_offset(const TupleBatch *batch, int attribute)
+is_at_fixed_offset(const HeapBatch *batch, int attribute)
 {
 	const AttributeStep *step = &batch->steps[attribute];
 
@@ -406,7 +406,7 @@ is_at_fixed_offset(const TupleBatch *batch, int attribute)
 
 /* Step over a fixed-width attribute that all tuples hold. */
 static void
-pass_fixed(TupleBatch *batch, int attribute, const Selection *selection)
+pass_fixed(HeapBatch *batch, int attribute, const Selection *selection)
 {
 	const AttributeStep *step = &batch->steps[attribute];
 	const uint32 alignment = step->alignment_bytes;
@@ -431,7 +431,7 @@ pass_fixed(TupleBatch *batch, int attribute, const Selection *selection)
 
 /* Step over a fixed-width attribute that some tuples do not hold. */
 static void
-pass_fixed_present(TupleBatch *batch, int attribute, const Selection *selection)
+pass_fixed_present(HeapBatch *batch, int attribute, const Selection *selection)
 {
 	const AttributeStep *step = &batch->steps[attribute];
 	const Presence presence = presence_of(batch, attribute);
@@ -457,7 +457,7 @@ pass_fixed_present(TupleBatch *batch, int attribute, const Selection *selection)
 
 /* Step over a varlena that some tuples do not hold, and note where it starts. */
 static void
-pass_varlena_present(TupleBatch *batch, int attribute, const Selection *selection)
+pass_varlena_present(HeapBatch *batch, int attribute, const Selection *selection)
 {
 	AttributeStep *step = &batch->steps[attribute];
 	const Presence presence = presence_of(batch, attribute);
@@ -485,12 +485,12 @@ pass_varlena_present(TupleBatch *batch, int attribute, const Selection *selectio
 	batch->advance_from = 0;
 	batch->alignment_from = 1;
 	step->pointers.has_nulls = true;
-	step->pointers.generation = batch->generation;
+	step->pointers.generation = batch->base.generation;
 	fill_from_default(batch, attribute, InvalidOid, &step->pointers, selection);
 }
 
 static void
-pass_string(TupleBatch *batch, int attribute, const Selection *selection)
+pass_string(HeapBatch *batch, int attribute, const Selection *selection)
 {
 	const Presence presence = presence_of(batch, attribute);
 	char	  **from = batch->positions_from;
@@ -509,7 +509,7 @@ pass_string(TupleBatch *batch, int attribute, const Selection *selection)
 
 /* Step over an attribute that no tuple holds. */
 static void
-pass_missing(TupleBatch *batch, int attribute, const Selection *selection)
+pass_missing(HeapBatch *batch, int attribute, const Selection *selection)
 {
 	AttributeStep *step = &batch->steps[attribute];
 
@@ -524,13 +524,13 @@ pass_missing(TupleBatch *batch, int attribute, const Selection *selection)
 				 step->pointers.values[row] = PointerGetDatum(empty_varlena);
 				 step->pointers.nulls[row] = true);
 	step->pointers.has_nulls = true;
-	step->pointers.generation = batch->generation;
+	step->pointers.generation = batch->base.generation;
 	fill_from_default(batch, attribute, InvalidOid, &step->pointers, selection);
 }
 
 /* How many varlenas from this attribute on, up to attno, do all tuples hold? */
 static int
-varlenas_held(const TupleBatch *batch, int attribute, AttrNumber attno)
+varlenas_held(const HeapBatch *batch, int attribute, AttrNumber attno)
 {
 	int			count = 1;
 
@@ -542,7 +542,7 @@ varlenas_held(const TupleBatch *batch, int attribute, AttrNumber attno)
 
 /* Step over an attribute, or several varlenas in a row. */
 static void
-pass_attribute(TupleBatch *batch, AttrNumber attno, const Selection *selection)
+pass_attribute(HeapBatch *batch, AttrNumber attno, const Selection *selection)
 {
 	const int	attribute = batch->steps_done;
 	const int	length = batch->steps[attribute].length;
@@ -571,12 +571,12 @@ pass_attribute(TupleBatch *batch, AttrNumber attno, const Selection *selection)
 
 /* Fill a column of one of the attributes that are placed by a table. */
 static void
-gather_placed_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
+gather_placed_column(HeapBatch *batch, BatchColumn *column, const Selection *selection)
 {
 	const int	attribute = column->attno - 1;
 	Vector	   *vector = &column->vector;
 
-	vector->generation = batch->generation;
+	vector->generation = batch->base.generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
 	vector->nulls_are_zero = true;
 	gather_placed(column, batch->data_starts, batch->offsets[attribute],
@@ -589,7 +589,7 @@ gather_placed_column(TupleBatch *batch, BatchColumn *column, const Selection *se
 
 /* Begin the steps behind the attributes that are placed by a table. */
 static void
-pass_placed(TupleBatch *batch, const Selection *selection)
+pass_placed(HeapBatch *batch, const Selection *selection)
 {
 	const int16 *offsets = batch->offsets[batch->placed_count];
 	const uint8 *bits = batch->first_bits;
@@ -613,7 +613,7 @@ pass_placed(TupleBatch *batch, const Selection *selection)
  * a varlena one start.
  */
 void
-deform_present_column(TupleBatch *batch, BatchColumn *column,
+deform_present_column(HeapBatch *batch, BatchColumn *column,
 					  const Selection *selection)
 {
 	const int	attribute = column->attno - 1;
