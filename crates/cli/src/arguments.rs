@@ -180,9 +180,9 @@ pub struct BackupArguments {
 }
 
 const CHECK_HELP: &str = "\
-Compares the checksums of all payloads, values, errors, keys and kept values, and the rows of each batch with each other:
-each job waits, runs or has ended, once; no row belongs to a batch, a worker, a kind or a run that does not exist. In a
-file, SQLite checks its own structure, too. For the pages of PostgreSQL, use its data checksums and pg_amcheck.
+Compares the checksums of all payloads, values, errors, keys and kept values, and the rows of each batch with each
+other: each job waits, runs or has ended, once; no row belongs to a batch, a worker, a kind or a run that does not exist.
+In a file, SQLite checks its own structure, too. For the pages of PostgreSQL, use its data checksums and pg_amcheck.
 
 The check reads in many short transactions and changes nothing, so programs may go on using the store. Workers do not
 claim damaged jobs: they pause the open jobs of the batch for the reason `damaged`, and go on with others.
@@ -192,7 +192,7 @@ Exit status: 0 without damage, 1 with damage, which is listed, 2 where the store
 Examples:
   gristmill check gristmill.db
   gristmill check postgresql://jobs@db.example/jobs --json | jq .batch
-  gristmill cancel --batch 12 && gristmill prune --older-than 0s";
+  gristmill cancel --batch 12";
 
 /// `gristmill check`.
 #[derive(Debug, Args)]

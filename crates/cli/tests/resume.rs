@@ -321,3 +321,36 @@ fn a_cancel_from_elsewhere_ends_the_run(new_workspace: fn() -> Workspace) {
         .count();
     assert_eq!(summary["failed"], json!(cancelled));
 }
+
+#[test]
+fn a_run_with_a_damaged_batch_runs_all_others_and_names_it() {
+    let workspace = Workspace::new();
+    workspace.write_stopping_script(150);
+    workspace.write("items.jsonl", numbers(400));
+    let mut child = run_until_stopped(&workspace);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fs::remove_file(workspace.path("stop")).unwrap();
+    let store = rusqlite::Connection::open(workspace.path("gristmill.db")).unwrap();
+    let damage = "UPDATE batch SET payloads = replace(payloads, '150', '159') WHERE id = 2";
+    assert_eq!(store.execute(damage, []), Ok(1));
+    drop(store);
+
+    let ended = workspace.run(COMMAND);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("error: batch 2 is damaged"),
+        "{}",
+        ended.stderr
+    );
+    let payloads = committed(&workspace);
+    let others = payloads.iter().filter(|payload| !(101..=200).contains(*payload));
+    assert_eq!(others.count(), 300);
+    assert!(!workspace.ran().contains_key(&159), "a damaged payload runs");
+
+    // The remedy that the error names.
+    workspace.run("cancel --batch 2").expect(0);
+    let summary = json_lines(&workspace.run(COMMAND).expect(1)).remove(0);
+    assert_eq!(summary["state"], json!("finished"), "{summary}");
+    assert_eq!(json_lines(&workspace.read("out.jsonl")).len(), 400);
+}

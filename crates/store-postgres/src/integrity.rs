@@ -320,7 +320,7 @@ async fn check_rest(snapshot: &Snapshot) -> Result<CheckPage> {
     }
     let damaged = damaged_values(snapshot).await?;
     if damaged > 0 {
-        let what = format!("{damaged} kept values are not what was stored; their jobs will run");
+        let what = format!("{damaged} kept values have changed since they were stored; their jobs will run");
         page.findings.push(Finding::beside("cached", what));
     }
     Ok(page)

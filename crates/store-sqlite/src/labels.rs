@@ -51,6 +51,10 @@ pub(crate) fn keys_of(connection: &Connection, batch: BatchId) -> Result<Option<
     match in_batch(batch, "keyed", keys.optional().map_err(Failure::from))? {
         None => Ok(None),
         Some(Some(keys)) => Ok(Some(keys)),
-        Some(None) => Err(damaged(batch, "keyed", "its keys are not what was stored")),
+        Some(None) => Err(damaged(
+            batch,
+            "keyed",
+            "its keys have changed since they were stored",
+        )),
     }
 }

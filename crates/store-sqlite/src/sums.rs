@@ -53,8 +53,13 @@ pub(crate) fn checked_payloads(batch: BatchId, row: &Row<'_>, first: usize) -> R
         let is_whole = columns.id == batch.0 && columns.sum() == row.get::<_, i64>(first + 7)?;
         Ok(is_whole.then(|| PackedArray::from_stored(payloads)))
     };
-    in_batch(batch, "batch", read())?
-        .ok_or_else(|| damaged(batch, "batch", "its payloads or options are not what was stored"))
+    in_batch(batch, "batch", read())?.ok_or_else(|| {
+        damaged(
+            batch,
+            "batch",
+            "its payloads or options have changed since they were stored",
+        )
+    })
 }
 
 /// What [`CheckedReport::read`] reads, of `reported`.
@@ -98,7 +103,7 @@ impl<'r> CheckedReport<'r> {
             Ok(is_whole.then_some(report))
         };
         in_batch(batch, "report", read())?
-            .ok_or_else(|| damaged(batch, "report", "its values are not what was stored"))
+            .ok_or_else(|| damaged(batch, "report", "its values have changed since they were stored"))
     }
 
     /// Whether this is its sum. Only reports of completed jobs have one.

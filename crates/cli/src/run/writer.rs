@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gristmill_model::{BatchId, RunId};
-use gristmill_store::{BatchOutcomes, Store, StoreError};
+use gristmill_model::{BatchId, JobState, RunId};
+use gristmill_store::integrity::DAMAGED;
+use gristmill_store::{BatchOutcomes, JobFilter, Page, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -124,6 +125,9 @@ impl Writer {
                 self.write_beginning(batch, output).await?;
                 return Ok(false);
             }
+            if look && self.stage.borrow().all_fed {
+                self.refuse_damaged(batch).await?;
+            }
             if is_changed && Instant::now() >= beginning_at {
                 is_changed = false;
                 let began = Instant::now();
@@ -141,6 +145,45 @@ impl Writer {
                 }
                 () = tokio::time::sleep_until(beginning_at), if is_changed => false,
             };
+        }
+    }
+
+    /// Fails where nothing else of the run is left than jobs that are paused since their batch is damaged.
+    async fn refuse_damaged(&self, batch: BatchId) -> Result<(), StoreError> {
+        let in_states = |states: &[JobState]| JobFilter {
+            run: Some(self.run),
+            states: states.to_vec(),
+            ..JobFilter::default()
+        };
+        let open = in_states(&[
+            JobState::Waiting,
+            JobState::Scheduled,
+            JobState::Running,
+            JobState::Blocked,
+        ]);
+        if self.store.counts(&open).await?.total() > 0 {
+            return Ok(());
+        }
+        let paused = JobFilter {
+            batch: Some(batch),
+            ..in_states(&[JobState::Paused])
+        };
+        let page = Page {
+            after: None,
+            limit: 1,
+        };
+        let Some(row) = self.store.jobs(&paused, page).await?.into_iter().next() else {
+            return Ok(());
+        };
+        // Where the payloads are damaged, this says so.
+        let job = self.store.job(row.job).await?;
+        match job.is_some_and(|job| job.pauses.iter().any(|pause| pause.reason == DAMAGED)) {
+            true => Err(StoreError::Damaged {
+                batch,
+                table: "batch",
+                what: "rows of it have changed since they were stored".to_owned(),
+            }),
+            false => Ok(()),
         }
     }
 

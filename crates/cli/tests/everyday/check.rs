@@ -50,8 +50,8 @@ fn damage_is_listed(workspace: fn() -> Workspace) {
     );
     let told = told.expect(1);
     for line in [
-        "batch 1, report: its values are not what was stored",
-        "batch 4, batch: its payloads or options are not what was stored",
+        "batch 1, report: its values have changed since they were stored",
+        "batch 4, batch: its payloads or options have changed since they were stored",
     ] {
         assert!(told.lines().any(|told| told == line), "{line}: {told}");
     }

@@ -104,7 +104,7 @@ pub(crate) fn read_batch_of(
         Some(sum) if sum != sum_of(&head, options, number(row, first + 7)?, payloads) => Err(damaged(
             batch,
             "batch",
-            "its payloads or options are not what was stored",
+            "its payloads or options have changed since they were stored",
         )),
         _ => Ok((batch, head, PackedArray::from_stored(payloads))),
     }
@@ -115,9 +115,11 @@ pub(crate) fn read_keys(row: &Row, batch: BatchId, first: usize) -> Result<Packe
     let (scope, sum): (i32, Option<i64>) = (row.try_get(first)?, row.try_get(first + 1)?);
     let keys: &str = row.try_get(first + 2)?;
     match sum {
-        Some(sum) if sum != keys_sum(batch, i64::from(scope), keys) => {
-            Err(damaged(batch, "keyed", "its keys are not what was stored"))
-        }
+        Some(sum) if sum != keys_sum(batch, i64::from(scope), keys) => Err(damaged(
+            batch,
+            "keyed",
+            "its keys have changed since they were stored",
+        )),
         _ => Ok(PackedArray::from_stored(keys)),
     }
 }
@@ -157,7 +159,7 @@ impl<'r> CheckedReport<'r> {
             false => Err(damaged(
                 report.batch,
                 "report",
-                "its values are not what was stored",
+                "its values have changed since they were stored",
             )),
         }
     }

@@ -173,9 +173,13 @@ pub(crate) fn failures(
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let failure = in_batch(batch, "failure", read_failure(batch, row))?;
-        all.push(
-            failure.ok_or_else(|| damaged(batch, "failure", "an error or a log is not what was stored"))?,
-        );
+        all.push(failure.ok_or_else(|| {
+            damaged(
+                batch,
+                "failure",
+                "an error or a log has changed since it was stored",
+            )
+        })?);
     }
     Ok(all)
 }

@@ -245,12 +245,14 @@ fn check_rest(connection: &Connection) -> Result<CheckPage> {
     }
     let lanes = damaged_lanes(connection);
     for lane in found(&mut page, "lane", lanes)?.into_iter().flatten() {
-        let what = format!("the names of lane {lane} are not what was stored; no jobs are claimed from it");
+        let what = format!(
+            "the names of lane {lane} have changed since they were stored; no jobs are claimed from it"
+        );
         page.findings.push(Finding::beside("lane", what));
     }
     let cached = damaged_values(connection);
     if let Some(damaged) = found(&mut page, "cached", cached)?.filter(|damaged| *damaged > 0) {
-        let what = format!("{damaged} kept values are not what was stored; their jobs will run");
+        let what = format!("{damaged} kept values have changed since they were stored; their jobs will run");
         page.findings.push(Finding::beside("cached", what));
     }
     Ok(page)
