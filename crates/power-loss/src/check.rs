@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::volume::Volume;
 
-/// What is wrong with an image.
+/// A fault of an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Something acknowledged is not there.

@@ -1,4 +1,4 @@
-//! What is done on a volume while it records, and how its images are checked.
+//! Work on a volume that records, and the checks of its images.
 
 mod ingest;
 mod run;
