@@ -32,6 +32,10 @@ bench-memory-ingest: ## Ingestion with a stand-in service: [FLAGS="--messages 50
 bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk: make bench-memory-writes [PEER_PYTHON=…]
 	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench index_writes
 
+.PHONY: bench-memory-quality
+bench-memory-quality: ## How well recall finds, beside BM25: make bench-memory-quality [FOLDERS='DIR …'] [MODEL=DIR]
+	$(CARGO) bench --locked --package gristmill-memory --bench quality -- $(if $(MODEL),--embedder $(abspath $(MODEL))) $(abspath $(FOLDERS))
+
 .PHONY: bench-memory-recall
 bench-memory-recall: ## Recall over 1,000,000 refs
 	$(CARGO) bench --locked --package gristmill-memory --bench recall

@@ -253,7 +253,8 @@ fn a_local_model_finds_by_meaning() {
     let told = run_json(&workspace, &[&ingest[..], &embedder[..]].concat());
     assert!(told["vectors"].as_u64() >= Some(2), "{told}");
     let stats = run_json(&workspace, &["memory", "stats", "kb.db", "--json"]);
-    assert_eq!(stats["vectors"][0]["chunks"], 2);
+    assert_eq!(stats["vectors"]["chunks"], 2);
+    assert_eq!(stats["vectors"]["dimensions"], 2);
     let recall = ["recall", "kb.db", "insects", "--json"];
     let found = run_json(&workspace, &[&recall[..], &embedder[..]].concat());
     assert_eq!(found["messages"][0]["textChunks"][0], "Bees hum.");
@@ -262,13 +263,48 @@ fn a_local_model_finds_by_meaning() {
         &workspace.path("other"),
         &[("bees", [1.0, 0.0]), ("insects", [1.0, 0.0])],
     );
-    let other = run(
+    let other = ["--embedder", "./other"];
+    for command in [&recall[..], &ingest[..]] {
+        let error = run(&workspace, &[command, &other[..]].concat()).error();
+        let names_both =
+            error.contains("vectors of model2vec model ") && error.contains("those of model2vec other ");
+        assert!(names_both && error.contains("--replace-vectors"), "{error}");
+    }
+    let replaced = run_json(
         &workspace,
-        &[&recall[..], &["--embedder", "model2vec:other"]].concat(),
+        &[&ingest[..], &other[..], &["--replace-vectors"]].concat(),
     );
-    assert!(
-        other.stderr.contains("kb.db has no vectors of this embedder"),
-        "{}",
-        other.stderr
+    assert_eq!(replaced["vectors"], told["vectors"], "{replaced}");
+    let found = run_json(&workspace, &[&recall[..], &other[..]].concat());
+    assert_eq!(found["messages"][0]["textChunks"][0], "Bees hum.");
+}
+
+#[test]
+fn a_local_model_has_a_name() {
+    let workspace = Workspace::new();
+    small_model::write(
+        &workspace.path("models/bees"),
+        &[("bees", [1.0, 0.0]), ("insects", [0.9, 0.2])],
     );
+    workspace.write("chat.jsonl", "{\"text\":\"Bees hum.\"}\n");
+    let ingest = |name: &str| {
+        let arguments = [
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--quiet",
+            "--embedder",
+            name,
+        ];
+        let mut command = command(&workspace, &arguments);
+        command.env("GRISTMILL_MODELS", workspace.path("models"));
+        Ended::from(command.output().expect("runs"))
+    };
+    let error = ingest("wasps").error();
+    assert!(error.contains("models/wasps"), "{error}");
+    ingest("bees").expect(0);
+    let stats = run_json(&workspace, &["memory", "stats", "kb.db", "--json"]);
+    let model = stats["vectors"]["model"].as_str().unwrap_or_default();
+    assert!(model.starts_with("model2vec bees "), "{stats}");
 }

@@ -2,19 +2,39 @@
 //!
 //! * [`openai`]: vectors of a model behind an OpenAI-compatible service.
 //! * [`model2vec`]: vectors of a static model in a local folder: no network, thousands of texts a second.
+//! * [`bert`]: vectors of a BERT model in a local folder, such as all-MiniLM-L6-v2: no network, better and slower.
 //!
 //! Without an embedder, related terms are found by how they are written and messages by their words.
 
+pub mod bert;
+mod files;
+pub mod lists;
 pub mod model2vec;
 pub mod openai;
 pub mod vector;
 
+use std::path::Path;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use crate::service::ServiceError;
+pub use bert::BertEmbedder;
 pub use model2vec::Model2VecEmbedder;
 pub use openai::OpenAiEmbedder;
 pub use vector::Vector;
+
+/// Opens the local model in a folder: a BERT model where its `config.json` says so, or else a static one.
+///
+/// # Errors
+///
+/// [`EmbedError::Model`] with the file that is missing or does not have its form.
+pub fn open_local(folder: &Path) -> Result<Arc<dyn Embedder>, EmbedError> {
+    match bert::is_bert(folder) {
+        true => Ok(Arc::new(BertEmbedder::open(folder)?)),
+        false => Ok(Arc::new(Model2VecEmbedder::open(folder)?)),
+    }
+}
 
 /// Computes vectors of texts.
 #[async_trait]

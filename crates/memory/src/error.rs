@@ -81,6 +81,19 @@ pub enum MemoryError {
     /// Vectors cannot be made.
     #[error(transparent)]
     Embed(#[from] crate::embed::EmbedError),
+    /// Another embedder made the vectors.
+    #[error(
+        "the knowledge base has vectors of {known} ({dimensions} dimensions), which those of {asked} cannot be compared \
+         with; name the embedder that made them, or make new ones with `gristmill ingest --replace-vectors --embedder …`"
+    )]
+    OtherEmbedder {
+        /// The embedder that made them.
+        known: String,
+        /// Their dimensions.
+        dimensions: u32,
+        /// The other one.
+        asked: String,
+    },
     /// The source does not exist.
     #[error("source `{0}` does not exist; `gristmill memory sources` lists all")]
     SourceUnknown(String),

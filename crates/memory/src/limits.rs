@@ -56,6 +56,15 @@ pub const READERS_MAX: usize = 4;
 /// Messages that a recall returns by default.
 pub const MESSAGES_DEFAULT: usize = 25;
 
+/// The first messages of a ranking, which are ranked again by their texts.
+pub const HEAD_MESSAGES: usize = 50;
+
+/// Letters of a message that are read to compare it with the first ones: the words of 50 such messages take some 3 ms.
+pub const HEAD_LETTERS_MAX: usize = 600;
+
+/// The first messages that others are compared with.
+pub const LIKENESS_MESSAGES: usize = 5;
+
 /// Refs of each kind that a recall returns by default.
 pub const REFS_DEFAULT: usize = 50;
 
@@ -73,6 +82,25 @@ pub const MATCHES_SPARE_BYTES_MAX: usize = 128 << 20;
 
 /// Texts that are looked up at once to be given vectors: a few calls' worth.
 pub const VECTOR_TEXTS_MAX: usize = 4_096;
+
+/// Vectors of chunks that a search compares one by one; more are in lists, of which it looks through some. An exact search of so
+/// many takes about 50 ms.
+pub const VECTORS_COMPARED_MAX: u64 = 100_000;
+
+/// The share of the vectors that may be in no list before the lists are made anew.
+pub const VECTORS_UNLISTED_SHARE_MAX: f64 = 0.25;
+
+/// Lists of vectors at most.
+pub const LISTS_MAX: usize = 2_048;
+
+/// Vectors that tell where the centres of lists are, at most: 100 MB of 384 dimensions.
+pub const LIST_SAMPLE_MAX: usize = 65_536;
+
+/// Vectors in lists at most, which are in memory while lists are made; later ones are compared one by one.
+pub const VECTORS_LISTED_MAX: u64 = 4_000_000;
+
+/// Vectors that are read at once to make lists.
+pub const VECTORS_READ_AT_ONCE: usize = 4_096;
 
 /// Calls for vectors that are under way at once.
 pub const VECTOR_CALLS_MAX: usize = 4;

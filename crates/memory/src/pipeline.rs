@@ -21,6 +21,7 @@ pub mod outcomes;
 pub mod plan;
 mod reading;
 mod stream;
+pub mod vector_lists;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,17 +36,18 @@ use crate::error::MemoryError;
 use crate::extract::Extractor;
 use crate::limits::{
     AHEAD_BYTES_MAX, AHEAD_CHUNKS_MAX, BATCH_CHUNKS_MAX, COMMIT_BYTES_MAX, COMMIT_MESSAGES_MAX,
-    OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS,
+    OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS, VECTORS_COMPARED_MAX,
 };
 use crate::service::Usage;
 use crate::source::ReadOptions;
-use crate::store::KnowledgeStore;
+use crate::store::{Change, KnowledgeStore};
 use assembly::{Assembly, Ready};
 use embedding::Embedding;
 pub use input::{Followed, Input, IntoInput, NewInput};
 use job::Outcome;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
+use vector_lists::list_vectors;
 
 /// The action when the extraction of a chunk fails permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +70,8 @@ pub struct IngestOptions {
     pub retry_failed: bool,
     /// Whether to replace sources that are there and unchanged, too. Their extractions are not paid for again.
     pub replace: bool,
+    /// Whether to delete the vectors of another embedder, and make new ones. Without it, another embedder is refused.
+    pub replace_vectors: bool,
 }
 
 impl Default for IngestOptions {
@@ -77,6 +81,7 @@ impl Default for IngestOptions {
             on_failure: OnFailure::Skip,
             retry_failed: false,
             replace: false,
+            replace_vectors: false,
         }
     }
 }
@@ -282,6 +287,7 @@ impl Ingestion {
     where
         I: IntoIterator<Item: IntoInput, IntoIter: Send>,
     {
+        self.check_embedder().await?;
         // Before there is a worker: it would begin with the jobs that this cancels.
         let extractions = Extractions::open(self.engine.clone(), self.name.as_deref()).await?;
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
@@ -334,6 +340,10 @@ impl Ingestion {
                         Ok(vectors) => run.ingested.vectors = vectors,
                         Err(error) => ended = Err(error),
                     }
+                    if ended.is_ok() {
+                        let listed = list_vectors(&*self.knowledge, VECTORS_COMPARED_MAX).await;
+                        ended = listed.map(|_| ()).map_err(IngestError::from);
+                    }
                 }
                 Err(_) => embedding.abort(),
             }
@@ -343,6 +353,26 @@ impl Ingestion {
             (Ok(()) | Err(IngestError::Worker(_)), Err(error)) => Err(IngestError::Worker(error.to_string())),
             (Err(error), _) => Err(error),
             (Ok(()), Ok(())) => Ok(run.ingested),
+        }
+    }
+}
+
+impl Ingestion {
+    /// Refuses an embedder other than the one that made the vectors, or deletes them where the options say so.
+    async fn check_embedder(&self) -> Result<(), MemoryError> {
+        let Some(embedder) = &self.embedder else {
+            return Ok(());
+        };
+        let Some(stored) = self.knowledge.embedder().await? else {
+            return Ok(());
+        };
+        match stored.check(&embedder.identity()) {
+            Err(_) if self.options.replace_vectors => self
+                .knowledge
+                .apply(vec![Change::ForgetVectors])
+                .await
+                .map(|_| ()),
+            checked => checked,
         }
     }
 }

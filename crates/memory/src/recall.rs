@@ -6,10 +6,13 @@
 
 pub mod evaluate;
 mod fuse;
+mod head;
 pub mod matches;
+pub mod nearest;
 pub mod rank;
 pub mod related;
 pub mod text;
+pub mod weights;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,10 +21,9 @@ use chrono::NaiveDate;
 use gristmill_model::Timestamp;
 use serde::Serialize;
 
-use crate::embed::Embedder;
 use crate::error::MemoryError;
 use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
-use crate::limits::{MESSAGES_DEFAULT, NEAREST_MESSAGES_MAX, REFS_DEFAULT};
+use crate::limits::{HEAD_MESSAGES, MESSAGES_DEFAULT, REFS_DEFAULT};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::property::Property;
 use crate::query::search_query::DateTimeRange;
@@ -30,9 +32,7 @@ use crate::store::{KnowledgeStore, StoredMessage, blocking};
 use fuse::{Fusion, Ranking, Scope};
 pub use related::{RecordedRelations, Relations};
 use text::TextQuestion;
-
-/// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
-const MESSAGE_COSINE_MIN: f64 = 0.35;
+pub use weights::Weights;
 
 /// How a recall is done.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +47,8 @@ pub struct RecallOptions {
     pub tags: Vec<String>,
     /// Only messages of this time, unless the question has one of its own.
     pub time_range: Option<TimeRange>,
+    /// How much each sign counts in the ranking of messages.
+    pub weights: Weights,
 }
 
 impl Default for RecallOptions {
@@ -57,6 +59,7 @@ impl Default for RecallOptions {
             zone_minutes: None,
             tags: Vec::new(),
             time_range: None,
+            weights: Weights::default(),
         }
     }
 }
@@ -145,11 +148,16 @@ pub async fn recall_query(
     relations: &Relations<'_>,
     options: &RecallOptions,
 ) -> Result<Recalled, MemoryError> {
+    let relations = &relations.fitting(store).await?;
     let compile_options = compile_options(store, options).await?;
     let columns = store.columns().await?;
     let zone = compile_options.zone_minutes;
     let understood = understand(question, columns.newest().and_then(|at| day_of(at, zone)));
     let query = query.unwrap_or(understood.query);
+    let nearest = match relations {
+        Relations::Embedded(embedder) => nearest::nearest(store, question, *embedder).await?,
+        _ => Vec::new(),
+    };
     let by_text = TextQuestion {
         words: understood.words,
         time: understood
@@ -157,8 +165,10 @@ pub async fn recall_query(
             .or_else(|| time_of(&query))
             .and_then(|range| range.in_zone(zone))
             .or(options.time_range.filter(|_| question.trim().is_empty())),
+        nearest,
     };
-    let (scores, columns) = text::score(store, &by_text, columns.languages()).await?;
+    let weights = options.weights;
+    let (scores, columns) = text::score(store, by_text, columns.languages(), weights).await?;
     let fusion = Arc::new(Fusion {
         text: scores,
         columns,
@@ -168,18 +178,21 @@ pub async fn recall_query(
     let mut refs = Vec::new();
     for found in found.into_iter().flatten() {
         if !fusion.text.is_for_all() {
-            ranking.add_matches(&found.messages);
+            ranking.add_matches(&found.messages, weights.matched);
         }
         refs.extend(found.refs);
     }
-    if let Relations::Embedded(embedder) = relations
-        && !fusion.text.is_for_all()
-    {
-        ranking.add_nearest(&nearest(store, question, *embedder).await?);
+    let is_ranked = !fusion.text.is_for_all();
+    let head = options
+        .messages_max
+        .map(|max| max.max(if is_ranked { HEAD_MESSAGES } else { 0 }));
+    let mut messages = load_messages(store, &ranking.best(head)).await?;
+    if is_ranked {
+        head::rerank(&mut messages, &weights);
     }
-    let messages = ranking.best(options.messages_max);
+    messages.truncate(options.messages_max.unwrap_or(usize::MAX));
     Ok(Recalled {
-        messages: load_messages(store, &messages).await?,
+        messages,
         knowledge: load_refs(store, refs, options).await?,
         query,
     })
@@ -213,25 +226,6 @@ async fn scope(store: &dyn KnowledgeStore, options: &RecallOptions) -> Result<Sc
         tagged,
         time_range: options.time_range,
     })
-}
-
-/// The messages that mean about what the question does, with their cosines.
-async fn nearest(
-    store: &dyn KnowledgeStore,
-    question: &str,
-    embedder: &dyn Embedder,
-) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-    let Some(vector) = embedder.embed(vec![question.to_owned()]).await?.pop() else {
-        return Ok(Vec::new());
-    };
-    store
-        .nearest_messages(
-            &embedder.identity(),
-            vector,
-            NEAREST_MESSAGES_MAX,
-            MESSAGE_COSINE_MIN,
-        )
-        .await
 }
 
 async fn load_messages(

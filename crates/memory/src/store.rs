@@ -28,7 +28,9 @@ use crate::property::Property;
 pub use columns::Columns;
 pub use postgres::PostgresKnowledge;
 pub use sqlite::{SqliteKnowledge, SqliteKnowledgeOptions};
-pub use vectors::{VectorCursor, VectorKey, VectorModel, VectorTexts};
+pub use vectors::{
+    ChunkPlace, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
+};
 
 /// A durable knowledge base. Object-safe, shared between tasks.
 #[async_trait]
@@ -65,36 +67,57 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
 
     // --- vectors ---
 
-    /// Terms and chunks after `cursor` that have no vector by `model`, at most `limit` of them: terms first.
+    /// The embedder that made the vectors; `None` where there are none.
+    async fn embedder(&self) -> Result<Option<StoredEmbedder>, MemoryError>;
+
+    /// How many vectors there are.
+    async fn vector_counts(&self) -> Result<VectorCounts, MemoryError>;
+
+    /// Terms and chunks after `cursor` that have no vector, at most `limit` of them: terms first.
     async fn texts_without_vectors(
         &self,
-        model: &str,
         cursor: VectorCursor,
         limit: usize,
     ) -> Result<VectorTexts, MemoryError>;
 
-    /// For each vector, the stored terms nearest to it by `model`, best first, with their cosines: at most `limit`
-    /// of each, with a cosine of at least `cosine_min`.
+    /// For each vector, the stored terms nearest to it, best first, with their cosines: at most `limit` of each, with a
+    /// cosine of at least `cosine_min`.
     async fn nearest_terms(
         &self,
-        model: &str,
         vectors: Vec<Vector>,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
 
-    /// The messages with the chunks nearest to a vector by `model`, best first, with the cosines of their nearest
-    /// chunks: at most `limit`, with a cosine of at least `cosine_min`.
+    /// The messages from a number on with the chunks nearest to a vector, best first, with the cosines of their nearest
+    /// chunks: at most `limit`, with a cosine of at least `cosine_min`. Compares all of them.
     async fn nearest_messages(
         &self,
-        model: &str,
+        from: MessageOrdinal,
         vector: Vector,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
 
-    /// The models that there are vectors of, by name.
-    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError>;
+    /// The vectors of chunks after a chunk of a message, in order, at most `limit`.
+    async fn chunk_vectors(
+        &self,
+        after: Option<ChunkPlace>,
+        limit: usize,
+    ) -> Result<Vec<(ChunkPlace, Vector)>, MemoryError>;
+
+    /// The cosines of the nearest chunks of some messages to a vector. A message without vectors is left out.
+    async fn cosines(
+        &self,
+        messages: Vec<MessageOrdinal>,
+        vector: Vector,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
+
+    /// What is in the lists of vectors, where there are lists.
+    async fn vector_lists(&self) -> Result<Option<VectorLists>, MemoryError>;
+
+    /// The entries of some lists of vectors, those without any left out.
+    async fn list_entries(&self, lists: Vec<u32>) -> Result<Vec<Vec<u8>>, MemoryError>;
 
     // --- for reading ---
 
@@ -173,12 +196,24 @@ pub enum Change {
         /// When.
         at: Timestamp,
     },
-    /// Gives vectors to terms and chunks. What is not there any more gets none.
+    /// Gives vectors to terms and chunks. What is not there any more gets none. Refused with
+    /// [`MemoryError::OtherEmbedder`] where another model made the vectors that are there.
     Vectors {
         /// The model that made them.
         model: String,
-        /// The vectors, all of the same number of dimensions.
+        /// The vectors, all of the same number of dimensions; that of a text without meaning may have none.
         vectors: Vec<(VectorKey, Vector)>,
+    },
+    /// Deletes all vectors, so that another embedder can make new ones.
+    ForgetVectors,
+    /// Writes the lists of vectors anew. A source that is deleted takes all lists with it.
+    ListVectors {
+        /// What is in them.
+        lists: VectorLists,
+        /// The entries of each list, by its number.
+        entries: Vec<Vec<u8>>,
+        /// How often something had been deleted when they were read; where that has changed, nothing is written.
+        rewrites: i64,
     },
     /// Says that a term may stand for others.
     Alias {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_engine::Engine;
-use gristmill_memory::embed::{EmbedError, Embedder, Model2VecEmbedder, OpenAiEmbedder, Vector};
+use gristmill_memory::embed::{EmbedError, Embedder, Model2VecEmbedder, OpenAiEmbedder, Vector, open_local};
 use gristmill_memory::extract::{Limiter, LimiterSettings, LocalExtractor, OpenAiSettings};
 use gristmill_memory::pipeline::{IngestError, IngestOptions, Ingested, Ingestion, NewInput};
 use gristmill_memory::recall::{Relations, recall_query};
@@ -37,16 +37,19 @@ async fn ingest(
     embedder: Option<Arc<dyn Embedder>>,
     text: &str,
 ) -> (Arc<dyn KnowledgeStore>, Result<Ingested, IngestError>) {
+    ingest_with(folder, embedder, text, IngestOptions::default()).await
+}
+
+async fn ingest_with(
+    folder: &Path,
+    embedder: Option<Arc<dyn Embedder>>,
+    text: &str,
+    options: IngestOptions,
+) -> (Arc<dyn KnowledgeStore>, Result<Ingested, IngestError>) {
     let knowledge = SqliteKnowledge::open(folder.join("kb.db"), SqliteKnowledgeOptions::default());
     let knowledge: Arc<dyn KnowledgeStore> = Arc::new(knowledge.expect("opens"));
     let engine = Engine::open(&folder.join("jobs.db")).await.expect("opens");
-    let ingestion = Ingestion::new(
-        knowledge.clone(),
-        engine,
-        Arc::new(LocalExtractor),
-        4,
-        IngestOptions::default(),
-    );
+    let ingestion = Ingestion::new(knowledge.clone(), engine, Arc::new(LocalExtractor), 4, options);
     let lines = text.split("\n\n").filter(|part| !part.is_empty());
     let lines: String = lines
         .map(|part| format!("{}\n", serde_json::json!({ "text": part.trim() })))
@@ -142,19 +145,83 @@ fn a_folder_without_a_model_is_told() {
 }
 
 #[tokio::test]
+async fn a_bert_model_gives_the_mean_of_its_outputs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    small_model::write_bert(folder.path());
+    let embedder = open_local(folder.path()).expect("opens");
+    assert!(embedder.identity().starts_with("bert "), "{embedder:?}");
+    // As another program, in numpy, computes them from the same tensors.
+    let expected = [
+        ("bee", [-0.149_172, -0.024_664, 0.914_583, -0.375_069]),
+        ("Bee drum loud", [-0.147_76, -0.024_227, 0.914_513, -0.375_826]),
+        ("", [-0.149_055, -0.024_679, 0.914_482, -0.375_36]),
+    ];
+    let texts = expected.map(|(text, _)| text.to_owned());
+    let together = embedder.embed(texts.to_vec()).await.expect("embeds");
+    for ((text, expected), vector) in expected.iter().zip(&together) {
+        for (number, expected) in vector.numbers().iter().zip(expected) {
+            assert!((number - expected).abs() < 1e-4, "{text}: {vector:?}");
+        }
+        let alone = embedder.embed(vec![(*text).to_owned()]).await.expect("embeds");
+        let cosine = alone[0]
+            .cosine_to_bytes(&vector.to_bytes())
+            .expect("as many dimensions");
+        assert!(
+            cosine > 0.999_99,
+            "{text}: a text has the same vector beside others"
+        );
+    }
+    let long = "bee ".repeat(1_000);
+    assert_eq!(embedder.embed(vec![long]).await.expect("is cut").len(), 1);
+}
+
+#[test]
+fn a_bert_model_of_another_form_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config.json");
+    let with = |from: &str, to: &str| {
+        small_model::write_bert(folder.path());
+        let text = std::fs::read_to_string(&config).expect("reads");
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&config, text.replace(from, to)).expect("writes");
+        open_local(folder.path()).expect_err("another form").to_string()
+    };
+    for (from, to, told) in [
+        ("\"gelu\"", "\"relu\"", "hidden_act is \"relu\""),
+        (
+            "\"num_attention_heads\":2",
+            "\"num_attention_heads\":3",
+            "3 heads do not share 4",
+        ),
+        (
+            "\"num_hidden_layers\":2",
+            "\"num_hidden_layers\":3",
+            "encoder.layer.2.attention.self.query.weight",
+        ),
+        ("\"hidden_size\":4", "\"hidden_size\":6", "must have 6 columns"),
+        (
+            "\"max_position_embeddings\":8",
+            "\"max_position_embeddings\":9",
+            "it has 8 positions",
+        ),
+    ] {
+        let error = with(from, to);
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn ingestion_makes_vectors_that_recall_uses() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|_, _| Answer::content("{}")).await;
     let embedder = embedder_of(&service.base_url);
     let (store, ingested) = ingest(folder.path(), Some(embedder.clone()), NOTES).await;
     let vectors = ingested.expect("ingests").vectors;
-    let models = store.vector_models().await.expect("models");
-    assert_eq!(
-        (models[0].model.as_str(), models[0].chunks),
-        ("openai directions", 3)
-    );
-    assert_eq!(models[0].terms + models[0].chunks, vectors);
-    assert_eq!(models[0].terms, store.stats().await.expect("stats").terms);
+    let counts = store.vector_counts().await.expect("counts");
+    let stored = store.embedder().await.expect("an embedder").expect("one");
+    assert_eq!((stored.model.as_str(), counts.chunks), ("openai directions", 3));
+    assert_eq!(counts.terms + counts.chunks, vectors);
+    assert_eq!(counts.terms, store.stats().await.expect("stats").terms);
     assert!(
         service.calls(EMBEDDINGS) <= 6,
         "many texts a call: {} calls for {vectors} vectors",
@@ -172,7 +239,7 @@ async fn an_embedder_that_comes_later_makes_up_for_what_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, ingested) = ingest(folder.path(), None, NOTES).await;
     assert_eq!(ingested.expect("ingests").vectors, 0);
-    assert!(store.vector_models().await.expect("models").is_empty());
+    assert_eq!(store.embedder().await.expect("no embedder"), None);
     let service = StandIn::start(|_, _| Answer::content("{}")).await;
     let (_, again) = ingest(folder.path(), Some(embedder_of(&service.base_url)), NOTES).await;
     let again = again.expect("ingests");
@@ -193,7 +260,54 @@ async fn a_broken_embedder_costs_no_message() {
         "{error}"
     );
     assert_eq!(store.stats().await.expect("stats").messages, 3);
-    assert!(store.vector_models().await.expect("models").is_empty());
+    assert_eq!(store.embedder().await.expect("no embedder"), None);
+}
+
+#[tokio::test]
+async fn another_embedder_is_refused_until_it_replaces_the_vectors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let local = |name: &str, words: &[(&str, [f32; 2])]| -> Arc<dyn Embedder> {
+        small_model::write(&folder.path().join(name), words);
+        Arc::new(Model2VecEmbedder::open(&folder.path().join(name)).expect("opens"))
+    };
+    let first = local(
+        "first",
+        &[("bees", [1.0, 0.0]), ("drums", [0.0, 1.0]), ("wasps", [1.0, 0.1])],
+    );
+    let second = local(
+        "second",
+        &[("bees", [1.0, 0.0]), ("drums", [0.0, 1.0]), ("wasps", [0.1, 1.0])],
+    );
+    let (store, ingested) = ingest(folder.path(), Some(first.clone()), NOTES).await;
+    ingested.expect("ingests");
+    let text = |found: Recalled| found.messages[0].message.message.text();
+    assert_eq!(
+        text(recall_with(&*store, &*first, "wasps").await),
+        "Bees hum loudly."
+    );
+    let options = RecallOptions::default();
+    let refused = recall_query(&*store, "wasps", None, &Relations::Embedded(&*second), &options).await;
+    let refused = refused.expect_err("another embedder").to_string();
+    let names_both = refused.contains(&first.identity()) && refused.contains(&second.identity());
+    assert!(names_both && refused.contains("2 dimensions"), "{refused}");
+    let (_, ingested) = ingest(folder.path(), Some(second.clone()), NOTES).await;
+    let error = ingested.expect_err("another embedder").to_string();
+    assert!(error.contains("--replace-vectors"), "{error}");
+    assert_eq!(
+        text(recall_with(&*store, &*first, "wasps").await),
+        "Bees hum loudly."
+    );
+    let replace = IngestOptions {
+        replace_vectors: true,
+        ..IngestOptions::default()
+    };
+    let (_, ingested) = ingest_with(folder.path(), Some(second.clone()), NOTES, replace).await;
+    let vectors = ingested.expect("ingests").vectors;
+    assert_eq!(vectors, store.stats().await.expect("stats").terms + 3);
+    assert_eq!(
+        text(recall_with(&*store, &*second, "wasps").await),
+        "Drums are loud."
+    );
 }
 
 #[derive(Debug)]

@@ -85,18 +85,19 @@ for all files in it with a matching extension.
 Examples:
   gristmill ingest talk.vtt mails/*.eml notes.md --into kb.db
   gristmill ingest mails/ --into kb.db --model gpt-4o-mini --concurrency 64 --tokens-per-minute 400000
-  gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
+  gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder openai
   curl -s https://notes.example/all.md | gristmill ingest - --name all.md --into kb.db
   tail -n +1 -f chat.jsonl | gristmill ingest - --name chat --into kb.db
   gristmill ingest --retry-failed --into kb.db
-  gristmill ingest --embedder model2vec:models/potion --into kb.db
+  gristmill ingest --embedder ./models/minilm --into kb.db
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
 
 A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
 sources are skipped, of a source that grew only the rest is read, and a changed source replaces its old version
 atomically. A source that cannot be read is recorded, and the others go on. Run the same command again to resume
 after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
-texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base.";
+texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base;
+it has those of one embedder, and --replace-vectors changes that one.";
 
 /// `gristmill ingest`.
 #[derive(Debug, Args)]
@@ -145,6 +146,9 @@ pub struct IngestArguments {
     /// Replace existing sources even if they are unchanged; extractions are not paid for again
     #[arg(long)]
     pub replace: bool,
+    /// Delete the vectors of another embedder, and make new ones with --embedder
+    #[arg(long, requires = "embedder")]
+    pub replace_vectors: bool,
     /// The maximum number of characters in a chunk, which one model call reads
     #[arg(
         long,
@@ -436,7 +440,7 @@ pub struct MemoryImportArguments {
 const MCP_HELP: &str = "\
 Examples:
   gristmill mcp kb.db
-  gristmill mcp kb.db --base-url http://127.0.0.1:8080/v1 --embedder model2vec:models/potion
+  gristmill mcp kb.db --base-url http://127.0.0.1:8080/v1 --embedder minilm
 
 A program that speaks the Model Context Protocol starts this command and talks to it over standard input and
 output. Its configuration: {\"command\": \"gristmill\", \"args\": [\"mcp\", \"/path/to/kb.db\"]}. The tools are

@@ -24,8 +24,10 @@ pub enum EmbedderChoice {
     None,
     /// A model of the service.
     OpenAi(String),
-    /// A static model in a folder.
-    Model2Vec(PathBuf),
+    /// A model in a folder.
+    Folder(PathBuf),
+    /// A model in the folder of that name among the models of this user.
+    Named(String),
 }
 
 /// The default embedding model.
@@ -35,14 +37,27 @@ impl FromStr for EmbedderChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && text
+                    .chars()
+                    .all(|letter| letter.is_alphanumeric() || "-_.".contains(letter))
+        };
         match text.split_once(':').unwrap_or((text, "")) {
             ("none", "") => Ok(EmbedderChoice::None),
             ("openai", "") => Ok(EmbedderChoice::OpenAi(EMBEDDING_MODEL_DEFAULT.to_owned())),
             ("openai", model) => Ok(EmbedderChoice::OpenAi(model.to_owned())),
             ("model2vec", folder) if !folder.is_empty() => {
-                Ok(EmbedderChoice::Model2Vec(PathBuf::from(folder)))
+                Ok(EmbedderChoice::Folder(PathBuf::from(folder)))
             }
-            _ => Err("write none, openai, openai:MODEL or model2vec:FOLDER".to_owned()),
+            _ if text.contains('/') || text.starts_with('.') => {
+                Ok(EmbedderChoice::Folder(PathBuf::from(text)))
+            }
+            (name, "") if is_name(text) && name != "model2vec" => Ok(EmbedderChoice::Named(name.to_owned())),
+            _ => Err(
+                "write none, openai, openai:MODEL, the folder of a model such as ./minilm, or the name of one"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -73,8 +88,9 @@ pub struct ServiceArguments {
 /// The embedder's arguments.
 #[derive(Debug, Args)]
 pub struct EmbedderArguments {
-    /// The embedder, to find terms and messages by meaning: none, openai, openai:MODEL, or
-    /// model2vec:FOLDER for a static model on this machine
+    /// The embedder, to find terms and messages by meaning: none, openai, openai:MODEL, or a model on this machine,
+    /// by its folder (./minilm) or its name (minilm) among the folders in $GRISTMILL_MODELS, which is
+    /// ~/.local/share/gristmill/models by default
     #[arg(
         long,
         value_name = "EMBEDDER",
@@ -157,9 +173,13 @@ mod tests {
         assert_eq!("openai:m:1".parse(), Ok(EmbedderChoice::OpenAi("m:1".to_owned())));
         assert_eq!(
             "model2vec:a/b".parse(),
-            Ok(EmbedderChoice::Model2Vec(PathBuf::from("a/b")))
+            Ok(EmbedderChoice::Folder(PathBuf::from("a/b")))
         );
-        for wrong in ["", "model2vec", "model2vec:", "none:x", "gpt"] {
+        for folder in ["./minilm", "/srv/a:b", "../models/minilm", "a/b"] {
+            assert_eq!(folder.parse(), Ok(EmbedderChoice::Folder(PathBuf::from(folder))));
+        }
+        assert_eq!("minilm".parse(), Ok(EmbedderChoice::Named("minilm".to_owned())));
+        for wrong in ["", "model2vec", "model2vec:", "none:x", "gpt:4", "mini lm"] {
             assert!(wrong.parse::<EmbedderChoice>().is_err(), "{wrong}");
         }
     }

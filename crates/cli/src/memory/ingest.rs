@@ -260,6 +260,7 @@ fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
         },
         retry_failed: arguments.retry_failed,
         replace: arguments.replace,
+        replace_vectors: arguments.replace_vectors,
     })
 }
 

@@ -44,10 +44,19 @@ pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
 async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     let memory = arguments.knowledge.open().await?;
     let stats = memory.knowledge().stats().await?;
-    let models = memory.knowledge().vector_models().await?;
+    let embedder = memory.knowledge().embedder().await?;
+    let vectors = memory.knowledge().vector_counts().await?;
     if arguments.json {
         let mut all = serde_json::to_value(stats)?;
-        all["vectors"] = serde_json::to_value(&models)?;
+        all["vectors"] = match &embedder {
+            Some(embedder) => json!({
+                "model": embedder.model,
+                "dimensions": embedder.dimensions,
+                "terms": vectors.terms,
+                "chunks": vectors.chunks,
+            }),
+            None => json!(null),
+        };
         print_line(&all.to_string())?;
         return Ok(Exit::Done);
     }
@@ -66,10 +75,13 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     ] {
         table.row([what.to_owned(), show_count(count)]);
     }
-    for model in models {
+    if let Some(embedder) = embedder {
         table.row([
-            format!("vectors of {}", model.model),
-            show_count(model.terms + model.chunks),
+            format!(
+                "vectors of {} ({} dimensions)",
+                embedder.model, embedder.dimensions
+            ),
+            show_count(vectors.terms + vectors.chunks),
         ]);
     }
     print_line(&format!(

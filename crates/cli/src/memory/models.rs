@@ -1,10 +1,11 @@
 //! From the command line to extractors, embedders and model services.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_memory::embed::{Embedder, Model2VecEmbedder, OpenAiEmbedder};
+use gristmill_memory::embed::{Embedder, OpenAiEmbedder, open_local};
 use gristmill_memory::extract::{Extractor, Limiter, LimiterSettings, LocalExtractor, OpenAiExtractor};
 use gristmill_memory::service::{BASE_URL_DEFAULT, OpenAiSettings, Service, key_from_environment};
 
@@ -78,7 +79,17 @@ impl EmbedderArguments {
     pub fn open(&self, service: &ServiceArguments) -> anyhow::Result<Option<Arc<dyn Embedder>>> {
         match &self.embedder {
             EmbedderChoice::None => Ok(None),
-            EmbedderChoice::Model2Vec(folder) => Ok(Some(Arc::new(Model2VecEmbedder::open(folder)?))),
+            EmbedderChoice::Folder(folder) => Ok(Some(open_local(folder)?)),
+            EmbedderChoice::Named(name) => {
+                let folder = models_folder()?.join(name);
+                if !folder.is_dir() {
+                    bail!(
+                        "--embedder {name}: there is no model {}; name a folder such as ./{name}, or put the model there",
+                        folder.display()
+                    );
+                }
+                Ok(Some(open_local(&folder)?))
+            }
             EmbedderChoice::OpenAi(model) => {
                 let base_url = self.embedding_base_url.as_ref().or(service.base_url.as_ref());
                 let opened = service.service_of(
@@ -94,6 +105,19 @@ impl EmbedderArguments {
             }
         }
     }
+}
+
+/// The folder of this user's models.
+fn models_folder() -> anyhow::Result<PathBuf> {
+    let folder = |name: &str| {
+        std::env::var_os(name)
+            .filter(|text| !text.is_empty())
+            .map(PathBuf::from)
+    };
+    folder("GRISTMILL_MODELS")
+        .or_else(|| Some(folder("XDG_DATA_HOME")?.join("gristmill/models")))
+        .or_else(|| Some(folder("HOME")?.join(".local/share/gristmill/models")))
+        .context("there is no HOME to look for models in; set GRISTMILL_MODELS to the folder of the models")
 }
 
 impl CallArguments {

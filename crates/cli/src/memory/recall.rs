@@ -29,17 +29,18 @@ impl KnowledgeArguments {
         Ok(Memory::open_place(&self.knowledge.place(), false).await?)
     }
 
-    /// Opens the knowledge base, which must be there, to be asked with an embedder. Says so where that helps nothing.
+    /// Opens the knowledge base, which must be there, to be asked with an embedder. Another one than that of its vectors is
+    /// refused.
     pub async fn open_with(&self, embedder: Option<Arc<dyn Embedder>>) -> anyhow::Result<Memory> {
         let memory = self.open().await?;
         if let Some(embedder) = &embedder {
-            let models = memory.knowledge().vector_models().await?;
-            if models.iter().all(|model| model.model != embedder.identity()) {
-                eprintln!(
-                    "gristmill: {} has no vectors of this embedder, so that it finds by words alone; make them with \
+            match memory.knowledge().embedder().await? {
+                Some(stored) => stored.check(&embedder.identity())?,
+                None => eprintln!(
+                    "gristmill: {} has no vectors, so that it finds by words alone; make them with \
                      `gristmill ingest --into {} --embedder …`",
                     self.knowledge, self.knowledge
-                );
+                ),
             }
         }
         Ok(memory.with_embedder(embedder))

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::SafeTensors;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
+use crate::embed::files::{ModelFiles, TOKENIZER_FILE, numbers};
 use crate::embed::{EmbedError, Embedder, Vector};
 
 /// Texts of one call at most: enough to keep all processors busy, few enough to be stored soon.
@@ -23,8 +24,8 @@ const RELATED_COSINE_MIN: f64 = 0.7;
 /// The maximum number of tokens of a text: the models' training limit.
 const TOKENS_MAX: usize = 512;
 
-/// Bytes of a model's file at most.
-const MODEL_BYTES_MAX: u64 = 4 << 30;
+/// The kind of these models, as it stands in their identity.
+const KIND: &str = "model2vec";
 
 /// The embedder of a local model. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -63,32 +64,13 @@ impl Model2VecEmbedder {
     ///
     /// [`EmbedError::Model`] with the file that is missing or does not have its form.
     pub fn open(folder: &Path) -> Result<Model2VecEmbedder, EmbedError> {
-        let tensors_path = folder.join("model.safetensors");
-        let tokenizer_path = folder.join("tokenizer.json");
-        let tensors_bytes = read(&tensors_path)?;
-        let tokenizer_bytes = read(&tokenizer_path)?;
-        let wrong = |reason: String| EmbedError::Model {
-            place: tensors_path.display().to_string(),
-            reason,
-        };
-        let wrong_tokenizer = |reason: String| EmbedError::Model {
-            place: tokenizer_path.display().to_string(),
-            reason: format!("it is not a tokenizer: {reason}"),
-        };
-        let mut tokenizer =
-            Tokenizer::from_bytes(&tokenizer_bytes).map_err(|error| wrong_tokenizer(error.to_string()))?;
-        tokenizer.with_padding(None);
-        let truncation = tokenizers::TruncationParams {
-            max_length: TOKENS_MAX,
-            ..tokenizers::TruncationParams::default()
-        };
-        tokenizer
-            .with_truncation(Some(truncation))
-            .map_err(|error| wrong_tokenizer(error.to_string()))?;
+        let files = ModelFiles::read(folder)?;
+        let tokenizer = files.tokenizer(TOKENS_MAX)?;
         let written: Value =
-            serde_json::from_slice(&tokenizer_bytes).map_err(|error| wrong_tokenizer(error.to_string()))?;
+            serde_json::from_slice(&files.tokenizer).map_err(|error| files.wrong_tokenizer(&error))?;
+        let wrong = |reason: String| files.wrong_tensors(reason);
 
-        let tensors = SafeTensors::deserialize(&tensors_bytes)
+        let tensors = SafeTensors::deserialize(&files.tensors)
             .map_err(|error| wrong(format!("it is not a safetensors file: {error}")))?;
         let embeddings = tensors
             .tensor("embeddings")
@@ -104,7 +86,7 @@ impl Model2VecEmbedder {
         };
         let optional = |name: &str| tensors.tensor(name).ok().map(|tensor| numbers(&tensor));
         let model = Model {
-            identity: identity(folder, &tensors_bytes, &tokenizer_bytes),
+            identity: files.identity(KIND),
             unknown_token: unknown_token(&written, &tokenizer),
             token_characters_median: token_characters_median(&tokenizer),
             dimensions,
@@ -129,8 +111,7 @@ impl Model2VecEmbedder {
         };
         if !is_whole || (!model.weights.is_empty() && model.weights.len() < tokens) {
             return Err(wrong(format!(
-                "it has {row_count} rows, and {} has {tokens} tokens; both must be of one model",
-                tokenizer_path.display()
+                "it has {row_count} rows, and {TOKENIZER_FILE} has {tokens} tokens; both must be of one model"
             )));
         }
         Ok(Model2VecEmbedder {
@@ -207,33 +188,6 @@ impl Model {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
-    let wrong = |reason: String| EmbedError::Model {
-        place: path.display().to_string(),
-        reason,
-    };
-    let missing = |error: std::io::Error| {
-        wrong(format!(
-            "{error}; the folder of a model2vec model has model.safetensors and tokenizer.json"
-        ))
-    };
-    let bytes = std::fs::metadata(path).map_err(missing)?.len();
-    if bytes > MODEL_BYTES_MAX {
-        return Err(wrong(format!(
-            "it has {bytes} bytes; the limit is {MODEL_BYTES_MAX}"
-        )));
-    }
-    std::fs::read(path).map_err(missing)
-}
-
-/// The folder's name, and a digest of what is in it.
-fn identity(folder: &Path, tensors: &[u8], tokenizer: &[u8]) -> String {
-    let name = folder.canonicalize().ok();
-    let name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
-    let digest = crate::digest::of_parts(&[tensors, tokenizer]);
-    format!("model2vec {} {}", name.to_string_lossy(), &digest[..16])
-}
-
 /// The token for what is unknown: told by its text (WordPiece, WordLevel, BPE) or by its number (Unigram).
 fn unknown_token(written: &Value, tokenizer: &Tokenizer) -> Option<u32> {
     let model = &written["model"];
@@ -251,57 +205,4 @@ fn token_characters_median(tokenizer: &Tokenizer) -> usize {
         .collect();
     lengths.sort_unstable();
     lengths.get(lengths.len() / 2).copied().unwrap_or(1).max(1)
-}
-
-/// The numbers of a tensor, as 32-bit floats.
-fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
-    fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-        let (whole, _) = bytes.as_chunks::<N>();
-        whole.iter().map(|&number| convert(number)).collect()
-    }
-    let bytes = tensor.data();
-    Ok(match tensor.dtype() {
-        Dtype::F32 => each(bytes, f32::from_le_bytes),
-        Dtype::F64 => each(bytes, |number| f64::from_le_bytes(number) as f32),
-        Dtype::F16 => each(bytes, |number| half_to_f32(u16::from_le_bytes(number))),
-        Dtype::BF16 => each(bytes, |number| {
-            f32::from_bits(u32::from(u16::from_le_bytes(number)) << 16)
-        }),
-        Dtype::I8 => each(bytes, |[number]| f32::from(number as i8)),
-        Dtype::I32 => each(bytes, |number| i32::from_le_bytes(number) as f32),
-        Dtype::I64 => each(bytes, |number| i64::from_le_bytes(number) as f32),
-        other => return Err(format!("it has numbers of type {other:?}, which is not read")),
-    })
-}
-
-/// A 16-bit float of IEEE 754.
-fn half_to_f32(half: u16) -> f32 {
-    let sign = if half >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(half >> 10 & 0x1f), f32::from(half & 0x3ff));
-    match exponent {
-        0 => sign * fraction * 2.0_f32.powi(-24),
-        0x1f if fraction == 0.0 => sign * f32::INFINITY,
-        0x1f => f32::NAN,
-        exponent => sign * (1.0 + fraction / 1_024.0) * 2.0_f32.powi(exponent - 15),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_16_bit_floats() {
-        for (bits, expected) in [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x3555, 0.333_251_95),
-            (0x0001, 5.960_464_5e-8),
-            (0x7bff, 65_504.0),
-            (0x8000, 0.0),
-        ] {
-            assert_eq!(half_to_f32(bits), expected, "{bits:#06x}");
-        }
-        assert!(half_to_f32(0x7e00).is_nan() && half_to_f32(0x7c00).is_infinite());
-    }
 }

@@ -40,6 +40,12 @@ impl Vector {
         self.0.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
+    /// A stored vector.
+    pub fn from_bytes(bytes: &[u8]) -> Vector {
+        let (numbers, _) = bytes.as_chunks::<4>();
+        Vector(numbers.iter().map(|&number| f32::from_le_bytes(number)).collect())
+    }
+
     /// The cosine of the angle to a stored vector, from -1 to 1: 1 for the same direction. `None` where that has
     /// another number of dimensions.
     pub fn cosine_to_bytes(&self, bytes: &[u8]) -> Option<f64> {

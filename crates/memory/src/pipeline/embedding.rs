@@ -107,9 +107,7 @@ pub async fn embed_missing(
 ) -> Result<VectorCursor, IngestError> {
     let model = embedder.identity();
     loop {
-        let missing = store
-            .texts_without_vectors(&model, cursor, VECTOR_TEXTS_MAX)
-            .await?;
+        let missing = store.texts_without_vectors(cursor, VECTOR_TEXTS_MAX).await?;
         if missing.texts.is_empty() {
             return Ok(cursor);
         }

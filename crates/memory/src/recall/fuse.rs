@@ -1,7 +1,7 @@
-//! One ranking of messages from several: by what they say, by the match of the query, by their meaning.
+//! One ranking of messages from two: by what they say and mean, and by the match of the query.
 //!
-//! The text counts most. The others add a share of the best text's score: the match of the query the more, the fewer
-//! messages it matches, and the meaning by its cosine.
+//! The text counts most. The match of the query adds a share of the best text's score: the more, the fewer messages it
+//! matches.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,12 +11,6 @@ use crate::recall::Scored;
 use crate::recall::rank::keep_best;
 use crate::recall::text::TextScores;
 use crate::store::Columns;
-
-/// What the best match of the query adds, as a share of the best text's score.
-const MATCH_SHARE: f64 = 0.3;
-
-/// What a message of the same meaning adds, as a share of the best text's score.
-const MEANING_SHARE: f64 = 0.5;
 
 /// The scores of texts, and the columns that they belong to.
 #[derive(Debug)]
@@ -56,8 +50,8 @@ impl Ranking {
         }
     }
 
-    /// Adds what the query matched.
-    pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>]) {
+    /// Adds what the query matched: a share of the best score for the best match.
+    pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>], best_share: f64) {
         let best = matches.iter().map(|found| found.score).fold(0.0, f64::max);
         if best <= 0.0 {
             return;
@@ -66,14 +60,7 @@ impl Ranking {
         let all = f64::from(self.fusion.columns.message_count().max(1));
         let rarity = ((all + 1.0) / (matches.len() as f64)).ln().max(0.0) / (all + 1.0).ln();
         for found in matches {
-            self.add(found.value, MATCH_SHARE * rarity * found.score / best);
-        }
-    }
-
-    /// Adds messages with the cosines of their nearest chunks.
-    pub(super) fn add_nearest(&mut self, nearest: &[(MessageOrdinal, f64)]) {
-        for (message, cosine) in nearest {
-            self.add(*message, MEANING_SHARE * cosine);
+            self.add(found.value, best_share * rarity * found.score / best);
         }
     }
 

@@ -25,6 +25,23 @@ pub enum Relations<'a> {
     None,
 }
 
+impl<'a> Relations<'a> {
+    /// These, without an embedder where there are no vectors.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::OtherEmbedder`] where another embedder made the vectors, and errors of the store.
+    pub(super) async fn fitting(&self, store: &dyn KnowledgeStore) -> Result<Relations<'a>, MemoryError> {
+        let Relations::Embedded(embedder) = self else {
+            return Ok(*self);
+        };
+        match store.embedder().await? {
+            None => Ok(Relations::Stored),
+            Some(stored) => stored.check(&embedder.identity()).map(|()| *self),
+        }
+    }
+}
+
 /// The related terms of a recorded query, by where they stand and what they stand for.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedRelations {
@@ -162,12 +179,7 @@ async fn look_up(
     {
         let vectors = embedder.embed(without.clone()).await?;
         let nearest = store
-            .nearest_terms(
-                &embedder.identity(),
-                vectors,
-                RELATED_TERMS_MAX,
-                embedder.related_cosine_min(),
-            )
+            .nearest_terms(vectors, RELATED_TERMS_MAX, embedder.related_cosine_min())
             .await?;
         for ((similar, nearest), term) in similar.iter_mut().zip(nearest).zip(&without) {
             merge(similar, nearest, term);

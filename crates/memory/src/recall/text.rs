@@ -5,39 +5,18 @@
 //! and seldom repeats its words. A message of a speaker whom the question names, and one of the time that it tells, counts
 //! more.
 //!
-//! The weights below were found by trying a few round values on two long conversations with questions whose answers are
-//! known, and were then confirmed on three others. None of them is delicate: half or twice of each costs at most 3 points
-//! of recall@10.
+//! The meaning, where an embedder tells it, counts like a word: before neighbours and speakers add to it. All weights are
+//! [in one place](crate::recall::weights).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::MemoryError;
 use crate::limits::{CONVERSATION_GAP_MS, QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
-use crate::message::TimeRange;
+use crate::message::{MessageOrdinal, TimeRange};
+use crate::recall::weights::Weights;
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
-
-/// BM25: how soon further occurrences of a word count less.
-const SATURATION: f64 = 1.2;
-
-/// BM25: how much the length of a message counts.
-const LENGTH_SHARE: f64 = 0.75;
-
-/// The part of its score that a message adds to those one and two places away.
-const NEIGHBOUR_SHARES: [f64; 2] = [0.5, 0.2];
-
-/// What the word of a speaker's name counts where it stands in a text: that somebody is spoken to says little.
-const NAME_WEIGHT: f64 = 0.3;
-
-/// How much more a message of a named speaker counts.
-const SPEAKER_FACTOR: f64 = 1.6;
-
-/// How much more a message of the question's time counts.
-const TIME_FACTOR: f64 = 3.0;
-
-/// A word that a misspelt one was taken for counts less than one as it is written.
-const SPELLING_WEIGHT: f64 = 0.8;
 
 /// Words that ask for all that there is: with them alone, a time or a speaker is asked for.
 const ASKING_FOR_ALL: [&str; 21] = [
@@ -71,6 +50,8 @@ pub struct TextQuestion {
     pub words: Vec<String>,
     /// The time that it tells.
     pub time: Option<TimeRange>,
+    /// The messages nearest in meaning, with their nearness from 0 to 1.
+    pub nearest: Vec<(MessageOrdinal, f64)>,
 }
 
 /// The scores of all messages, by their numbers.
@@ -112,14 +93,15 @@ struct Asked {
 /// Errors of the store.
 pub async fn score(
     store: &dyn KnowledgeStore,
-    question: &TextQuestion,
+    question: TextQuestion,
     languages: Languages,
+    weights: Weights,
 ) -> Result<(TextScores, Arc<Columns>), MemoryError> {
-    let looked_up = LookedUp::new(store, question, languages).await?;
+    let looked_up = LookedUp::new(store, question, languages, weights).await?;
     // After the words: what a commit adds in between is in the columns alone, which is harmless.
     let columns = store.columns().await?;
-    let (time, shared) = (question.time, columns.clone());
-    let scores = crate::store::blocking(move || Ok(looked_up.score(&shared, time))).await?;
+    let shared = columns.clone();
+    let scores = crate::store::blocking(move || Ok(looked_up.score(&shared))).await?;
     Ok((scores, columns))
 }
 
@@ -130,13 +112,17 @@ struct LookedUp {
     spoken: Vec<u32>,
     /// Whether nothing is asked but the time or the speaker.
     is_for_all: bool,
+    time: Option<TimeRange>,
+    nearest: Vec<(MessageOrdinal, f64)>,
+    weights: Weights,
 }
 
 impl LookedUp {
     async fn new(
         store: &dyn KnowledgeStore,
-        question: &TextQuestion,
+        question: TextQuestion,
         languages: Languages,
+        weights: Weights,
     ) -> Result<LookedUp, MemoryError> {
         let words = content_words(&question.words);
         let (mut lookups, mut forms) = (Vec::new(), Vec::new());
@@ -161,15 +147,13 @@ impl LookedUp {
             if messages.is_empty() && !is_speaker && !asks_for_all {
                 unknown.extend(lookups[at..at + count].iter().cloned());
             }
-            asked.push(Asked {
-                messages,
-                weight: if is_speaker { NAME_WEIGHT } else { 1.0 },
-            });
+            let weight = if is_speaker { weights.name } else { 1.0 };
+            asked.push(Asked { messages, weight });
         }
         for messages in corrected(store, unknown).await? {
             asked.push(Asked {
                 messages,
-                weight: SPELLING_WEIGHT,
+                weight: weights.spelling,
             });
         }
         spoken.sort_unstable();
@@ -178,25 +162,21 @@ impl LookedUp {
             is_for_all: is_for_all && (question.time.is_some() || !spoken.is_empty()),
             words: asked,
             spoken,
+            time: question.time,
+            nearest: question.nearest,
+            weights,
         })
     }
 
-    fn score(&self, columns: &Columns, time: Option<TimeRange>) -> TextScores {
-        let end = columns.message_end();
+    fn score(&self, columns: &Columns) -> TextScores {
         let mut scores = match self.is_for_all {
-            true => self.all(columns, time),
-            false => {
-                let own = self.by_words(columns);
-                let mut scores = with_neighbours(&own, columns);
-                let spoken = self.spoken.iter().filter(|&&message| message < end);
-                spoken.for_each(|&message| scores[message as usize] *= SPEAKER_FACTOR);
-                scores
-            }
+            true => self.all(columns),
+            false => self.by_signs(columns),
         };
-        if let Some(time) = time {
+        if let Some(time) = self.time {
             for (message, score) in (0..).zip(&mut scores) {
                 if *score > 0.0 && columns.time(message).is_some_and(|at| time.contains(at)) {
-                    *score *= TIME_FACTOR;
+                    *score *= self.weights.time;
                 }
             }
         }
@@ -207,12 +187,50 @@ impl LookedUp {
         }
     }
 
+    /// By words and meaning, with neighbours and speakers.
+    fn by_signs(&self, columns: &Columns) -> Vec<f64> {
+        let end = columns.message_end();
+        let mut own = self.by_words(columns, &Units::messages(columns));
+        self.add_meaning(&mut own);
+        let mut scores = with_neighbours(&own, columns, &self.weights);
+        if self.weights.conversation > 0.0 {
+            let units = Units::conversations(columns);
+            let by_conversation = self.by_words(columns, &units);
+            for (message, score) in (0..).zip(&mut scores) {
+                if *score > 0.0 {
+                    *score += self.weights.conversation * by_conversation[units.of(message)];
+                }
+            }
+        }
+        if self.weights.brevity > 0.0 {
+            for (message, score) in (0..).zip(&mut scores) {
+                let length = f64::from(columns.length(message));
+                *score *= length / (length + self.weights.brevity);
+            }
+        }
+        let spoken = self.spoken.iter().filter(|&&message| message < end);
+        spoken.for_each(|&message| scores[message as usize] *= self.weights.speaker);
+        scores
+    }
+
+    /// Adds what the messages nearest in meaning gain.
+    fn add_meaning(&self, own: &mut [f64]) {
+        let best = own.iter().copied().fold(0.0, f64::max);
+        let whole = if best > 0.0 { best } else { 1.0 };
+        for (message, nearness) in &self.nearest {
+            // A message of a later commit than the columns is left out.
+            if let Some(score) = own.get_mut(message.0 as usize) {
+                *score += self.weights.meaning * whole * nearness;
+            }
+        }
+    }
+
     /// All messages of the time, or of the named speakers.
-    fn all(&self, columns: &Columns, time: Option<TimeRange>) -> Vec<f64> {
+    fn all(&self, columns: &Columns) -> Vec<f64> {
         let mut scores = vec![0.0; columns.message_end() as usize];
         if self.spoken.is_empty() {
             for (message, score) in (0..).zip(&mut scores) {
-                let at = columns.time(message).zip(time);
+                let at = columns.time(message).zip(self.time);
                 *score = f64::from(at.is_some_and(|(at, time)| time.contains(at)));
             }
         } else {
@@ -225,39 +243,91 @@ impl LookedUp {
         scores
     }
 
-    /// BM25.
-    fn by_words(&self, columns: &Columns) -> Vec<f64> {
-        let mut scores = vec![0.0; columns.message_end() as usize];
-        let all = f64::from(columns.message_count());
-        let mean_length = columns.mean_length();
+    /// BM25 over units of text: messages or conversations.
+    fn by_words(&self, columns: &Columns, units: &Units) -> Vec<f64> {
+        let mut scores = vec![0.0; units.lengths.len()];
+        let all = units.count;
+        let Weights {
+            saturation,
+            length_share,
+            ..
+        } = self.weights;
         for word in &self.words {
-            let counts = || {
-                let runs = word.messages.chunk_by(|left, right| left == right);
-                let counts = runs.map(|run| (run[0], run.len()));
-                counts.filter(|(message, _)| columns.has_message(*message))
-            };
+            let known = word
+                .messages
+                .iter()
+                .filter(|&&message| columns.has_message(message));
+            let of_units: Vec<usize> = known.map(|&message| units.of(message)).collect();
+            // Messages ascend, and so do their units.
+            let counts = || of_units.chunk_by(|left, right| left == right);
             let with_word = counts().count() as f64;
             let rarity = (1.0 + (all - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln();
-            for (message, count) in counts() {
-                let length = f64::from(columns.length(message)) / mean_length;
-                let norm = SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * length);
-                let count = count as f64;
-                scores[message as usize] +=
-                    word.weight * rarity * count * (SATURATION + 1.0) / (count + norm);
+            for run in counts() {
+                let (unit, count) = (run[0], run.len() as f64);
+                let length = units.lengths[unit] / units.mean_length;
+                let norm = saturation * (1.0 - length_share + length_share * length);
+                scores[unit] += word.weight * rarity * count * (saturation + 1.0) / (count + norm);
             }
         }
         scores
     }
 }
 
+/// What BM25 counts as one text.
+struct Units {
+    /// The unit of each message; each its own where empty.
+    of: Vec<u32>,
+    /// Words of each unit.
+    lengths: Vec<f64>,
+    count: f64,
+    mean_length: f64,
+}
+
+impl Units {
+    fn messages(columns: &Columns) -> Units {
+        let lengths = (0..columns.message_end()).map(|message| f64::from(columns.length(message)));
+        Units {
+            of: Vec::new(),
+            lengths: lengths.collect(),
+            count: f64::from(columns.message_count()),
+            mean_length: columns.mean_length(),
+        }
+    }
+
+    fn conversations(columns: &Columns) -> Units {
+        let mut units = Units {
+            of: Vec::with_capacity(columns.message_end() as usize),
+            lengths: Vec::new(),
+            count: 0.0,
+            mean_length: 1.0,
+        };
+        for message in 0..columns.message_end() {
+            if message == 0 || !is_beside(columns, message - 1, message) {
+                units.lengths.push(0.0);
+                units.count += 1.0;
+            }
+            let unit = units.lengths.len() - 1;
+            units.lengths[unit] += f64::from(columns.length(message));
+            units.of.push(unit as u32);
+        }
+        units.mean_length = (units.lengths.iter().sum::<f64>() / units.count.max(1.0)).max(1.0);
+        units
+    }
+
+    fn of(&self, message: u32) -> usize {
+        let message = message as usize;
+        self.of.get(message).map_or(message, |&unit| unit as usize)
+    }
+}
+
 /// Adds to each score a part of those beside it in the same conversation.
-fn with_neighbours(own: &[f64], columns: &Columns) -> Vec<f64> {
+fn with_neighbours(own: &[f64], columns: &Columns, weights: &Weights) -> Vec<f64> {
     let mut scores = own.to_vec();
     for (message, &score) in (0_u32..).zip(own) {
         if score == 0.0 {
             continue;
         }
-        for (distance, share) in (1_u32..).zip(NEIGHBOUR_SHARES) {
+        for (distance, share) in (1_u32..).zip(weights.neighbours) {
             for other in [message.checked_sub(distance), message.checked_add(distance)] {
                 if let Some(other) = other.filter(|&other| is_beside(columns, message, other)) {
                     scores[other as usize] += share * score;

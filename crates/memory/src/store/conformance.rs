@@ -32,6 +32,7 @@ where
     finds_related_terms(&*new_store().await).await;
     indexes_words(&*new_store().await).await;
     vectors::keeps_vectors(&*new_store().await).await;
+    vectors::keeps_vectors_of_one_embedder(&*new_store().await).await;
     vectors::vectors_go_with_what_they_stand_for(&*new_store().await).await;
     survives_random_changes(&*new_store().await).await;
 }

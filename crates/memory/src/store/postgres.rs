@@ -23,8 +23,9 @@ use crate::error::MemoryError;
 use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
-    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts,
+    Applied, Change, ChunkPlace, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source,
+    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, VectorCounts, VectorCursor, VectorLists,
+    VectorTexts,
 };
 use connection::Database;
 
@@ -142,35 +143,61 @@ impl KnowledgeStore for PostgresKnowledge {
 
     async fn texts_without_vectors(
         &self,
-        model: &str,
         cursor: VectorCursor,
         limit: usize,
     ) -> Result<VectorTexts, MemoryError> {
-        read!(self, connection => vectors::texts_without(connection, model, cursor, limit))
+        read!(self, connection => vectors::texts_without(connection, cursor, limit))
     }
 
     async fn nearest_terms(
         &self,
-        model: &str,
         vectors: Vec<Vector>,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
-        read!(self, connection => vectors::nearest_terms(connection, model, &vectors, limit, cosine_min))
+        read!(self, connection => vectors::nearest_terms(connection, &vectors, limit, cosine_min))
     }
 
     async fn nearest_messages(
         &self,
-        model: &str,
+        from: MessageOrdinal,
         vector: Vector,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-        read!(self, connection => vectors::nearest_messages(connection, model, &vector, limit, cosine_min))
+        read!(self, connection => vectors::nearest_messages(connection, from, &vector, limit, cosine_min))
     }
 
-    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError> {
-        read!(self, connection => vectors::models(connection))
+    async fn chunk_vectors(
+        &self,
+        after: Option<ChunkPlace>,
+        limit: usize,
+    ) -> Result<Vec<(ChunkPlace, Vector)>, MemoryError> {
+        read!(self, connection => vectors::chunk_vectors(connection, after, limit))
+    }
+
+    async fn cosines(
+        &self,
+        messages: Vec<MessageOrdinal>,
+        vector: Vector,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        read!(self, connection => vectors::cosines(connection, &messages, &vector))
+    }
+
+    async fn vector_lists(&self) -> Result<Option<VectorLists>, MemoryError> {
+        read!(self, connection => vectors::lists(connection))
+    }
+
+    async fn list_entries(&self, lists: Vec<u32>) -> Result<Vec<Vec<u8>>, MemoryError> {
+        read!(self, connection => vectors::list_entries(connection, &lists))
+    }
+
+    async fn embedder(&self) -> Result<Option<StoredEmbedder>, MemoryError> {
+        read!(self, connection => vectors::embedder(connection))
+    }
+
+    async fn vector_counts(&self) -> Result<VectorCounts, MemoryError> {
+        read!(self, connection => vectors::counts(connection))
     }
 
     async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError> {

@@ -22,8 +22,9 @@ use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::limits::READERS_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{
-    Applied, Change, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source, SourceFailure,
-    StoredFailure, StoredMessage, VectorCursor, VectorModel, VectorTexts, blocking,
+    Applied, Change, ChunkPlace, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source,
+    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, VectorCounts, VectorCursor, VectorLists,
+    VectorTexts, blocking,
 };
 pub use open::APPLICATION_ID;
 
@@ -173,41 +174,67 @@ impl KnowledgeStore for SqliteKnowledge {
 
     async fn texts_without_vectors(
         &self,
-        model: &str,
         cursor: VectorCursor,
         limit: usize,
     ) -> Result<VectorTexts, MemoryError> {
-        let model = model.to_owned();
-        self.read(move |connection| vectors::texts_without(connection, &model, cursor, limit))
+        self.read(move |connection| vectors::texts_without(connection, cursor, limit))
             .await
     }
 
     async fn nearest_terms(
         &self,
-        model: &str,
         vectors: Vec<Vector>,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError> {
-        let model = model.to_owned();
-        self.read(move |connection| vectors::nearest_terms(connection, &model, &vectors, limit, cosine_min))
+        self.read(move |connection| vectors::nearest_terms(connection, &vectors, limit, cosine_min))
             .await
     }
 
     async fn nearest_messages(
         &self,
-        model: &str,
+        from: MessageOrdinal,
         vector: Vector,
         limit: usize,
         cosine_min: f64,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
-        let model = model.to_owned();
-        self.read(move |connection| vectors::nearest_messages(connection, &model, &vector, limit, cosine_min))
+        self.read(move |connection| vectors::nearest_messages(connection, from, &vector, limit, cosine_min))
             .await
     }
 
-    async fn vector_models(&self) -> Result<Vec<VectorModel>, MemoryError> {
-        self.read(vectors::models).await
+    async fn chunk_vectors(
+        &self,
+        after: Option<ChunkPlace>,
+        limit: usize,
+    ) -> Result<Vec<(ChunkPlace, Vector)>, MemoryError> {
+        self.read(move |connection| vectors::chunk_vectors(connection, after, limit))
+            .await
+    }
+
+    async fn cosines(
+        &self,
+        messages: Vec<MessageOrdinal>,
+        vector: Vector,
+    ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
+        self.read(move |connection| vectors::cosines(connection, &messages, &vector))
+            .await
+    }
+
+    async fn vector_lists(&self) -> Result<Option<VectorLists>, MemoryError> {
+        self.read(vectors::lists).await
+    }
+
+    async fn list_entries(&self, lists: Vec<u32>) -> Result<Vec<Vec<u8>>, MemoryError> {
+        self.read(move |connection| vectors::list_entries(connection, &lists))
+            .await
+    }
+
+    async fn embedder(&self) -> Result<Option<StoredEmbedder>, MemoryError> {
+        self.read(vectors::embedder).await
+    }
+
+    async fn vector_counts(&self) -> Result<VectorCounts, MemoryError> {
+        self.read(vectors::counts).await
     }
 
     async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError> {

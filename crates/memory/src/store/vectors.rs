@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::embed::Vector;
+use crate::error::MemoryError;
 use crate::message::MessageOrdinal;
 
 /// The text of a vector.
@@ -37,11 +39,69 @@ pub struct VectorTexts {
     pub cursor: VectorCursor,
 }
 
-/// A model that there are vectors of.
+/// The embedder that made the vectors of a knowledge base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct VectorModel {
+pub struct StoredEmbedder {
     /// Its [identity](crate::embed::Embedder::identity).
     pub model: String,
+    /// The dimensions of its vectors.
+    pub dimensions: u32,
+}
+
+impl StoredEmbedder {
+    /// Checks that vectors of a model can be compared with those that are there.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::OtherEmbedder`].
+    pub fn check(&self, model: &str) -> Result<(), MemoryError> {
+        match self.model == model {
+            true => Ok(()),
+            false => Err(MemoryError::OtherEmbedder {
+                known: self.model.clone(),
+                dimensions: self.dimensions,
+                asked: model.to_owned(),
+            }),
+        }
+    }
+
+    /// Checks that new vectors of a model fit those that are there.
+    pub(super) fn check_new(&self, model: &str, dimensions: u32) -> Result<(), MemoryError> {
+        self.check(model)?;
+        match self.dimensions == dimensions {
+            true => Ok(()),
+            false => Err(MemoryError::invalid(
+                format!("the vectors of {model}"),
+                format!(
+                    "they have {dimensions} dimensions, and the knowledge base has vectors of {} dimensions of the same model",
+                    self.dimensions
+                ),
+            )),
+        }
+    }
+}
+
+/// The dimensions of vectors: those of the first that has any.
+pub(super) fn dimensions(vectors: &[(VectorKey, Vector)]) -> Option<u32> {
+    let mut dimensions = vectors.iter().map(|(_, vector)| vector.dimensions() as u32);
+    dimensions.find(|&dimensions| dimensions > 0)
+}
+
+/// A chunk of a message.
+pub type ChunkPlace = (MessageOrdinal, u32);
+
+/// What is in the [lists of vectors](crate::embed::lists).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VectorLists {
+    /// The vectors of all messages below this one are in lists.
+    pub end: MessageOrdinal,
+    /// The centres of the lists.
+    pub centres: Vec<u8>,
+}
+
+/// How many vectors there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct VectorCounts {
     /// Terms with a vector.
     pub terms: u64,
     /// Chunks with a vector.

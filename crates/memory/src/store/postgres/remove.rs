@@ -38,6 +38,8 @@ pub(super) async fn source(transaction: &Transaction<'_>, source: i64) -> Result
     ] {
         transaction.execute(statement, &[&source]).await?;
     }
+    // Lists are not searched for single messages; the next ingestion makes them anew.
+    super::vectors::forget_lists(transaction).await?;
     Ok(removed.count)
 }
 

@@ -1,8 +1,8 @@
-//! Vectors of terms and chunks: written with everything else, found by an exact scan.
+//! Vectors of terms and chunks: written with everything else, found by an exact scan, or where there are many, in lists.
 
 use std::collections::HashMap;
 
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{GenericClient, Object, Transaction};
 use futures::{StreamExt, TryStreamExt};
 
 use super::connection::{Result, damaged};
@@ -10,17 +10,154 @@ use super::{digest, without_nul};
 use crate::embed::Vector;
 use crate::embed::vector::Nearest;
 use crate::message::{Message, MessageOrdinal};
-use crate::store::{RelatedTerm, VectorCursor, VectorKey, VectorModel, VectorTexts};
+use crate::store::{
+    ChunkPlace, RelatedTerm, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
+};
+
+/// The parameters of a statement that has none.
+const NO_PARAMETERS: [&str; 0] = [];
 
 /// Messages that are looked at for chunks without vectors at once.
 const MESSAGES_AT_ONCE: i64 = 500;
 
-/// Writes vectors, except for texts that no longer exist.
-pub(super) async fn write(
+/// The embedder that made the vectors.
+pub(super) async fn embedder(client: &impl GenericClient) -> Result<Option<StoredEmbedder>> {
+    let row = client
+        .query_opt("SELECT model, dimensions FROM embedder", &[])
+        .await?;
+    row.map(|row| {
+        Ok(StoredEmbedder {
+            model: row.try_get(0)?,
+            dimensions: row.try_get::<_, i64>(1)? as u32,
+        })
+    })
+    .transpose()
+}
+
+/// Writes that this embedder makes the vectors.
+pub(super) async fn write_embedder(
     transaction: &Transaction<'_>,
     model: &str,
-    vectors: &[(VectorKey, Vector)],
+    dimensions: u32,
 ) -> Result<()> {
+    let statement = "INSERT INTO embedder (model, dimensions) VALUES ($1, $2)";
+    transaction
+        .execute(
+            statement,
+            &[&without_nul(model.to_owned()), &i64::from(dimensions)],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Deletes all vectors.
+pub(super) async fn forget(transaction: &Transaction<'_>) -> Result<()> {
+    forget_lists(transaction).await?;
+    let statements = "DELETE FROM term_vector; DELETE FROM chunk_vector; DELETE FROM embedder";
+    Ok(transaction.batch_execute(statements).await?)
+}
+
+/// Deletes all lists of vectors.
+pub(super) async fn forget_lists(transaction: &Transaction<'_>) -> Result<()> {
+    let statements = "DELETE FROM vector_centres; DELETE FROM vector_list";
+    Ok(transaction.batch_execute(statements).await?)
+}
+
+/// Writes the lists of vectors anew.
+pub(super) async fn write_lists(
+    transaction: &Transaction<'_>,
+    lists: &VectorLists,
+    entries: &[Vec<u8>],
+) -> Result<()> {
+    forget_lists(transaction).await?;
+    transaction
+        .execute(
+            "INSERT INTO vector_centres (next_message, centres) VALUES ($1, $2)",
+            &[&i64::from(lists.end.0), &lists.centres],
+        )
+        .await?;
+    let statement = transaction
+        .prepare_cached("INSERT INTO vector_list (list, entries) VALUES ($1, $2)")
+        .await?;
+    for (number, entries) in (0_i64..).zip(entries) {
+        transaction.execute(&statement, &[&number, entries]).await?;
+    }
+    Ok(())
+}
+
+/// What is in the lists of vectors.
+pub(super) async fn lists(connection: &Object) -> Result<Option<VectorLists>> {
+    let sql = "SELECT next_message, centres FROM vector_centres";
+    let row = connection.query_opt(sql, &[]).await?;
+    row.map(|row| {
+        Ok(VectorLists {
+            end: MessageOrdinal(row.try_get::<_, i64>(0)? as u32),
+            centres: row.try_get(1)?,
+        })
+    })
+    .transpose()
+}
+
+/// The entries of some lists.
+pub(super) async fn list_entries(connection: &Object, lists: &[u32]) -> Result<Vec<Vec<u8>>> {
+    let lists: Vec<i64> = lists.iter().map(|&list| i64::from(list)).collect();
+    let sql = "SELECT entries FROM vector_list WHERE list = ANY ($1)";
+    let rows = connection.query(sql, &[&lists]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The vectors of chunks after one.
+pub(super) async fn chunk_vectors(
+    connection: &Object,
+    after: Option<ChunkPlace>,
+    limit: usize,
+) -> Result<Vec<(ChunkPlace, Vector)>> {
+    let (message, chunk) = after.map_or((-1, -1), |(message, chunk)| {
+        (i64::from(message.0), i64::from(chunk))
+    });
+    let statement = connection
+        .prepare_cached(
+            "SELECT message, chunk, vector FROM chunk_vector WHERE (message, chunk) > ($1, $2)
+             ORDER BY message, chunk LIMIT $3",
+        )
+        .await?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = connection.query(&statement, &[&message, &chunk, &limit]).await?;
+    let vectors = rows.iter().map(|row| {
+        let place = (
+            MessageOrdinal(row.try_get::<_, i64>(0)? as u32),
+            row.try_get::<_, i64>(1)? as u32,
+        );
+        Ok((place, Vector::from_bytes(row.try_get(2)?)))
+    });
+    vectors.collect()
+}
+
+/// The cosines of messages to a vector.
+pub(super) async fn cosines(
+    connection: &Object,
+    messages: &[MessageOrdinal],
+    vector: &Vector,
+) -> Result<Vec<(MessageOrdinal, f64)>> {
+    let numbers: Vec<i64> = messages.iter().map(|message| i64::from(message.0)).collect();
+    let sql = "SELECT message, vector FROM chunk_vector WHERE message = ANY ($1)";
+    let rows = connection.query(sql, &[&numbers]).await?;
+    let mut best: HashMap<u32, f64> = HashMap::new();
+    for row in rows {
+        let message = row.try_get::<_, i64>(0)? as u32;
+        if let Some(cosine) = vector.cosine_to_bytes(row.try_get(1)?) {
+            let known = best.entry(message).or_insert(cosine);
+            *known = known.max(cosine);
+        }
+    }
+    let cosines = messages
+        .iter()
+        .filter_map(|&message| Some((message, *best.get(&message.0)?)));
+    Ok(cosines.collect())
+}
+
+/// Writes vectors, except for texts that no longer exist.
+pub(super) async fn write(transaction: &Transaction<'_>, vectors: &[(VectorKey, Vector)]) -> Result<()> {
     // The last one counts, where one thing has two.
     let (mut terms, mut chunks) = (HashMap::new(), HashMap::new());
     for (key, vector) in vectors {
@@ -36,28 +173,26 @@ pub(super) async fn write(
     let (digests, bytes): (Vec<_>, Vec<_>) = terms.into_iter().unzip();
     let statement = transaction
         .prepare_cached(
-            "INSERT INTO term_vector (term, model, vector)
-             SELECT term.id, $1, new.vector FROM unnest($2::bytea[], $3::bytea[]) AS new (digest, vector)
+            "INSERT INTO term_vector (term, vector)
+             SELECT term.id, new.vector FROM unnest($1::bytea[], $2::bytea[]) AS new (digest, vector)
              JOIN term ON term.digest = new.digest
-             ON CONFLICT (term, model) DO UPDATE SET vector = excluded.vector",
+             ON CONFLICT (term) DO UPDATE SET vector = excluded.vector",
         )
         .await?;
-    transaction
-        .execute(&statement, &[&model, &digests, &bytes])
-        .await?;
+    transaction.execute(&statement, &[&digests, &bytes]).await?;
     let (keys, bytes): (Vec<(i64, i64)>, Vec<_>) = chunks.into_iter().unzip();
     let (messages, chunks): (Vec<i64>, Vec<i64>) = keys.into_iter().unzip();
     let statement = transaction
         .prepare_cached(
-            "INSERT INTO chunk_vector (message, chunk, model, vector)
-             SELECT message.ordinal, new.chunk, $1, new.vector
-             FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS new (message, chunk, vector)
+            "INSERT INTO chunk_vector (message, chunk, vector)
+             SELECT message.ordinal, new.chunk, new.vector
+             FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS new (message, chunk, vector)
              JOIN message ON message.ordinal = new.message
-             ON CONFLICT (message, chunk, model) DO UPDATE SET vector = excluded.vector",
+             ON CONFLICT (message, chunk) DO UPDATE SET vector = excluded.vector",
         )
         .await?;
     transaction
-        .execute(&statement, &[&model, &messages, &chunks, &bytes])
+        .execute(&statement, &[&messages, &chunks, &bytes])
         .await?;
     Ok(())
 }
@@ -65,7 +200,6 @@ pub(super) async fn write(
 /// Terms and chunks after `cursor` without a vector.
 pub(super) async fn texts_without(
     connection: &Object,
-    model: &str,
     mut cursor: VectorCursor,
     limit: usize,
 ) -> Result<VectorTexts> {
@@ -73,14 +207,12 @@ pub(super) async fn texts_without(
     let statement = connection
         .prepare_cached(
             "SELECT id, text FROM term WHERE id > $1
-             AND NOT EXISTS (SELECT 1 FROM term_vector WHERE term_vector.term = term.id AND term_vector.model = $2)
-             ORDER BY id LIMIT $3",
+             AND NOT EXISTS (SELECT 1 FROM term_vector WHERE term_vector.term = term.id)
+             ORDER BY id LIMIT $2",
         )
         .await?;
     let limit_rows = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = connection
-        .query(&statement, &[&cursor.term, &model, &limit_rows])
-        .await?;
+    let rows = connection.query(&statement, &[&cursor.term, &limit_rows]).await?;
     for row in rows {
         cursor.term = row.try_get(0)?;
         let text: String = row.try_get(1)?;
@@ -89,16 +221,13 @@ pub(super) async fn texts_without(
     let statement = connection
         .prepare_cached(
             "SELECT ordinal, body FROM message WHERE ordinal >= $1
-             AND (SELECT count(*) FROM chunk_vector WHERE chunk_vector.message = ordinal AND model = $2) < chunks
-             ORDER BY ordinal LIMIT $3",
+             AND (SELECT count(*) FROM chunk_vector WHERE chunk_vector.message = ordinal) < chunks
+             ORDER BY ordinal LIMIT $2",
         )
         .await?;
     while texts.len() < limit {
         let rows = connection
-            .query(
-                &statement,
-                &[&i64::from(cursor.message), &model, &MESSAGES_AT_ONCE],
-            )
+            .query(&statement, &[&i64::from(cursor.message), &MESSAGES_AT_ONCE])
             .await?;
         if rows.is_empty() {
             break;
@@ -124,7 +253,6 @@ pub(super) async fn texts_without(
 /// The terms nearest to each of some vectors, in one scan.
 pub(super) async fn nearest_terms(
     connection: &Object,
-    model: &str,
     vectors: &[Vector],
     limit: usize,
     cosine_min: f64,
@@ -133,8 +261,8 @@ pub(super) async fn nearest_terms(
     if vectors.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = "SELECT term, vector FROM term_vector WHERE model = $1";
-    let mut rows = connection.query_raw(sql, [model]).await?.boxed();
+    let sql = "SELECT term, vector FROM term_vector";
+    let mut rows = connection.query_raw(sql, NO_PARAMETERS).await?.boxed();
     while let Some(row) = rows.try_next().await? {
         let (term, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
         for (vector, nearest) in vectors.iter().zip(&mut nearest) {
@@ -164,16 +292,16 @@ pub(super) async fn nearest_terms(
     Ok(related.collect())
 }
 
-/// The messages with the chunks nearest to a vector.
+/// The messages from one on with the chunks nearest to a vector.
 pub(super) async fn nearest_messages(
     connection: &Object,
-    model: &str,
+    from: MessageOrdinal,
     vector: &Vector,
     limit: usize,
     cosine_min: f64,
 ) -> Result<Vec<(MessageOrdinal, f64)>> {
-    let sql = "SELECT message, vector FROM chunk_vector WHERE model = $1";
-    let mut rows = connection.query_raw(sql, [model]).await?.boxed();
+    let sql = "SELECT message, vector FROM chunk_vector WHERE message >= $1";
+    let mut rows = connection.query_raw(sql, [i64::from(from.0)]).await?.boxed();
     let mut best: HashMap<u32, f64> = HashMap::new();
     while let Some(row) = rows.try_next().await? {
         let message = row.try_get::<_, i64>(0)? as u32;
@@ -189,24 +317,12 @@ pub(super) async fn nearest_messages(
     Ok(nearest.into_best())
 }
 
-/// The models that there are vectors of.
-pub(super) async fn models(connection: &Object) -> Result<Vec<VectorModel>> {
-    let rows = connection
-        .query(
-            "SELECT model, sum(terms)::bigint, sum(chunks)::bigint FROM (
-                 SELECT model, count(*) AS terms, 0 AS chunks FROM term_vector GROUP BY model
-                 UNION ALL SELECT model, 0, count(*) FROM chunk_vector GROUP BY model
-             ) AS counted GROUP BY model ORDER BY model",
-            &[],
-        )
-        .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(VectorModel {
-                model: row.try_get(0)?,
-                terms: row.try_get::<_, i64>(1)? as u64,
-                chunks: row.try_get::<_, i64>(2)? as u64,
-            })
-        })
-        .collect()
+/// How many vectors there are.
+pub(super) async fn counts(connection: &Object) -> Result<VectorCounts> {
+    let sql = "SELECT (SELECT count(*) FROM term_vector), (SELECT count(*) FROM chunk_vector)";
+    let row = connection.query_one(sql, &[]).await?;
+    Ok(VectorCounts {
+        terms: row.try_get::<_, i64>(0)? as u64,
+        chunks: row.try_get::<_, i64>(1)? as u64,
+    })
 }

@@ -5,11 +5,13 @@ use deadpool_postgres::Transaction;
 use super::connection::{Database, Result, damaged};
 use super::rows::Rows;
 use super::{digest, index, remove, vectors, without_nul, words};
+use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
 use crate::limits::POSTGRES_ROWS_BYTES_MAX;
 use crate::store::posting::{NewPostings, NewWords};
-use crate::store::{Applied, Change, Learned, NewMessage, NewSource};
+use crate::store::vectors::dimensions;
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource, VectorKey};
 
 /// Carries out changes, in order, in one transaction.
 pub(super) async fn apply(database: &Database, changes: Vec<Change>) -> Result<Applied> {
@@ -109,9 +111,28 @@ impl<'a> Writing<'a> {
             Change::Vectors { model, vectors } => {
                 // The terms may have been added by this call.
                 self.write().await?;
-                vectors::write(self.transaction, &model, &vectors).await
+                self.write_vectors(&model, &vectors).await
+            }
+            Change::ForgetVectors => vectors::forget(self.transaction).await,
+            Change::ListVectors {
+                lists,
+                entries,
+                rewrites,
+            } => match rewrites == self.rewrites {
+                true => vectors::write_lists(self.transaction, &lists, &entries).await,
+                false => Ok(()),
+            },
+        }
+    }
+
+    async fn write_vectors(&mut self, model: &str, new: &[(VectorKey, Vector)]) -> Result<()> {
+        if let Some(dimensions) = dimensions(new) {
+            match vectors::embedder(self.transaction).await? {
+                Some(known) => known.check_new(model, dimensions)?,
+                None => vectors::write_embedder(self.transaction, model, dimensions).await?,
             }
         }
+        vectors::write(self.transaction, new).await
     }
 
     async fn begin_source(&mut self, source: NewSource) -> Result<()> {

@@ -27,6 +27,8 @@ pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Re
     ] {
         transaction.prepare_cached(statement)?.execute([source])?;
     }
+    // Lists are not searched for single messages; the next ingestion makes them anew.
+    super::vectors::forget_lists(transaction)?;
     Ok(removed.count)
 }
 

@@ -1,4 +1,4 @@
-//! Vectors of terms and chunks: written with everything else, found by an exact scan.
+//! Vectors of terms and chunks: written with everything else, found by an exact scan, or where there are many, in lists.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -6,28 +6,146 @@ use super::damaged;
 use crate::embed::Vector;
 use crate::embed::vector::Nearest;
 use crate::message::MessageOrdinal;
-use crate::store::{RelatedTerm, VectorCursor, VectorKey, VectorModel, VectorTexts};
+use crate::store::{
+    ChunkPlace, RelatedTerm, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
+};
 
-/// Writes vectors, except for texts that no longer exist.
-pub(super) fn write(
+/// The embedder that made the vectors.
+pub(super) fn embedder(connection: &Connection) -> rusqlite::Result<Option<StoredEmbedder>> {
+    connection
+        .prepare_cached("SELECT model, dimensions FROM embedder")?
+        .query_row([], |row| {
+            Ok(StoredEmbedder {
+                model: row.get(0)?,
+                dimensions: row.get(1)?,
+            })
+        })
+        .optional()
+}
+
+/// Writes that this embedder makes the vectors.
+pub(super) fn write_embedder(
     transaction: &Transaction<'_>,
     model: &str,
-    vectors: &[(VectorKey, Vector)],
+    dimensions: u32,
 ) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO embedder (one, model, dimensions) VALUES (1, ?, ?)")?
+        .execute(params![model, dimensions])
+        .map(|_| ())
+}
+
+/// Deletes all vectors.
+pub(super) fn forget(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    forget_lists(transaction)?;
+    transaction.execute_batch("DELETE FROM term_vector; DELETE FROM chunk_vector; DELETE FROM embedder")
+}
+
+/// Deletes all lists of vectors.
+pub(super) fn forget_lists(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch("DELETE FROM vector_centres; DELETE FROM vector_list")
+}
+
+/// Writes the lists of vectors anew.
+pub(super) fn write_lists(
+    transaction: &Transaction<'_>,
+    lists: &VectorLists,
+    entries: &[Vec<u8>],
+) -> rusqlite::Result<()> {
+    forget_lists(transaction)?;
+    transaction.execute(
+        "INSERT INTO vector_centres (one, next_message, centres) VALUES (1, ?, ?)",
+        params![lists.end.0, lists.centres],
+    )?;
+    let mut list = transaction.prepare_cached("INSERT INTO vector_list (list, entries) VALUES (?, ?)")?;
+    for (number, entries) in (0_u32..).zip(entries) {
+        list.execute(params![number, entries])?;
+    }
+    Ok(())
+}
+
+/// What is in the lists of vectors.
+pub(super) fn lists(connection: &Connection) -> rusqlite::Result<Option<VectorLists>> {
+    connection
+        .prepare_cached("SELECT next_message, centres FROM vector_centres")?
+        .query_row([], |row| {
+            Ok(VectorLists {
+                end: MessageOrdinal(row.get(0)?),
+                centres: row.get(1)?,
+            })
+        })
+        .optional()
+}
+
+/// The entries of some lists.
+pub(super) fn list_entries(connection: &Connection, lists: &[u32]) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut entries = connection.prepare_cached("SELECT entries FROM vector_list WHERE list = ?")?;
+    let found = lists
+        .iter()
+        .map(|list| entries.query_row([list], |row| row.get(0)).optional());
+    found.filter_map(Result::transpose).collect()
+}
+
+/// The vectors of chunks after one.
+pub(super) fn chunk_vectors(
+    connection: &Connection,
+    after: Option<ChunkPlace>,
+    limit: usize,
+) -> rusqlite::Result<Vec<(ChunkPlace, Vector)>> {
+    let (message, chunk) = after.map_or((-1, -1), |(message, chunk)| {
+        (i64::from(message.0), i64::from(chunk))
+    });
+    connection
+        .prepare_cached(
+            "SELECT message, chunk, vector FROM chunk_vector WHERE (message, chunk) > (?, ?)
+             ORDER BY message, chunk LIMIT ?",
+        )?
+        .query_map(
+            params![message, chunk, i64::try_from(limit).unwrap_or(i64::MAX)],
+            |row| {
+                let place = (MessageOrdinal(row.get(0)?), row.get(1)?);
+                Ok((place, Vector::from_bytes(row.get_ref(2)?.as_blob()?)))
+            },
+        )?
+        .collect()
+}
+
+/// The cosines of messages to a vector.
+pub(super) fn cosines(
+    connection: &Connection,
+    messages: &[MessageOrdinal],
+    vector: &Vector,
+) -> rusqlite::Result<Vec<(MessageOrdinal, f64)>> {
+    let mut statement = connection.prepare_cached("SELECT vector FROM chunk_vector WHERE message = ?")?;
+    let mut cosines = Vec::with_capacity(messages.len());
+    for &message in messages {
+        let mut rows = statement.query([message.0])?;
+        let mut best: Option<f64> = None;
+        while let Some(row) = rows.next()? {
+            let cosine = vector.cosine_to_bytes(row.get_ref(0)?.as_blob()?);
+            best = best.into_iter().chain(cosine).reduce(f64::max);
+        }
+        cosines.extend(best.map(|cosine| (message, cosine)));
+    }
+    Ok(cosines)
+}
+
+/// Writes vectors, except for texts that no longer exist.
+pub(super) fn write(transaction: &Transaction<'_>, vectors: &[(VectorKey, Vector)]) -> rusqlite::Result<()> {
     let mut term = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO term_vector (term, model, vector) SELECT id, ?2, ?3 FROM term WHERE text = ?1",
+        "INSERT OR REPLACE INTO term_vector (term, vector) SELECT id, ?2 FROM term WHERE text = ?1",
     )?;
     let mut chunk = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO chunk_vector (message, chunk, model, vector)
-         SELECT ordinal, ?2, ?3, ?4 FROM message WHERE ordinal = ?1",
+        "INSERT OR REPLACE INTO chunk_vector (message, chunk, vector)
+         SELECT ordinal, ?2, ?3 FROM message WHERE ordinal = ?1",
     )?;
     for (key, vector) in vectors {
         match key {
-            VectorKey::Term(text) => term.execute(params![text, model, vector.to_bytes()])?,
+            VectorKey::Term(text) => term.execute(params![text, vector.to_bytes()])?,
             VectorKey::Chunk {
                 message,
                 chunk: number,
-            } => chunk.execute(params![message.0, number, model, vector.to_bytes()])?,
+            } => chunk.execute(params![message.0, number, vector.to_bytes()])?,
         };
     }
     Ok(())
@@ -36,32 +154,26 @@ pub(super) fn write(
 /// Terms and chunks after `cursor` without a vector.
 pub(super) fn texts_without(
     connection: &Connection,
-    model: &str,
     mut cursor: VectorCursor,
     limit: usize,
 ) -> rusqlite::Result<VectorTexts> {
     let mut texts = Vec::new();
     let mut statement = connection.prepare_cached(
         "SELECT id, text FROM term
-         WHERE id > ?1 AND NOT EXISTS (SELECT 1 FROM term_vector WHERE model = ?2 AND term = id)
-         ORDER BY id LIMIT ?3",
+         WHERE id > ?1 AND NOT EXISTS (SELECT 1 FROM term_vector WHERE term = id)
+         ORDER BY id LIMIT ?2",
     )?;
-    let mut rows = statement.query(params![
-        cursor.term,
-        model,
-        i64::try_from(limit).unwrap_or(i64::MAX)
-    ])?;
+    let mut rows = statement.query(params![cursor.term, i64::try_from(limit).unwrap_or(i64::MAX)])?;
     while let Some(row) = rows.next()? {
         cursor.term = row.get(0)?;
         texts.push((VectorKey::Term(row.get(1)?), row.get(1)?));
     }
     let mut statement = connection.prepare_cached(
         "SELECT ordinal, text_chunks FROM message WHERE ordinal >= ?1
-         AND (SELECT count(*) FROM chunk_vector WHERE model = ?2 AND message = ordinal)
-             < json_array_length(text_chunks)
+         AND (SELECT count(*) FROM chunk_vector WHERE message = ordinal) < json_array_length(text_chunks)
          ORDER BY ordinal",
     )?;
-    let mut rows = statement.query(params![cursor.message, model])?;
+    let mut rows = statement.query([cursor.message])?;
     while texts.len() < limit
         && let Some(row) = rows.next()?
     {
@@ -81,7 +193,6 @@ pub(super) fn texts_without(
 /// The terms nearest to each of some vectors, in one scan.
 pub(super) fn nearest_terms(
     connection: &Connection,
-    model: &str,
     vectors: &[Vector],
     limit: usize,
     cosine_min: f64,
@@ -90,8 +201,8 @@ pub(super) fn nearest_terms(
     if vectors.is_empty() {
         return Ok(Vec::new());
     }
-    let mut statement = connection.prepare_cached("SELECT term, vector FROM term_vector WHERE model = ?")?;
-    let mut rows = statement.query([model])?;
+    let mut statement = connection.prepare_cached("SELECT term, vector FROM term_vector")?;
+    let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (term, bytes) = (row.get(0)?, row.get_ref(1)?.as_blob()?);
         for (vector, nearest) in vectors.iter().zip(&mut nearest) {
@@ -116,19 +227,20 @@ pub(super) fn nearest_terms(
     Ok(found)
 }
 
-/// The messages with the chunks nearest to a vector.
+/// The messages from one on with the chunks nearest to a vector.
 pub(super) fn nearest_messages(
     connection: &Connection,
-    model: &str,
+    from: MessageOrdinal,
     vector: &Vector,
     limit: usize,
     cosine_min: f64,
 ) -> rusqlite::Result<Vec<(MessageOrdinal, f64)>> {
     let mut nearest = Nearest::new(limit, cosine_min);
     // In the order of the key: the chunks of one message come together.
-    let mut statement = connection
-        .prepare_cached("SELECT message, vector FROM chunk_vector WHERE model = ? ORDER BY message, chunk")?;
-    let mut rows = statement.query([model])?;
+    let mut statement = connection.prepare_cached(
+        "SELECT message, vector FROM chunk_vector WHERE message >= ? ORDER BY message, chunk",
+    )?;
+    let mut rows = statement.query([from.0])?;
     let mut best: Option<(u32, f64)> = None;
     while let Some(row) = rows.next()? {
         let message: u32 = row.get(0)?;
@@ -150,21 +262,14 @@ pub(super) fn nearest_messages(
     Ok(nearest.into_best())
 }
 
-/// The models that there are vectors of.
-pub(super) fn models(connection: &Connection) -> rusqlite::Result<Vec<VectorModel>> {
+/// How many vectors there are.
+pub(super) fn counts(connection: &Connection) -> rusqlite::Result<VectorCounts> {
     connection
-        .prepare_cached(
-            "SELECT model, sum(terms), sum(chunks) FROM (
-                 SELECT model, count(*) AS terms, 0 AS chunks FROM term_vector GROUP BY model
-                 UNION ALL SELECT model, 0, count(*) FROM chunk_vector GROUP BY model
-             ) GROUP BY model ORDER BY model",
-        )?
-        .query_map([], |row| {
-            Ok(VectorModel {
-                model: row.get(0)?,
-                terms: row.get::<_, i64>(1)? as u64,
-                chunks: row.get::<_, i64>(2)? as u64,
+        .prepare_cached("SELECT (SELECT count(*) FROM term_vector), (SELECT count(*) FROM chunk_vector)")?
+        .query_row([], |row| {
+            Ok(VectorCounts {
+                terms: row.get::<_, i64>(0)? as u64,
+                chunks: row.get::<_, i64>(1)? as u64,
             })
-        })?
-        .collect()
+        })
 }

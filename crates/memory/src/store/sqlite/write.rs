@@ -6,6 +6,7 @@ use gristmill_model::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::{damaged, database_error, remove, vectors, words};
+use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::knowledge::Knowledge;
 use crate::message::Message;
@@ -13,7 +14,8 @@ use crate::property::{Property, normalize_term};
 use crate::store::packed;
 use crate::store::posting::{NewPostings, NewWords, Segment};
 use crate::store::similar::stems;
-use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm};
+use crate::store::vectors::dimensions;
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm, VectorKey};
 
 /// Carries out changes, in order, in one transaction.
 pub(super) fn apply(
@@ -132,10 +134,29 @@ impl<'a> Writing<'a> {
             Change::Vectors { model, vectors } => {
                 // The terms may have been added by this call.
                 self.write_postings()?;
-                Ok(vectors::write(self.transaction, &model, &vectors)?)
+                self.write_vectors(&model, &vectors)
             }
+            Change::ForgetVectors => Ok(vectors::forget(self.transaction)?),
+            Change::ListVectors {
+                lists,
+                entries,
+                rewrites,
+            } => match rewrites == self.rewrites {
+                true => Ok(vectors::write_lists(self.transaction, &lists, &entries)?),
+                false => Ok(()),
+            },
             Change::Alias { term, related } => self.alias(&term, &related),
         }
+    }
+
+    fn write_vectors(&mut self, model: &str, new: &[(VectorKey, Vector)]) -> Result<(), Refused> {
+        if let Some(dimensions) = dimensions(new) {
+            match vectors::embedder(self.transaction)? {
+                Some(known) => known.check_new(model, dimensions).map_err(Refused::Change)?,
+                None => vectors::write_embedder(self.transaction, model, dimensions)?,
+            }
+        }
+        Ok(vectors::write(self.transaction, new)?)
     }
 
     fn begin_source(&mut self, source: &NewSource) -> Result<(), Refused> {

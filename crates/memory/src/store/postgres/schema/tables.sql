@@ -98,19 +98,33 @@ CREATE TABLE source_failure (
     at            bigint NOT NULL
 );
 
--- Vectors of terms and of messages' chunks, by the model that made them: 32-bit floats, little endian, of length 1.
+-- The model that made all vectors: those of two models cannot be compared.
+CREATE TABLE embedder (
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    model      text    NOT NULL COLLATE "C",
+    dimensions bigint  NOT NULL
+);
+-- Vectors of terms and of messages' chunks: 32-bit floats, little endian, of length 1; empty for a text without meaning.
 CREATE TABLE term_vector (
-    term   bigint NOT NULL,
-    model  text   NOT NULL COLLATE "C",
-    vector bytea  NOT NULL,
-    PRIMARY KEY (term, model)
+    term   bigint PRIMARY KEY,
+    vector bytea  NOT NULL
 );
 CREATE TABLE chunk_vector (
     message bigint NOT NULL,
     chunk   bigint NOT NULL,
-    model   text   NOT NULL COLLATE "C",
     vector  bytea  NOT NULL,
-    PRIMARY KEY (message, chunk, model)
+    PRIMARY KEY (message, chunk)
+);
+-- Where there are many, the vectors of the messages below `next_message` stand in lists, too: a list has the entries nearest to its
+-- centre.
+CREATE TABLE vector_centres (
+    one          boolean PRIMARY KEY DEFAULT true CHECK (one),
+    next_message bigint  NOT NULL,
+    centres      bytea   NOT NULL           -- 32-bit floats, little endian, of one centre after the other
+);
+CREATE TABLE vector_list (
+    list    bigint PRIMARY KEY,
+    entries bytea  NOT NULL                 -- of each: its message, a factor, and its numbers in a byte each
 );
 
 -- The next numbers, how often something was deleted, and the languages of the messages, one bit each. Its one row is the lock of

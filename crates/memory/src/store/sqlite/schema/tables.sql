@@ -100,19 +100,33 @@ CREATE TABLE source_failure (
     at     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Vectors of terms and of messages' chunks, by the model that made them.
+-- The model that made all vectors: those of two models cannot be compared.
+CREATE TABLE embedder (
+    one        INTEGER PRIMARY KEY CHECK (one = 1),
+    model      TEXT    NOT NULL,
+    dimensions INTEGER NOT NULL
+);
+-- Vectors of terms and of messages' chunks: 32-bit floats, little endian, of length 1; empty for a text without meaning.
 CREATE TABLE term_vector (
-    term   INTEGER NOT NULL,
-    model  TEXT    NOT NULL,
-    vector BLOB    NOT NULL,                -- 32-bit floats, little endian, of length 1
-    PRIMARY KEY (model, term)
+    term   INTEGER PRIMARY KEY,
+    vector BLOB    NOT NULL
 );
 CREATE TABLE chunk_vector (
     message INTEGER NOT NULL,
     chunk   INTEGER NOT NULL,
-    model   TEXT    NOT NULL,
     vector  BLOB    NOT NULL,
-    PRIMARY KEY (model, message, chunk)
+    PRIMARY KEY (message, chunk)
+);
+-- Where there are many, the vectors of the messages below `next_message` stand in lists, too: a list has the entries nearest to its
+-- centre.
+CREATE TABLE vector_centres (
+    one          INTEGER PRIMARY KEY CHECK (one = 1),
+    next_message INTEGER NOT NULL,
+    centres      BLOB    NOT NULL           -- 32-bit floats, little endian, of one centre after the other
+);
+CREATE TABLE vector_list (
+    list    INTEGER PRIMARY KEY,
+    entries BLOB    NOT NULL                -- of each: its message, a factor, and its numbers in a byte each
 );
 
 -- `next_message`, `next_ref`: the next numbers. `rewrites`: how often something was deleted. `languages`: those of the

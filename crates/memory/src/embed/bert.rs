@@ -1,0 +1,165 @@
+//! Sentence embeddings of a BERT model in a local folder, such as all-MiniLM-L6-v2 of sentence-transformers: `config.json`,
+//! `model.safetensors` and `tokenizer.json`. A text's vector is the mean of the last layer's outputs for its tokens.
+
+mod layers;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use safetensors::tensor::SafeTensors;
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+use crate::embed::files::{ModelFiles, read};
+use crate::embed::{EmbedError, Embedder, Vector};
+use layers::Bert;
+
+/// Texts of one call at most: few, so that vectors are on disk soon and all processors have calls.
+const TEXTS_MAX: usize = 128;
+
+/// Bytes of one call at most: about 4,000 tokens, whose largest intermediate state takes 25 MB.
+const BYTES_MAX: usize = 16 << 10;
+
+/// The cosine from which on a term may stand for another, with models of this kind.
+const RELATED_COSINE_MIN: f64 = 0.7;
+
+/// The maximum number of tokens of a text: what all-MiniLM-L6-v2 was made for. The work of a token grows with them.
+const TOKENS_MAX: usize = 256;
+
+/// The file that says of which kind a model is.
+const CONFIG_FILE: &str = "config.json";
+
+/// The kind of these models, as `config.json` and their identity name it.
+const KIND: &str = "bert";
+
+/// The embedder of a local BERT model. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct BertEmbedder {
+    model: Arc<Model>,
+}
+
+struct Model {
+    identity: String,
+    tokenizer: Tokenizer,
+    bert: Bert,
+}
+
+/// The part of `config.json` that tells the shape of a model.
+#[derive(Debug, Clone, Deserialize)]
+struct Config {
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    max_position_embeddings: usize,
+    layer_norm_eps: f32,
+    hidden_act: String,
+}
+
+/// Whether the model in a folder is a BERT model, by its `config.json`.
+pub(super) fn is_bert(folder: &Path) -> bool {
+    let config = std::fs::read(folder.join(CONFIG_FILE)).unwrap_or_default();
+    serde_json::from_slice::<Value>(&config).is_ok_and(|config| config["model_type"] == KIND)
+}
+
+impl std::fmt::Debug for BertEmbedder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("BertEmbedder")
+            .field("identity", &self.model.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BertEmbedder {
+    /// The model in a folder.
+    ///
+    /// # Errors
+    ///
+    /// [`EmbedError::Model`] with the file that is missing or does not have its form.
+    pub fn open(folder: &Path) -> Result<BertEmbedder, EmbedError> {
+        let config_path = folder.join(CONFIG_FILE);
+        let wrong_config = |reason: String| EmbedError::Model {
+            place: config_path.display().to_string(),
+            reason,
+        };
+        let config: Config = serde_json::from_slice(&read(&config_path)?)
+            .map_err(|error| wrong_config(format!("it does not describe a BERT model: {error}")))?;
+        if config.hidden_act != "gelu" {
+            return Err(wrong_config(format!(
+                "its hidden_act is {:?}; only models with \"gelu\" are read",
+                config.hidden_act
+            )));
+        }
+        if config.num_attention_heads == 0 || !config.hidden_size.is_multiple_of(config.num_attention_heads) {
+            return Err(wrong_config(format!(
+                "{} heads do not share {} dimensions equally",
+                config.num_attention_heads, config.hidden_size
+            )));
+        }
+        let files = ModelFiles::read(folder)?;
+        let tokenizer = files.tokenizer(TOKENS_MAX.min(config.max_position_embeddings))?;
+        let wrong = |reason: String| files.wrong_tensors(reason);
+        let tensors = SafeTensors::deserialize(&files.tensors)
+            .map_err(|error| wrong(format!("it is not a safetensors file: {error}")))?;
+        let bert = Bert::read(&tensors, &config).map_err(wrong)?;
+        let tokens = tokenizer.get_vocab_size(true);
+        if tokens > bert.tokens() {
+            return Err(wrong(format!(
+                "it has {} rows of words, and the tokenizer has {tokens} tokens; both must be of one model",
+                bert.tokens()
+            )));
+        }
+        Ok(BertEmbedder {
+            model: Arc::new(Model {
+                identity: files.identity(KIND),
+                tokenizer,
+                bert,
+            }),
+        })
+    }
+}
+
+#[async_trait]
+impl Embedder for BertEmbedder {
+    fn identity(&self) -> String {
+        self.model.identity.clone()
+    }
+
+    fn texts_max(&self) -> usize {
+        TEXTS_MAX
+    }
+
+    fn bytes_max(&self) -> usize {
+        BYTES_MAX
+    }
+
+    fn related_cosine_min(&self) -> f64 {
+        RELATED_COSINE_MIN
+    }
+
+    async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
+        let model = self.model.clone();
+        match tokio::task::spawn_blocking(move || model.embed(texts)).await {
+            Ok(vectors) => vectors,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(EmbedError::Vectors("the runtime was shut down".to_owned())),
+        }
+    }
+}
+
+impl Model {
+    fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
+        let mut tokens = Vec::with_capacity(texts.len());
+        for text in texts {
+            // A longer text has more tokens than are read, of a few letters each.
+            let end = text.floor_char_boundary(text.len().min(TOKENS_MAX * 16));
+            let encoding = self.tokenizer.encode_fast(&text[..end], true);
+            let encoding =
+                encoding.map_err(|error| EmbedError::Vectors(format!("a text has no tokens: {error}")))?;
+            tokens.push(encoding.get_ids().to_vec());
+        }
+        Ok(self.bert.means(&tokens))
+    }
+}
