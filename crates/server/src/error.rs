@@ -213,6 +213,7 @@ impl ApiError {
             ApiError::NotReady => "not_ready",
             ApiError::Trust(_) => "trust",
             ApiError::Store(StoreError::DuplicateKey { .. }) => "duplicate_key",
+            ApiError::Store(StoreError::Damaged { .. }) => "damaged",
             ApiError::Store(_) if self.status() == StatusCode::BAD_REQUEST => "invalid",
             ApiError::Store(_) => "store",
         }
@@ -256,6 +257,9 @@ impl ApiError {
             ApiError::Store(StoreError::LayoutChanged { .. }) => {
                 "use another server, or retry after an upgrade of this one".to_owned()
             }
+            ApiError::Store(StoreError::Damaged { .. }) => {
+                "leave the batch out; on the server's machine, `gristmill check` lists all damage".to_owned()
+            }
             ApiError::Store(StoreError::Unknown { .. }) => {
                 "check the store before you repeat the request; repeating an exchange is safe".to_owned()
             }
@@ -265,7 +269,9 @@ impl ApiError {
 
     /// The body of the refusal. Internal errors of files and database go to the server's log only.
     pub fn refusal(&self) -> Refusal {
-        let error = if self.status() == StatusCode::INTERNAL_SERVER_ERROR {
+        let error = if let ApiError::Store(StoreError::Damaged { batch, .. }) = self {
+            format!("batch {batch} is damaged")
+        } else if self.status() == StatusCode::INTERNAL_SERVER_ERROR {
             "the store failed".to_owned()
         } else {
             match self {
@@ -354,5 +360,16 @@ mod tests {
         let refusal = error.refusal();
         assert!(!refusal.error.contains("/srv"), "{}", refusal.error);
         assert!(refusal.remedy.contains("another server"), "{}", refusal.remedy);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let refusal = ApiError::from(StoreError::Damaged {
+            batch: gristmill_model::BatchId(7),
+            table: "report",
+            what: "its checksum differs".to_owned(),
+        })
+        .refusal();
+        assert_eq!((&*refusal.code, &*refusal.error), ("damaged", "batch 7 is damaged"));
     }
 }

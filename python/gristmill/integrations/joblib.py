@@ -85,7 +85,10 @@ class PickledExecutor(JobExecutor):
 
 
 def outcome_of(secret: bytes, answer: str) -> Any:
-    """The value that the calls returned; raises the exception that they raised. A pickle is code: only the backend's own processes know the secret."""
+    """The value that the calls returned; raises the exception that they raised.
+
+    A pickle is code: only the backend's own processes know the secret.
+    """
     signed, _, text = answer.partition(":")
     if not hmac.compare_digest(signature(secret, text), signed):
         raise RuntimeError("a worker of another program ended this job: its value is not read")

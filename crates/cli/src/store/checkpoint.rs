@@ -32,7 +32,8 @@ pub fn checkpoint_opened() {
     }
 }
 
-/// Writes a SQLite file anew without its deleted rows, whose bytes would stay in free pages and in the write-ahead log. Returns whether nothing is left; other programs that read the file at this moment keep the log.
+/// Writes a SQLite file anew without its deleted rows, whose bytes would stay in free pages and in the write-ahead log. Returns
+/// whether nothing is left; other programs that read the file at this moment keep the log.
 pub fn overwrite_deleted(path: &Path) -> rusqlite::Result<bool> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
