@@ -126,9 +126,9 @@ impl<'a> Disk<'a> {
     pub fn image(&self, rng: &mut SplitMix64) -> Image {
         let mut names = self.names.clone();
         let fate = Fate::draw(self.unsynced_names.len(), rng);
-        for (at, (name, file)) in self.unsynced_names.iter().enumerate() {
+        for (at, &(name, file)) in self.unsynced_names.iter().enumerate() {
             if at < fate.version(u64::from(crc32fast::hash(name.as_bytes()))) {
-                set_name(&mut names, *name, *file);
+                set_name(&mut names, name, file);
             }
         }
         let mut image = Image::new();
