@@ -370,6 +370,9 @@ mod tests {
             what: "its checksum differs".to_owned(),
         })
         .refusal();
-        assert_eq!((&*refusal.code, &*refusal.error), ("damaged", "batch 7 is damaged"));
+        assert_eq!(
+            (&*refusal.code, &*refusal.error),
+            ("damaged", "batch 7 is damaged")
+        );
     }
 }
