@@ -1,9 +1,9 @@
 //! SQLite stores under power loss.
 //!
-//! A [`Volume`] is a file system in memory, on which SQLite works by way of a VFS. It records a [trace](trace): each change of a
+//! A [`Volume`] is a file system in memory, on which SQLite works by way of a VFS. It records a [`trace`]: each change of a
 //! file or a name, each sync, and [notes](note) of what was acknowledged between them. A [`Disk`] replays a trace up to a cut,
 //! and makes images of what a disk may hold then: it drops, reorders and tears what was not synced. A
-//! [workload](workload) opens the stores of an image as a program does after the power is back, and compares them with
+//! [`workload`] opens the stores of an image as a program does after the power is back, and compares them with
 //! the notes.
 //!
 //! One trace gives thousands of images, so that recording costs next to nothing.
