@@ -186,7 +186,7 @@ async fn tune(cases: &[Case], mut weights: Weights) -> Weights {
     weights
 }
 
-/// What is raised: the mean of recall@10 over all questions and over kinds of questions.
+/// The figure that `--tune` raises: the mean of recall@10 over all questions and over kinds of questions.
 fn worth(measured: &Measured) -> f64 {
     let kinds = measured.by_kind();
     let of_kinds: f64 = kinds.iter().map(|(_, figures)| figures.recall[2]).sum();

@@ -83,8 +83,8 @@ pub const MATCHES_SPARE_BYTES_MAX: usize = 128 << 20;
 /// Texts that are looked up at once to be given vectors: a few calls' worth.
 pub const VECTOR_TEXTS_MAX: usize = 4_096;
 
-/// Vectors of chunks that a search compares one by one; more are in lists, of which it looks through some. An exact search of so
-/// many takes about 50 ms.
+/// A search compares up to so many vectors of chunks one by one, in about 50 ms. Lists hold more than that, and a search looks
+/// through some of the lists.
 pub const VECTORS_COMPARED_MAX: u64 = 100_000;
 
 /// The share of the vectors that may be in no list before the lists are made anew.

@@ -113,7 +113,7 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
         vector: Vector,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
 
-    /// What is in the lists of vectors, where there are lists.
+    /// The centres of the lists of vectors, and the messages that they hold; `None` without lists.
     async fn vector_lists(&self) -> Result<Option<VectorLists>, MemoryError>;
 
     /// The entries of some lists of vectors, those without any left out.
@@ -196,7 +196,7 @@ pub enum Change {
         /// When.
         at: Timestamp,
     },
-    /// Gives vectors to terms and chunks. What is not there any more gets none. Refused with
+    /// Gives vectors to terms and chunks. Skips terms and chunks that were deleted. Refused with
     /// [`MemoryError::OtherEmbedder`] where another model made the vectors that are there.
     Vectors {
         /// The model that made them.
@@ -208,7 +208,7 @@ pub enum Change {
     ForgetVectors,
     /// Writes the lists of vectors anew. A source that is deleted takes all lists with it.
     ListVectors {
-        /// What is in them.
+        /// Their centres, and the messages that they hold.
         lists: VectorLists,
         /// The entries of each list, by its number.
         entries: Vec<Vec<u8>>,

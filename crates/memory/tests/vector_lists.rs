@@ -132,7 +132,7 @@ async fn lists_find_what_is_near(store: &dyn KnowledgeStore, count: u32) {
     add(store, "newer", count / 2, &subjects, &mut rng).await;
     assert!(list_vectors(store, 1).await.expect("lists"), "many are unlisted");
 
-    // What is deleted leaves no trace in the lists.
+    // The lists keep no trace of a deleted source.
     store
         .apply(vec![Change::Delete {
             source: "old".to_owned(),

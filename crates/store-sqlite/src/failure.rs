@@ -56,7 +56,7 @@ fn is_of_row(error: &rusqlite::Error) -> bool {
 }
 
 impl Failure {
-    /// What is wrong with a row that was read; the failure itself, where it is another.
+    /// Describes a fault in a row that was read; returns any other failure as it is.
     pub(crate) fn of_row(self) -> std::result::Result<String, Failure> {
         match self {
             Failure::Damaged(reason) => Ok(reason),

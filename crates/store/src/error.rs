@@ -147,7 +147,7 @@ pub enum StoreError {
         batch: BatchId,
         /// Where.
         table: &'static str,
-        /// What is wrong.
+        /// A description of the damage.
         what: String,
     },
     /// The database cannot be reached.

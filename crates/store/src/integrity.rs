@@ -176,7 +176,7 @@ pub enum CheckPlace {
 /// A part of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckPage {
-    /// What is wrong.
+    /// The damage that it found.
     pub findings: Vec<Finding>,
     /// How many batches were checked.
     pub batches: u64,
@@ -194,7 +194,7 @@ pub struct Finding {
     pub batch: Option<BatchId>,
     /// Where.
     pub table: String,
-    /// What is wrong.
+    /// A description of the damage.
     pub what: String,
 }
 

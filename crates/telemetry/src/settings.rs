@@ -237,7 +237,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
     pairs.filter(|(name, _)| !name.is_empty()).collect()
 }
 
-/// A percent-encoded text. What is not one stays as it is.
+/// Decodes a percent-encoded text. Leaves invalid sequences as they are.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// What is measured.
+/// The sizes, the rounds and the service of a measurement.
 #[derive(Debug, Parser)]
 #[command(
     name = "ingest",

@@ -16,13 +16,13 @@ struct Case {
     /// Copies of the transcript, of 106 chunks each.
     copies: u32,
     concurrency: usize,
-    /// What the client is told of the service's limit; 0 for none.
+    /// The limit that the client keeps; 0 for none.
     tokens_per_minute: u32,
-    /// What the service is told.
+    /// Arguments of the service.
     service: &'static [&'static str],
-    /// What the peer's runner is told in addition.
+    /// Further arguments of the peer's runner.
     peer: &'static [&'static str],
-    /// What is to be reached, in words.
+    /// The target, in words.
     reach: &'static str,
 }
 

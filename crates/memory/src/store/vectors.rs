@@ -90,7 +90,7 @@ pub(super) fn dimensions(vectors: &[(VectorKey, Vector)]) -> Option<u32> {
 /// A chunk of a message.
 pub type ChunkPlace = (MessageOrdinal, u32);
 
-/// What is in the [lists of vectors](crate::embed::lists).
+/// The centres of the [lists of vectors](crate::embed::lists), and the messages that they hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VectorLists {
     /// The vectors of all messages below this one are in lists.

@@ -30,7 +30,7 @@ pub(crate) fn damaged(batch: BatchId, table: &'static str, what: impl Into<Strin
     })
 }
 
-/// What was read of a batch's rows. What is wrong in them is wrong in this batch alone.
+/// Turns a fault in a batch's rows into the damage of this batch alone.
 pub(crate) fn in_batch<T>(batch: BatchId, table: &'static str, read: Result<T>) -> Result<T> {
     read.map_err(|failure| match failure {
         Failure::Damaged(reason) => damaged(batch, table, reason),

@@ -117,7 +117,7 @@ async fn make(path: &Path) {
 struct Told {
     /// Errors and findings, each of which says that something is wrong.
     signs: Vec<String>,
-    /// What is not forgiven.
+    /// Wrong values and hangs, which fail the test.
     failures: Vec<String>,
 }
 

@@ -260,7 +260,7 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// What is told while `does` runs.
+    /// Runs `does`, and returns the events that it emits.
     fn told(does: impl FnOnce()) -> Vec<Told> {
         let listener = Listener::default();
         tracing::subscriber::with_default(listener.clone(), does);

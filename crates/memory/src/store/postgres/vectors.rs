@@ -85,7 +85,7 @@ pub(super) async fn write_lists(
     Ok(())
 }
 
-/// What is in the lists of vectors.
+/// Reads the centres of the lists of vectors, and the messages that they hold.
 pub(super) async fn lists(connection: &Object) -> Result<Option<VectorLists>> {
     let sql = "SELECT next_message, centres FROM vector_centres";
     let row = connection.query_opt(sql, &[]).await?;

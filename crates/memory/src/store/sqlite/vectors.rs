@@ -64,7 +64,7 @@ pub(super) fn write_lists(
     Ok(())
 }
 
-/// What is in the lists of vectors.
+/// Reads the centres of the lists of vectors, and the messages that they hold.
 pub(super) fn lists(connection: &Connection) -> rusqlite::Result<Option<VectorLists>> {
     connection
         .prepare_cached("SELECT next_message, centres FROM vector_centres")?
