@@ -8,55 +8,85 @@ mod workspace;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use knowledge::{answer, command, run, run_json};
 use serde_json::json;
 use stand_in::StandIn;
 use workspace::{Ended, Workspace, send_signal};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
+/// A service whose first call for one text hangs until it is let go.
+struct Hanging {
+    service: StandIn,
+    /// Lets the call go on.
+    go: Sender<()>,
+    /// The call has begun.
+    is_reached: Receiver<()>,
+}
+
+impl Hanging {
+    async fn start(hangs_at: &'static str) -> Hanging {
+        let (go, gone) = channel::<()>();
+        let (reached, is_reached) = channel();
+        let gone = Mutex::new(gone);
+        let service = StandIn::start(move |text, before| {
+            if text == hangs_at && before == 0 {
+                // A test may not wait for it.
+                let _ = reached.send(());
+                let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
+            }
+            answer(text)
+        })
+        .await;
+        Hanging {
+            service,
+            go,
+            is_reached,
+        }
+    }
+
+    /// `gristmill ingest` of `chat.jsonl` with so many calls at once.
+    fn ingest<'a>(&'a self, concurrency: &'a str) -> Vec<&'a str> {
+        let ingest = [
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--concurrency",
+            concurrency,
+        ];
+        [&ingest[..], &["--base-url", &self.service.base_url]].concat()
+    }
+}
+
+/// A workspace whose `chat.jsonl` has so many messages, `Bee 0 hums.` and so on.
+fn with_bees(count: usize) -> Workspace {
     let workspace = Workspace::new();
-    let lines: String = (0..40)
+    let lines: String = (0..count)
         .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
         .collect();
     workspace.write("chat.jsonl", &lines);
-    let (go, gone) = channel::<()>();
-    let (reached, is_reached) = channel();
-    let gone = Mutex::new(gone);
-    let service = StandIn::start(move |text, before| {
-        if text == "Bee 30 hums." && before == 0 {
-            let _ = reached.send(());
-            // The call is under way until the test lets it go on.
-            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
-        }
-        answer(text)
-    })
-    .await;
-    let ingest = [
-        "ingest",
-        "chat.jsonl",
-        "--into",
-        "kb.db",
-        "--concurrency",
-        "1",
-        "--base-url",
-        &service.base_url,
-    ];
+    workspace
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
+    let workspace = with_bees(40);
+    let hanging = Hanging::start("Bee 30 hums.").await;
+    let ingest = hanging.ingest("1");
     let child = command(&workspace, &ingest)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    is_reached.recv().expect("the call begins");
+    hanging.is_reached.recv().expect("the call begins");
     let busy = run(&workspace, &ingest).error();
     assert!(
         busy.contains("another process is already ingesting into kb.db"),
         "{busy}"
     );
     send_signal(&child, "-INT");
-    go.send(()).expect("the service waits");
+    hanging.go.send(()).expect("the service waits");
     let ended = Ended::from(child.wait_with_output().expect("ends"));
     assert!(
         ended.stderr.contains("run the same command again"),
@@ -71,45 +101,28 @@ async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
         40
     );
     for n in 0..=30 {
-        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_second_ctrl_c_leaves_a_call_that_hangs() {
-    let workspace = Workspace::new();
-    let lines: String = (0..10)
-        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
-        .collect();
-    workspace.write("chat.jsonl", &lines);
-    let (go, gone) = channel::<()>();
-    let (reached, is_reached) = channel();
-    let gone = Mutex::new(gone);
-    let service = StandIn::start(move |text, before| {
-        if text == "Bee 5 hums." && before == 0 {
-            let _ = reached.send(());
-            // The call hangs until the program has ended.
-            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
-        }
-        answer(text)
-    })
-    .await;
-    let base_url = ["--base-url", &service.base_url];
-    let ingest = ["ingest", "chat.jsonl", "--into", "kb.db", "--concurrency", "1"];
-    let ingest = [&ingest[..], &base_url].concat();
+    let workspace = with_bees(10);
+    let hanging = Hanging::start("Bee 5 hums.").await;
+    let ingest = hanging.ingest("1");
     let mut child = command(&workspace, &ingest)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .expect("starts");
-    is_reached.recv().expect("the call begins");
+    hanging.is_reached.recv().expect("the call begins");
     send_signal(&child, "-INT");
     let messages = BufReader::new(child.stderr.take().expect("its messages"));
     let mut messages = messages.lines().map_while(Result::ok);
     assert!(messages.any(|line| line.contains("press Ctrl-C again")));
     send_signal(&child, "-INT");
     assert_eq!(child.wait().expect("ends").code(), Some(130));
-    go.send(()).expect("the service waits");
+    hanging.go.send(()).expect("the service waits");
     assert_eq!(
         run_json(&workspace, &[&ingest[..], &["--json"]].concat())["complete"],
         true
@@ -117,37 +130,15 @@ async fn the_second_ctrl_c_leaves_a_call_that_hangs() {
     let stats = run_json(&workspace, &["memory", "stats", "kb.db", "--json"]);
     assert_eq!(stats["messages"], 10);
     for n in (0..5).chain(6..10) {
-        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_crash_loses_no_extraction() {
-    let workspace = Workspace::new();
-    let lines: String = (0..40)
-        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
-        .collect();
-    workspace.write("chat.jsonl", &lines);
-    let (go, gone) = channel::<()>();
-    let gone = Mutex::new(gone);
-    let service = StandIn::start(move |text, before| {
-        if text == "Bee 0 hums." && before == 0 {
-            // The first call is under way for as long as the test wants: nothing after it can be committed.
-            let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
-        }
-        answer(text)
-    })
-    .await;
-    let ingest = [
-        "ingest",
-        "chat.jsonl",
-        "--into",
-        "kb.db",
-        "--concurrency",
-        "4",
-        "--base-url",
-        &service.base_url,
-    ];
+    let workspace = with_bees(40);
+    let hanging = Hanging::start("Bee 0 hums.").await;
+    let ingest = hanging.ingest("4");
     let mut child = command(&workspace, &ingest)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -163,7 +154,7 @@ async fn a_crash_loses_no_extraction() {
     }
     child.kill().expect("dies");
     child.wait().expect("has died");
-    go.send(()).expect("the service waits");
+    hanging.go.send(()).expect("the service waits");
     assert_eq!(
         run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
         0
@@ -171,7 +162,7 @@ async fn a_crash_loses_no_extraction() {
     let told = run_json(&workspace, &[&ingest[..], &["--json"]].concat());
     assert_eq!((&told["messages"], &told["model_calls"]), (&json!(40), &json!(1)));
     for n in 1..40 {
-        assert_eq!(service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
     }
 }
 

@@ -36,6 +36,17 @@ pub fn open_local(folder: &Path) -> Result<Arc<dyn Embedder>, EmbedError> {
     }
 }
 
+/// Runs a local model on a thread for long work, so that other tasks go on.
+async fn run_model(
+    embed: impl FnOnce() -> Result<Vec<Vector>, EmbedError> + Send + 'static,
+) -> Result<Vec<Vector>, EmbedError> {
+    match tokio::task::spawn_blocking(embed).await {
+        Ok(vectors) => vectors,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(EmbedError::Vectors("the runtime was shut down".to_owned())),
+    }
+}
+
 /// Computes vectors of texts.
 #[async_trait]
 pub trait Embedder: Send + Sync + std::fmt::Debug + 'static {

@@ -110,6 +110,38 @@ pub async fn no_damage(store: &dyn Store) {
     assert_eq!(findings(store).await, []);
 }
 
+/// Makes four batches of three jobs, without damage: the first has ended, a worker holds the second, and the others wait.
+pub async fn four_batches(store: &dyn Store) {
+    for _ in 0..4 {
+        submit(store, batch(3)).await;
+    }
+    let worker = worker(store).await;
+    let slice = only(claim(store, worker, 3).await);
+    exchange(store, worker, vec![completed(&slice)], None).await;
+    claim(store, worker, 3).await.unwrap();
+    no_damage(store).await;
+}
+
+/// Checks what a store finds in the rows of [`four_batches`], where the report of the first is gone, the worker of the second
+/// unknown, the row of the third gone, and the slice of the fourth has a job more. Returns all findings as text.
+pub async fn check_contradictions(store: &dyn Store) -> Vec<String> {
+    let findings = findings(store).await;
+    let text = |finding: &Finding| {
+        let batch = finding.batch.map_or(0, |batch| batch.0);
+        format!("{batch} {}: {}", finding.table, finding.what)
+    };
+    let told: Vec<String> = findings.iter().map(text).collect();
+    for wrong in [
+        "1 batch: jobs 0-2 of 3 wait nowhere, run nowhere and have no outcome",
+        "2 held: a lease is held by a worker that is not registered",
+        "3 slice: there are rows of it, and the batch does not exist",
+        "4 batch: there are rows of jobs 3, and it has 3 jobs",
+    ] {
+        assert!(told.iter().any(|told| told == wrong), "{wrong}: {told:#?}");
+    }
+    told
+}
+
 /// A report of nothing yet on a slice.
 pub fn report(slice: &LeasedSlice) -> Report {
     Report::new(slice.lease, slice.batch, slice.attempt)

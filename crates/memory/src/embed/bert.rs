@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use crate::embed::files::{ModelFiles, read};
-use crate::embed::{EmbedError, Embedder, Vector};
+use crate::embed::{EmbedError, Embedder, Vector, run_model};
 use layers::Bert;
 
 /// Texts of one call at most: few, so that vectors are on disk soon and all processors have calls.
@@ -141,11 +141,7 @@ impl Embedder for BertEmbedder {
 
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
         let model = self.model.clone();
-        match tokio::task::spawn_blocking(move || model.embed(texts)).await {
-            Ok(vectors) => vectors,
-            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(EmbedError::Vectors("the runtime was shut down".to_owned())),
-        }
+        run_model(move || model.embed(texts)).await
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use crate::embed::files::{ModelFiles, TOKENIZER_FILE, numbers};
-use crate::embed::{EmbedError, Embedder, Vector};
+use crate::embed::{EmbedError, Embedder, Vector, run_model};
 
 /// Texts of one call at most: enough to keep all processors busy, few enough to be stored soon.
 const TEXTS_MAX: usize = 4_096;
@@ -140,11 +140,7 @@ impl Embedder for Model2VecEmbedder {
 
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
         let model = self.model.clone();
-        match tokio::task::spawn_blocking(move || model.embed(&texts)).await {
-            Ok(vectors) => vectors,
-            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(EmbedError::Vectors("the runtime was shut down".to_owned())),
-        }
+        run_model(move || model.embed(&texts)).await
     }
 }
 

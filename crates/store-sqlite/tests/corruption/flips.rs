@@ -117,7 +117,7 @@ async fn make(path: &Path) {
 struct Told {
     /// Errors and findings, each of which says that something is wrong.
     signs: Vec<String>,
-    /// Wrong values and hangs, which fail the test.
+    /// Wrong values, hangs and panics, which fail the test.
     failures: Vec<String>,
 }
 
