@@ -10,5 +10,4 @@ power-loss: ## Cut the power at 100,000 moments of SQLite workloads: make power-
 .PHONY: power-loss-replay
 power-loss-replay: ## Make one image of a failed recording again: make power-loss-replay RECORDING=FILE SEED=N
 	@test -n "$(RECORDING)" -a -n "$(SEED)" || { echo "Give the RECORDING and the SEED that the failure printed"; exit 2; }
-	POWER_LOSS_RECORDING=$(abspath $(RECORDING)) POWER_LOSS_SEED=$(SEED) $(CARGO) test --release --locked \
-	  --package gristmill-power-loss --test power_loss -- --ignored --nocapture replays_an_image
+	$(CARGO) run --release --locked --package gristmill-power-loss --example replay -- $(abspath $(RECORDING)) $(SEED)

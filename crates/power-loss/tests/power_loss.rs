@@ -121,15 +121,3 @@ fn without_a_sync_at_commit_the_latest_is_lost_and_files_stay_sound() {
         }
     }
 }
-
-/// Not a test of its own: makes one image of a saved recording again.
-#[test]
-#[ignore = "needs POWER_LOSS_RECORDING and POWER_LOSS_SEED"]
-fn replays_an_image() {
-    let path = std::env::var_os("POWER_LOSS_RECORDING").expect("POWER_LOSS_RECORDING names a file");
-    let recording = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    match replay(&recording, number("POWER_LOSS_SEED", 0)) {
-        Ok(()) => println!("no fault"),
-        Err(fault) => panic!("{fault}"),
-    }
-}

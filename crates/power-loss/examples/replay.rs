@@ -1,0 +1,35 @@
+//! Makes one image of a saved recording again, and checks it: `replay RECORDING SEED`, as a failed test prints them. Exit
+//! status: 0 without a fault, 1 with one, 2 where the recording cannot be read.
+
+use std::process::ExitCode;
+
+use gristmill_power_loss::{Recording, replay};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, seed] = &arguments[..] else {
+        eprintln!("give the file of a recording, and a seed");
+        return ExitCode::from(2);
+    };
+    let Ok(seed) = seed.parse() else {
+        eprintln!("the seed `{seed}` is no number; give the one that the failure printed");
+        return ExitCode::from(2);
+    };
+    let read = || -> Result<Recording, Box<dyn std::error::Error>> {
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+    };
+    match read().map(|recording| replay(&recording, seed)) {
+        Ok(Ok(())) => {
+            println!("no fault");
+            ExitCode::SUCCESS
+        }
+        Ok(Err(fault)) => {
+            println!("{fault}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{path}: {error}; name a file that a failed run of `make power-loss` wrote");
+            ExitCode::from(2)
+        }
+    }
+}
