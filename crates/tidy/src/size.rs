@@ -16,6 +16,8 @@ pub const FUNCTION_LINES_MAX: usize = 90;
 pub const FOLDER_FILES_MAX: usize = 20;
 /// The most characters of a source line.
 pub const LINE_CHARACTERS_MAX: usize = 140;
+/// The most words of `ARCHITECTURE.md`, its diagrams and tables included: a newcomer reads it in ten minutes.
+pub const ARCHITECTURE_WORDS_MAX: usize = 1_500;
 
 const SOURCE: [&str; 9] = ["rs", "c", "h", "py", "js", "mjs", "ts", "sql", "sh"];
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "misc"];
@@ -81,6 +83,23 @@ pub fn full_folders(files: &[SourceFile]) -> Vec<Fault> {
                 0,
                 format!("{count} files, at most {FOLDER_FILES_MAX}; group them in folders"),
             )
+        })
+        .collect()
+}
+
+/// `ARCHITECTURE.md` with more than [`ARCHITECTURE_WORDS_MAX`] words. Lines of diagrams and tables are no words.
+pub fn long_architecture(files: &[SourceFile]) -> Vec<Fault> {
+    let is_word = |word: &&str| word.contains(char::is_alphanumeric);
+    let words = |file: &SourceFile| file.text.split_whitespace().filter(is_word).count();
+    files
+        .iter()
+        .filter(|file| file.path == "ARCHITECTURE.md" && words(file) > ARCHITECTURE_WORDS_MAX)
+        .map(|file| {
+            let message = format!(
+                "{} words, at most {ARCHITECTURE_WORDS_MAX}; move details to the head of the module",
+                words(file)
+            );
+            Fault::new(&file.path, 0, message)
         })
         .collect()
 }
@@ -178,6 +197,13 @@ mod tests {
             wide_lines(&file("a.sql", &format!("\n{}", "ä".repeat(141))))[0].line,
             2
         );
+    }
+
+    #[test]
+    fn an_architecture_of_1501_words_is_long() {
+        let architecture = |words| file("ARCHITECTURE.md", &"| a -> ".repeat(words));
+        assert_eq!(long_architecture(&architecture(1_500)), []);
+        assert_eq!(long_architecture(&architecture(1_501)).len(), 1);
     }
 
     #[test]

@@ -40,6 +40,11 @@ fn lines_are_narrow() {
 }
 
 #[test]
+fn the_architecture_is_short() {
+    none(size::long_architecture(&TREE.files));
+}
+
+#[test]
 fn folders_are_small() {
     none(size::full_folders(&TREE.files));
 }
