@@ -2,13 +2,16 @@
 
 pub mod container;
 pub mod control;
+#[cfg(feature = "full")]
 pub mod fleet;
 pub mod help;
 pub mod history;
 pub mod hook;
 pub mod job;
 pub mod key;
+#[cfg(feature = "full")]
 pub mod memory;
+#[cfg(feature = "full")]
 pub mod model;
 pub mod pressure;
 pub mod rate;
@@ -17,6 +20,8 @@ pub mod schedule;
 pub mod shared;
 pub mod submit;
 pub mod wait;
+#[cfg(feature = "full")]
+pub mod webhook;
 pub mod worker;
 
 use std::path::PathBuf;
@@ -28,14 +33,16 @@ use crate::exit::EXIT_STATUS_HELP;
 use crate::store::location::StoreLocation;
 use container::CONTAINER_HELP;
 use control::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
-use fleet::{AgentArguments, DashboardArguments, ServeArguments, TokenArguments};
+#[cfg(feature = "full")]
+use fleet::FleetCommand;
 use history::HistoryArguments;
 use job::{
     ChangeArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments, PruneArguments,
     QueuesArguments, ResultsArguments, RunsArguments, ShowArguments, StatsArguments, TagsArguments,
     WorkersArguments,
 };
-use memory::{AskArguments, IngestArguments, McpArguments, MemoryArguments, RecallArguments};
+#[cfg(feature = "full")]
+use memory::KnowledgeCommand;
 use run::RunArguments;
 use schedule::ScheduleArguments;
 use submit::SubmitArguments;
@@ -82,14 +89,10 @@ pub enum Command {
     Pauses(PausesArguments),
     /// Set concurrency limits, rate limits, shares and aging
     Limit(LimitArguments),
-    /// Serve the HTTP API, for clients and agents
-    Serve(ServeArguments),
-    /// Show a store in the browser
-    Dashboard(DashboardArguments),
-    /// Run a server's jobs with scripts until Ctrl-C
-    Agent(AgentArguments),
-    /// Create, list and revoke a server's tokens
-    Token(TokenArguments),
+    #[cfg(feature = "full")]
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Fleet(FleetCommand),
     /// List jobs
     Jobs(JobsArguments),
     /// Wait until batches or jobs have ended
@@ -128,16 +131,10 @@ pub enum Command {
     Backup(BackupArguments),
     /// Look for damage in a store while programs use it
     Check(CheckArguments),
-    /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
-    Ingest(IngestArguments),
-    /// Find messages and knowledge in a knowledge base, without a model
-    Recall(RecallArguments),
-    /// Answer a question from a knowledge base, with its sources
-    Ask(AskArguments),
-    /// Inspect a knowledge base, delete from it, export and import
-    Memory(MemoryArguments),
-    /// Serve a knowledge base to programs that speak the Model Context Protocol, over standard input and output
-    Mcp(McpArguments),
+    #[cfg(feature = "full")]
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Knowledge(KnowledgeCommand),
     /// Print completions for a shell
     Completions(CompletionsArguments),
     /// Print the man page of the program or of a command

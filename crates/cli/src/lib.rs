@@ -11,7 +11,10 @@ mod fleet;
 pub mod input;
 mod interrupt;
 mod jobs;
+#[cfg(not(feature = "full"))]
+mod left_out;
 mod man;
+#[cfg(feature = "full")]
 mod memory;
 mod output;
 mod pauses;
@@ -20,12 +23,16 @@ mod schedule;
 mod script;
 mod span;
 mod store;
+#[cfg(feature = "full")]
+mod telemetry;
+#[cfg(not(feature = "full"))]
+#[path = "left_out/telemetry.rs"]
+mod telemetry;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use gristmill_telemetry::{Telemetry, settings};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -33,6 +40,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use arguments::{Arguments, Command, help};
 use exit::Exit;
 use output::OutputError;
+use telemetry::Telemetry;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
@@ -40,12 +48,16 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
+    #[cfg(not(feature = "full"))]
+    if let Some(error) = left_out::refused(&arguments) {
+        return refuse(&error);
+    }
     let color = color::choose(&arguments);
     let known = arguments::container::without_empty_variables(help::program()).color(color);
     let matches = known.clone().get_matches_from(arguments);
     let arguments =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
-    let telemetry = telemetry();
+    let telemetry = telemetry::from_environment();
     log(telemetry.as_ref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -85,17 +97,6 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     )
 }
 
-/// The exports that the environment asks for.
-fn telemetry() -> Option<Telemetry> {
-    let read = settings::read(&|name| std::env::var(name).ok());
-    for warning in &read.warnings {
-        eprintln!("gristmill: warning: {warning}");
-    }
-    let refused =
-        |reason: &String| eprintln!("gristmill: warning: nothing is exported to OpenTelemetry: {reason}");
-    Telemetry::new(read.settings?).inspect_err(refused).ok()
-}
-
 /// Writes the log to standard error, and exports the rest.
 fn log(telemetry: Option<&Telemetry>) {
     let shown =
@@ -117,6 +118,7 @@ fn log(telemetry: Option<&Telemetry>) {
         .init();
 }
 
+#[cfg_attr(not(feature = "full"), allow(unused_variables))]
 async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
     match command {
         Command::Run(arguments) => run::run(arguments).await,
@@ -127,10 +129,8 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Pauses(arguments) => control::pauses(arguments).await,
         Command::Limit(arguments) => control::limit(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
-        Command::Serve(arguments) => fleet::serve::serve(arguments, telemetry).await,
-        Command::Dashboard(arguments) => fleet::dashboard::dashboard(arguments).await,
-        Command::Agent(arguments) => fleet::agent::agent(arguments).await,
-        Command::Token(arguments) => fleet::token::token(arguments),
+        #[cfg(feature = "full")]
+        Command::Fleet(command) => fleet::execute(command, telemetry).await,
         Command::Jobs(arguments) => jobs::list::jobs(arguments).await,
         Command::Wait(arguments) => jobs::wait::wait(arguments).await,
         Command::Queues(arguments) => store::queues::queues(arguments).await,
@@ -150,11 +150,8 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Prune(arguments) => store::prune::prune(arguments).await,
         Command::Backup(arguments) => store::backup::backup(arguments).await,
         Command::Check(arguments) => store::check::check(arguments).await,
-        Command::Ingest(arguments) => memory::ingest::ingest(arguments).await,
-        Command::Recall(arguments) => memory::recall::recall(arguments).await,
-        Command::Ask(arguments) => memory::ask::ask(arguments).await,
-        Command::Memory(arguments) => memory::manage::manage(arguments).await,
-        Command::Mcp(arguments) => memory::mcp::mcp(arguments).await,
+        #[cfg(feature = "full")]
+        Command::Knowledge(command) => memory::execute(command).await,
         Command::Completions(arguments) => completions::completions(&arguments),
         Command::Man(arguments) => man::man(&arguments),
     }

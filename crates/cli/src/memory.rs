@@ -8,7 +8,23 @@ mod ingest_progress;
 pub mod manage;
 pub mod mcp;
 pub mod models;
+mod overwrite;
 mod pipe;
+mod place;
 pub mod recall;
 pub mod served;
 mod sources;
+
+use crate::arguments::memory::KnowledgeCommand;
+use crate::exit::Exit;
+
+/// Runs a command.
+pub async fn execute(command: KnowledgeCommand) -> anyhow::Result<Exit> {
+    match command {
+        KnowledgeCommand::Ingest(arguments) => ingest::ingest(arguments).await,
+        KnowledgeCommand::Recall(arguments) => recall::recall(arguments).await,
+        KnowledgeCommand::Ask(arguments) => ask::ask(arguments).await,
+        KnowledgeCommand::Memory(arguments) => manage::manage(arguments).await,
+        KnowledgeCommand::Mcp(arguments) => mcp::mcp(arguments).await,
+    }
+}

@@ -10,16 +10,29 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_server::Role;
 
-use crate::arguments::hook::WebhookArguments;
 use crate::arguments::memory::parse_knowledge;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{
     ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments, Synchronous,
 };
+use crate::arguments::webhook::WebhookArguments;
 use crate::exit::EXIT_STATUS_HELP;
 use crate::span::parse_span;
 use crate::store::location::StoreLocation;
+
+/// The commands of servers and agents.
+#[derive(Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Serve the HTTP API, for clients and agents
+    Serve(ServeArguments),
+    /// Show a store in the browser
+    Dashboard(DashboardArguments),
+    /// Run a server's jobs with scripts until Ctrl-C
+    Agent(AgentArguments),
+    /// Create, list and revoke a server's tokens
+    Token(TokenArguments),
+}
 
 /// The mode of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

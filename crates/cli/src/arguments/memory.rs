@@ -18,6 +18,21 @@ use crate::arguments::shared::LeaseArguments;
 use crate::span::parse_span;
 use crate::store::location::StoreLocation;
 
+/// The commands of knowledge bases.
+#[derive(Debug, Subcommand)]
+pub enum KnowledgeCommand {
+    /// Read transcripts, subtitles, mail, notes and chats into a knowledge base
+    Ingest(IngestArguments),
+    /// Find messages and knowledge in a knowledge base, without a model
+    Recall(RecallArguments),
+    /// Answer a question from a knowledge base, with its sources
+    Ask(AskArguments),
+    /// Inspect a knowledge base, delete from it, export and import
+    Memory(MemoryArguments),
+    /// Serve a knowledge base to programs that speak the Model Context Protocol, over standard input and output
+    Mcp(McpArguments),
+}
+
 /// The exit statuses of these commands in `--help`.
 const MEMORY_EXIT_STATUS_HELP: &str = "\
 Exit status:

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::hook::WebhookArguments;
+#[cfg(feature = "full")]
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments};
+#[cfg(feature = "full")]
+use crate::arguments::webhook::WebhookArguments;
 use crate::exit::EXIT_STATUS_HELP;
 
 const WORKER_HELP: &str = "\
@@ -24,7 +26,8 @@ Examples:
 #[command(after_help = format!("{WORKER_HELP}\n\n{EXIT_STATUS_HELP}"))]
 pub struct WorkerArguments {
     /// The scripts
-    #[arg(required_unless_present_any = ["extractor", "http_hooks"], value_name = "SCRIPT")]
+    #[cfg_attr(feature = "full", arg(required_unless_present_any = ["extractor", "http_hooks"], value_name = "SCRIPT"))]
+    #[cfg_attr(not(feature = "full"), arg(required = true, value_name = "SCRIPT"))]
     pub scripts: Vec<PathBuf>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
     #[arg(long = "kind", value_name = "KIND")]
@@ -38,9 +41,11 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub environment: EnvironmentArguments,
+    #[cfg(feature = "full")]
     #[command(flatten)]
     #[allow(missing_docs)]
     pub extractor: ExtractorArguments,
+    #[cfg(feature = "full")]
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhooks: WebhookArguments,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use gristmill_server::{ServeOptions, TlsFiles, bind};
-use gristmill_telemetry::Telemetry;
 
 use crate::arguments::container::{MODE_VARIABLE, variable};
 use crate::arguments::fleet::{Mode, ServeArguments};
@@ -14,6 +13,7 @@ use crate::fleet::working::{Committed, Handlers};
 use crate::interrupt::Interrupt;
 use crate::memory::served::served_knowledge;
 use crate::store::open::engine_over;
+use crate::telemetry::Telemetry;
 
 /// The mode that the environment names, if it names one.
 fn mode_of_environment() -> anyhow::Result<Option<Mode>> {

@@ -15,11 +15,14 @@ use crate::store::open::engine_over;
 pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let concurrency = &arguments.concurrency;
+    #[cfg(feature = "full")]
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
     let passed = &arguments.environment.passed;
     let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts(), passed).await?;
+    #[cfg(feature = "full")]
     let handlers = handlers.with_extractions(extracting)?;
+    #[cfg(feature = "full")]
     let handlers = handlers.with_webhooks(arguments.webhooks.handler()?, queues)?;
     let settings = WorkerSettings {
         until_empty: arguments.drain,

@@ -8,17 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_engine::{Handler, Kind, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
-use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
+use gristmill_engine::{Handler, Observer, SourceError, Stopper, WorkerSettings, WorkerSummary};
 use gristmill_model::batch::check_name;
-use gristmill_model::{Receipt, Report, WEBHOOK_KIND};
+use gristmill_model::{Receipt, Report};
 use gristmill_store::{Store, StoreStats, WorkerRow};
 use serde_json::json;
 
 use crate::arguments::shared::ScriptConcurrency;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::memory::models::Extracting;
 use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
 use crate::pauses::{Pauses, describe_held};
@@ -71,14 +69,14 @@ impl Committed {
     }
 }
 
-/// The handlers: started scripts, and the extractor of ingestions elsewhere.
+/// The handlers: started scripts, and those of the program itself.
 pub struct Handlers {
     /// By kind.
     pub by_kind: Vec<(String, Arc<dyn Handler>)>,
     /// The queues of their jobs.
-    queues: Vec<Arc<str>>,
+    pub(super) queues: Vec<Arc<str>>,
     /// The work that a worker of these wants to hold, as time.
-    buffer_target: Duration,
+    pub(super) buffer_target: Duration,
 }
 
 impl Handlers {
@@ -111,48 +109,6 @@ impl Handlers {
             handlers.queues = queues.iter().map(|queue| queue.as_str().into()).collect();
         }
         Ok(handlers)
-    }
-
-    /// The same, and the extractions of ingestions elsewhere.
-    pub fn with_extractions(mut self, extracting: Option<Extracting>) -> anyhow::Result<Handlers> {
-        let Some(extracting) = extracting else {
-            return Ok(self);
-        };
-        if self.by_kind.iter().any(|(kind, _)| kind == Extract::NAME) {
-            bail!(
-                "--extractor runs the kind `{}`; give the script another --kind",
-                Extract::NAME
-            );
-        }
-        let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
-        self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
-        if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
-            self.queues.push(Extract::QUEUE.into());
-        }
-        self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
-        Ok(self)
-    }
-
-    /// The same, and the webhooks of jobs in `queues`.
-    pub fn with_webhooks(
-        mut self,
-        webhooks: Option<Arc<dyn Handler>>,
-        queues: &[String],
-    ) -> anyhow::Result<Handlers> {
-        let Some(webhooks) = webhooks else {
-            return Ok(self);
-        };
-        if self.by_kind.iter().any(|(kind, _)| kind == WEBHOOK_KIND) {
-            bail!("--http-hooks runs the kind `{WEBHOOK_KIND}`; give the script another --kind");
-        }
-        self.by_kind.push((WEBHOOK_KIND.to_owned(), webhooks));
-        for queue in queues {
-            check_name("queue", queue)?;
-            if !self.queues.iter().any(|served| **served == **queue) {
-                self.queues.push(queue.as_str().into());
-            }
-        }
-        Ok(self)
     }
 
     /// What they serve, in words.

@@ -16,6 +16,7 @@ use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
 
 use super::extraction_jobs::ExtractionJobs;
+use super::overwrite::overwrite_deleted;
 use super::recall::plain;
 use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
@@ -25,7 +26,6 @@ use crate::exit::Exit;
 use crate::output::table::{Align, Table};
 use crate::output::{OutputError, print_line};
 use crate::span::{show_bytes, show_count, show_number_of};
-use crate::store::checkpoint::overwrite_deleted;
 use crate::store::location::StoreLocation;
 use crate::store::open::{open_location, refuse_shown_password};
 

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use gristmill_postgres_link::NameLock;
 use sha2::{Digest, Sha256};
 
 use crate::store::location::StoreLocation;
+use crate::store::postgres::NameLock;
 
 /// Holds a run until it is dropped, or the process ends however it may.
 #[derive(Debug)]

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use gristmill_memory::store::sqlite::APPLICATION_ID as MEMORY_ID;
-use gristmill_store_sqlite::APPLICATION_ID as STORE_ID;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 
@@ -18,6 +16,13 @@ use crate::store::location::StoreLocation;
 
 /// How long to wait for a process that makes or migrates the store.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The files that can be copied: stores and knowledge bases.
+const APPLICATION_IDS: &[i64] = &[
+    gristmill_store_sqlite::APPLICATION_ID,
+    #[cfg(feature = "full")]
+    gristmill_memory::store::sqlite::APPLICATION_ID,
+];
 
 /// Runs the command.
 pub async fn backup(arguments: BackupArguments) -> anyhow::Result<Exit> {
@@ -57,7 +62,7 @@ fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
     let application_id: i64 = connection
         .query_row("PRAGMA application_id", [], |row| row.get(0))
         .with_context(cannot_read)?;
-    if ![STORE_ID, MEMORY_ID].contains(&application_id) {
+    if !APPLICATION_IDS.contains(&application_id) {
         bail!("{} is no store or knowledge base of Gristmill", store.display());
     }
     let unfinished = Unfinished::beside(file);

@@ -2,12 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
-
-/// How long a file that others use is waited for.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+use rusqlite::{Connection, OpenFlags};
 
 /// The files that this process has opened.
 static OPENED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -30,21 +26,6 @@ pub fn checkpoint_opened() {
             tracing::warn!(path = %path.display(), %error, "the store's file is not checkpointed");
         }
     }
-}
-
-/// Writes a SQLite file anew without its deleted rows, whose bytes would stay in free pages and in the write-ahead log. Returns
-/// whether nothing is left; other programs that read the file at this moment keep the log.
-pub fn overwrite_deleted(path: &Path) -> rusqlite::Result<bool> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    match connection.execute_batch("VACUUM") {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => return Ok(false),
-        vacuumed => vacuumed?,
-    }
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
-        Ok(row.get::<_, i64>(0)? == 0)
-    })
 }
 
 fn checkpoint(path: &Path) -> rusqlite::Result<()> {

@@ -4,8 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use gristmill_memory::Place;
-
 /// The schemes of PostgreSQL URLs.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
@@ -20,7 +18,7 @@ pub enum StoreLocation {
 
 /// The URL of a PostgreSQL database. Its displayed form has no password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DatabaseUrl(String);
+pub struct DatabaseUrl(pub(crate) String);
 
 impl DatabaseUrl {
     /// The URL with its password, if it has one: for the connection alone.
@@ -81,15 +79,6 @@ impl fmt::Display for StoreLocation {
     }
 }
 
-impl From<Place> for StoreLocation {
-    fn from(place: Place) -> Self {
-        match place {
-            Place::File(path) => StoreLocation::File(path),
-            Place::Url(url) => StoreLocation::Postgres(DatabaseUrl(url)),
-        }
-    }
-}
-
 /// An invalid location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
@@ -116,14 +105,6 @@ impl StoreLocation {
                 Err(LocationError::Scheme(scheme.to_owned()))
             }
             _ => Ok(StoreLocation::File(PathBuf::from(text))),
-        }
-    }
-
-    /// The knowledge base at this place.
-    pub fn place(&self) -> Place {
-        match self {
-            StoreLocation::File(path) => Place::File(path.clone()),
-            StoreLocation::Postgres(url) => Place::Url(url.secret().to_owned()),
         }
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_store::{Store, StoreError};
-use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::time::Instant;
 
@@ -18,6 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::span::milliseconds;
 use crate::store::checkpoint;
 use crate::store::location::StoreLocation;
+use crate::store::postgres;
 
 /// How long a process that stays waits for a database that cannot be reached when it starts.
 const REACH_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -108,10 +108,7 @@ pub async fn open_location(
             checkpoint::note_opened(path);
             Ok(Arc::new(store))
         }
-        StoreLocation::Postgres(url) => {
-            let store = PostgresStore::open(url.secret(), PostgresOptions::default()).await?;
-            Ok(Arc::new(store))
-        }
+        StoreLocation::Postgres(url) => postgres::open(url.secret()).await,
     }
 }
 

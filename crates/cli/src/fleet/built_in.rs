@@ -1,0 +1,56 @@
+//! Handlers of the program itself: extractions and webhooks.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use gristmill_engine::{Handler, Kind};
+use gristmill_memory::pipeline::job::{Extract, ExtractHandler, worker_settings};
+use gristmill_model::WEBHOOK_KIND;
+use gristmill_model::batch::check_name;
+
+use crate::fleet::working::Handlers;
+use crate::memory::models::Extracting;
+
+impl Handlers {
+    /// The same, and the extractions of ingestions elsewhere.
+    pub fn with_extractions(mut self, extracting: Option<Extracting>) -> anyhow::Result<Handlers> {
+        let Some(extracting) = extracting else {
+            return Ok(self);
+        };
+        if self.by_kind.iter().any(|(kind, _)| kind == Extract::NAME) {
+            bail!(
+                "--extractor runs the kind `{}`; give the script another --kind",
+                Extract::NAME
+            );
+        }
+        let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
+        self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
+        if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
+            self.queues.push(Extract::QUEUE.into());
+        }
+        self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
+        Ok(self)
+    }
+
+    /// The same, and the webhooks of jobs in `queues`.
+    pub fn with_webhooks(
+        mut self,
+        webhooks: Option<Arc<dyn Handler>>,
+        queues: &[String],
+    ) -> anyhow::Result<Handlers> {
+        let Some(webhooks) = webhooks else {
+            return Ok(self);
+        };
+        if self.by_kind.iter().any(|(kind, _)| kind == WEBHOOK_KIND) {
+            bail!("--http-hooks runs the kind `{WEBHOOK_KIND}`; give the script another --kind");
+        }
+        self.by_kind.push((WEBHOOK_KIND.to_owned(), webhooks));
+        for queue in queues {
+            check_name("queue", queue)?;
+            if !self.queues.iter().any(|served| **served == **queue) {
+                self.queues.push(queue.as_str().into());
+            }
+        }
+        Ok(self)
+    }
+}
