@@ -3,8 +3,7 @@
 //! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
 
 pub mod arguments;
-mod color;
-mod completions;
+
 mod control;
 mod exit;
 mod fleet;
@@ -13,7 +12,6 @@ mod interrupt;
 mod jobs;
 #[cfg(not(feature = "full"))]
 mod left_out;
-mod man;
 #[cfg(feature = "full")]
 mod memory;
 mod output;
@@ -21,6 +19,7 @@ mod pauses;
 mod run;
 mod schedule;
 mod script;
+mod shell;
 mod span;
 mod store;
 #[cfg(feature = "full")]
@@ -39,7 +38,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use arguments::{Arguments, Command, help};
 use exit::Exit;
-use output::OutputError;
+use output::{OutputError, color};
 use telemetry::Telemetry;
 
 /// Runs the program with the process's arguments.
@@ -152,8 +151,8 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Check(arguments) => store::check::check(arguments).await,
         #[cfg(feature = "full")]
         Command::Knowledge(command) => memory::execute(command).await,
-        Command::Completions(arguments) => completions::completions(&arguments),
-        Command::Man(arguments) => man::man(&arguments),
+        Command::Completions(arguments) => shell::completions::completions(&arguments),
+        Command::Man(arguments) => shell::man::man(&arguments),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Writes outcomes as JSON, one line a job, in the order of the jobs.
 
+pub mod color;
 pub mod failure_groups;
 pub mod json;
 pub mod progress;

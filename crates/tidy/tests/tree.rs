@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use gristmill_tidy::{Fault, Tree, circles, links, public_items, size, sql};
+use gristmill_tidy::{Fault, Tree, circles, figures, links, public_items, size, sql};
 
 /// The import circles that stand. Fewer is better; a new one fails.
 const CIRCLES_MAX: usize = 5;
@@ -62,6 +62,11 @@ fn each_sql_object_is_defined_once() {
 #[test]
 fn links_resolve() {
     none(links::broken_links(&TREE.files));
+}
+
+#[test]
+fn quoted_figures_are_measured() {
+    none(figures::unmeasured(&TREE.files));
 }
 
 #[test]

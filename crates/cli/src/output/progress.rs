@@ -157,7 +157,7 @@ fn is_news(now: &impl Shown, rate: Option<f64>) -> bool {
 }
 
 fn style(total_is_known: bool) -> ProgressStyle {
-    let template = match (total_is_known, crate::color::on_stderr()) {
+    let template = match (total_is_known, crate::output::color::on_stderr()) {
         (true, true) => "{wide_bar:.green} {percent:>3}% {msg}",
         (true, false) => "{wide_bar} {percent:>3}% {msg}",
         (false, true) => "{spinner:.green} {msg}",
