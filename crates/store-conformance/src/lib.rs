@@ -275,6 +275,7 @@ macro_rules! store_conformance {
                 labels_count_as_bytes_of_a_lease,
             ]
             claim::limits [
+                small_batches_of_a_limited_lane_keep_their_order,
                 paused_lanes_wait,
                 limits_hold_across_handles,
                 a_full_group_blocks_nobody,

@@ -115,6 +115,27 @@ async fn finish(store: &dyn Store, worker: WorkerId, lease: &Option<Lease>) {
     exchange(store, worker, slices.map(completed).collect(), None).await;
 }
 
+/// A lane with a limit is claimed in order, however many small batches come first, also after large ones.
+pub async fn small_batches_of_a_limited_lane_keep_their_order(database: &dyn Database) {
+    let store = database.open().await;
+    put(&*store, &[limit(of_group("acme"), 10_000)]).await;
+    let worker = worker(&*store).await;
+    submit(&*store, of("acme", 1_000)).await;
+    assert_eq!(total(&claim(&*store, worker, 1_000).await), 1_000);
+    let (mut later, mut of_no_group) = (of("acme", 10), of("", 10));
+    later.options.priority -= 1;
+    of_no_group.options.priority -= 1;
+    let first = (0..12).map(|_| of("acme", 1));
+    let ids = store
+        .submit([later, of_no_group].into_iter().chain(first).collect(), None)
+        .await
+        .unwrap();
+    let lease = claim(&*store, worker, 11).await;
+    assert_eq!(jobs(&lease), ids[2..13].iter().map(|id| (*id, 1)).collect());
+    let lease = claim(&*store, worker, 5).await;
+    assert_eq!(jobs(&lease), [(ids[13], 1), (ids[0], 4)].into());
+}
+
 /// What is paused stays in line until its last pause is gone; everything else runs.
 pub async fn paused_lanes_wait(database: &dyn Database) {
     let store = database.open().await;

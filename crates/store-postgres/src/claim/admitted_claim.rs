@@ -21,7 +21,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 
 /// How often a claim looks for others, where what it found was taken meanwhile.
-const LOOKS_MAX: u32 = 4;
+const MISSES_MAX: u32 = 4;
 
 /// Slices of a lane that a claim looks at at least.
 const LOOK_SLICES_MIN: u32 = 2;
@@ -64,6 +64,10 @@ struct Candidate {
 #[derive(Debug)]
 struct Candidates {
     lanes: Vec<VecDeque<Candidate>>,
+    /// Whether a lane has slices after those that were looked at.
+    unknown: Vec<bool>,
+    /// A lane has room after its last known slice. What it has next may come before what the others have.
+    is_cut: bool,
     /// The lanes that have more than was looked at, or than was taken.
     with_more: HashSet<usize>,
     jobs_left: u32,
@@ -78,11 +82,13 @@ impl Line for Candidates {
     type Error = Infallible;
 
     fn head(&mut self, lane: usize, _jobs_max: u32) -> std::result::Result<Option<Place>, Infallible> {
-        Ok(self.lanes[lane].front().map(|candidate| candidate.place))
+        let head = self.lanes[lane].front().map(|candidate| candidate.place);
+        self.is_cut |= head.is_none() && self.unknown[lane];
+        Ok(head)
     }
 
     fn take(&mut self, lane: usize, jobs_max: u32) -> std::result::Result<u32, Infallible> {
-        let room = self.jobs_left();
+        let room = self.room();
         let Some(candidate) = self.lanes[lane].front_mut() else {
             return Ok(0);
         };
@@ -109,14 +115,22 @@ impl Line for Candidates {
     }
 
     fn jobs_left(&self) -> u32 {
-        match self.bytes_left > 0 && self.slices_left > 0 {
-            true => self.jobs_left,
-            false => 0,
+        match self.is_cut {
+            true => 0,
+            false => self.room(),
         }
     }
 }
 
 impl Candidates {
+    /// Jobs that the claim has room for.
+    fn room(&self) -> u32 {
+        match self.bytes_left > 0 && self.slices_left > 0 {
+            true => self.jobs_left,
+            false => 0,
+        }
+    }
+
     /// Remembers which lanes have jobs that were not taken.
     fn note_what_is_left(&mut self) {
         let lanes = self.lanes.iter().enumerate();
@@ -140,6 +154,8 @@ impl Transaction {
         let mut admission = Admission::new(&mut self.cache.controls(), lanes, self.now, &usage);
         let mut line = Candidates {
             lanes: Vec::new(),
+            unknown: Vec::new(),
+            is_cut: false,
             with_more: HashSet::new(),
             jobs_left: want.jobs_max.min(LEASE_JOBS_MAX),
             bytes_left: LEASE_BYTES_TARGET as u64,
@@ -147,9 +163,10 @@ impl Transaction {
             chosen: HashMap::new(),
             order: Vec::new(),
         };
-        let mut looks = 0;
+        let (mut looks, mut misses) = (0, 0);
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
-        while looks < LOOKS_MAX {
+        // Each look that is not the last takes a slice, and each looks at twice as many as the one before.
+        while misses < MISSES_MAX {
             let exhausted = self.look_at(want, &admission, &mut line, looks, &seen).await?;
             looks += 1;
             let cursors: Vec<usize> = (0..line.lanes.len()).collect();
@@ -158,9 +175,10 @@ impl Transaction {
             let missed = self
                 .lock_chosen(&mut admission, &mut line, &mut seen, &mut taken)
                 .await?;
-            if line.jobs_left() == 0 || (exhausted && !missed) {
+            if line.room() == 0 || (exhausted && !missed) {
                 break;
             }
+            misses += u32::from(missed);
         }
         admission.remember(&mut self.cache.controls());
         if self.writes.freed {
@@ -172,7 +190,7 @@ impl Transaction {
             self.writes.put_bucket(key, empty_at_ns);
         }
         let mut claimed = Claimed::default();
-        if line.jobs_left() > 0 {
+        if line.room() > 0 {
             self.look_ahead(&admission, &line, &mut claimed).await?;
             let lanes: Vec<Lane> = admission.lanes().cloned().collect();
             claimed.limited |= self.is_beyond(want, &lanes).await?;
@@ -210,14 +228,15 @@ impl Transaction {
         let mut slices_max = Vec::new();
         let mut places = HashMap::new();
         for (index, lane) in admission.lanes().enumerate() {
-            let room = admission.room(index).min(line.jobs_left());
+            let room = admission.room(index).min(line.room());
             if room > 0 {
                 let id = i32::try_from(lane.id).unwrap_or(i32::MAX);
                 places.insert(id, index);
                 ids.push(id);
                 rooms.push(i64::from(room));
-                let slices = self.cache.slices_for(room).max(LOOK_SLICES_MIN) << looks_before;
-                slices_max.push(i64::from(slices.min(LEASE_SLICES_MAX)));
+                let slices =
+                    i64::from(self.cache.slices_for(room).max(LOOK_SLICES_MIN)) << looks_before.min(16);
+                slices_max.push(slices.min(LEASE_SLICES_MAX.into()));
                 let aging = admission.aging(index);
                 graces.push(aging.map(|aging| aging.grace_ms));
                 steps.push(aging.map(|aging| aging.step_ms));
@@ -225,6 +244,8 @@ impl Transaction {
         }
         line.lanes.clear();
         line.lanes.resize_with(admission.lanes().count(), VecDeque::new);
+        line.unknown = vec![false; line.lanes.len()];
+        line.is_cut = false;
         if ids.is_empty() {
             return Ok(true);
         }
@@ -247,6 +268,7 @@ impl Transaction {
             exhausted &= !has_more;
             if let Some(lane) = places.get(&row.try_get::<_, i32>(2)?) {
                 line.lanes[*lane].push_back(Candidate::read(row)?);
+                line.unknown[*lane] |= has_more;
                 // Of its rank as many were found as were looked for, and fewer hold all that it has room for.
                 if has_more && row.try_get(9)? {
                     line.with_more.insert(*lane);
