@@ -137,6 +137,7 @@ macro_rules! store_conformance {
                 many_are_waited_for,
                 the_past_counts,
                 what_there_is_not_is_refused,
+                a_batch_is_pruned_before_its_prerequisite_ends,
                 blocked_jobs_are_cancelled_and_expire,
                 a_retried_job_is_waited_for,
                 what_comes_back_is_waited_for,

@@ -426,6 +426,26 @@ pub async fn what_there_is_not_is_refused(database: &dyn Database) {
     assert_eq!(drain(&*store, worker).await, [id, beside.unwrap().batch]);
 }
 
+/// A cancelled batch is pruned with all its rows, while its prerequisite is still open.
+pub async fn a_batch_is_pruned_before_its_prerequisite_ends(database: &dyn Database) {
+    let store = database.open().await;
+    let first = submit(&*store, once(2)).await;
+    let second = submit(&*store, waiting(2, [After::batch(first)])).await;
+    assert_eq!(cancel_all(&*store, second).await, 2);
+    database.clock().advance_ms(100);
+    let options = PruneOptions {
+        finished_before: database.clock().now(),
+        keep_batches: 0,
+        dead_too: false,
+        dry_run: false,
+    };
+    assert_eq!(store.prune(options).await.unwrap().batches, 1);
+    no_damage(&*store).await;
+    let worker = worker(&*store).await;
+    assert_eq!(drain(&*store, worker).await, [first]);
+    no_damage(&*store).await;
+}
+
 /// Jobs that wait can be cancelled and expire; what waits for what is cancelled or expires goes with it.
 pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     let store = database.open().await;

@@ -112,6 +112,7 @@ impl Transaction {
     /// Deletes batches with the rows of their ended jobs.
     pub async fn delete_batches(&mut self, batches: &[i64]) -> Result<Pruned> {
         for table in [
+            "edge",
             "report",
             "failure",
             "keyed",
