@@ -23,3 +23,10 @@ requirements: ## Resolve the Python packages of tests and tools anew, with the h
 	$(BUILD)/uv/bin/python -m pip install --quiet --require-hashes --requirement $(REQUIREMENTS)/uv.txt
 	for name in $(REQUIREMENTS)/*.in; do $(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --output-file $${name%.in}.txt $$name || exit 1; done
+
+# Bash has a variable of this name of its own.
+SECONDS_EACH := $(if $(filter environment command line,$(origin SECONDS)),$(SECONDS),600)
+
+.PHONY: fuzz-extension
+fuzz-extension: ## Fuzz the extension's reading of pages, with sanitizers: make fuzz-extension [SECONDS=600]
+	extension/fuzz/run $(SECONDS_EACH)

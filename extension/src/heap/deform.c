@@ -84,7 +84,12 @@ deform_plan(HeapBatch *batch)
 			aligned_bytes = 1;
 		}
 		else if (step->length < 0)
+		{
 			batch->always_irregular = true;
+			/* What is behind it is at another place in each tuple. */
+			offset = 0;
+			aligned_bytes = 1;
+		}
 		else if (aligned_bytes == 0)
 			offset = plan_fixed_step(step, offset);
 		else if (step->alignment_bytes <= aligned_bytes)
