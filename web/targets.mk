@@ -40,6 +40,14 @@ shots: web-program ## Take pictures of the dashboard's pages, below build/web/sh
 pictures: web-program ## Take the pictures of docs/dashboard.md
 	cd web && $(WEB_ENVIRONMENT) node tests/pictures.mjs ../docs/images
 
+.PHONY: bench-dashboard
+bench-dashboard: build $(WEB_MODULES) chromium postgres ## The dashboard and its signals with 10,000,000 jobs; the table goes to bench/RESULTS-dashboard.md
+	bench/run-dashboard
+
+.PHONY: bench-dashboard-quick
+bench-dashboard-quick: build $(WEB_MODULES) chromium postgres ## The same with few jobs, to see that it works
+	bench/run-dashboard --quick
+
 $(WEB_MODULES): web/package-lock.json
 	cd web && npm ci --silent --no-audit --no-fund --ignore-scripts
 	touch $@

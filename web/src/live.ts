@@ -1,7 +1,7 @@
 /** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
 
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
-import { api, get, onOutcome, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
+import { api, get, onOutcome, query, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
 
 /** An event of the store, as `/events` streams it. */
 export interface StoreEvent {
@@ -27,6 +27,10 @@ export interface Sample {
 
 /** Counts are asked for at this interval while the tab is visible. Milliseconds. */
 const SAMPLE_EVERY_MS = 2_000;
+/** Tabs share counts of the server that are at most this old. Milliseconds. */
+const COUNTED_WITHIN_MS = 1_500;
+/** The same for histories and for the counts of runs. Milliseconds. */
+export const SHARED_WITHIN_MS = 2_000;
 /** Counts that are kept: 20 minutes. */
 const SAMPLES_MAX = 600;
 /** Events that are kept for the page of events. */
@@ -101,7 +105,7 @@ class Live {
     clearTimeout(this.timers.sample);
     const asked_at = Date.now();
     try {
-      const { queues } = await get<{ queues: QueueCounts[] }>("/queues");
+      const { queues } = await get<{ queues: QueueCounts[] }>(`/queues${query({ age_ms_max: COUNTED_WITHIN_MS })}`);
       this.queues = queues;
       this.refused = undefined;
       const sum = (of: (counts: QueueCounts) => number) => queues.reduce((total, counts) => total + of(counts), 0);

@@ -164,6 +164,35 @@ test("an operator pauses and sees nothing that it may not do", async () => {
   await close();
 });
 
+test("a monitor reads everything but the contents of jobs, and changes nothing", async () => {
+  const server = new Server();
+  servers.push(server);
+  const token = (/** @type {string} */ role) =>
+    server.command("token", "create", "--trust", "trust", "--role", role, "--group", "desk", "--queue", "*").trim();
+  const [admin, monitor] = [token("admin"), token("monitor")];
+  await server.start("--trust", "trust");
+  const job = { kind: "report", payload: { secret: "swordfish" } };
+  const { first } = await server.api("POST", "/jobs", job, { authorization: `Bearer ${admin}` });
+  const { page, faults, to, close } = await open(chromium, server);
+  await to(`jobs/${first}`);
+  await page.getByLabel("Token").fill(monitor);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("Hidden from this token").first().waitFor();
+  assert.equal(await page.getByText("swordfish").count(), 0);
+  for (const path of ["", "batches", `jobs/${first}`, "jobs", "queues", "schedules", "runs", "workers", "history"]) {
+    await to(path);
+    await page.locator("main h1").waitFor();
+    await page.waitForFunction(() => !document.querySelector(".loading"));
+    assert.equal(await page.locator(".problem").count(), 0, path);
+    const changes = page.getByRole("button", { name: /^(Cancel|Pause|Resume|Retry|Discard|Lift|Set)/ });
+    assert.equal(await changes.count(), 0, path);
+  }
+  await to("jobs?text=swordfish");
+  await page.locator(".problem", { hasText: "--monitors-see-payloads" }).waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
 test("a page of another origin can neither read nor change", async () => {
   const server = await started();
   const other = await started();

@@ -24,9 +24,14 @@ def main(payload):
         print("holds now", flush=True)
         while True:
             time.sleep(0.1)
+    if isinstance(payload, dict) and "spawn" in payload:
+        import gristmill
+        return gristmill.spawn([{"child": number} for number in range(payload["spawn"])])
     if isinstance(payload, dict) and "fail" in payload:
         raise ValueError(payload["fail"])
     return {"got": payload}
+def finalize(payload, memo, outcomes):
+    return len(outcomes)
 `;
 
 /** Resolves once `condition` is true; it is asked again until then. */
@@ -216,11 +221,11 @@ function freshDatabase(url) {
 }
 
 /** @returns {Promise<import("playwright-core").Browser>} */
-export async function browser() {
-  if (!existsSync(CHROMIUM))
-    throw new Error(`${CHROMIUM} does not exist: install Debian's package chromium, or set CHROMIUM`);
+export async function browser(executablePath = CHROMIUM) {
+  if (!existsSync(executablePath))
+    throw new Error(`${executablePath} does not exist: install Debian's package chromium, or set CHROMIUM`);
   return await chromium.launch({
-    executablePath: CHROMIUM,
+    executablePath,
     args: [
       "--headless",
       "--no-sandbox",

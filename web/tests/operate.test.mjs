@@ -126,6 +126,70 @@ describe("search", () => {
   });
 });
 
+describe("filters", () => {
+  test("leave the jobs of a time, and the actions keep to it", async () => {
+    await server.submit("timed", [1, 2]);
+    await tab.to("jobs?kind=timed");
+    await tab.page.getByText("2 jobs match").waitFor();
+    await tab.page.getByLabel("Submitted since").fill("2999-01-01T00:00");
+    await tab.page.getByText("No job matches these filters.").waitFor();
+    assert.match(tab.page.url(), /since=2999-01-01T00%3A00/);
+    assert.equal(await tab.page.getByRole("button", { name: /^Cancel/ }).count(), 0);
+    await tab.to("jobs?kind=timed&since=2020-01-01T00:00&until=2999-01-01T00:00");
+    await tab.page.getByRole("button", { name: "Cancel 2" }).click();
+    await tab.page.getByRole("dialog").getByRole("button", { name: "Cancel 2 jobs" }).click();
+    await tab.page.getByText("2 jobs cancelled").waitFor();
+  });
+
+  test("are completed with kinds, values of a tag and names of runs", async () => {
+    await server.submit("tagged", [1, 2], { tags: [{ customer: "acme" }, { customer: "zenith" }] });
+    await server.map("completed-run", [{ a: 1 }]);
+    await until(
+      async () => (await server.api("GET", "/runs")).runs.some(({ run }) => run === "completed-run"),
+      "the run",
+    );
+    await tab.to("jobs");
+    const { page } = tab;
+    const offered = (/** @type {string} */ name) =>
+      page
+        .locator(`#known-${name} option`)
+        .evaluateAll((options) => options.map((option) => option.getAttribute("value")));
+    await until(async () => (await offered("kind")).includes("tagged"), "the kinds");
+    await page.getByLabel("Tags").fill("level=3,customer=");
+    await until(async () => (await offered("tags")).length === 2, "the values of the tag");
+    assert.deepEqual(await offered("tags"), ["level=3,customer=acme", "level=3,customer=zenith"]);
+    await page.getByLabel("Tags").fill("");
+    await page.getByLabel("Run", { exact: true }).focus();
+    await until(async () => (await offered("run")).includes("completed-run"), "the runs");
+  });
+});
+
+describe("relations", () => {
+  test("lead to what a job waits for", async () => {
+    const first = (await server.submit("first", [1, 2])).batches[0].batch;
+    const { first: second } = await server.submit("second", [1], { after: [`${first}:1`], after_failure: "ignore" });
+    await tab.to(`jobs/${second}`);
+    const before = tab.page.getByRole("list", { name: "Before this job" });
+    await before.getByText("runs in any case").waitFor();
+    await before.getByRole("link", { name: `${first}:1` }).click();
+    await tab.page.getByRole("heading", { name: `Job ${first}:1`, exact: true }).waitFor();
+    assert.equal(await tab.page.getByRole("heading", { name: "Relations" }).count(), 0, "it stands alone");
+  });
+
+  test("lead from a job to its children and back", async () => {
+    const { first } = await server.submit("parent", [{ spawn: 3 }]);
+    const worker = server.worker("parent");
+    await server.reached("parent", "completed", 4);
+    worker.kill("SIGKILL");
+    await tab.to(`jobs/${first}`);
+    const after = tab.page.getByRole("list", { name: "After this job" });
+    await after.getByRole("link", { name: "Children" }).click();
+    await until(async () => (await tab.page.locator("td.id a").count()) === 3, "three children");
+    await tab.page.locator("td.id a").first().click();
+    await tab.page.getByRole("list", { name: "Before this job" }).getByRole("link", { name: first }).waitFor();
+  });
+});
+
 describe("undo", () => {
   const pauses = async () =>
     (await server.api("GET", "/controls")).controls

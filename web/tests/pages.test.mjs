@@ -210,6 +210,39 @@ describe("failures", () => {
     assert.deepEqual(await tab.page.locator(".group-count").allInnerTexts(), ["2", "1"]);
   });
 
+  test("appear while more are read", async () => {
+    const { page } = tab;
+    const dead = (batch, message) => ({
+      jobs: [
+        {
+          job: `${batch}:0`,
+          kind: "mail",
+          queue: "default",
+          state: "dead",
+          attempt: 1,
+          priority: 0,
+          submitted_at: 1,
+          error: message,
+        },
+      ],
+      next: batch === 1 ? "1:0" : null,
+    });
+    let goOn = () => {};
+    const held = new Promise((resolve) => (goOn = () => resolve(undefined)));
+    const path = (/** @type {URL} */ url) => url.pathname === "/api/v1/jobs";
+    await page.route(path, async (route) => {
+      const isFirst = !new URL(route.request().url()).searchParams.has("after");
+      if (!isFirst) await held;
+      await route.fulfill({ json: isFirst ? dead(1, "disk full") : dead(2, "quota used up") });
+    });
+    await tab.to("failures");
+    await page.getByText("1 dead job in 1 group so far").waitFor();
+    await page.getByText("disk full").waitFor();
+    goOn();
+    await page.getByText("2 dead jobs in 2 groups").waitFor();
+    await page.unroute(path);
+  });
+
   test("a group is retried", async () => {
     await server.submit("flaky", [{ fail: "code 1" }, { fail: "code 2" }], { retry: { attempts_max: 1 } });
     const worker = server.worker("flaky");
@@ -315,6 +348,7 @@ describe("workers, events, submit", () => {
     await tab.to("workers");
     await tab.page.locator("[data-state=completed]", { hasText: "alive" }).first().waitFor();
     await tab.page.getByText(String(worker.pid), { exact: false }).first().waitFor();
+    await tab.page.getByRole("cell", { name: "resize on default" }).first().waitFor();
   });
 
   test("events come as they happen", async () => {

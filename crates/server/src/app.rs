@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use gristmill_engine::Engine;
 use gristmill_engine::live_logs::Interest;
 use gristmill_model::{Clock, Report, Timestamp};
-use gristmill_store::Store;
+use gristmill_store::{HistoryFilter, HistoryRow, JobCounts, KindCounts, Run, Store};
 use tokio::sync::{Semaphore, watch};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Role};
 use crate::error::ApiError;
 use crate::knowledge::Knowledge;
 use crate::limits::{
@@ -20,6 +20,7 @@ use crate::limits::{
 };
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
+use crate::rate::recent::Recent;
 use crate::room::Rooms;
 use crate::sessions::Sessions;
 use crate::trust::Trust;
@@ -28,6 +29,9 @@ use crate::wake::Wake;
 /// The shared state of all requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct App(pub Arc<Shared>);
+
+/// The number of all runs, and the newest ones with the states of their jobs.
+pub type CountedRuns = Arc<(u64, Vec<(Run, JobCounts)>)>;
 
 /// The shared state of all requests.
 #[derive(Debug)]
@@ -64,10 +68,18 @@ pub struct Shared {
     pub recalls: Semaphore,
     /// The knowledge base, if the server serves one.
     pub knowledge: OnceLock<Arc<dyn Knowledge>>,
+    /// Whether tokens for `monitor` read payloads, values, tracebacks and logs of jobs.
+    pub monitors_see_payloads: AtomicBool,
     /// How many followers of logs there were: their names are told apart by it.
     pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
+    /// The jobs by queue and kind, as they were lately.
+    pub recent_queues: Recent<(), Arc<Vec<KindCounts>>>,
+    /// Histories, as they were lately.
+    pub recent_history: Recent<HistoryFilter, Arc<Vec<HistoryRow>>>,
+    /// The newest runs, by their number, as they were lately.
+    pub recent_runs: Recent<u32, CountedRuns>,
     /// When an unauthenticated probe last asked the store, and how many operations waited for locks, if it answered.
     pub probed: tokio::sync::Mutex<Option<(Timestamp, Option<u64>)>>,
     /// Whether the store answered when it was last asked, so that its silence is logged once.
@@ -102,8 +114,12 @@ impl App {
             searches: Semaphore::new(SEARCHES_MAX),
             recalls: Semaphore::new(RECALLS_MAX),
             knowledge: OnceLock::new(),
+            monitors_see_payloads: AtomicBool::new(false),
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
+            recent_queues: Recent::default(),
+            recent_history: Recent::default(),
+            recent_runs: Recent::default(),
             probed: tokio::sync::Mutex::default(),
             ready: AtomicBool::new(true),
         }))
@@ -117,6 +133,11 @@ impl App {
     /// Where the time comes from.
     pub fn clock(&self) -> &dyn Clock {
         &**self.engine.clock()
+    }
+
+    /// Whether the contents of jobs are hidden from a caller: payloads, values, tracebacks and logs.
+    pub fn hides_payloads_from(&self, caller: &Caller) -> bool {
+        caller.role == Some(Role::Monitor) && !self.monitors_see_payloads.load(Ordering::Relaxed)
     }
 
     /// Resolves when the server is being stopped.

@@ -22,7 +22,7 @@ pub enum Role {
     Submit,
     /// Claims and reports jobs of its queues.
     Agent,
-    /// Reads metrics and statistics.
+    /// Reads all but results, logs and memory; payloads only where the server shows them to monitors.
     Monitor,
 }
 

@@ -186,6 +186,9 @@ pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 /// Batches on one page of a listing.
 pub const BATCH_ROWS_MAX: u32 = 200;
 
+/// Batches of one listing that are looked at at once: half of the readers of a SQLite store.
+pub const BATCHES_VIEWED_AT_ONCE: usize = 2;
+
 /// Bytes of a text to search for.
 pub const SEARCH_TEXT_BYTES_MAX: usize = 200;
 
@@ -227,6 +230,16 @@ pub const RUN_ROWS_MAX: u32 = 100;
 
 /// Ids of batches that one listing looks at, matching or not.
 pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
+
+/// The age of an answer that a caller may be content with. Milliseconds.
+pub const AGE_MS_MAX: u64 = 60_000;
+
+/// An answer that callers share is recent for so many times as long as the look at the store took: looks take at most 2 % of
+/// one core, however many ask.
+pub const RECENT_FOR_TIMES_ITS_COST: u32 = 50;
+
+/// Questions whose last answers are kept, of each operation.
+pub const RECENT_ANSWERS_MAX: usize = 16;
 
 /// The life of the dashboard's cookie. Seconds: 12 hours.
 pub const SESSION_COOKIE_S: u32 = 12 * 3_600;

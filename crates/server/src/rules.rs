@@ -64,19 +64,19 @@ const OPERATORS: &[Role] = &[Role::Admin, Role::Operator];
 const SUBMITTERS: &[Role] = &[Role::Admin, Role::Submit];
 const CLIENTS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit];
 const MONITORS: &[Role] = &[Role::Admin, Role::Operator, Role::Monitor];
-const SCALERS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit, Role::Monitor];
+const READERS: &[Role] = &[Role::Admin, Role::Operator, Role::Submit, Role::Monitor];
 const AGENT: &[Role] = &[Role::Agent];
 
 /// All rules.
 pub const RULES: &[Rule] = &[
     rule("POST", "/jobs", SUBMITTERS, QueueRule::Named),
     rule("POST", "/jobs/stream", SUBMITTERS, QueueRule::Named),
-    rule("GET", "/jobs", CLIENTS, QueueRule::Named),
-    rule("GET", "/jobs/count", CLIENTS, QueueRule::Named),
-    rule("GET", "/jobs/ids", CLIENTS, QueueRule::Named),
-    rule("GET", "/jobs/{job}", CLIENTS, QueueRule::Named),
-    rule("GET", "/batches", CLIENTS, QueueRule::Named),
-    rule("GET", "/tags/{tag}", CLIENTS, QueueRule::All),
+    rule("GET", "/jobs", READERS, QueueRule::Named),
+    rule("GET", "/jobs/count", READERS, QueueRule::Named),
+    rule("GET", "/jobs/ids", READERS, QueueRule::Named),
+    rule("GET", "/jobs/{job}", READERS, QueueRule::Named),
+    rule("GET", "/batches", READERS, QueueRule::Named),
+    rule("GET", "/tags/{tag}", READERS, QueueRule::All),
     rule("POST", "/jobs/cancel", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/retry", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/discard", CLIENTS, QueueRule::Named),
@@ -84,14 +84,14 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs/pause", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/resume", CLIENTS, QueueRule::Named),
     rule("GET", "/results", CLIENTS, QueueRule::Named),
-    rule("GET", "/queues", CLIENTS, QueueRule::Shown),
-    rule("GET", "/backlog", SCALERS, QueueRule::Named),
-    rule("GET", "/workers", OPERATORS, QueueRule::All),
+    rule("GET", "/queues", READERS, QueueRule::Shown),
+    rule("GET", "/backlog", READERS, QueueRule::Named),
+    rule("GET", "/workers", MONITORS, QueueRule::All),
     rule("GET", "/stats", MONITORS, QueueRule::All),
-    rule("GET", "/runs", CLIENTS, QueueRule::All),
-    rule("GET", "/history", CLIENTS, QueueRule::Named),
-    rule("GET", "/schedules", OPERATORS, QueueRule::All),
-    rule("GET", "/schedules/{schedule}", OPERATORS, QueueRule::All),
+    rule("GET", "/runs", READERS, QueueRule::All),
+    rule("GET", "/history", READERS, QueueRule::Named),
+    rule("GET", "/schedules", MONITORS, QueueRule::All),
+    rule("GET", "/schedules/{schedule}", MONITORS, QueueRule::All),
     rule("PUT", "/schedules/{schedule}", ADMIN, QueueRule::All),
     rule("DELETE", "/schedules/{schedule}", ADMIN, QueueRule::All),
     rule("POST", "/schedules/{schedule}/pause", OPERATORS, QueueRule::All),
@@ -99,10 +99,10 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/schedules/{schedule}/trigger", OPERATORS, QueueRule::All),
     rule("GET", "/memory", OPERATORS, QueueRule::All),
     rule("GET", "/memory/recall", OPERATORS, QueueRule::All),
-    rule("GET", "/controls", OPERATORS, QueueRule::All),
+    rule("GET", "/controls", MONITORS, QueueRule::All),
     rule("PUT", "/controls", OPERATORS, QueueRule::All),
     rule("POST", "/controls/lift", OPERATORS, QueueRule::All),
-    rule("GET", "/events", CLIENTS, QueueRule::All),
+    rule("GET", "/events", READERS, QueueRule::All),
     rule("GET", "/logs", CLIENTS, QueueRule::Named),
     rule("GET", "/metrics", MONITORS, QueueRule::All),
     rule("GET", "/health", ALL, QueueRule::None),

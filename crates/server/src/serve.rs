@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -67,6 +68,8 @@ pub struct ServeOptions {
     pub connections: ConnectionLimits,
     /// The knowledge base that it shows, if any.
     pub knowledge: Option<Arc<dyn Knowledge>>,
+    /// Whether tokens for `monitor` read payloads, values, tracebacks and logs of jobs.
+    pub monitors_see_payloads: bool,
 }
 
 impl Default for ServeOptions {
@@ -79,6 +82,7 @@ impl Default for ServeOptions {
             requests_per_second: REQUESTS_PER_SECOND_MAX,
             connections: ConnectionLimits::default(),
             knowledge: None,
+            monitors_see_payloads: false,
         }
     }
 }
@@ -170,6 +174,8 @@ pub async fn bind(engine: Engine, options: ServeOptions) -> Result<BoundServer, 
     let burst = requests_per_second.saturating_mul(2).clamp(1, REQUESTS_BURST_MAX);
     let rate = RateLimiter::new(engine.clock().clone(), requests_per_second, burst);
     let (app, router) = routes(engine, trust, rate)?;
+    app.monitors_see_payloads
+        .store(options.monitors_see_payloads, Ordering::Relaxed);
     if let Some(knowledge) = options.knowledge {
         // It is new, and has none.
         let _ = app.knowledge.set(knowledge);

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use gristmill_batching::{BatchStats, GroupCommitError, GroupLimits, Submitter, group_commit};
+use gristmill_batching::{BatchStats, GroupLimits, Submitter, group_commit};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{
     EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
@@ -46,9 +46,9 @@ use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
-    JobFilter, JobRow, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned,
-    Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
-    StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -62,9 +62,6 @@ use crate::database::transaction::Durability;
 pub use crate::options::PostgresOptions;
 use crate::submit::{Submit, SubmitReply, Submitted};
 use gristmill_postgres_link::Address;
-
-/// What a small submit weighs. Bytes, roughly.
-const SUBMIT_BYTES: usize = 200;
 
 /// A store in a PostgreSQL database (14 or newer).
 pub struct PostgresStore {
@@ -131,18 +128,6 @@ impl PostgresStore {
         match &self.clock {
             Some(clock) => self.database.compare_clocks(clock).await,
             None => Ok(()),
-        }
-    }
-
-    async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
-        let submitter = locked(&self.submitter).clone();
-        let submitter = submitter.ok_or(StoreError::Closed)?;
-        match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
-            Ok(reply) => reply,
-            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
-            Err(GroupCommitError::Abandoned) => Err(StoreError::Panicked(
-                "a submit was given up in the middle of its transaction".to_owned(),
-            )),
         }
     }
 }
@@ -522,6 +507,20 @@ impl Store for PostgresStore {
         let now = self.database.now();
         self.database
             .read(|snapshot| async move { query::metrics(&snapshot, now).await })
+            .await
+    }
+
+    async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::open_lanes(&snapshot, now).await })
+            .await
+    }
+
+    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(|snapshot| async move { query::kind_counts(&snapshot, now).await })
             .await
     }
 

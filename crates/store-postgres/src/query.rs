@@ -14,9 +14,9 @@ mod prerequisite;
 pub(crate) mod tag;
 
 pub(crate) use batches::{is_finished, outcomes, payloads, run_batches, workers};
-pub(crate) use counts::{counts, stats};
+pub(crate) use counts::{counts, kind_counts, stats};
 pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs};
 pub(crate) use lock_waits::lock_waits;
-pub(crate) use metrics::metrics;
+pub(crate) use metrics::{metrics, open_lanes};
 pub(crate) use piece::pieces;

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use gristmill_batching::{Committer, EndReason, Group, Responder};
+use gristmill_batching::{Committer, EndReason, Group, GroupCommitError, Responder};
 use gristmill_model::{
     BatchId, BatchOptions, JobId, JobState, NewBatch, Positions, Prerequisite, Tag, Timestamp,
 };
@@ -41,6 +41,10 @@ use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
 use crate::limits::{CONNECTION_WAIT_MAX, SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+use crate::{PostgresStore, locked};
+
+/// What a small submit weighs. Bytes, roughly.
+const SUBMIT_BYTES: usize = 200;
 
 /// What callers hand over.
 #[derive(Debug)]
@@ -49,6 +53,21 @@ pub(crate) enum Submit {
     Single(Box<NewBatch>),
     /// Batches, all or none.
     Batches(Vec<NewBatch>, Option<RunAdvance>),
+}
+
+impl PostgresStore {
+    /// Hands a submit to the task that commits groups of them, and waits for its answer.
+    pub(crate) async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
+        let submitter = locked(&self.submitter).clone();
+        let submitter = submitter.ok_or(StoreError::Closed)?;
+        match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
+            Ok(reply) => reply,
+            Err(GroupCommitError::Closed) => Err(StoreError::Closed),
+            Err(GroupCommitError::Abandoned) => Err(StoreError::Panicked(
+                "a submit was given up in the middle of its transaction".to_owned(),
+            )),
+        }
+    }
 }
 
 /// The answer to a submit.

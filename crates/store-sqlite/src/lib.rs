@@ -52,9 +52,9 @@ use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
-    JobFilter, JobRow, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued,
-    Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics,
-    StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page,
+    PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store,
+    StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 
 use crate::failure::Failure;
@@ -521,6 +521,18 @@ impl Store for SqliteStore {
         self.flush_or_warn().await;
         let now = self.clock.now();
         self.read(move |connection| query::metrics(connection, now)).await
+    }
+
+    async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::open_lanes(connection, now))
+            .await
+    }
+
+    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
+        let now = self.clock.now();
+        self.read(move |connection| query::kind_counts(connection, now))
+            .await
     }
 
     async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {

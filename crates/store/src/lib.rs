@@ -256,6 +256,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// [`close`](Store::close) of that handle has followed.
     async fn metrics(&self) -> Result<StoreMetrics, StoreError>;
 
+    /// The open jobs of [`metrics`](Store::metrics), without those that have ended: nothing is written, and no size is measured.
+    async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError>;
+
+    /// The jobs by queue, kind and state.
+    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError>;
+
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;
 

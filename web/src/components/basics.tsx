@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Batch, Refused, type State, STATES, type States } from "../api/client.ts";
 import { compact, moment, plural, relative, whole } from "../format.ts";
 import { useNow } from "../live.ts";
+import { mayChange } from "../rights.ts";
 
 export function Heading(props: { title: string; note?: ComponentChildren; children?: ComponentChildren }) {
   useEffect(() => {
@@ -169,6 +170,8 @@ export function Act(props: {
   done?: () => void;
   title?: string;
   describe?: string;
+  /** It changes nothing, so every role may do it. */
+  reads?: boolean;
 }) {
   const [busy, setBusy] = useState(false);
   const run = async () => {
@@ -176,6 +179,7 @@ export function Act(props: {
     await act(props.run, props.done);
     setBusy(false);
   };
+  if (!props.reads && !mayChange()) return null;
   return (
     <button
       type="button"

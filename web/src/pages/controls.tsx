@@ -4,6 +4,7 @@ import { Act, Panel, Problem } from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
 import { plural, relative, span, whole } from "../format.ts";
 import { type Loaded, useNow } from "../live.ts";
+import { mayChange } from "../rights.ts";
 
 type Effect = Control["effect"];
 type EffectName = "pause" | "concurrency" | "rate" | "share" | "aging";
@@ -76,7 +77,7 @@ export function Controls(props: { loaded: Loaded<{ controls: Control[] }> }) {
       ) : (
         <p class="all-well">No limit is set, and nothing is paused.</p>
       )}
-      <NewControl done={loaded.reload} />
+      {mayChange() && <NewControl done={loaded.reload} />}
     </Panel>
   );
 }

@@ -1,7 +1,8 @@
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type JobSummary, post } from "../api/client.ts";
 import { Act, changed, Confirm, Empty, Heading, Loading, Panel, Problem, When } from "../components/basics.tsx";
 import { plural, shorten, whole } from "../format.ts";
+import { mayChange } from "../rights.ts";
 import { href, type Route } from "../router.ts";
 import { filterOf, Filters } from "./filters.tsx";
 import { deadJobs } from "./jobs.tsx";
@@ -55,19 +56,31 @@ export function grouped(jobs: JobSummary[]): Group[] {
   return [...groups.values()].sort((a, b) => b.jobs.length - a.jobs.length);
 }
 
+/** What the page has found so far. */
+interface Looked {
+  groups?: Group[];
+  looked_at: number;
+  more: boolean;
+  reading: boolean;
+  error?: Error;
+}
+
 export function Failures(props: { route: Route }) {
   const filter = filterOf(props.route, NAMES);
   delete filter["states"];
   const key = JSON.stringify(filter);
-  const [state, setState] = useState<{ groups?: Group[]; looked_at: number; more: boolean; error?: Error }>({
-    looked_at: 0,
-    more: false,
-  });
+  const [state, setState] = useState<Looked>({ looked_at: 0, more: false, reading: true });
+  const looks = useRef(0);
   const [discarded, setDiscarded] = useState<Group>();
   const load = useCallback(async () => {
+    const look = ++looks.current;
     try {
-      const { jobs, more } = await deadJobs(LOOKED_AT_MAX, JSON.parse(key) as Record<string, string>);
-      setState({ groups: grouped(jobs), looked_at: jobs.length, more });
+      for await (const { jobs, ...so_far } of deadJobs(LOOKED_AT_MAX, JSON.parse(key) as Record<string, string>)) {
+        if (look !== looks.current) return;
+        const next = { groups: grouped(jobs), looked_at: jobs.length, ...so_far };
+        // A part does not replace what an earlier look has found as a whole.
+        setState((before) => (next.reading && !before.reading ? before : next));
+      }
     } catch (error) {
       setState((before) => ({ ...before, error: error instanceof Error ? error : new Error(String(error)) }));
     }
@@ -84,10 +97,12 @@ export function Failures(props: { route: Route }) {
         title="Failures"
         note={
           groups &&
-          `${plural(state.looked_at, "dead job")} in ${plural(groups.length, "group")}${state.more ? MORE : ""}`
+          `${plural(state.looked_at, "dead job")} in ${plural(groups.length, "group")}${
+            state.reading ? " so far" : state.more ? MORE : ""
+          }`
         }
       >
-        <Act label="Refresh" run={load} />
+        <Act label="Refresh" run={load} reads />
       </Heading>
       <Filters route={props.route} names={[...NAMES]} stateless />
       <Problem error={state.error} />
@@ -129,13 +144,15 @@ export function Failures(props: { route: Route }) {
                   run={() => change("retry", "retried", group)}
                   done={() => void load()}
                 />
-                <button
-                  type="button"
-                  aria-label={`Discard ${plural(group.jobs.length, "job")}: ${shorten(group.message, 60)}`}
-                  onClick={() => setDiscarded(group)}
-                >
-                  Discard
-                </button>
+                {mayChange() && (
+                  <button
+                    type="button"
+                    aria-label={`Discard ${plural(group.jobs.length, "job")}: ${shorten(group.message, 60)}`}
+                    onClick={() => setDiscarded(group)}
+                  >
+                    Discard
+                  </button>
+                )}
               </div>
             </div>
           </Panel>

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
-import { STATES, type States } from "../api/client.ts";
+import { get, query, STATES, type States } from "../api/client.ts";
 import { compact } from "../format.ts";
-import { useLive } from "../live.ts";
+import { SHARED_WITHIN_MS, useLive } from "../live.ts";
 import { type Route, setSearch } from "../router.ts";
 
 const TEXTS = [
@@ -12,6 +12,9 @@ const TEXTS = [
   ["key", "Key", "any"],
   ["batch", "Batch", "any"],
   ["run", "Run", "any"],
+  ["parent", "Parent", "42:7"],
+  ["since", "Submitted since", ""],
+  ["until", "Submitted before", ""],
   ["text", "Text", "in payload, value, error"],
 ] as const;
 export type FilterName = (typeof TEXTS)[number][0];
@@ -87,29 +90,84 @@ export function Filters(props: {
   );
 }
 
+const isMoment = (name: string) => name === "since" || name === "until";
+
 /** Keeps what is typed until it is entered, while the page is drawn again for other reasons. */
-function Field(props: { name: string; value: string; hint: string; first: boolean; set: (value: string) => void }) {
+function Field(props: { name: FilterName; value: string; hint: string; first: boolean; set: (value: string) => void }) {
   const [typed, setTyped] = useState(props.value);
+  const [focused, setFocused] = useState(false);
   useEffect(() => setTyped(props.value), [props.value]);
+  const asked = useCompletions(props.name, focused ? typed : undefined);
   return (
-    <input
-      name={props.name}
-      value={typed}
-      placeholder={props.hint}
-      autocomplete="off"
-      spellcheck={false}
-      list={props.name === "kind" || props.name === "queue" ? `known-${props.name}` : undefined}
-      data-search={props.first ? "" : undefined}
-      onInput={(event) => setTyped(event.currentTarget.value)}
-      onChange={(event) => props.set(event.currentTarget.value)}
-    />
+    <>
+      <input
+        name={props.name}
+        type={isMoment(props.name) ? "datetime-local" : "text"}
+        value={typed}
+        placeholder={props.hint}
+        autocomplete="off"
+        spellcheck={false}
+        list={props.name === "kind" || props.name === "queue" || asked ? `known-${props.name}` : undefined}
+        data-search={props.first ? "" : undefined}
+        onFocus={() => setFocused(true)}
+        onBlur={() => setFocused(false)}
+        onInput={(event) => setTyped(event.currentTarget.value)}
+        onChange={(event) => props.set(event.currentTarget.value)}
+      />
+      {asked && (
+        <datalist id={`known-${props.name}`}>
+          {asked.map((value) => (
+            <option key={value} value={value} />
+          ))}
+        </datalist>
+      )}
+    </>
   );
+}
+
+/** Values that one completion offers. */
+const COMPLETIONS_MAX = 100;
+
+/** The question of the server whose answer completes what is typed: the newest runs, the values of the last tag. */
+function questionOf(name: FilterName, typed: string | undefined): string | undefined {
+  if (typed === undefined) return undefined;
+  if (name === "run") return `/runs${query({ limit: 20, age_ms_max: SHARED_WITHIN_MS })}`;
+  const tag = name === "tags" ? /^(?:.*,)?([^,=]+)=[^,]*$/.exec(typed)?.[1] : undefined;
+  return tag && `/tags/${encodeURIComponent(tag.trim())}${query({ limit: COMPLETIONS_MAX })}`;
+}
+
+/** What may stand in a field, asked of the server once it is in use. Nothing where the server refuses. */
+function useCompletions(name: FilterName, typed: string | undefined): string[] | undefined {
+  const [known, setKnown] = useState<{ question: string; values: string[] }>();
+  const question = questionOf(name, typed);
+  useEffect(() => {
+    if (question === undefined) return;
+    const abort = new AbortController();
+    get<{ runs?: { run: string }[]; values?: { value: string }[] }>(question, abort.signal).then(
+      ({ runs, values }) =>
+        setKnown({ question, values: runs ? runs.map(({ run }) => run) : (values ?? []).map(({ value }) => value) }),
+      () => {}, // The field works without completion.
+    );
+    return () => abort.abort();
+  }, [question]);
+  if (known === undefined || known.question !== question) return undefined;
+  const before = name === "tags" ? (typed ?? "").replace(/=[^,=]*$/, "=") : "";
+  return known.values.map((value) => `${before}${value}`);
+}
+
+/** A moment of the reader's time zone, as `2026-11-23T17:00`, in milliseconds since 1970. */
+function momentOf(text: string): string | undefined {
+  const moment = new Date(text).getTime();
+  return Number.isNaN(moment) ? undefined : String(moment);
 }
 
 export const statesOf = (route: Route) => (route.search.get("states") ?? "").split(",").filter(Boolean);
 
-/** The filter of the address, for the API. */
+/** The filter of the address, for the API: moments in milliseconds since 1970. */
 export function filterOf(route: Route, names: readonly string[]): Record<string, string | undefined> {
-  const chosen = ["states", ...names].map((name) => [name, route.search.get(name) ?? undefined]);
+  const chosen = ["states", ...names].map((name) => {
+    const value = route.search.get(name) ?? undefined;
+    return [name, value && isMoment(name) ? momentOf(value) : value];
+  });
   return Object.fromEntries(chosen.filter(([, value]) => value)) as Record<string, string | undefined>;
 }

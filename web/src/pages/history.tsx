@@ -2,7 +2,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { type HistoryRow, query } from "../api/client.ts";
 import { Empty, Heading, Loading, Panel, Problem } from "../components/basics.tsx";
 import { compact, plural, span, whole } from "../format.ts";
-import { useLive, useLoaded } from "../live.ts";
+import { SHARED_WITHIN_MS, useLive, useLoaded } from "../live.ts";
 import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters } from "./filters.tsx";
 
@@ -85,7 +85,8 @@ export function History(props: { route: Route }) {
   const { by, step_ms, steps } = PERIODS[period];
   // The server's periods begin at full hours and days of UTC.
   const since = (Math.floor(Date.now() / step_ms) + 1 - steps) * step_ms;
-  const history = useLoaded<{ rows: HistoryRow[] }>(`/history${query({ ...filter, by, since })}`, 30_000);
+  const path = `/history${query({ ...filter, by, since, age_ms_max: SHARED_WITHIN_MS })}`;
+  const history = useLoaded<{ rows: HistoryRow[] }>(path, 30_000);
   const all = useMemo(
     () => lines(history.data?.rows ?? [], since, period, measure),
     [history.data, since, period, measure],

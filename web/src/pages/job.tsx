@@ -17,8 +17,12 @@ import {
 import { plural, pretty, relative, span, whole } from "../format.ts";
 import { Refused } from "../api/client.ts";
 import { useLive, useLoaded, useNow } from "../live.ts";
+import { mayChange } from "../rights.ts";
 import { href } from "../router.ts";
 import { scopeText } from "./controls.tsx";
+import { Relations } from "./relations.tsx";
+
+const HIDDEN = "Hidden from this token. See gristmill serve --monitors-see-payloads.";
 
 /** Characters of a live log that are kept; the oldest are left out. */
 const LIVE_LOG_CHARACTERS_MAX = 200_000;
@@ -65,7 +69,7 @@ export function Job(props: { id: string }) {
             done={done}
           />
         )}
-        {!ended && <Priority job={job} done={done} />}
+        {!ended && mayChange() && <Priority job={job} done={done} />}
         {!ended && job.state !== "running" && !paused && (
           <Act
             label="Pause"
@@ -77,7 +81,7 @@ export function Job(props: { id: string }) {
           />
         )}
         {paused && <Act label="Resume" run={() => resumed(job)} done={done} />}
-        {!ended && (
+        {!ended && mayChange() && (
           <button type="button" onClick={() => setAsked(true)}>
             Cancel
           </button>
@@ -100,16 +104,19 @@ export function Job(props: { id: string }) {
       )}
       {!ended && <Why job={job} />}
       <Facts job={job} />
-      {job.state === "running" && <LiveLog job={job.job} />}
+      <Relations job={job} />
+      {job.state === "running" && mayChange() && <LiveLog job={job.job} />}
       <div class="pair">
         <Panel title="Payload">
-          <Json value={job.payload} what="the payload" />
+          {job.hidden ? <p class="faint">{HIDDEN}</p> : <Json value={job.payload} what="the payload" />}
         </Panel>
         <Panel title="Value">
           {"value" in job && job.value !== undefined ? (
             <Json value={job.value} what="the value" />
           ) : (
-            <p class="faint">{ended ? "The job has no value." : "The job has not completed yet."}</p>
+            <p class="faint">
+              {job.hidden ? HIDDEN : ended ? "The job has no value." : "The job has not completed yet."}
+            </p>
           )}
         </Panel>
       </div>
@@ -278,11 +285,6 @@ function Facts(props: { job: JobView }) {
   if (job.group) facts.push(["Group", <a href={href("jobs", { group: job.group })}>{job.group}</a>]);
   if (job.key) facts.push(["Key", <a href={href("jobs", { key: job.key })}>{job.key}</a>]);
   if (job.priority !== 0) facts.push(["Priority", String(job.priority)]);
-  if (job.parent) facts.push(["Parent", <a href={href(`jobs/${job.parent}`)}>{job.parent}</a>]);
-  if (job.children) {
-    const children = Object.entries(job.children as Record<string, number>).filter(([, count]) => count > 0);
-    facts.push(["Children", children.map(([state, count]) => `${whole(count)} ${state}`).join(", ")]);
-  }
   for (const [name, value] of Object.entries(job.tags ?? {})) {
     facts.push([`Tag ${name}`, <a href={href("jobs", { tags: `${name}=${value}` })}>{value}</a>]);
   }

@@ -27,10 +27,11 @@ import { NoJobs } from "../components/no_jobs.tsx";
 import { Table } from "../components/table.tsx";
 import { moment, plural, shorten, span, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
+import { mayChange } from "../rights.ts";
 import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters, statesOf } from "./filters.tsx";
 
-const NAMES = ["kind", "queue", "group", "tags", "key", "batch", "run", "text"] as const;
+const NAMES = ["kind", "queue", "group", "tags", "key", "batch", "run", "parent", "since", "until", "text"] as const;
 const OPEN = STATES.filter((state) => !ENDED.includes(state));
 
 export function Jobs(props: { route: Route }) {
@@ -78,12 +79,14 @@ function useCounts(filter: Record<string, string | undefined>) {
 
 /** The filter of an address as a change has it. */
 function requestOf(filter: Record<string, string | undefined>): Filter {
-  const { states, tags, batch, ...rest } = filter;
+  const { states, tags, batch, since, until, ...rest } = filter;
   return {
     ...rest,
     ...(states ? { states: states.split(",") } : {}),
     ...(tags ? { tags: tags.split(",") } : {}),
     ...(batch ? { batch: Number(batch) } : {}),
+    ...(since ? { since: Number(since) } : {}),
+    ...(until ? { until: Number(until) } : {}),
   };
 }
 
@@ -104,7 +107,7 @@ export function Actions(props: { filter: Filter; states: States; only?: string[]
     (VERBS[verb].states as State[])
       .filter((state) => chosen.length === 0 || chosen.includes(state))
       .reduce((sum, state) => sum + props.states[state], 0);
-  const verbs = (Object.keys(VERBS) as Verb[]).filter((verb) => affected(verb) > 0);
+  const verbs = mayChange() ? (Object.keys(VERBS) as Verb[]).filter((verb) => affected(verb) > 0) : [];
   return (
     <>
       {verbs.map((verb) => (
@@ -242,19 +245,25 @@ function Note(props: { row: JobSummary }) {
   return error ? <span class="bad-text">{shorten(error, 90)}</span> : <span class="faint">–</span>;
 }
 
-/** Dead jobs, oldest first, up to a number; the failures page groups them. */
-export async function deadJobs(
+/** Dead jobs on the first page of a look; a short one is there at once. */
+const DEAD_ROWS_FIRST = 250;
+/** Dead jobs on each further page. */
+const DEAD_ROWS = 2_000;
+
+/** Dead jobs, oldest first, up to a number: all so far, after each page. The failures page groups them. */
+export async function* deadJobs(
   jobs_max: number,
   filter: Record<string, string | undefined>,
-): Promise<{ jobs: JobSummary[]; more: boolean }> {
+): AsyncGenerator<{ jobs: JobSummary[]; more: boolean; reading: boolean }> {
   const jobs: JobSummary[] = [];
   let after: string | null | undefined;
   do {
+    const limit = Math.min(after ? DEAD_ROWS : DEAD_ROWS_FIRST, jobs_max - jobs.length);
     const page: { jobs: JobSummary[]; next?: string | null } = await get(
-      `/jobs${query({ ...filter, states: "dead", limit: Math.min(2_000, jobs_max - jobs.length), after })}`,
+      `/jobs${query({ ...filter, states: "dead", limit, after })}`,
     );
     jobs.push(...page.jobs);
     after = page.jobs.length > 0 ? page.next : undefined;
+    yield { jobs, more: Boolean(after), reading: Boolean(after) && jobs.length < jobs_max };
   } while (after && jobs.length < jobs_max);
-  return { jobs, more: Boolean(after) };
 }

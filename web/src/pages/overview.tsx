@@ -14,7 +14,7 @@ import { Empty, Heading, Loading, Panel, Problem, StateBar } from "../components
 import { Plot } from "../components/plot.tsx";
 import { Table } from "../components/table.tsx";
 import { compact, plural, rate, relative, span, whole } from "../format.ts";
-import { type Sample, useLive, useLoaded, useNow } from "../live.ts";
+import { type Sample, SHARED_WITHIN_MS, useLive, useLoaded, useNow } from "../live.ts";
 import { href } from "../router.ts";
 import { effectText, scopeText } from "./controls.tsx";
 
@@ -157,7 +157,8 @@ function LivePlots(props: { samples: Sample[] }) {
 function HistoryPlots() {
   const hour = Math.floor(Date.now() / HOUR_MS);
   const since = hour * HOUR_MS - HISTORY_SPAN_MS + HOUR_MS;
-  const history = useLoaded<{ rows: HistoryRow[] }>(`/history${query({ by: "hour", since })}`, 30_000);
+  const path = `/history${query({ by: "hour", since, age_ms_max: SHARED_WITHIN_MS })}`;
+  const history = useLoaded<{ rows: HistoryRow[] }>(path, 30_000);
   const hours = useMemo(() => byHour(history.data?.rows ?? [], since), [history.data, since]);
   if (!history.data) return history.error ? <Problem error={history.error} /> : <Loading />;
   const times = hours.map(({ at }) => at);

@@ -3,7 +3,7 @@ import { ENDED, query, type Run, STATES } from "../api/client.ts";
 import { Empty, Heading, Loading, Panel, Problem, StateBar, stateText, When } from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
 import { plural, rate, span, whole } from "../format.ts";
-import { useLoaded } from "../live.ts";
+import { SHARED_WITHIN_MS, useLoaded } from "../live.ts";
 import { href } from "../router.ts";
 
 /** Runs on the page; the server counts the jobs of each. */
@@ -43,7 +43,8 @@ function useSpeeds(runs: Run[] | undefined): Map<string, number | undefined> {
 }
 
 export function Runs() {
-  const loaded = useLoaded<{ runs: Run[]; total: number }>(`/runs${query({ limit: ROWS_MAX })}`, 2_000);
+  const path = `/runs${query({ limit: ROWS_MAX, age_ms_max: SHARED_WITHIN_MS })}`;
+  const loaded = useLoaded<{ runs: Run[]; total: number }>(path, 2_000);
   const speeds = useSpeeds(loaded.data?.runs);
   if (!loaded.data) return loaded.error ? <Problem error={loaded.error} /> : <Loading />;
   const { runs, total } = loaded.data;

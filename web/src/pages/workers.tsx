@@ -47,6 +47,17 @@ export function Workers() {
                     </span>
                   ),
               },
+              {
+                title: "Runs",
+                cell: ({ kinds, queues }) => (
+                  <>
+                    {kinds.length > 0 ? kinds.join(", ") : "any kind"}
+                    {queues.length > 0 && <span class="faint"> on {queues.join(", ")}</span>}
+                  </>
+                ),
+                class: "text",
+                wide: true,
+              },
               { title: "Jobs held", cell: ({ jobs_held }) => whole(jobs_held), number: true },
               { title: "Heartbeat", cell: ({ heartbeat_at }) => <When at={heartbeat_at} />, number: true },
               { title: "Started", cell: ({ started_at }) => <When at={started_at} both />, number: true, wide: true },

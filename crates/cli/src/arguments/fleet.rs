@@ -104,6 +104,9 @@ pub struct ServeArguments {
     /// A knowledge base to show on the page Memory: a file, or postgresql://user@host/database
     #[arg(long, value_name = "KB", value_parser = parse_knowledge)]
     pub memory: Option<StoreLocation>,
+    /// Show payloads, values, tracebacks and logs of jobs to tokens for `monitor`, too
+    #[arg(long, requires = "trust")]
+    pub monitors_see_payloads: bool,
     /// Print nothing
     #[arg(short, long)]
     pub quiet: bool,

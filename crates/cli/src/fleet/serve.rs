@@ -69,6 +69,7 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         trust: arguments.trust,
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         knowledge,
+        monitors_see_payloads: arguments.monitors_see_payloads,
         ..ServeOptions::default()
     };
     let server = bind(engine.clone(), options).await?;

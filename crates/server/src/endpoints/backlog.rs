@@ -101,8 +101,8 @@ pub async fn backlog(
 ) -> Result<Json<Backlog>, ApiError> {
     let queue = caller.filter_queue(query.queue)?;
     let controls = app.store().controls().await?;
-    let metrics = app.store().metrics().await?;
-    let lanes = metrics.lanes.iter().filter(|lane| {
+    let lanes = app.store().open_lanes().await?;
+    let lanes = lanes.iter().filter(|lane| {
         query.kind.as_ref().is_none_or(|kind| **kind == *lane.kind)
             && queue.as_ref().is_none_or(|queue| **queue == *lane.queue)
     });

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use futures::{StreamExt, TryStreamExt, stream};
 use gristmill_model::BatchId;
 use gristmill_store::{JobCounts, JobFilter, Page, StoreError};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::BATCH_ROWS_MAX;
+use crate::limits::{BATCH_ROWS_MAX, BATCHES_VIEWED_AT_ONCE};
 
 /// Batches on a page by default.
 const PAGE_ROWS: u32 = 50;
@@ -129,15 +130,18 @@ pub async fn batches(
         None => newest(&app, &filter).await?,
     };
     let (matching, next) = descending(&app, &filter, newest, rows_max).await?;
-    let mut batches = Vec::with_capacity(matching.len());
-    for jobs in matching {
-        // A prune may delete the batch meanwhile.
-        batches.extend(view(&app, jobs.batch.0).await?);
-    }
-    Ok(Json(BatchesPage { batches, next }))
+    let views = stream::iter(matching)
+        .map(|jobs| view(app.clone(), jobs.batch.0))
+        .buffered(BATCHES_VIEWED_AT_ONCE);
+    // A prune may delete a batch meanwhile.
+    let batches = views.try_filter_map(|view| std::future::ready(Ok(view)));
+    Ok(Json(BatchesPage {
+        batches: batches.try_collect().await?,
+        next,
+    }))
 }
 
-async fn view(app: &App, batch: i64) -> Result<Option<BatchView>, StoreError> {
+async fn view(app: App, batch: i64) -> Result<Option<BatchView>, StoreError> {
     let filter = JobFilter {
         batch: Some(BatchId(batch)),
         ..JobFilter::default()

@@ -1,9 +1,11 @@
 //! `GET /history`: how many jobs ended, how, and how long they took.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::Timestamp;
-use gristmill_store::{HistoryFilter, HistoryPeriod, HistoryRow};
+use gristmill_store::{HistoryFilter, HistoryPeriod, HistoryRow, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -33,6 +35,11 @@ pub struct HistoryQuery {
     #[serde(default)]
     #[param(inline)]
     by: Period,
+    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
+    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 60_000)]
+    age_ms_max: Option<u64>,
 }
 
 /// How long a time a row speaks of.
@@ -91,8 +98,8 @@ pub struct History {
     rows: Vec<HistoryView>,
 }
 
-impl From<HistoryRow> for HistoryView {
-    fn from(row: HistoryRow) -> Self {
+impl From<&HistoryRow> for HistoryView {
+    fn from(row: &HistoryRow) -> Self {
         let durations = &row.durations;
         let percentile = |quantile| durations.quantile_us(quantile).unwrap_or(0);
         let duration = durations.mean_us().map(|mean_us| DurationView {
@@ -144,8 +151,12 @@ pub async fn history(
             Period::Day => HistoryPeriod::Day,
         },
     };
-    let rows = app.store().history(&filter).await?;
+    let look = async { Ok::<_, StoreError>(Arc::new(app.store().history(&filter).await?)) };
+    let rows = app
+        .recent_history
+        .get(filter.clone(), query.age_ms_max, look)
+        .await?;
     Ok(Json(History {
-        rows: rows.into_iter().map(Into::into).collect(),
+        rows: rows.iter().map(Into::into).collect(),
     }))
 }

@@ -1,15 +1,29 @@
 //! `GET /queues`: how many jobs are where.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_store::KindCounts;
-use serde::Serialize;
-use utoipa::ToSchema;
+use gristmill_store::{KindCounts, StoreError};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::body::{NoQuery, Query};
+use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+
+/// How new the answer must be.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct QueuesQuery {
+    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
+    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 60_000)]
+    age_ms_max: Option<u64>,
+}
 
 /// The jobs of one kind on one queue, by state.
 #[derive(Debug, Serialize, ToSchema)]
@@ -72,6 +86,7 @@ impl From<&KindCounts> for QueueCounts {
     path = "/queues",
     tag = "watching",
     operation_id = "queues",
+    params(QueuesQuery),
     responses(
         (status = 200, description = "Jobs by queue, kind and state", body = Queues),
         (status = "4XX", description = "Refused", body = Refusal),
@@ -80,11 +95,11 @@ impl From<&KindCounts> for QueueCounts {
 pub async fn queues(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
+    Query(query): Query<QueuesQuery>,
 ) -> Result<Json<Queues>, ApiError> {
-    let stats = app.store().stats().await?;
-    let mut queues: Vec<QueueCounts> = stats
-        .kinds
+    let look = async { Ok::<_, StoreError>(Arc::new(app.store().kind_counts().await?)) };
+    let kinds = app.recent_queues.get((), query.age_ms_max, look).await?;
+    let mut queues: Vec<QueueCounts> = kinds
         .iter()
         .filter(|kind| caller.queues.contains(&kind.queue))
         .map(Into::into)

@@ -1,12 +1,14 @@
 //! `GET /runs`: resumable runs, the newest first.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
-use gristmill_store::{JobCounts, JobFilter};
+use gristmill_store::{JobCounts, JobFilter, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::App;
+use crate::app::{App, CountedRuns};
 use crate::body::Query;
 use crate::error::{ApiError, Refusal};
 use crate::limits::RUN_ROWS_MAX;
@@ -23,6 +25,11 @@ pub struct RunsQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
+    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
+    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 60_000)]
+    age_ms_max: Option<u64>,
 }
 
 /// One run.
@@ -75,6 +82,26 @@ pub async fn runs(State(app): State<App>, Query(query): Query<RunsQuery>) -> Res
             format!("give 1 to {RUN_ROWS_MAX}"),
         ));
     }
+    let counted = app.recent_runs.get(limit, query.age_ms_max, count(&app, limit));
+    let counted = counted.await?;
+    let (total, runs) = &*counted;
+    let runs = runs.iter().map(|(run, states)| RunView {
+        run: run.name.clone(),
+        state: run.state.name().to_owned(),
+        created_at: run.created_at.0,
+        jobs_submitted: run.progress.jobs,
+        lines_read: run.progress.lines,
+        bytes_read: run.progress.bytes,
+        states: *states,
+    });
+    Ok(Json(Runs {
+        runs: runs.collect(),
+        total: *total,
+    }))
+}
+
+/// Counts the jobs of the newest runs.
+async fn count(app: &App, limit: u32) -> Result<CountedRuns, StoreError> {
     let stored = app.store().runs().await?;
     let total = stored.len() as u64;
     let mut runs = Vec::new();
@@ -83,15 +110,8 @@ pub async fn runs(State(app): State<App>, Query(query): Query<RunsQuery>) -> Res
             run: Some(run.id),
             ..JobFilter::default()
         };
-        runs.push(RunView {
-            run: run.name,
-            state: run.state.name().to_owned(),
-            created_at: run.created_at.0,
-            jobs_submitted: run.progress.jobs,
-            lines_read: run.progress.lines,
-            bytes_read: run.progress.bytes,
-            states: app.store().counts(&filter).await?,
-        });
+        let states = app.store().counts(&filter).await?;
+        runs.push((run, states));
     }
-    Ok(Json(Runs { runs, total }))
+    Ok(Arc::new((total, runs)))
 }

@@ -359,7 +359,7 @@ async fn probes_need_no_token_and_tell_nothing() {
     for (path, status) in [
         ("/metrics", StatusCode::OK),
         ("/stats", StatusCode::OK),
-        ("/jobs", StatusCode::FORBIDDEN),
+        ("/results", StatusCode::FORBIDDEN),
     ] {
         let answer = api
             .send(request("GET", path, Some(&monitor), None, Default::default()))

@@ -545,3 +545,39 @@ async fn jobs_are_listed_by_time() {
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     assert!(refused.refusal().contains("`newest` and `after`"));
 }
+
+async fn create_run(api: &Api, name: &str) {
+    let run = NewRun {
+        name: name.to_owned(),
+        description: "{}".to_owned(),
+    };
+    api.engine.store().create_run(run).await.unwrap();
+}
+
+/// Callers that are content with an older answer share one; without an age, an answer is new.
+#[tokio::test]
+async fn recent_counts_are_shared() {
+    let api = Api::new().await;
+    create_run(&api, "import").await;
+    api.submit("mail", json!([1, 2])).await;
+    work_off(&api).await;
+    let paths = ["/queues", "/history", "/runs"];
+    let recent = |path: &str| format!("{path}?age_ms_max=60000");
+    let mut first = Vec::new();
+    for path in paths {
+        first.push(api.get(&recent(path)).await.json());
+    }
+    assert_eq!(first[0]["queues"][0]["completed"], 1);
+    assert_eq!(first[1]["rows"][0]["dead"], 1);
+    assert_eq!(first[2]["total"], 1);
+    create_run(&api, "more").await;
+    api.submit("mail", json!([3])).await;
+    work_off(&api).await;
+    for (path, first) in paths.iter().zip(&first) {
+        assert_eq!(api.get(&recent(path)).await.json(), *first, "{path}");
+        assert_ne!(api.get(path).await.json(), *first, "{path}");
+    }
+    let too_old = api.get("/queues?age_ms_max=60001").await;
+    assert_eq!(too_old.status, StatusCode::BAD_REQUEST);
+    assert!(too_old.refusal().contains("60000"), "{}", too_old.refusal());
+}

@@ -58,6 +58,7 @@ pub async fn open_jobs_are_measured(database: &dyn Database) {
     };
     let found = lanes(&*store).await;
     assert_eq!(found, [expected, other], "the groups of a kind are put together");
+    assert_eq!(store.open_lanes().await.unwrap(), found);
     assert_eq!(store.metrics().await.unwrap().workers, 1);
 }
 

@@ -115,9 +115,14 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
     Ok(totals)
 }
 
-/// Totals of the store.
-pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreStats> {
+/// The jobs by queue, kind and state.
+pub(crate) async fn kind_counts(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<KindCounts>> {
     let totals = totals(snapshot, now, &JobFilter::default()).await?;
+    kinds_of(snapshot, &totals).await
+}
+
+/// Puts the lanes of all groups of a kind and queue together.
+async fn kinds_of(snapshot: &Snapshot, totals: &Totals) -> Result<Vec<KindCounts>> {
     let mut kinds: Vec<KindCounts> = Vec::new();
     for row in snapshot
         .query(
@@ -139,6 +144,13 @@ pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreSt
             }
         }
     }
+    Ok(kinds)
+}
+
+/// Totals of the store.
+pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreStats> {
+    let totals = totals(snapshot, now, &JobFilter::default()).await?;
+    let kinds = kinds_of(snapshot, &totals).await?;
     let rows = snapshot
         .query(
             "SELECT (SELECT count(*) FROM gristmill.worker), (SELECT count(DISTINCT lease_id) FROM gristmill.held), \

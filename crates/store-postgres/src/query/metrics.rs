@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use gristmill_model::{BatchId, Timestamp};
-use gristmill_store::StoreMetrics;
 use gristmill_store::metrics::{EndedJobs, LanesBuilder, by_lane};
+use gristmill_store::{LaneMetrics, StoreMetrics};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::database::columns::sum;
 use crate::database::snapshot::Snapshot;
@@ -12,11 +14,12 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::query::counts::hops;
 
-/// Open jobs by lane: whether they are due, whether they run, how many, and since when they are due.
-const OPEN: &str = "SELECT lane_id, run_at <= $1, false, sum(count)::bigint, min(run_at) FROM gristmill.slice GROUP BY 1, 2 \
-     UNION ALL SELECT b.lane_id, false, true, sum(h.count)::bigint, NULL FROM gristmill.held h \
+/// Open jobs by lane: how many wait, are due and run, and since when the oldest is due.
+const OPEN: &str = "SELECT lane_id, sum(count)::bigint, coalesce(sum(count) FILTER (WHERE run_at <= $1), 0)::bigint, 0::bigint, \
+     min(run_at) FILTER (WHERE run_at <= $1) FROM gristmill.slice GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count)::bigint, NULL FROM gristmill.held h \
      JOIN gristmill.batch b ON b.id = h.batch_id GROUP BY 1 \
-     UNION ALL SELECT b.lane_id, false, false, sum(w.count)::bigint, NULL FROM gristmill.blocked w \
+     UNION ALL SELECT b.lane_id, sum(w.count)::bigint, 0, 0, NULL FROM gristmill.blocked w \
      JOIN gristmill.batch b ON b.id = w.batch_id GROUP BY 1";
 
 /// The figures of the store.
@@ -37,20 +40,7 @@ pub(crate) async fn metrics(snapshot: &Snapshot, now: Timestamp) -> Result<Store
             lane.ended = serde_json::from_str(ended)?;
         }
     }
-    for row in &snapshot.query(OPEN, &[&now.0]).await? {
-        let lane = lanes.lane(row.try_get::<_, i32>(0)?.into());
-        let jobs = sum(row, 3)?;
-        match (row.try_get(2)?, row.try_get(1)?) {
-            (true, _) => lane.running += jobs,
-            (false, is_due) => {
-                lane.waiting += jobs;
-                if is_due {
-                    lane.due += jobs;
-                    lane.oldest_due_at = row.try_get::<_, Option<i64>>(4)?.map(Timestamp);
-                }
-            }
-        }
-    }
+    add_open(&mut lanes, &snapshot.query(OPEN, &[&now.0]).await?)?;
     let rows = snapshot
         .query(
             "SELECT (SELECT count(*) FROM gristmill.worker), (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint \
@@ -68,6 +58,37 @@ pub(crate) async fn metrics(snapshot: &Snapshot, now: Timestamp) -> Result<Store
         workers,
         size_bytes,
     })
+}
+
+/// The open jobs by kind and queue.
+pub(crate) async fn open_lanes(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<LaneMetrics>> {
+    let moment = [&now.0 as &(dyn ToSql + Sync)];
+    let (names, open) = tokio::try_join!(
+        snapshot.query("SELECT id, kind, queue FROM gristmill.lane", &[]),
+        snapshot.query(OPEN, &moment),
+    )?;
+    let mut lanes = LanesBuilder::default();
+    for row in &names {
+        let lane = lanes.lane(row.try_get::<_, i32>(0)?.into());
+        lane.kind = row.try_get::<_, &str>(1)?.into();
+        lane.queue = row.try_get::<_, &str>(2)?.into();
+    }
+    add_open(&mut lanes, &open)?;
+    Ok(lanes.finish())
+}
+
+/// Adds the open jobs of each lane, from the rows of [`OPEN`].
+fn add_open(lanes: &mut LanesBuilder, rows: &[Row]) -> Result<()> {
+    for row in rows {
+        let lane = lanes.lane(row.try_get::<_, i32>(0)?.into());
+        lane.waiting += sum(row, 1)?;
+        lane.due += sum(row, 2)?;
+        lane.running += sum(row, 3)?;
+        if let Some(at) = row.try_get::<_, Option<i64>>(4)? {
+            lane.oldest_due_at = Some(Timestamp(at));
+        }
+    }
+    Ok(())
 }
 
 impl Transaction {

@@ -1,4 +1,7 @@
 //! Totals.
+//!
+//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
+//! the batches less all others, and the reports of successes, by far the most pages, are not read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,18 +9,19 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobState, Timestamp};
 use gristmill_store::rules::piece::count;
 use gristmill_store::{JobCounts, JobFilter, KindCounts, StoreStats};
+use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use crate::columns::{POSITION_BITS, read_state};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::query::filter::BatchConditions;
 use crate::query::job::matching;
 use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
 use crate::worker::hops::hops_of;
 
-/// By queue and kind.
-type CountsByLane = BTreeMap<(Arc<str>, Arc<str>), JobCounts>;
+/// By the number of a lane.
+type CountsByLane = BTreeMap<i64, JobCounts>;
 
 /// How many jobs match, by state.
 pub(crate) fn counts(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<JobCounts> {
@@ -31,7 +35,9 @@ pub(crate) fn counts(connection: &Connection, now: Timestamp, filter: &JobFilter
     }
     for mut counts in counts_by_lane(connection, now, filter)?.into_values() {
         for state in JobState::ALL {
-            *total.get_mut(state) += *counts.get_mut(state);
+            if filter.states.is_empty() || filter.states.contains(&state) {
+                *total.get_mut(state) += *counts.get_mut(state);
+            }
         }
     }
     Ok(total)
@@ -44,64 +50,119 @@ const SLICES_OF_BATCHES: [&str; 2] = [
     "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.batch_id = b.id AND s.strayed = 1",
 ];
 
+/// The jobs of batches that match, in all states: without completed ones, where the filter does not ask for them.
 fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<CountsByLane> {
     let conditions = BatchConditions::of(filter);
-    let is_narrow = filter.names_batches();
     // Where runs, batches or times are named, its batches lead to their rows; otherwise the rows lead to their
-    // batches. The order of a CROSS JOIN is kept.
-    let reports = if is_narrow {
-        format!(
-            "batch b CROSS JOIN report r ON r.id >= b.id << {POSITION_BITS} AND r.id < (b.id + 1) << {POSITION_BITS}"
-        )
+    // batches. The order of a CROSS JOIN is kept, and the second condition on the state lets SQLite use the partial index.
+    let (unsuccessful, slices): (String, &[&str]) = if filter.names_batches() {
+        let reports = format!(
+            "batch b CROSS JOIN report r INDEXED BY report_unsuccessful ON r.state IN ('dead', 'cancelled', 'expired') \
+             AND r.state <> 'completed' AND r.id >= b.id << {POSITION_BITS} AND r.id < (b.id + 1) << {POSITION_BITS} \
+             JOIN lane l ON l.id = b.lane_id"
+        );
+        (reports, &SLICES_OF_BATCHES)
     } else {
-        format!("report r CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS}")
+        let reports = format!(
+            "report r INDEXED BY report_unsuccessful CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} \
+             AND r.state <> 'completed' JOIN lane l ON l.id = b.lane_id"
+        );
+        (reports, &["slice s JOIN lane l ON l.id = s.lane_id"])
     };
-    let mut queries = vec![
-        format!("SELECT l.queue, l.kind, r.state AS state, sum(r.count) FROM {reports} JOIN lane l ON l.id = b.lane_id"),
-        "SELECT l.queue, l.kind, 'running' AS state, sum(h.count) FROM held h JOIN batch b ON b.id = h.batch_id \
-         JOIN lane l ON l.id = b.lane_id"
-            .to_owned(),
-        "SELECT l.queue, l.kind, iif(w.pauses IS NULL, 'blocked', 'paused') AS state, sum(w.count) \
-         FROM blocked w JOIN batch b ON b.id = w.batch_id JOIN lane l ON l.id = b.lane_id"
-            .to_owned(),
-    ];
-    let slices: &[&str] = if is_narrow {
-        &SLICES_OF_BATCHES
-    } else {
-        &["slice s JOIN lane l ON l.id = s.lane_id"]
-    };
-    queries.extend(slices.iter().map(|slices| {
-        let state = format!("iif(s.run_at <= {}, 'waiting', 'scheduled')", now.0);
-        format!("SELECT l.queue, l.kind, {state} AS state, sum(s.count) FROM {slices}")
-    }));
     let mut by_lane = CountsByLane::new();
-    for query in queries {
-        let sql = format!("{query} WHERE {} GROUP BY l.queue, l.kind, state", conditions.sql);
-        let mut statement = connection.prepare(&sql)?;
-        let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    let mut add = |select: &str, from: &str, params: &[Value]| -> Result<()> {
+        let sql = format!("SELECT l.id, {select} FROM {from} WHERE {}", conditions.sql);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params))?;
         while let Some(row) = rows.next()? {
-            let state = read_state(row, 2)?;
-            if filter.states.is_empty() || filter.states.contains(&state) {
-                let counts = by_lane.entry((row.get(0)?, row.get(1)?)).or_default();
-                *counts.get_mut(state) += row.get::<_, i64>(3)?.unsigned_abs();
-            }
+            let counts = by_lane.entry(row.get(0)?).or_default();
+            *counts.get_mut(read_state(row, 1)?) += row.get::<_, i64>(2)?.unsigned_abs();
         }
+        Ok(())
+    };
+    add("r.state, r.count", &unsuccessful, &conditions.params)?;
+    add(
+        "'running', h.count",
+        "held h JOIN batch b ON b.id = h.batch_id JOIN lane l ON l.id = b.lane_id",
+        &conditions.params,
+    )?;
+    add(
+        "iif(w.pauses IS NULL, 'blocked', 'paused'), w.count",
+        "blocked w JOIN batch b ON b.id = w.batch_id JOIN lane l ON l.id = b.lane_id",
+        &conditions.params,
+    )?;
+    let now_and_conditions = [&[Value::from(now.0)], conditions.params.as_slice()].concat();
+    for slices in slices {
+        let state = "iif(s.run_at <= ?, 'waiting', 'scheduled'), s.count";
+        add(state, slices, &now_and_conditions)?;
+    }
+    if filter.states.is_empty() || filter.states.contains(&JobState::Completed) {
+        add_completed(connection, &conditions, &mut by_lane)?;
     }
     Ok(by_lane)
 }
 
+/// Adds the completed jobs of each lane, where all others are known.
+fn add_completed(
+    connection: &Connection,
+    conditions: &BatchConditions,
+    by_lane: &mut CountsByLane,
+) -> Result<()> {
+    // A LEFT JOIN to a lane that no condition names is left out.
+    let sql = format!(
+        "SELECT b.lane_id, b.count FROM batch b LEFT JOIN lane l ON l.id = b.lane_id WHERE {}",
+        conditions.sql
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    let mut jobs_by_lane: BTreeMap<i64, u64> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        *jobs_by_lane.entry(row.get(0)?).or_default() += row.get::<_, i64>(1)?.unsigned_abs();
+    }
+    for (lane, jobs) in jobs_by_lane {
+        let counts = by_lane.entry(lane).or_default();
+        let others = counts.total();
+        counts.completed = jobs.checked_sub(others).ok_or_else(|| {
+            Failure::Damaged(format!(
+                "the batches of lane {lane} have {jobs} jobs, and {others} of them have not completed"
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// The jobs by queue, kind and state.
+pub(crate) fn kind_counts(connection: &Connection, now: Timestamp) -> Result<Vec<KindCounts>> {
+    let by_lane = counts_by_lane(connection, now, &JobFilter::default())?;
+    let mut statement = connection.prepare_cached("SELECT id, queue, kind FROM lane ORDER BY queue, kind")?;
+    let mut rows = statement.query([])?;
+    let mut kinds: Vec<KindCounts> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Some(counts) = by_lane.get(&row.get(0)?) else {
+            continue;
+        };
+        let (queue, kind): (Arc<str>, Arc<str>) = (row.get(1)?, row.get(2)?);
+        match kinds.last_mut() {
+            // Another group's.
+            Some(last) if last.kind == kind && last.queue == queue => last.counts.add(counts),
+            _ => kinds.push(KindCounts {
+                kind,
+                queue,
+                counts: *counts,
+            }),
+        }
+    }
+    Ok(kinds)
+}
+
 /// Totals of the store.
 pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStats> {
-    let kinds = counts_by_lane(connection, now, &JobFilter::default())?;
     let number = |sql: &str| -> Result<u64> {
         let number: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         Ok(number.unsigned_abs())
     };
     Ok(StoreStats {
-        kinds: kinds
-            .into_iter()
-            .map(|((queue, kind), counts)| KindCounts { kind, queue, counts })
-            .collect(),
+        kinds: kind_counts(connection, now)?,
         hops: hops_of(connection)?,
         workers: number("SELECT count(*) FROM worker")?,
         batches: number("SELECT count(*) FROM batch")?,

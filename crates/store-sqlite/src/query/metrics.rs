@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 
 use gristmill_model::{BatchId, Timestamp};
-use gristmill_store::StoreMetrics;
 use gristmill_store::metrics::{EndedJobs, LanesBuilder, by_lane};
+use gristmill_store::{LaneMetrics, StoreMetrics};
 use rusqlite::{Connection, params};
 
 use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::worker::hops::hops_of;
 
-/// Open jobs by lane: whether they are due, whether they run, how many, and since when they are due.
-const OPEN: &str = "SELECT lane_id, run_at <= ?1, false, sum(count), min(run_at) FROM slice GROUP BY 1, 2 \
-     UNION ALL SELECT b.lane_id, false, true, sum(h.count), NULL FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
-     UNION ALL SELECT b.lane_id, false, false, sum(w.count), NULL FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
+/// Open jobs by lane: how many wait, are due and run, and since when the oldest is due. Slices lie in the order of lanes, so
+/// nothing is sorted.
+const OPEN: &str = "SELECT lane_id, sum(count), sum(iif(run_at <= ?1, count, 0)), 0, min(iif(run_at <= ?1, run_at, NULL)) \
+     FROM slice GROUP BY lane_id \
+     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, sum(w.count), 0, 0, NULL FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
 
 /// The figures of the store.
 pub(crate) fn metrics(connection: &Connection, now: Timestamp) -> Result<StoreMetrics> {
@@ -31,22 +33,7 @@ pub(crate) fn metrics(connection: &Connection, now: Timestamp) -> Result<StoreMe
             lane.ended = serde_json::from_str(&ended)?;
         }
     }
-    let mut statement = connection.prepare_cached(OPEN)?;
-    let mut rows = statement.query([now.0])?;
-    while let Some(row) = rows.next()? {
-        let lane = lanes.lane(row.get(0)?);
-        let (is_due, is_running, jobs) = (row.get(1)?, row.get(2)?, row.get::<_, i64>(3)?.unsigned_abs());
-        match (is_running, is_due) {
-            (true, _) => lane.running += jobs,
-            (false, is_due) => {
-                lane.waiting += jobs;
-                if is_due {
-                    lane.due += jobs;
-                    lane.oldest_due_at = row.get::<_, Option<i64>>(4)?.map(Timestamp);
-                }
-            }
-        }
-    }
+    add_open(connection, now, &mut lanes)?;
     let number = |sql: &str| -> Result<u64> {
         let number: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         Ok(number.unsigned_abs())
@@ -57,6 +44,37 @@ pub(crate) fn metrics(connection: &Connection, now: Timestamp) -> Result<StoreMe
         workers: number("SELECT count(*) FROM worker")?,
         size_bytes: number("PRAGMA page_count")? * number("PRAGMA page_size")?,
     })
+}
+
+/// The open jobs by kind and queue.
+pub(crate) fn open_lanes(connection: &Connection, now: Timestamp) -> Result<Vec<LaneMetrics>> {
+    let mut lanes = LanesBuilder::default();
+    let mut statement = connection.prepare_cached("SELECT id, kind, queue FROM lane")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let lane = lanes.lane(row.get(0)?);
+        lane.kind = row.get(1)?;
+        lane.queue = row.get(2)?;
+    }
+    add_open(connection, now, &mut lanes)?;
+    Ok(lanes.finish())
+}
+
+/// Adds the open jobs of each lane.
+fn add_open(connection: &Connection, now: Timestamp, lanes: &mut LanesBuilder) -> Result<()> {
+    let mut statement = connection.prepare_cached(OPEN)?;
+    let mut rows = statement.query([now.0])?;
+    while let Some(row) = rows.next()? {
+        let lane = lanes.lane(row.get(0)?);
+        let jobs = |column| -> Result<u64> { Ok(row.get::<_, i64>(column)?.unsigned_abs()) };
+        lane.waiting += jobs(1)?;
+        lane.due += jobs(2)?;
+        lane.running += jobs(3)?;
+        if let Some(at) = row.get::<_, Option<i64>>(4)? {
+            lane.oldest_due_at = Some(Timestamp(at));
+        }
+    }
+    Ok(())
 }
 
 impl Transaction<'_> {

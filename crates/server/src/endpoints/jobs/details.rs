@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::{JobId, JobState};
-use gristmill_store::{FailedPrerequisite, JobCounts, JobDetails, JobPause, StoredFailure};
+use gristmill_store::{FailedPrerequisite, JobCounts, JobDetails, JobPause, OpenPrerequisite, StoredFailure};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -128,6 +128,59 @@ pub struct JobView {
     log: Option<String>,
     /// Its failed attempts, oldest first.
     failures: Vec<FailureView>,
+    /// The jobs that it waits for, while it is blocked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    prerequisites: Vec<PrerequisiteView>,
+    /// Whether its payload (then null), value, logs and tracebacks are left out, since the caller may not see them.
+    #[serde(skip_serializing_if = "is_false")]
+    hidden: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Jobs of one batch that a blocked job waits for.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PrerequisiteView {
+    /// Their batch.
+    batch: i64,
+    /// Their positions, as ranges; without them, all jobs of the batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "0-499,731")]
+    positions: Option<String>,
+    /// The action if one of them does not complete: `cancel`, `fail` or `ignore`.
+    #[schema(example = "cancel")]
+    on_failure: String,
+    /// Their number by state.
+    #[schema(value_type = Object)]
+    states: JobCounts,
+}
+
+impl From<OpenPrerequisite> for PrerequisiteView {
+    fn from(prerequisite: OpenPrerequisite) -> Self {
+        PrerequisiteView {
+            batch: prerequisite.batch.0,
+            positions: prerequisite.positions,
+            on_failure: prerequisite.on_failure,
+            states: prerequisite.counts,
+        }
+    }
+}
+
+impl JobView {
+    /// Leaves out what the job works on, gives and prints.
+    fn hide(&mut self) {
+        self.payload = RawValue::NULL.to_owned();
+        self.value = None;
+        self.log = None;
+        for failure in &mut self.failures {
+            failure.traceback = None;
+            failure.log = None;
+        }
+        self.hidden = true;
+    }
 }
 
 impl From<StoredFailure> for FailureView {
@@ -161,6 +214,8 @@ impl From<JobDetails> for JobView {
             worker: details.worker.map(|worker| worker.to_string()),
             log: details.log,
             failures: details.failures.into_iter().map(Into::into).collect(),
+            prerequisites: details.prerequisites.into_iter().map(Into::into).collect(),
+            hidden: false,
         }
     }
 }
@@ -192,7 +247,11 @@ pub async fn job(
         id: id.to_string(),
     })?;
     caller.check_queue_of("job", id, &details.row.queue)?;
-    Ok(Json(details.into()))
+    let mut view = JobView::from(details);
+    if app.hides_payloads_from(&caller) {
+        view.hide();
+    }
+    Ok(Json(view))
 }
 
 /// Reads a job's id.

@@ -329,6 +329,12 @@ pub async fn jobs(
 
 /// The newest jobs with the text of the request.
 async fn found(app: &App, caller: &Caller, mut query: JobsQuery) -> Result<Json<JobsPage>, ApiError> {
+    if app.hides_payloads_from(caller) {
+        return Err(ApiError::forbidden(
+            "a token for `monitor` does not allow a search for `text`, since payloads are hidden from it",
+            "use a token for: admin, operator, submit; or start the server with --monitors-see-payloads",
+        ));
+    }
     let limit = query.limit.unwrap_or(SEARCH_ROWS_MAX);
     if query.after.is_some() || limit == 0 || limit > SEARCH_ROWS_MAX {
         return Err(ApiError::invalid(

@@ -1,7 +1,7 @@
 //! `GET /schedules`: lists schedules.
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_store::Schedule;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::single::{CatchUpName, OverlapName, Rule};
 use crate::app::App;
 use crate::body::Query;
+use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
 /// Rows of a page where nothing is said.
@@ -37,7 +38,7 @@ pub struct ScheduleView {
     kind: String,
     /// Their queue.
     queue: String,
-    /// Their payload: any JSON.
+    /// Their payload: any JSON. Null where it is hidden from the caller.
     #[schema(value_type = serde_json::Value)]
     payload: Box<serde_json::value::RawValue>,
     /// The deduplication key of its jobs.
@@ -88,6 +89,16 @@ impl TryFrom<Schedule> for ScheduleView {
     }
 }
 
+impl ScheduleView {
+    /// Leaves out what its jobs work on, where the caller may not see that.
+    pub fn shown_to(mut self, app: &App, caller: &Caller) -> Self {
+        if app.hides_payloads_from(caller) {
+            self.payload = serde_json::value::RawValue::NULL.to_owned();
+        }
+        self
+    }
+}
+
 /// A page of schedules.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Schedules {
@@ -109,6 +120,7 @@ pub struct Schedules {
 )]
 pub async fn schedules(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Query(query): Query<SchedulesQuery>,
 ) -> Result<Json<Schedules>, ApiError> {
     let limit = query.limit.unwrap_or(PAGE_ROWS);
@@ -119,7 +131,8 @@ pub async fn schedules(
         ));
     }
     let rows = app.store().schedules(query.after.as_deref(), limit).await?;
-    let schedules = rows.into_iter().map(ScheduleView::try_from);
+    let shown = |row| ScheduleView::try_from(row).map(|schedule| schedule.shown_to(&app, &caller));
+    let schedules = rows.into_iter().map(shown);
     Ok(Json(Schedules {
         schedules: schedules.collect::<Result<_, _>>()?,
     }))

@@ -282,10 +282,12 @@ async fn change(app: &App, name: &str, change: ScheduleChange) -> Result<(), Api
 )]
 pub async fn schedule(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     PathText(name): PathText,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<ScheduleView>, ApiError> {
-    shown(&app, &name).await
+    let Json(schedule) = shown(&app, &name).await?;
+    Ok(Json(schedule.shown_to(&app, &caller)))
 }
 
 /// Create or change a schedule

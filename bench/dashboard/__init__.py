@@ -1,0 +1,1 @@
+"""The dashboard and the server's signals on a large store."""

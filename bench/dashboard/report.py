@@ -1,0 +1,134 @@
+"""The dashboard's figures, on the terminal and as Markdown."""
+
+import re
+from pathlib import Path
+
+from harness.report import number
+from postgres.server import SETTINGS
+
+HEADERS = ("figure", "SQLite", "PostgreSQL", "target", "met")
+STORES = ("sqlite", "postgres")
+
+PAGE_MS_MAX = 150
+SEARCH_MS_MAX = 500
+BACKLOG_MS_MAX = 2
+LOST_PERCENT_MAX = 2
+MEMORY_MB_MAX = 200
+
+INTRODUCTION = """\
+# Measured results of the dashboard
+
+Written by `make bench-dashboard` on {date}, with {jobs:,} jobs in the store: SQLite with `synchronous=FULL`, and a private
+PostgreSQL {version} with {settings}. A page's time is from the start of its navigation until Chromium has painted its first
+content, on this machine; each page is loaded {loads} times. The mix of jobs is in `dashboard/mix.mjs`.
+"""
+
+
+def row(title, found, read, unit, target):
+    """One figure of both stores; it is met where all that could be measured are below the target."""
+    values = [read(found[store]) if store in found else None for store in STORES]
+    measured = [value for value in values if value is not None]
+    met = "–" if not measured else "yes" if all(value < target for value in measured) else "no"
+    cells = ["–" if value is None else f"{number(value) if value >= 0 else f'{value:.2f}'} {unit}" for value in values]
+    return (title, *cells, f"under {target:,} {unit}", met)
+
+
+def rows(found):
+    """The figures with targets."""
+    any_store = next(iter(found.values()))
+    all_rows = []
+    for index, page in enumerate(any_store["pages"]):
+        read = lambda store, index=index: store["pages"][index]["first"]["p95"]
+        all_rows.append(row(f"{page['title']}: first content, p95", found, read, "ms", PAGE_MS_MAX))
+    for index, search in enumerate(any_store["searches"]):
+        what = "one has" if search["hits"] else "none has"
+        for key, words in (("request", "answer"), ("shown", "first content")):
+            read = lambda store, index=index, key=key: store["searches"][index][key]["p95"]
+            all_rows.append(
+                row(f"search for a text that {what}, {search['searched']:,} jobs: {words}, p95", found, read, "ms", SEARCH_MS_MAX)
+            )
+    waiting = any_store["backlog_jobs"]
+    for key, words in (("backlog", "all"), ("backlog_of_a_kind", "of a kind")):
+        read = lambda store, key=key: store[key]["p95"]
+        all_rows.append(row(f"`/api/v1/backlog`, {words}, {waiting:,} jobs open: p95", found, read, "ms", BACKLOG_MS_MAX))
+    all_rows.append(
+        row("drain: throughput lost with five tabs open", found, lambda store: store["drain"]["lost_percent"], "%", LOST_PERCENT_MAX)
+    )
+    megabytes = lambda store: store["peak_bytes"] / 1e6
+    all_rows.append(row("highest resident memory of the server", found, megabytes, "MB", MEMORY_MB_MAX))
+    return all_rows
+
+
+def table(found):
+    """Aligned columns for a terminal."""
+    lines = [HEADERS, *rows(found)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADERS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+
+
+def markdown(found, version, facts, date, loads):
+    """The whole report."""
+    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit", "shared_buffers"))
+    jobs = next(iter(found.values()))["jobs"]
+    figures = rows(found)
+    lines = [
+        INTRODUCTION.format(date=date, jobs=jobs, version=version, settings=settings, loads=loads),
+        "| " + " | ".join(HEADERS) + " |",
+        "| --- | ---: | ---: | ---: | --- |",
+        *("| " + " | ".join(cells) + " |" for cells in figures),
+        "",
+        "## What bounds what is not reached",
+        "",
+        *bounds([title for title, *_, met in figures if met == "no"]),
+        "",
+        "## Pages",
+        "",
+        "Milliseconds. The first load is the slowest of most: the browser has nothing in its cache, and the server no recent counts.",
+        "A page is whole when nothing on it is loading any more. The slowest requests are those of all its loads.",
+        "",
+        "| page | store | p50 | p95 | first load | whole, p95 | slowest requests |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for store in (store for store in STORES if store in found):
+        lines += [page_cells(store, page) for page in found[store]["pages"]]
+    lines += ["", "## Drain", "", *(drained(store, found[store]) for store in STORES if store in found), ""]
+    lines += ["## Changes of all that match", "", *(changed(store, found[store]) for store in STORES if store in found), ""]
+    lines += ["## Machine", "", *(f"* {name}: {value}" for name, value in facts), ""]
+    return "\n".join(lines)
+
+
+def page_cells(store, page):
+    """A line of the table of pages."""
+    asked = ", ".join(f"`{name}` {took}" for name, took in page["asked"])
+    first, whole = page["first"], page["whole"]
+    numbers = (first["p50"], first["p95"], first["first"], whole["p95"])
+    return f"| {page['title']} | {store} | " + " | ".join(f"{value:.0f}" for value in numbers) + f" | {asked} |"
+
+
+def drained(store, found):
+    """How the drain went, in words."""
+    drain = found["drain"]
+    alone, watched = drain["alone"], drain["watched"]
+    states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items() if count)
+    return (
+        f"* {store}: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.0f} s before any tab was open, "
+        f"{number(watched['jobs_per_second'])} over {watched['seconds']:.0f} s with five tabs, whose "
+        f"{drain['requests_per_second']:.1f} requests a second were answered. The server used {alone['server_cores']:.3f} and "
+        f"{watched['server_cores']:.3f} cores; {alone['idle_cores']:.2f} and {watched['idle_cores']:.2f} were idle. The browser ran "
+        f"at the priority `idle`, as if on another machine. Then the store had {states} jobs."
+    )
+
+
+def changed(store, found):
+    """How long one request took that changed all jobs of a kind."""
+    took = ", ".join(f"{change['verb']} {change['changed']:,} jobs in {change['ms']:,.0f} ms" for change in found["changes"])
+    return f"* {store}: {took}; one request and one transaction each."
+
+
+def bounds(missed):
+    """What `bounds.md` says of figures that are missed: sections `## beginning of the title`."""
+    text = (Path(__file__).parent / "bounds.md").read_text()
+    sections = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
+    notes = dict(zip(sections[::2], sections[1::2]))
+    known = {title: next((note for start, note in notes.items() if title.startswith(start)), "not profiled yet.") for title in missed}
+    return [f"* **{title}**: {' '.join(note.split())}" for title, note in known.items()] or ["Every target is reached."]
