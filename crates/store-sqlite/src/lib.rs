@@ -292,11 +292,13 @@ impl Store for SqliteStore {
             false => Durability::Promised,
         };
         let ends = ReportedEnds::of(&reports);
+        let reported: Vec<BatchId> = reports.iter().map(|report| report.batch).collect();
         let exchanged = self
             .write_with(durability, bytes, move |transaction| {
                 transaction.exchange(worker, &reports, want.as_ref())
             })
             .await?;
+        self.ended.wake(reported);
         self.gather(&ends, &exchanged.receipts).await;
         Ok(exchanged)
     }
