@@ -57,6 +57,7 @@ use gristmill_store::{
     StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 
+pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
 use crate::failure::Failure;
 pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{SqliteOptions, Synchronous};
