@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ._remote.agents import RemoteWorker
     from ._work import LocalWorker
     from .executor import JobExecutor
+    from .testing import Clock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,9 +46,9 @@ class App(Operations):
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: Engine | None = None
         self._process_id = 0
-        # Whether jobs run when they are submitted, and how else the store is opened: for tests.
+        # Whether jobs run when they are submitted, and the clock of the store: for tests.
         self.is_eager = False
-        self.opener: Callable[[str], Engine] | None = None
+        self.clock: Clock | None = None
 
     def __repr__(self) -> str:
         # A URL may hold a password.
@@ -82,7 +83,7 @@ class App(Operations):
         if self.is_file:
             _forks.check(self.store)
             _forks.opened.add(self)
-        return Engine.open(self.store, self.durable) if self.opener is None else self.opener(self.store)
+        return Engine.open(self.store, self.durable) if self.clock is None else self.clock.open(self.store)
 
     def run_eagerly(self, engine: Any) -> None:
         """Lets this engine run jobs when they are submitted, until the application is closed."""

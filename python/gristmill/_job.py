@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -250,18 +249,18 @@ class Job(Generic[P, R]):
         `delay`: not before so long. `after`: handles of jobs that have to complete first. `tags`: names with values, to find
         the job by. `key`: while a job with this key has not ended, another submit gets that job (`on_duplicate`: "skip",
         "replace", "rerun" or "reject"), and for `unique_for` after its submit. `connection`: submits in the open transaction of
-        a connection to the store's PostgreSQL database (psycopg, SQLAlchemy, Django), which commits or rolls back the job
-        with its own rows. Other options are those of `App.job`, for this job alone, such as `priority` and `timeout`.
+        a connection to the store's PostgreSQL database (psycopg, SQLAlchemy, Django) or file (sqlite3, SQLAlchemy, Django),
+        which commits or rolls back the job with its own rows. Other options are those of `App.job`, for this job alone, such
+        as `priority` and `timeout`.
         """
         stop_import(f"{self.name}.submit(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         payload = self.shape.payload(arguments)
         unique = None if key is None else _unique(on_duplicate, unique_for)
-        if connection is not None:
+        if connection is not None and not self.app.is_eager:
             from . import _transaction
 
-            call = _transaction.one(common, payload, key, unique)
-            [(batch, position)] = _transaction.submit(self.app, connection, call)
+            batch, position = _transaction.submit_one(self.app, connection, common, payload, key, unique)
         elif key is None or unique is None:
             batch, position = self.app.engine().submit_one(common, payload, to_plain)
         else:
@@ -278,7 +277,7 @@ class Job(Generic[P, R]):
         **options: Any,
     ) -> Handle[R]:
         """As `submit`, without blocking the event loop. `connection` is an asynchronous one (asyncpg, psycopg, SQLAlchemy)."""
-        if connection is None:
+        if connection is None or self.app.is_eager:
             import asyncio
 
             options.update(key=key, on_duplicate=on_duplicate, unique_for=unique_for)
@@ -286,8 +285,8 @@ class Job(Generic[P, R]):
         from . import _transaction
 
         unique = None if key is None else _unique(on_duplicate, unique_for)
-        call = _transaction.one(self.common(**options), self.shape.payload(arguments), key, unique)
-        [(batch, position)] = await _transaction.submit_async(self.app, connection, call)
+        common, payload = self.common(**options), self.shape.payload(arguments)
+        batch, position = await _transaction.submit_async(self.app, connection, common, payload, key, unique)
         return Handle(self.app, batch, position, self)
 
     def submit_many(
@@ -308,14 +307,10 @@ class Job(Generic[P, R]):
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         items = rows(items)
         payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
-        if connection is not None:
+        if connection is not None and not self.app.is_eager:
             from . import _transaction
 
-            batches: list[tuple[int, ...]] = []
-            for call in _transaction.calls(common, payloads):
-                for batch, run in itertools.groupby(_transaction.submit(self.app, connection, call), lambda id: id[0]):
-                    positions = [position for _, position in run]
-                    batches.append((batch, 1, positions[0]) if len(positions) == 1 else (batch, len(positions)))
+            batches = _transaction.submit_many(self.app, connection, common, payloads)
             return Submitted(self.app, batches, self)
         return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
 

@@ -226,12 +226,15 @@ class _Map:
             return
         chunk: list[Any] = []
         until = time.monotonic() + CHUNK_S
-        for item in self.items:
-            chunk.append(item)
-            if len(chunk) >= CHUNK_ITEMS or time.monotonic() >= until:
+        # One item, then twice as many between two looks at the clock: a look takes longer than an item.
+        items = 1
+        while items and time.monotonic() < until:
+            wanted = len(chunk) + items
+            chunk.extend(itertools.islice(self.items, items))
+            if len(chunk) < wanted:
+                self.is_fed = True
                 break
-        else:
-            self.is_fed = True
+            items = min(2 * items, CHUNK_ITEMS - wanted)
         if chunk:
             if not self.job.shape.is_single:
                 chunk = [self.job.shape.payload_of_item(item) for item in chunk]

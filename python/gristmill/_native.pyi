@@ -1,7 +1,7 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
-__all__ = ["Engine", "Events", "Feeder", "NameLock", "Worker", "calls_open", "digest"]
+__all__ = ["Engine", "Events", "Feeder", "NameLock", "Worker", "calls_open", "digest", "submit_over"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
@@ -77,3 +77,12 @@ class Worker:
 
 def calls_open() -> int: ...
 def digest(before: tuple[int, int], items: list[Any], to_plain: _ToPlain) -> tuple[int, int]: ...
+def submit_over(
+    common: dict[str, Any],
+    payloads: list[Any],
+    to_plain: _ToPlain,
+    place: str,
+    query: Callable[[str, Sequence[Any]], Iterable[Sequence[Any]]],
+    insert: Callable[[str, list[Any]], object],
+    now_ms: int | None = None,
+) -> list[tuple[int, int]]: ...

@@ -1,13 +1,15 @@
 """Submits within a transaction of the caller's, by the SQL function `gristmill.submit` of a store in PostgreSQL.
 
 The jobs are there once the caller commits, and if it rolls back they never were. Connections of psycopg (2 and 3), asyncpg,
-SQLAlchemy and Django serve; none of these libraries is imported unless its connection is given.
+SQLAlchemy and Django serve; none of these libraries is imported unless its connection is given. For a store in a file,
+`_transaction_sqlite` does the same.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._items.portions import encoded, portions
@@ -64,17 +66,40 @@ class Call:
         return [self.values[name] for name in ARGUMENTS]
 
 
-def calls(common: dict[str, Any], payloads: Iterable[Any]) -> Iterator[Call]:
-    """The calls that submit these payloads."""
-    return (Call(common, portion) for portion in portions(payloads, to_plain))
+def submit_one(
+    app: App, connection: Any, common: dict[str, Any], payload: Any, key: str | None, unique: str | None
+) -> tuple[int, int]:
+    """Submits one job: its batch and position."""
+    if app.is_file:
+        from . import _transaction_sqlite
+
+        return _transaction_sqlite.submit_one(app, connection, common, payload, key)
+    [job] = _submit(app, connection, _one(common, payload, key, unique))
+    return job
 
 
-def one(common: dict[str, Any], payload: Any, key: str | None, unique: str | None) -> Call:
+def submit_many(app: App, connection: Any, common: dict[str, Any], payloads: Iterable[Any]) -> list[tuple[int, ...]]:
+    """Submits jobs: their batches with the numbers of jobs, and of one that other submits share with the position of the job."""
+    batches: list[tuple[int, ...]] = []
+    if app.is_file:
+        from . import _transaction_sqlite
+
+        batches.extend(_transaction_sqlite.submit_many(app, connection, common, payloads))
+        return batches
+    for portion in portions(payloads, to_plain):
+        jobs = _submit(app, connection, Call(common, portion))
+        for batch, run in itertools.groupby(jobs, lambda job: job[0]):
+            positions = [position for _, position in run]
+            batches.append((batch, 1, positions[0]) if len(positions) == 1 else (batch, len(positions)))
+    return batches
+
+
+def _one(common: dict[str, Any], payload: Any, key: str | None, unique: str | None) -> Call:
     """The call that submits one job."""
     return Call(common, [encoded(payload, to_plain)], key, unique)
 
 
-def submit(app: App, connection: Any, call: Call) -> Ids:
+def _submit(app: App, connection: Any, call: Call) -> Ids:
     """Carries out a call on a connection, and returns the ids of the jobs."""
     family = _family(app, connection)
     if family == "sqlalchemy":
@@ -90,8 +115,17 @@ def submit(app: App, connection: Any, call: Call) -> Ids:
     return _ids(rows)
 
 
-async def submit_async(app: App, connection: Any, call: Call) -> Ids:
-    """The same on an asynchronous connection."""
+async def submit_async(
+    app: App, connection: Any, common: dict[str, Any], payload: Any, key: str | None, unique: str | None
+) -> tuple[int, int]:
+    """Submits one job on an asynchronous connection."""
+    if app.is_file:
+        raise TypeError("connections to a store in a file are not asynchronous: call submit(…, connection=…)")
+    [job] = await _submit_async(app, connection, _one(common, payload, key, unique))
+    return job
+
+
+async def _submit_async(app: App, connection: Any, call: Call) -> Ids:
     family = _family(app, connection)
     if family == "asyncpg":
         return _ids(await connection.fetch(call.statement(_numbered), *call.in_order()))
@@ -138,13 +172,10 @@ def _cursor(family: str, connection: Any) -> Any:
 def _family(app: App, connection: Any) -> str:
     """The library of a connection."""
     modules = [of.__module__.partition(".")[0] for of in type(connection).__mro__]
+    if app.is_server:
+        raise TypeError(f"connection= needs a store in PostgreSQL or in a file, and {app!r} is a server")
     if "sqlite3" in modules:
-        raise TypeError(
-            "a store in a file has no SQL function to submit by: submit without connection= after COMMIT, with a key= that makes"
-            " a repeat harmless, or keep the store in PostgreSQL"
-        )
-    if app.is_file or app.is_server:
-        raise TypeError(f"connection= needs a store in PostgreSQL, and {app!r} is not one")
+        raise TypeError(f"connection= is to a file of SQLite, and {app!r} is in PostgreSQL: connect to its database")
     for family in ("sqlalchemy", "psycopg", "psycopg2", "asyncpg", "django"):
         if family in modules:
             return family

@@ -32,7 +32,7 @@ use crate::worker::{KindSpec, Plan, Until, Worker};
 
 /// What the jobs of one submit have in common.
 #[derive(FromPyObject)]
-struct Common {
+pub struct Common {
     #[pyo3(item)]
     kind: String,
     #[pyo3(item)]
@@ -53,13 +53,13 @@ struct Common {
 
 impl Common {
     /// A batch without jobs, for a submit at this moment.
-    fn read(self, store: &dyn Store) -> PyResult<NewBatch> {
+    pub fn read(self, now: Timestamp) -> PyResult<NewBatch> {
         let mut options = read_options(&self.options)?;
         if let Some(delay_ms) = self.delay_ms {
-            options.run_at = Some(store.now().plus_ms(delay_ms));
+            options.run_at = Some(now.plus_ms(delay_ms));
         }
         if let Some(expires_ms) = self.expires_ms {
-            options.expires_at = Some(store.now().plus_ms(expires_ms));
+            options.expires_at = Some(now.plus_ms(expires_ms));
         }
         let after: Result<Vec<After>, _> = self.after.iter().map(|text| text.parse()).collect();
         Ok(NewBatch {
@@ -201,7 +201,7 @@ impl Engine {
         Encoder { to_plain: &to_plain }.push(&mut builder, &payload)?;
         let job = NewBatch {
             payloads: builder.finish(),
-            ..common.read(&**engine.store())?
+            ..common.read(engine.store().now())?
         };
         let id = wait(py, async move { engine.submit_one(job).await })?.map_err(store_error)?;
         Ok((id.batch.0, id.position))
@@ -225,7 +225,7 @@ impl Engine {
         keys.push_value(key).map_err(store_error)?;
         let batch = NewBatch {
             payloads: payloads.finish(),
-            ..common.read(&**engine.store())?
+            ..common.read(engine.store().now())?
         };
         let batch = KeyedBatch::new(batch, keys.finish(), unique);
         let submitted =
@@ -247,7 +247,7 @@ impl Engine {
         let engine = self.inner.get()?.clone();
         // The iterable may fork: the store stays open for this process.
         let _open = OpenCall::begin();
-        let template = common.read(&**engine.store())?;
+        let template = common.read(engine.store().now())?;
         let encoder = Encoder { to_plain: &to_plain };
         let mut waiting = VecDeque::new();
         let mut submitted = Vec::new();

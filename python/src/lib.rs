@@ -5,6 +5,7 @@ mod api;
 mod engine;
 mod events;
 mod feeder;
+mod foreign;
 mod limits;
 mod name_lock;
 mod news;
@@ -27,6 +28,8 @@ mod _native {
     use crate::events::Events;
     #[pymodule_export]
     use crate::feeder::Feeder;
+    #[pymodule_export]
+    use crate::foreign::submit_over;
     #[pymodule_export]
     use crate::name_lock::NameLock;
     #[pymodule_export]

@@ -1,6 +1,7 @@
 """Agents and datasets on a Ray cluster of this machine: `make test-ray`."""
 
 import os
+import time
 
 import cluster_jobs
 import pytest
@@ -19,6 +20,8 @@ from gristmill.ray import agents as controller  # noqa: E402
 
 # A place for one agent on a node.
 PLACE = {"place": 1}
+# The time in which the jobs of a lost node begin elsewhere.
+RESCUE_S = 15
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,34 @@ def app(server, request):
         job.queue = request.node.name[:60]
     yield app
     app.close()
+
+
+def test_a_killed_node_loses_no_job(app, cluster, tmp_path):
+    hold = app.jobs["hold"]
+    node = cluster.add_node(num_cpus=2, resources=PLACE)
+    with gristmill.ray.serve_agents(app, min=2, max=2, resources=PLACE, jobs=["hold"]) as agents:
+        until(lambda: len(set(agents.nodes)) == 2)
+        held = hold.submit_many([str(tmp_path)] * 2)
+        # Each agent has one process.
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+        more = hold.submit_many([str(tmp_path)] * 2_000)
+        cluster.remove_node(node, allow_graceful=False)
+        killed_at = time.monotonic()
+        until(lambda: len(agents.nodes) == 1)
+        (tmp_path / "go").touch()
+        processes = held.results(timeout=RESCUE_S)
+        assert time.monotonic() - killed_at < RESCUE_S
+        # The job of the killed node ran once more, in the process of the other node.
+        assert len(set(processes)) == 1
+        assert set(more.results(timeout=60)) == set(processes)
+        counts = app.counts(hold.queue)
+        assert counts["completed"] == 2_002 == sum(counts.values())
+        # The lost agent is replaced: the new one waits for a place, and gets it on a new node.
+        until(lambda: agents.count == 2)
+        again = cluster.add_node(num_cpus=2, resources=PLACE)
+        until(lambda: len(set(agents.nodes)) == 2)
+    cluster.remove_node(again)
+    assert agents.count == 0
 
 
 def test_agents_come_and_go_with_the_backlog(app, cluster, monkeypatch, tmp_path):

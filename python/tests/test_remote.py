@@ -185,7 +185,7 @@ def deep():
 
 def test_a_payload_that_nests_too_deep_is_refused_within_a_transaction_too():
     with pytest.raises(ValueError, match="nests too deep"):
-        shop.double.submit(deep(), connection=object())
+        gristmill.App("postgresql:///none").job(shop.double.function).submit(deep(), connection=object())
 
 
 def test_a_second_interrupt_ends_the_agents_at_once(server, tmp_path):

@@ -125,10 +125,10 @@ def test_asynchronous_connections_of_psycopg_and_sqlalchemy_submit(app):
 
 def test_connections_that_cannot_serve_are_refused(app, tmp_path):
     double = app.jobs["double"]
-    with pytest.raises(TypeError, match="no SQL function"):
+    with pytest.raises(TypeError, match="connect to its database"):
         double.submit(1, connection=sqlite3.connect(tmp_path / "other.db"))
     with pytest.raises(TypeError, match="is a object"):
         double.submit(1, connection=object())
-    of_file = gristmill.App(tmp_path / "jobs.db").job(shop.double.function)
+    of_server = gristmill.App("http://127.0.0.1:1").job(shop.double.function)
     with pytest.raises(TypeError, match="needs a store in PostgreSQL"):
-        of_file.submit(1, connection=object())
+        of_server.submit(1, connection=object())

@@ -1,5 +1,9 @@
 //! Submitting within a transaction of the caller's.
 
+mod foreign;
+
+pub use foreign::{ForeignConnection, ForeignSubmitter, Row, Value};
+
 use std::path::Path;
 
 use gristmill_model::{BatchId, NewBatch, SplitMix64};

@@ -57,6 +57,7 @@ use gristmill_store::{
     StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 
+pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
 use crate::failure::Failure;
 pub use crate::open::{APPLICATION_ID, create_private};
 pub use crate::options::{SqliteOptions, Synchronous};
@@ -292,11 +293,13 @@ impl Store for SqliteStore {
             false => Durability::Promised,
         };
         let ends = ReportedEnds::of(&reports);
+        let reported: Vec<BatchId> = reports.iter().map(|report| report.batch).collect();
         let exchanged = self
             .write_with(durability, bytes, move |transaction| {
                 transaction.exchange(worker, &reports, want.as_ref())
             })
             .await?;
+        self.ended.wake(reported);
         self.gather(&ends, &exchanged.receipts).await;
         Ok(exchanged)
     }

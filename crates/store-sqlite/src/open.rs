@@ -127,6 +127,14 @@ pub(crate) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connectio
     Ok(connection)
 }
 
+/// Makes an empty store in memory. Errors name the path.
+pub(crate) fn open_in_memory(path: &Path) -> Result<Connection> {
+    let mut connection = Connection::open_in_memory()?;
+    prepare(&connection, 0)?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
 fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
     connection.busy_timeout(Duration::from_millis(busy_timeout_ms.into()))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);

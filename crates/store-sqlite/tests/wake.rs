@@ -40,3 +40,19 @@ async fn what_an_exchange_leaves_wakes_others() {
     assert!(wakes(KIND, 1).await);
     assert!(wakes("another", 100).await);
 }
+
+/// A watch learns of outcomes with their COMMIT, and does not wait for the next look at the file.
+#[tokio::test]
+async fn an_exchange_wakes_the_watches_of_its_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
+    let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::new(clock, 1)).unwrap();
+    let worker = worker(&store).await;
+    for _ in 0..20 {
+        let id = submit(&store, batch(1)).await;
+        let slice = only(claim(&store, worker, 1).await);
+        let mut watch = store.watch_outcomes(id);
+        exchange(&store, worker, vec![completed(&slice)], None).await;
+        assert!(watch.changed().now_or_never().is_some());
+    }
+}

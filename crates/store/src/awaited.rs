@@ -1,8 +1,8 @@
 //! Batches whose outcomes a process awaits.
 //!
 //! Reports pay nothing while there are no waiters. On PostgreSQL, a row of `awaited` makes the trigger of reports
-//! notify for that batch alone. On SQLite, the process polls the file for changes every few milliseconds while it has
-//! waiters.
+//! notify for that batch alone. On SQLite, the commits of a process wake its own waiters, and it polls the file for
+//! changes of other processes every few milliseconds while it has waiters.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -39,17 +39,17 @@ def temporary_store(app: App, clock: Clock | None = None) -> Generator[App, None
     ...     app.drain(), handle.result()
     (1, 42)
     """
-    before = app.store, app.durable, app.opener
+    before = app.store, app.durable, app.clock
     folder = tempfile.mkdtemp(prefix="gristmill-test-", dir=_MEMORY if os.path.isdir(_MEMORY) else None)
     app.close()
     app.store, app.durable = os.path.join(folder, "jobs.db"), False
-    app.opener = None if clock is None else clock.open
+    app.clock = clock
     try:
         _make_empty(app.store)
         yield app
     finally:
         app.close()
-        app.store, app.durable, app.opener = before
+        app.store, app.durable, app.clock = before
         shutil.rmtree(folder, ignore_errors=True)
 
 

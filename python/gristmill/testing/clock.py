@@ -21,11 +21,15 @@ class Clock:
         self.now = now
         self._engine: Engine | None = None
 
+    def now_ms(self) -> int:
+        """The time in milliseconds since 1970."""
+        return round(self.now.timestamp() * 1000)
+
     def open(self, place: str) -> Engine:
         """Opens a store that has this time."""
         from .._native import Engine
 
-        self._engine = Engine.open_for_tests(place, round(self.now.timestamp() * 1000))
+        self._engine = Engine.open_for_tests(place, self.now_ms())
         return self._engine
 
     def advance(self, span: float | str | timedelta) -> None:

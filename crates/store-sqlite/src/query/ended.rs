@@ -1,5 +1,5 @@
-//! Notifying the watches of outcomes. SQLite has no notifications, so the store polls the file for changes of any process
-//! while there are watches.
+//! Notifying the watches of outcomes. What this store commits wakes them at once. SQLite has no notifications of other
+//! processes, so the store polls the file for changes while there are watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,11 @@ impl EndedLookout {
             tokio::spawn(async move { look(&awaited, &readers).await }).abort_handle()
         });
         watch
+    }
+
+    /// Wakes the watches of these batches, whose reports this store has committed.
+    pub fn wake(&self, reported: impl IntoIterator<Item = BatchId>) {
+        self.awaited.wake(reported);
     }
 
     /// Looks no more.
