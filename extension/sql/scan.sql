@@ -38,7 +38,7 @@ SELECT * FROM compare('SELECT r.id, s.id FROM readings r JOIN readings s ON s.id
 SELECT * FROM compare('SELECT k, (SELECT max(id) FROM readings r WHERE r.kind = k) FROM generate_series(0, 3) k');
 SELECT * FROM compare('SELECT k, x.id FROM generate_series(1, 3) k, LATERAL (SELECT id FROM readings WHERE late = k AND id > 40 LIMIT 1) x');
 SELECT * FROM compare('SELECT id FROM readings WHERE id < (SELECT avg(id) / 500 FROM readings)');
-SELECT * FROM compare('SELECT id FROM readings r WHERE id < 20 AND EXISTS (SELECT 1 FROM readings s WHERE s.id = r.id * 100)');
+SELECT result FROM compare('SELECT id FROM readings r WHERE id < 20 AND EXISTS (SELECT 1 FROM readings s WHERE s.id = r.id * 100)');
 -- Prepared statements keep working when batching is switched off.
 PREPARE by_id(int) AS SELECT id, note FROM readings WHERE id = $1;
 SET plan_cache_mode = force_generic_plan;
@@ -101,6 +101,6 @@ VACUUM FULL readings;
 VACUUM (FREEZE) readings;
 SELECT explain_figures('SELECT id FROM readings LIMIT 5');
 SELECT explain_figures('SELECT id FROM readings WHERE id = 20 LIMIT 1');
-SELECT explain_figures('SELECT count(*) FROM readings WHERE id > 10');
+SELECT regexp_replace(explain_figures('SELECT count(*) FROM readings WHERE id > 10'), 'max \d+', 'max n');
 SET batchexec.explain = off;
 DROP TABLE readings;

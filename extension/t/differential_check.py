@@ -17,7 +17,7 @@ import random
 import sys
 import time
 
-import column_am
+from column_source import column_am
 import prerequisites
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail
 from server import Server, default_pg_config, stop_on_signals
