@@ -26,6 +26,12 @@ SELECT * FROM compare('SELECT count(*), count(*) FILTER (WHERE note LIKE ''yyyy%
 SELECT * FROM compare('SELECT id FROM readings WHERE note IN (''y'', ''yy'') AND id < 99');
 SELECT * FROM compare('SELECT id FROM readings WHERE id + late * 2 = 30');
 SELECT * FROM compare('SELECT id FROM readings WHERE length(note) = 39 AND id < 200');
+-- AND and OR compare texts of the rows alone that are not decided yet; others may use a comparison, too.
+SELECT * FROM compare('SELECT id FROM readings WHERE id < 400 AND ((kind = 3 AND note = ''note 1'' AND late > 5) OR (kind = 4 AND note LIKE ''yyy%'' AND id % 3 = 0) OR (note IN (''y'', ''yy'') AND flag))');
+SELECT * FROM compare('SELECT kind = 3 AND note = ''note 1'', late = 20 OR note LIKE ''%y'', count(*) FROM readings GROUP BY 1, 2');
+SELECT * FROM compare('SELECT count(*), count(*) FILTER (WHERE note = ''note 1''), sum(id) FILTER (WHERE note LIKE ''yy%'') FROM readings WHERE (kind = 3 AND note = ''note 1'') OR (late < 2 AND note LIKE ''yy%'') OR kind = 4');
+SELECT * FROM compare('SELECT (CASE WHEN id % 10 = 0 THEN NULL ELSE kind END = 3 AND CASE WHEN id % 4 = 0 THEN NULL ELSE note END = ''note 1''), count(*), sum(id) FROM readings GROUP BY 1');
+SELECT * FROM compare('SELECT (CASE WHEN id % 10 = 0 THEN NULL ELSE kind END <> 3 OR CASE WHEN id % 4 = 0 THEN NULL ELSE note END = ''note 1''), count(*), sum(id) FROM readings GROUP BY 1');
 -- A division that never fails, as the rows it would fail for are gone by then.
 SELECT * FROM compare('SELECT id FROM readings WHERE late <> 0 AND 100 / late = 33');
 -- One that does.

@@ -22,6 +22,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "batchexec.h"
 #include "insert.h"
@@ -50,19 +51,29 @@ may_look_at_tables(Oid function, void *context)
 	}
 }
 
+/* Notes what does in *obstacle, a C string. */
 static bool
-looks_at_tables(Node *node, void *context)
+looks_at_tables(Node *node, void *obstacle)
 {
 	if (node == NULL)
 		return false;
-	if (check_functions_in_node(node, may_look_at_tables, context))
+	if (check_functions_in_node(node, may_look_at_tables, NULL))
+	{
+		*(const char **) obstacle = "a volatile function might look at the rows that were inserted";
 		return true;
+	}
+	if (IsA(node, CoerceToDomain) &&
+		DomainHasConstraints(((const CoerceToDomain *) node)->resulttype))
+	{
+		*(const char **) obstacle = "a domain's constraint might look at the rows that were inserted";
+		return true;
+	}
 	/* nextval() of an identity column. */
 	if (IsA(node, NextValueExpr))
 		return false;
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, looks_at_tables, context, 0);
-	return expression_tree_walker(node, looks_at_tables, context);
+		return query_tree_walker((Query *) node, looks_at_tables, obstacle, 0);
+	return expression_tree_walker(node, looks_at_tables, obstacle);
 }
 
 /*
@@ -72,11 +83,13 @@ looks_at_tables(Node *node, void *context)
 const char *
 insert_query_obstacle(Query *query)
 {
+	const char *obstacle = NULL;
+
 	if (query->commandType != CMD_INSERT || query->jointree == NULL ||
 		query->jointree->fromlist == NIL)
 		return NULL;
-	return looks_at_tables((Node *) query, NULL) ?
-		"a volatile function might look at the rows that were inserted" : NULL;
+	(void) looks_at_tables((Node *) query, &obstacle);
+	return obstacle;
 }
 
 /* Why a table's constraints have to be checked row by row, or NULL. */
