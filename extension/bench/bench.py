@@ -4,6 +4,7 @@
     make -C extension bench                    the whole table; writes bench/RESULTS.md
     bench/bench.py --rows 100000 --rounds 3    a quick look; prints, writes nothing
     bench/bench.py --only 'sum(a)'             the rows whose name holds this text
+    bench/bench.py --only TPC-H --scale-factor 1 --rounds 3
 
 Serial rows compare CPU milliseconds with jit off, parallel rows wall milliseconds with two workers
 and jit on. Every figure is a median of `--rounds` runs in which the sides take turns.
@@ -27,6 +28,8 @@ ROWS_DEFAULT = (1_000_000, 5_000_000)
 ROUNDS_DEFAULT = 9
 ROUNDS_MAX = 101
 ROWS_MAX = 20_000_000
+SCALE_FACTOR_DEFAULT = 0.1
+SCALE_FACTOR_MAX = 10
 TPCH_DATABASE = "tpch"
 
 # Everything resident: the tables of both sizes, the one that is not all-visible, TPC-H and pgbench's.
@@ -56,6 +59,7 @@ class Bench:
             self._measure_nulls()
         if not self.options.skip_partitions:
             self._measure_partitions()
+        self._measure_inserts()
         if not self.options.skip_tpch:
             self._measure_tpch()
         if not self.options.skip_unchanged:
@@ -169,13 +173,29 @@ class Bench:
         self._report(report.ShareRow(name=f"{name}, {rows // 1000}k rows", mode=mode,
                                      first=timings[tables[0]], second=timings[tables[1]], reach=reach))
 
+    def _measure_inserts(self) -> None:
+        """Into a table that is empty before each run, and logged as any other."""
+        rows = self.options.rows[-1]
+        for name, (columns, query) in cases.INSERT_CASES.items():
+            name = f"INSERT … SELECT, {name}"
+            if not self._is_wanted(name):
+                continue
+            session = self.session()
+            session.execute(f"{SERIAL}; create table inserted ({columns})")
+            sql = "insert into inserted " + query.format(t=self._bar(rows))
+            timings = measure.on_and_off(session, sql, self.options.rounds, "truncate inserted")
+            self._report(report.Row(f"{name}, {rows // 1000}k rows", "serial", timings["stock"], timings["batched"],
+                                    True, 0, session.batched_nodes(sql), cases.INSERT_REACH))
+            session.execute("drop table inserted")
+
     def _measure_tpch(self) -> None:
         import tpch_data
         wanted = [case for case in map(self._tpch_case, tpch_data.QUERY_NUMBERS) if self._is_wanted(case.name)]
         if not wanted:
             return
-        print(f"loading TPC-H SF {tpch_data.SCALE_FACTOR}", flush=True)
-        tpch_data.load(self.server, database=TPCH_DATABASE)
+        scale_factor = self.options.scale_factor
+        print(f"loading TPC-H SF {scale_factor:g}", flush=True)
+        tpch_data.load(self.server, scale_factor, TPCH_DATABASE)
         for table in tpch_data.TABLES:
             assert_all_visible(self.server, table, TPCH_DATABASE)
             prewarm(self.server, table, TPCH_DATABASE)
@@ -184,14 +204,13 @@ class Bench:
             for case in wanted:
                 self._measure(case, None, 0, parallel, TPCH_DATABASE)
             self._report(report.MeanRow(
-                f"TPC-H, geometric mean of {len(wanted)} queries, SF {tpch_data.SCALE_FACTOR}",
+                f"TPC-H, geometric mean of {len(wanted)} queries, SF {scale_factor:g}",
                 "parallel 2, jit on" if parallel else "serial", self.rows[first:],
                 cases.TPCH_MEAN_REACH_PARALLEL if parallel else cases.TPCH_MEAN_REACH))
 
-    @staticmethod
-    def _tpch_case(number: int):
+    def _tpch_case(self, number: int):
         import tpch_data
-        return cases.Case(f"TPC-H Q{number}, SF {tpch_data.SCALE_FACTOR}", tpch_data.query(number),
+        return cases.Case(f"TPC-H Q{number}, SF {self.options.scale_factor:g}", tpch_data.query(number),
                           cases.TPCH_REACH.get(number, cases.TPCH_REACH_OTHERS),
                           reach_in_parallel=None if number in cases.TPCH_REACH
                           else cases.TPCH_REACH_OTHERS_PARALLEL)
@@ -267,6 +286,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS_DEFAULT)
     parser.add_argument("--only", metavar="TEXT", help="only the rows whose name holds TEXT")
     parser.add_argument("--skip-tpch", action="store_true")
+    parser.add_argument("--scale-factor", type=float, default=SCALE_FACTOR_DEFAULT, metavar="F",
+                        help=f"of TPC-H (default: {SCALE_FACTOR_DEFAULT}, at most {SCALE_FACTOR_MAX})")
     parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
     parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
@@ -275,6 +296,8 @@ def parse_options() -> argparse.Namespace:
     options.rows = options.rows or list(ROWS_DEFAULT)
     if not 1 <= options.rounds <= ROUNDS_MAX:
         parser.error(f"--rounds is from 1 to {ROUNDS_MAX}")
+    if not 0 < options.scale_factor <= SCALE_FACTOR_MAX:
+        parser.error(f"--scale-factor is above 0, and at most {SCALE_FACTOR_MAX}")
     if any(not 1000 <= rows <= ROWS_MAX for rows in options.rows):
         parser.error(f"--rows is from 1000 to {ROWS_MAX}")
     return options

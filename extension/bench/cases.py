@@ -80,6 +80,14 @@ PARTITION_CASES = tuple(
     Case(case.name, case.sql, case.reach / 2) for case in SEED_CASES if case.name in
     ("sum(a)", "sum(a), same qual", "group by int4, 100 groups"))
 
+# INSERT … SELECT from the seed table into an empty one of these columns.
+INSERT_REACH = 1.8
+INSERT_CASES = {
+    "all columns": (SEED_COLUMNS, "select * from {t}"),
+    "two integers": ("a int, b int", "select a, b from {t}"),
+    "two integers, primary key": ("a int primary key, b int", "select a, b from {t}"),
+}
+
 # No query may be slower than stock, but for the noise of a machine.
 TPCH_REACH = {1: 8, 6: 4}
 TPCH_REACH_OTHERS = 0.97

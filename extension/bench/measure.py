@@ -93,11 +93,14 @@ def take_turns(sides: dict, rounds: int) -> dict:
     return {name: median(timings) for name, timings in taken.items()}
 
 
-def on_and_off(session: Session, sql: str, rounds: int) -> dict:
-    """`stock` and `batched` Timings of one statement, batchexec.enabled toggled between the runs."""
+def on_and_off(session: Session, sql: str, rounds: int, before: str = "") -> dict:
+    """`stock` and `batched` Timings of one statement, batchexec.enabled toggled between the runs.
+
+    What is to run `before` each of them is not timed.
+    """
     def side(enabled: str):
         def run_once() -> Timing:
-            session.execute(f"set batchexec.enabled = {enabled}")
+            session.execute(f"{before}; set batchexec.enabled = {enabled}")
             return session.time(sql)
         return run_once
     return take_turns({"stock": side("off"), "batched": side("on")}, rounds)

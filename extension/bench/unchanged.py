@@ -1,4 +1,4 @@
-"""What must not change: the extension loaded but off, point selects, pgbench -S.
+"""What must not change: the extension loaded but off, point selects, pgbench -S and TPC-B.
 
 A session with the library stands against one without it, on the same server and the same buffers.
 Sides take turns, and the median decides, for two per cent is close to a machine's noise.
@@ -32,7 +32,7 @@ def measure(server: Server, table: str, options) -> list:
     rows = []
     if options.only is None or options.only in "loaded but off":
         rows += _scan_when_off(server, table, options.rounds)
-    if options.only is None or options.only in "point selects, pgbench -S":
+    if options.only is None or options.only in "point selects, pgbench -S, pgbench, TPC-B":
         rows += _pgbench(server, options.rounds)
     return rows
 
@@ -62,7 +62,7 @@ def _pgbench(server: Server, rounds: int) -> list:
     script.write_text(POINT_SELECT)
     script.chmod(0o644)
     workloads = {"point selects, prepared": ["-n", "-M", "prepared", "-f", script],
-                 "pgbench -S": ["-n", "-S"]}
+                 "pgbench -S": ["-n", "-S"], "pgbench, TPC-B": ["-n"]}
     rows = []
     for name, words in workloads.items():
         rates = {side: [] for side in SIDES}

@@ -12,8 +12,10 @@
 #include "batchexec.h"
 #include "cost.h"
 #include "explain.h"
+#include "insert.h"
 #include "join.h"
 #include "plan.h"
+#include "statistics.h"
 
 PG_MODULE_MAGIC;
 
@@ -101,6 +103,7 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 				  ParamListInfo parameters)
 {
 	PlannedStmt *volatile statement = NULL;
+	const char *insert_obstacle = batching_is_on() ? insert_query_obstacle(parse) : NULL;
 	const bool	planned_before =
 		path_set_planning(batching_is_on() && query_obstacle(parse, cursor_options) == NULL);
 
@@ -121,7 +124,7 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 	PG_END_TRY();
 	if (!batching_is_on())
 		return statement;
-	return plan_batch(statement, cursor_options);
+	return plan_batch(statement, cursor_options, insert_obstacle);
 }
 
 /* Called once, when the library is loaded. */
@@ -132,9 +135,11 @@ _PG_init(void)
 	RegisterCustomScanMethods(&batch_scan_methods);
 	RegisterCustomScanMethods(&batch_agg_methods);
 	RegisterCustomScanMethods(&batch_join_methods);
+	RegisterCustomScanMethods(&batch_insert_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;
 	path_install_hooks();
 	demand_install_hook();
 	explain_install_hook();
+	statistics_install_hooks();
 }

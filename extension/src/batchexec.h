@@ -53,13 +53,17 @@ enum BatchAggPrivate
 };
 
 /* plan.c */
-extern PlannedStmt *plan_batch(PlannedStmt *statement, int cursor_options);
+extern PlannedStmt *plan_batch(PlannedStmt *statement, int cursor_options,
+							   const char *query_insert_obstacle);
 extern bool batching_is_on(void);
 extern const char *query_obstacle(const Query *query, int cursor_options);
 extern const char *batching_runtime_obstacle(EState *estate);
 
 /* plan_scan.c */
-extern const char *scan_obstacle(PlannedStmt *statement, SeqScan *scan);
+extern const char *scan_obstacle(PlannedStmt *statement, Scan *scan);
+extern const char *bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan);
+extern CustomScan *bitmap_scan_to_batch(BitmapHeapScan *scan, const RowDemand *demand,
+										int child_node_id);
 extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
 								 int child_node_id);
 

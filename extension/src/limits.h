@@ -28,6 +28,16 @@
 /* Rows of a Sort's bound that a scan keeps the first keys of: 8 bytes each. */
 #define TOP_ROWS_MAX					10000
 
+/*
+ * Rows of an INSERT, and bytes of them, that wait to be written together: as COPY does.
+ * One more row may come on top of the bytes.
+ */
+#define INSERT_BATCH_ROWS_MAX			1000
+#define INSERT_BATCH_BYTES_MAX			65535
+
+/* Rows that an INSERT is estimated to write, at least, for batches to pay. */
+#define INSERT_ROWS_TO_PAY				32
+
 /* Tables of a statement whose rows are remembered until its plan is made. */
 #define TABLES_REMEMBERED				64
 

@@ -4,6 +4,7 @@
     make -C extension test-pg17                Debian trixie's PostgreSQL 17
     make -C extension test-pg18                Debian forky's PostgreSQL 18
     t/debian_release_check.py 17 --pairs 1000  also a slice of the differential check in there
+    t/debian_release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
 
 The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
 script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
@@ -108,6 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("major", type=int, choices=RELEASES)
     parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
+    parser.add_argument("--regress", action="store_true", help="also run PostgreSQL's regression suite and isolation specs")
     options = parser.parse_args()
     stop_on_signals()
     enter_namespace()
@@ -121,6 +123,8 @@ def main() -> int:
              "own suite": ["make", "-C", TREE_INSIDE, "check"]}
     if options.pairs:
         steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
+    if options.regress:
+        steps["regression suite"] = [f"{TREE_INSIDE}/t/regression_suite.py"]
     passed = 0
     for name, command in steps.items():
         print(f"== PostgreSQL {options.major}: {name}", flush=True)

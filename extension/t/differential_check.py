@@ -7,7 +7,7 @@
 
 A pair is one generated query run with batchexec.mode = prefer and with forbid. Rounds of tables follow
 one another: each has every kind of layout, its own settings, and now and then a concurrent writer, an
-old snapshot or parallel workers. A difference is written below the build directory as a script for
+old snapshot or parallel workers, or read through bitmaps. A difference is written below the build directory as a script for
 psql, made as small as it could be. Exit status 1: a difference, a crash or too few batched queries.
 """
 
@@ -17,13 +17,14 @@ import random
 import sys
 import time
 
-import column_am
+from column_source import column_am
 import prerequisites
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail
 from server import Server, default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 10_000
 PAIRS_A_ROUND = 400
+INDEXES_A_TABLE = 6
 DIFFERENCES_MAX = 20
 BATCHED_SHARE_MIN = 0.60
 ANALYZED_SHARE = 0.2
@@ -56,7 +57,7 @@ class Round:
         self.server = server
         self.seed = seed
         self.number = number
-        self.situation = self.rng.choice(("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel"))
+        self.situation = self.rng.choice(("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel", "bitmaps"))
         self.tables = [tables.make_table(self.rng, f"t{index}", kind)
                        for index, kind in enumerate(self._kinds())]
         self.settings = self._settings()
@@ -85,6 +86,8 @@ class Round:
             # Batches then save nothing, so both sides have one plan: which of two equal keys stands for a
             # group (1 or 1.00), and the order of rows, depend on it.
             settings.append("set batchexec.cost_row = 1")
+        if self.situation == "bitmaps":
+            settings += ["set enable_seqscan = off", "set enable_indexscan = off", "set enable_indexonlyscan = off"]
         return settings
 
     def _session(self) -> "comparison.Session":
@@ -111,6 +114,8 @@ class Round:
         for table in self.tables:
             for statement in table.setup:
                 first.must(statement)
+        if self.situation == "bitmaps":
+            self._add_indexes(first)
         if self.rng.random() < 0.5:
             first.must("analyze")
         second = first
@@ -131,6 +136,14 @@ class Round:
             for statement in self.settings:
                 session.must(statement)
         return comparison.Pair(first, second, savepoint=self.situation == "old snapshot"), writer
+
+    def _add_indexes(self, session) -> None:
+        """Types without an order, and values that are too long for an index, go without."""
+        for table in self.tables:
+            for column in self.rng.sample(table.columns, min(INDEXES_A_TABLE, len(table.columns))):
+                statement = f"create index on {table.name} ({column.name})"
+                if session.run(statement)[0] == "done":
+                    table.setup.append(statement)
 
     def _drop_tables(self) -> None:
         names = ", ".join(table.name for table in self.tables if not table.is_temporary)

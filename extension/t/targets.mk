@@ -4,7 +4,7 @@ PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
-	test-sqlsmith test-sources test-assertions test-pg17 test-pg18 test-all
+	test-sqlsmith test-sources test-insert test-statistics test-assertions test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -38,17 +38,26 @@ test-sqlsmith: all
 test-sources: all
 	$(CHECK)source_check.py
 
+# Batched INSERTs beside readers, and across a crash.
+test-insert: all
+	$(CHECK)insert_check.py
+
+# pg_stat_batchexec.
+test-statistics: all
+	$(CHECK)statistics_check.py
+
 # The own suite, a slice of the differential check and the regression suite with assertions on.
 test-assertions:
 	$(CHECK)assertions_check.py
 
-# Another Debian release in a chroot: build, install, own suite, a slice of the differential check.
+# Another Debian release in a chroot: build, install, own suite, a slice of the differential check and the
+# regression suite.
 RELEASE_PAIRS = 2000
 test-pg17:
-	t/debian_release_check.py 17 --pairs $(RELEASE_PAIRS)
+	t/debian_release_check.py 17 --pairs $(RELEASE_PAIRS) --regress
 
 test-pg18:
-	t/debian_release_check.py 18 --pairs $(RELEASE_PAIRS)
+	t/debian_release_check.py 18 --pairs $(RELEASE_PAIRS) --regress
 
 # Everything that one server version needs.
-test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources
+test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources test-insert test-statistics

@@ -17,6 +17,7 @@
 #include "node.h"
 #include "relay.h"
 #include "replay.h"
+#include "statistics.h"
 
 /* What an aggregation computes of one of its tables. */
 typedef struct AggInput
@@ -584,6 +585,7 @@ rescan_agg(CustomScanState *css)
 static void
 end_agg(CustomScanState *css)
 {
+	statistics_count_node(NODE_AGG, (BatchNode *) css);
 	node_end((BatchNode *) css);
 }
 

@@ -20,7 +20,13 @@ deparsed(CustomScanState *css, Node *expression, List *ancestors, ExplainState *
 	List	   *deparse_context = set_deparse_context_plan(es->deparse_cxt,
 														  css->ss.ps.plan,
 														  ancestors);
-	bool		prefixes = es->verbose || list_length(es->rtable) > 1;
+#if PG_VERSION_NUM >= 180000
+	/* Without the entry of the GROUP BY clause. */
+	const int	table_count = es->rtable_size;
+#else
+	const int	table_count = list_length(es->rtable);
+#endif
+	bool		prefixes = es->verbose || table_count > 1;
 
 	return deparse_expression(expression, deparse_context, prefixes, false);
 }

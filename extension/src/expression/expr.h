@@ -64,6 +64,14 @@ typedef struct VectorExpr VectorExpr;
 typedef bool (*VectorFunction) (VectorExpr *expression, VectorContext *context,
 								const Selection *selection);
 
+/* May an operand be computed for those rows alone that the other one does not decide? */
+typedef enum Narrowing
+{
+	NARROWING_UNKNOWN,			/* before the first batch */
+	NARROWING_IS_USELESS,		/* it costs less than picking out the rows, or others use it */
+	NARROWING_PAYS
+} Narrowing;
+
 struct VectorExpr
 {
 	VectorFunction function;	/* fills result for the selected rows */
@@ -81,7 +89,9 @@ struct VectorExpr
 	bool		is_negated;		/* IS NOT NULL, <> ALL */
 	bool		is_bpchar;		/* trailing spaces do not count */
 	bool		is_for_comparison;	/* a date that need be no timestamp */
+	bool		is_shared;		/* several expressions use it */
 	BoolExprType bool_operation;
+	Narrowing	narrowing;		/* AND, OR: of the right operand */
 	DateField	field;			/* follows from leaf */
 	const Expr *leaf;			/* constant, parameter, IN list or field that it is of */
 	Datum	   *list;			/* IN: its values */

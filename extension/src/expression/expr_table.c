@@ -125,7 +125,10 @@ vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
 	entry = expression_table_lookup(table, unconstify(VectorExpr *, draft));
 	*found = (entry != NULL);
 	if (*found)
+	{
+		entry->expression->is_shared = true;
 		return entry->expression;
+	}
 	expression = palloc(sizeof(VectorExpr));
 	*expression = *draft;
 	if (expression->column == NULL)

@@ -127,6 +127,52 @@ collect_visible(HeapSource *source, Page page, int lines, HeapPage *result)
 	return count;
 }
 
+/* Where the tuple of an all-visible page is that an index names; InvalidOffsetNumber: nowhere. */
+static OffsetNumber
+find_line(Page page, OffsetNumber line, int lines)
+{
+	ItemId		item;
+
+	if (line > lines)
+		return InvalidOffsetNumber;
+	item = PageGetItemId(page, line);
+	if (!ItemIdIsRedirected(item))
+		return ItemIdIsNormal(item) ? line : InvalidOffsetNumber;
+	line = ItemIdGetRedirect(item);
+	return line <= lines && ItemIdIsNormal(PageGetItemId(page, line)) ? line : InvalidOffsetNumber;
+}
+
+/* The visible ones of the tuples that a bitmap names, or their newer versions on the page. */
+static int
+collect_listed(HeapSource *source, Page page, bool all_visible, int lines, HeapPage *result)
+{
+	const BitmapPages *bitmap = source->bitmap;
+	int			count = 0;
+
+	for (int i = 0; i < bitmap->line_count; i++)
+	{
+		OffsetNumber line = bitmap->lines[i];
+
+		if (all_visible)
+			line = find_line(page, line, lines);
+		else
+		{
+			ItemPointerData place;
+			HeapTupleData tuple;
+
+			ItemPointerSet(&place, result->block, line);
+			line = heap_hot_search_buffer(&place, source->base.relation, result->buffer,
+										  source->snapshot, &tuple, NULL, true) ?
+				ItemPointerGetOffsetNumber(&place) : InvalidOffsetNumber;
+		}
+		if (line == InvalidOffsetNumber)
+			continue;
+		result->tuples[count] = (char *) PageGetItem(page, PageGetItemId(page, line));
+		result->line_pointers[count++] = line;
+	}
+	return count;
+}
+
 /*
  * Ask for the header and line pointers of a page that will be loaded soon.
  * Only an address is computed: the page needs no pin for that, and it does no
@@ -169,7 +215,9 @@ heap_page_load(HeapSource *source, HeapPage *result)
 	result->data_bytes = ((PageHeader) page)->pd_special - ((PageHeader) page)->pd_upper;
 	all_visible = PageIsAllVisible(page) &&
 		!source->snapshot->takenDuringRecovery;
-	if (!all_visible)
+	if (source->bitmap != NULL && !source->bitmap->is_lossy)
+		result->row_count = collect_listed(source, page, all_visible, lines, result);
+	else if (!all_visible)
 		result->row_count = collect_visible(source, page, lines, result);
 	else if (source->base.counts_only)
 		result->row_count = count_normal(page, lines);

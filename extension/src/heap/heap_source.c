@@ -82,6 +82,8 @@ next_block(HeapSource *source)
 {
 	HeapScanDesc scan = source->heap_scan;
 
+	if (source->bitmap != NULL)
+		return bitmap_pages_next(source->bitmap);
 	if (scan->rs_base.rs_parallel == NULL)
 		return next_serial_block(source);
 	return table_block_parallelscan_nextpage(source->base.relation,
@@ -107,10 +109,12 @@ load_next(HeapSource *source, HeapPage *page)
 	page->block = block;
 	page->buffer = pin_block(source, block);
 	heap_page_load(source, page);
-	if (source->reads_ahead)
+	if (source->reads_ahead && source->bitmap == NULL)
 		heap_page_prefetch(buffer_guess(&source->guesses, block + BLOCKS_AHEAD),
 						   page->row_count, source->base.counts_only);
 	source->base.counters->pages++;
+	if (source->bitmap != NULL && source->bitmap->is_lossy)
+		source->base.counters->pages_lossy++;
 	source->pages_loaded++;
 	return true;
 }
@@ -147,6 +151,18 @@ plan_heap_columns(BatchSource *base)
 	batch->prefetch_bytes = deform_prefetch_bytes(batch);
 }
 
+/* What core knows of a scan.  A bitmap's pages are our own matter. */
+static TableScanDesc
+begin_scan(HeapSource *source, Snapshot snapshot, ParallelTableScanDesc shared)
+{
+	Relation	relation = source->base.relation;
+
+	if (source->bitmap != NULL)
+		return table_beginscan_tid(relation, snapshot);
+	return shared != NULL ? table_beginscan_parallel(relation, shared) :
+		table_beginscan(relation, snapshot, 0, NULL);
+}
+
 /* Prepare a scan, of all of the table or of this process's share, from its first page. */
 static void
 start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc shared)
@@ -156,8 +172,7 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 	HeapScanDesc heap_scan;
 
 	if (scan == NULL)
-		scan = shared != NULL ? table_beginscan_parallel(base->relation, shared) :
-			table_beginscan(base->relation, snapshot, 0, NULL);
+		scan = begin_scan(source, snapshot, shared);
 	heap_scan = (HeapScanDesc) scan;
 	source->scan = scan;
 	source->heap_scan = heap_scan;
@@ -179,7 +194,15 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 		table_block_parallelscan_startblock_init(source->base.relation,
 												 heap_scan->rs_parallelworkerdata,
 												 (ParallelBlockTableScanDesc) scan->rs_parallel);
+	if (source->bitmap != NULL)
+		bitmap_pages_start(source->bitmap, heap_scan->rs_nblocks);
 	source->base.is_started = true;
+}
+
+void
+heap_source_read_bitmap(BatchSource *base, PlanState *plan)
+{
+	((HeapSource *) base)->bitmap = bitmap_pages_create(plan, base->relation);
 }
 
 /* The page of the ring that is some pages after the current one. */
@@ -279,6 +302,27 @@ offer_prefetch(HeapSource *source)
 		deform_offer_prefetch(batch, NULL, 0, NULL, 0);
 }
 
+/* Count rows as the stock server does: what an index leads to is fetched. */
+static void
+count_rows(const HeapSource *source, int rows)
+{
+	Relation	relation = source->base.relation;
+
+	if (!pgstat_should_count_relation(relation))
+		return;
+#if PG_VERSION_NUM >= 160000
+	if (source->bitmap != NULL)
+		relation->pgstat_info->counts.tuples_fetched += rows;
+	else
+		relation->pgstat_info->counts.tuples_returned += rows;
+#else
+	if (source->bitmap != NULL)
+		relation->pgstat_info->t_counts.t_tuples_fetched += rows;
+	else
+		relation->pgstat_info->t_counts.t_tuples_returned += rows;
+#endif
+}
+
 /*
  * Fill the batch with the next rows; false at the end of the scan.  Where
  * fewer than BATCH_ROWS_MAX are asked for, the scan may be stopped.
@@ -312,13 +356,7 @@ next_heap_batch(BatchSource *base, int rows_max)
 	batch_start(&batch->base, rows);
 	offer_prefetch(source);
 	source->row_next += rows;
-#if PG_VERSION_NUM >= 160000
-	if (pgstat_should_count_relation(source->base.relation))
-		source->base.relation->pgstat_info->counts.tuples_returned += rows;
-#else
-	if (pgstat_should_count_relation(source->base.relation))
-		source->base.relation->pgstat_info->t_counts.t_tuples_returned += rows;
-#endif
+	count_rows(source, rows);
 	return true;
 }
 
@@ -332,6 +370,8 @@ release_pages(HeapSource *source)
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;
+	if (source->bitmap != NULL)
+		bitmap_pages_stop(source->bitmap);
 	source->base.is_started = false;
 	source->batch.headers_generation = 0;
 }

@@ -7,6 +7,7 @@
 
 #include "access/heapam.h"
 
+#include "bitmap_pages.h"
 #include "buffer_guess.h"
 #include "heap_batch.h"
 #include "instrument.h"
@@ -34,6 +35,7 @@ typedef struct HeapSource
 	Snapshot	snapshot;
 	TableScanDesc scan;			/* NULL: not begun */
 	HeapScanDesc heap_scan;
+	BitmapPages *bitmap;		/* the pages to read; NULL: all */
 	bool		reads_ahead;	/* the next page will be asked for, too */
 
 	/* where the scan is */
@@ -51,5 +53,8 @@ typedef struct HeapSource
 } HeapSource;
 
 extern const BatchSourceOps heap_source_ops;
+
+/* Read the rows of a bitmap alone, that this plan makes at each start. */
+extern void heap_source_read_bitmap(BatchSource *source, PlanState *plan);
 
 #endif

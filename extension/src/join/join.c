@@ -18,6 +18,7 @@
 
 #include "join_state.h"
 #include "permission.h"
+#include "statistics.h"
 
 static int
 private_integer(const CustomScan *plan, int which)
@@ -518,6 +519,7 @@ end_join(CustomScanState *css)
 {
 	BatchJoinState *state = (BatchJoinState *) css;
 
+	statistics_count_node(NODE_JOIN, &state->node);
 	if (state->node.original != NULL)
 	{
 		node_end(&state->node);

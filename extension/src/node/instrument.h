@@ -13,9 +13,13 @@
 #endif
 #include "nodes/execnodes.h"
 
+/* Batches are counted by their rows: 1, 2 to 3, 4 to 7, and so on. */
+#define BATCH_SIZE_CLASSES	12
+
 typedef struct BatchCounters
 {
 	uint64		batches;
+	uint64		sizes[BATCH_SIZE_CLASSES];
 	uint64		rows;
 	uint64		rows_max;
 	uint64		ended_page;		/* the page had no more rows */
@@ -25,6 +29,7 @@ typedef struct BatchCounters
 	uint64		ended_irregular;	/* as ended_page, of an irregular page */
 	uint64		pages;
 	uint64		pages_irregular;	/* with NULLs, or with tuples older than a column */
+	uint64		pages_lossy;	/* of a bitmap that names no rows of them */
 	uint64		batches_by_row; /* an expression had to go by row */
 	uint64		rows_beyond_top;	/* that a Sort above would not return */
 	uint64		groups;
@@ -38,6 +43,7 @@ typedef struct SharedCounters
 	BatchCounters workers[FLEXIBLE_ARRAY_MEMBER];
 } SharedCounters;
 
+extern void counters_note_batch(BatchCounters *counters, int rows);
 extern Size counters_shared_bytes(int worker_count);
 extern void counters_add(BatchCounters *sum, const BatchCounters *counters);
 extern void counters_add_shared(BatchCounters *sum, const SharedCounters *shared);

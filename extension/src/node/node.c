@@ -210,11 +210,9 @@ static bool
 next_of_input(BatchNode *node, BatchInput *input, int rows_max)
 {
 	BatchSource *source = input->source;
-	BatchCounters *counters = node->counters;
-	uint64		rows;
 
 	node->input = input;
-	source->counters = counters;
+	source->counters = node->counters;
 	if (!source->is_started)
 		start_scan(node, input);
 	if (!source->ops->next(source, rows_max))
@@ -222,10 +220,7 @@ next_of_input(BatchNode *node, BatchInput *input, int rows_max)
 		source->batch->ops->release(source->batch);
 		return false;
 	}
-	rows = source->batch->row_count;
-	counters->batches++;
-	counters->rows += rows;
-	counters->rows_max = Max(counters->rows_max, rows);
+	counters_note_batch(node->counters, source->batch->row_count);
 	return true;
 }
 

@@ -10,7 +10,9 @@
 #include "executor/executor.h"
 #include "utils/rel.h"
 
+#include "heap_source.h"
 #include "node.h"
+#include "statistics.h"
 #include "top_rows.h"
 
 typedef struct BatchScanState
@@ -116,6 +118,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	RowDemand	demand = demand_from_list(linitial(plan->custom_private));
 	TopRowsPlan top = top_rows_from_list(lsecond(plan->custom_private));
 	Relation	relation = css->ss.ss_currentRelation;
+	const Plan *original = linitial(plan->custom_plans);
 	BatchInput *input;
 
 	if (node_begin_original(&state->node, estate, eflags))
@@ -132,6 +135,11 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	input = state->node.input;
 	node_begin_input(&state->node, input, relation, css->ss.ss_ScanTupleSlot,
 					 plan->scan.scanrelid);
+	if (IsA(original, BitmapHeapScan))
+	{
+		outerPlanState(css) = ExecInitNode(original->lefttree, estate, eflags);
+		heap_source_read_bitmap(input->source, outerPlanState(css));
+	}
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
 	state->node.output = input->source->batch;
 	state->node.produce = produce_batch;
@@ -226,12 +234,18 @@ rescan_scan(CustomScanState *css)
 	state->has_batch = state->is_peeked = false;
 	top_rows_forget(&state->top);
 	node_rescan(&state->node);
+	/* The plan of a bitmap. */
+	if (outerPlanState(css) != NULL && outerPlanState(css)->chgParam == NULL)
+		ExecReScan(outerPlanState(css));
 }
 
 static void
 end_scan(CustomScanState *css)
 {
+	statistics_count_node(NODE_SCAN, (BatchNode *) css);
 	node_end((BatchNode *) css);
+	if (outerPlanState(css) != NULL)
+		ExecEndNode(outerPlanState(css));
 }
 
 static void

@@ -237,6 +237,21 @@ cost_agg_saving(Cost agg_cost, double group_count, int row_aggregates, int aggre
 	return Max(agg_cost - results, 0) * share * (1 - ratio);
 }
 
+/* Does a scan pay that reads so many rows, and returns these of them? */
+bool
+cost_rows_pay(double rows_read, double rows_returned)
+{
+	return rows_read * (cpu_tuple_cost - batchexec_cost_row) -
+		Min(rows_returned, rows_read) * batchexec_cost_result_row > batchexec_cost_startup;
+}
+
+/* What batches save on reading so many rows, at least: expressions save more. */
+Cost
+cost_saved_by_reading(double rows)
+{
+	return Max(rows * (cpu_tuple_cost - batchexec_cost_row) - batchexec_cost_startup, 0);
+}
+
 /* By its file. */
 static double
 count_rows(Oid relid)

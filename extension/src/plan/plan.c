@@ -17,11 +17,11 @@
 #include "optimizer/cost.h"
 #include "jit/jit.h"
 #include "parser/parsetree.h"
-#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
 #include "cost.h"
 #include "explain.h"
+#include "insert.h"
 #include "join.h"
 #include "limits.h"
 #include "plan.h"
@@ -122,7 +122,7 @@ plan_children(Plan *plan)
 typedef struct PlanOverview
 {
 	int			largest_node_id;
-	bool		holds_scan;
+	bool		holds_scan;		/* or an INSERT of many rows */
 } PlanOverview;
 
 static void
@@ -134,12 +134,22 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	for (; plan != NULL; plan = plan->lefttree)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
-		overview->holds_scan |= IsA(plan, SeqScan);
+		overview->holds_scan |= IsA(plan, SeqScan) || IsA(plan, BitmapHeapScan);
 		if (plan->righttree != NULL)
 			look_over_plan(plan->righttree, overview);
 		foreach(cell, plan_children(plan))
 			look_over_plan(lfirst(cell), overview);
 	}
+}
+
+/* Does a statement insert the rows of a query? */
+static bool
+holds_insert(const PlannedStmt *statement)
+{
+	const Plan *plan = statement->planTree;
+
+	return statement->commandType == CMD_INSERT && IsA(plan, ModifyTable) &&
+		((const ModifyTable *) plan)->operation == CMD_INSERT && !IsA(plan->lefttree, Result);
 }
 
 static PlanOverview
@@ -149,39 +159,11 @@ look_over_statement(const PlannedStmt *statement)
 	ListCell   *cell;
 
 	look_over_plan(statement->planTree, &overview);
+	overview.holds_scan |= holds_insert(statement) &&
+		insert_pays((const ModifyTable *) statement->planTree);
 	foreach(cell, statement->subplans)
 		look_over_plan(lfirst(cell), &overview);
 	return overview;
-}
-
-/* A scanned table as reasons name it. */
-static const char *
-scan_label(const PlanContext *context, const Scan *scan)
-{
-	RangeTblEntry *entry = rt_fetch(scan->scanrelid, context->statement->rtable);
-	const char *table = entry->rtekind == RTE_RELATION ?
-		get_rel_name(entry->relid) : NULL;
-
-	return table != NULL ? table : entry->eref->aliasname;
-}
-
-/* Note why a node of this kind was not batched, where anybody asks. */
-static void
-note_reason(PlanContext *context, const char *kind, const char *obstacle)
-{
-	if (context->wants_reasons)
-		context->reasons = lappend(context->reasons,
-								   psprintf("%s: %s", kind, obstacle));
-}
-
-static void
-note_scan_reason(PlanContext *context, SeqScan *scan, const char *obstacle)
-{
-	if (!context->wants_reasons)
-		return;
-	note_reason(context, psprintf("scan of \"%s\"", scan_label(context, (Scan *) scan)),
-				obstacle);
-	context->scan_reasons = lappend(context->scan_reasons, llast(context->reasons));
 }
 
 /* Count expressions of a node; why they are too many for it, or NULL. */
@@ -255,21 +237,6 @@ agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
 	return NULL;
 }
 
-/* Say so where an aggregation would be batched but for an index. */
-static void
-note_index_input(PlanContext *context, const Agg *agg)
-{
-	const Plan *below = agg->plan.lefttree;
-
-	if (!context->wants_reasons || agg->aggstrategy == AGG_SORTED || agg->groupingSets != NIL ||
-		(!IsA(below, IndexScan) && !IsA(below, IndexOnlyScan) &&
-		 !IsA(below, BitmapHeapScan)))
-		return;
-	note_reason(context, "aggregate",
-				psprintf("reading \"%s\" through an index is estimated to be cheaper",
-						 scan_label(context, (const Scan *) below)));
-}
-
 static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
@@ -278,8 +245,6 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	List	   *scans = agg_scans(agg);
 	ListCell   *cell;
 
-	if (scans == NIL && obstacle == NULL)
-		note_index_input(context, agg);
 	if (scans == NIL || obstacle != NULL)
 		return false;
 	/* The reason of a scan says it all where the scan can't be batched. */
@@ -367,7 +332,7 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 	const char *obstacle = context->obstacle;
 
 	if (obstacle == NULL)
-		obstacle = scan_obstacle(context->statement, scan);
+		obstacle = scan_obstacle(context->statement, &scan->scan);
 	if (obstacle == NULL)
 		obstacle = cost_obstacle(context, list_make1(scan));
 	if (obstacle == NULL)
@@ -378,6 +343,37 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 		return;
 	}
 	*plan = (Plan *) scan_to_batch(scan, demand, context->next_node_id++);
+}
+
+/* Why batches don't pay for a scan of a bitmap's rows, or NULL. */
+static const char *
+bitmap_cost_obstacle(const BitmapHeapScan *scan)
+{
+	const Plan *plan = &scan->scan.plan;
+
+	if (batchexec_mode != BATCH_MODE_ALLOW ||
+		cost_rows_pay(plan->lefttree->plan_rows, plan->plan_rows))
+		return NULL;
+	return "too few rows, or too few that its filter removes, for batches to pay";
+}
+
+static void
+batch_bitmap_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
+{
+	BitmapHeapScan *scan = (BitmapHeapScan *) *plan;
+	const char *obstacle = context->obstacle;
+
+	if (obstacle == NULL)
+		obstacle = bitmap_scan_obstacle(context->statement, scan);
+	if (obstacle == NULL)
+		obstacle = bitmap_cost_obstacle(scan);
+	if (obstacle == NULL)
+		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL) +
+								 expression_size((Node *) scan->bitmapqualorig, NIL));
+	if (obstacle != NULL)
+		note_bitmap_scan_reason(context, scan, obstacle);
+	else
+		*plan = (Plan *) bitmap_scan_to_batch(scan, demand, context->next_node_id++);
 }
 
 static void
@@ -407,6 +403,9 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 		case T_SeqScan:
 			batch_scan(context, plan, &demand);
 			return;
+		case T_BitmapHeapScan:
+			batch_bitmap_scan(context, plan, &demand);
+			return;
 		case T_Append:
 			batch_list(context, ((Append *) *plan)->appendplans, demand);
 			break;
@@ -429,6 +428,29 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 		batch_aggregate_of_join(context, plan);
 	else if (IsA(*plan, Sort) && plan_is_batched_scan((*plan)->lefttree))
 		scan_note_sort((CustomScan *) (*plan)->lefttree, (const Sort *) *plan);
+	note_input(context, *plan);
+}
+
+/* Replace an INSERT at the top of a plan. */
+static void
+batch_insert(PlanContext *context)
+{
+	ModifyTable *insert = (ModifyTable *) context->statement->planTree;
+	const char *obstacle = context->obstacle;
+
+	if (!holds_insert(context->statement))
+		return;
+	if (obstacle == NULL)
+		obstacle = context->insert_obstacle;
+	if (obstacle == NULL)
+		obstacle = insert_obstacle(context->statement, insert);
+	if (obstacle == NULL && !insert_pays(insert))
+		obstacle = "too few rows for batches to pay";
+	if (obstacle != NULL)
+		note_reason(context, "insert", obstacle);
+	else
+		context->statement->planTree = (Plan *) insert_to_batch(insert,
+																context->next_node_id++);
 }
 
 static void
@@ -446,6 +468,7 @@ batch_statement(PlanContext *context)
 		batch_subtree(context,
 					  (Plan **) &lfirst(list_nth_cell(statement->subplans, i)),
 					  context->subplan_demands[i]);
+	batch_insert(context);
 }
 
 /*
@@ -464,10 +487,11 @@ reconsider_jit(PlannedStmt *statement, Cost batched_cost)
 
 /*
  * Put batched nodes in a plan that the planner has just made.  The statement
- * is changed only in the links to the replaced nodes.
+ * is changed only in the links to the replaced nodes.  query_insert_obstacle says why
+ * its query can't insert rows in batches, or is NULL.
  */
 PlannedStmt *
-plan_batch(PlannedStmt *statement, int cursor_options)
+plan_batch(PlannedStmt *statement, int cursor_options, const char *query_insert_obstacle)
 {
 	PlanContext context;
 	PlanOverview overview;
@@ -482,6 +506,7 @@ plan_batch(PlannedStmt *statement, int cursor_options)
 	context.wants_reasons = explain_awaits_reasons() ||
 		batchexec_mode == BATCH_MODE_REQUIRE;
 	context.obstacle = statement_obstacle(statement, cursor_options);
+	context.insert_obstacle = query_insert_obstacle;
 	context.next_node_id = overview.largest_node_id + 1;
 	batch_statement(&context);
 	if (batchexec_mode == BATCH_MODE_REQUIRE && context.scan_reasons != NIL)

@@ -12,6 +12,7 @@ typedef struct PlanContext
 {
 	PlannedStmt *statement;
 	const char *obstacle;		/* of the whole statement, or NULL */
+	const char *insert_obstacle;	/* of inserting its rows, or NULL */
 	int			next_node_id;
 	bool		wants_reasons;	/* EXPLAIN shows them, or one is an error */
 	List	   *reasons;		/* C strings: what was not batched, and why */
@@ -20,6 +21,13 @@ typedef struct PlanContext
 	RowDemand  *subplan_demands;	/* of each of the statement's subplans */
 	int			expression_nodes;	/* of all nodes that were replaced */
 } PlanContext;
+
+/* plan_reason.c */
+extern void note_reason(PlanContext *context, const char *kind, const char *obstacle);
+extern void note_scan_reason(PlanContext *context, const SeqScan *scan, const char *obstacle);
+extern void note_bitmap_scan_reason(PlanContext *context, const BitmapHeapScan *scan,
+									const char *obstacle);
+extern void note_input(PlanContext *context, const Plan *plan);
 
 /* plan_size.c */
 extern TargetEntry *target_of_number(List *targets, AttrNumber number);

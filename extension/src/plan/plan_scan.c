@@ -12,6 +12,7 @@
 #include "parser/parsetree.h"
 #include "utils/rel.h"
 
+#include "heap_source.h"
 #include "plan.h"
 #include "source.h"
 #include "top_rows.h"
@@ -72,9 +73,9 @@ table_obstacle(Oid relid)
 
 /* Why a scan can't be batched, or NULL. */
 const char *
-scan_obstacle(PlannedStmt *statement, SeqScan *scan)
+scan_obstacle(PlannedStmt *statement, Scan *scan)
 {
-	int			scanrelid = ((Scan *) scan)->scanrelid;
+	int			scanrelid = scan->scanrelid;
 	RangeTblEntry *entry = rt_fetch(scanrelid, statement->rtable);
 	Plan	   *plan = (Plan *) scan;
 
@@ -86,19 +87,39 @@ scan_obstacle(PlannedStmt *statement, SeqScan *scan)
 	return table_obstacle(entry->relid);
 }
 
-/* The BatchScan in place of a sequential scan. */
-CustomScan *
-scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
+/* Why a scan of the rows of a bitmap can't be batched, beside scan_obstacle, or NULL. */
+const char *
+bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan)
+{
+	const char *obstacle = scan_obstacle(statement, &scan->scan);
+	int			scanrelid = scan->scan.scanrelid;
+	Relation	relation;
+
+	if (obstacle != NULL)
+		return obstacle;
+	if (scan->scan.plan.parallel_aware)
+		return "parallel workers share its bitmap";
+	if (uses_row_identity((Node *) scan->bitmapqualorig, &scanrelid))
+		return "a system column or a whole row is used";
+	relation = RelationIdGetRelation(rt_fetch(scanrelid, statement->rtable)->relid);
+	if (relation == NULL)
+		return "the table is gone";
+	if (source_of_relation(relation) != &heap_source_ops)
+		obstacle = "its access method is not heap";
+	RelationClose(relation);
+	return obstacle;
+}
+
+static CustomScan *
+make_batch_scan(const Plan *scan, Plan *original, const RowDemand *demand, int child_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
-	SeqScan    *original = makeNode(SeqScan);
 
-	memcpy(original, scan, sizeof(SeqScan));
-	((Plan *) original)->plan_node_id = child_node_id;
-	((Plan *) original)->initPlan = NIL;
-	batch->scan.plan = *(Plan *) scan;
+	original->plan_node_id = child_node_id;
+	original->initPlan = NIL;
+	batch->scan.plan = *scan;
 	NodeSetTag(batch, T_CustomScan);
-	batch->scan.scanrelid = ((Scan *) scan)->scanrelid;
+	batch->scan.scanrelid = ((const Scan *) scan)->scanrelid;
 	batch->custom_plans = list_make1(original);
 	batch->custom_private = list_make2(demand_to_list(demand), NIL);
 	batch->custom_relids = bms_make_singleton(batch->scan.scanrelid);
@@ -106,6 +127,34 @@ scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
 	/* The executor projects for us where the target list asks for it. */
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	return batch;
+}
+
+/*
+ * The BatchScan in place of a bitmap scan.  It checks the condition of the index on all
+ * rows: they meet it where the bitmap is exact, and a vector's comparison takes little.
+ */
+CustomScan *
+bitmap_scan_to_batch(BitmapHeapScan *scan, const RowDemand *demand, int child_node_id)
+{
+	BitmapHeapScan *original = makeNode(BitmapHeapScan);
+	CustomScan *batch;
+
+	memcpy(original, scan, sizeof(BitmapHeapScan));
+	batch = make_batch_scan((const Plan *) scan, (Plan *) original, demand, child_node_id);
+	/* The original keeps the plan of the bitmap. */
+	batch->scan.plan.lefttree = NULL;
+	batch->scan.plan.qual = list_concat_copy(scan->bitmapqualorig, scan->scan.plan.qual);
+	return batch;
+}
+
+/* The BatchScan in place of a sequential scan. */
+CustomScan *
+scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
+{
+	SeqScan    *original = makeNode(SeqScan);
+
+	memcpy(original, scan, sizeof(SeqScan));
+	return make_batch_scan((const Plan *) scan, (Plan *) original, demand, child_node_id);
 }
 
 /* Tell a BatchScan of the Sort right above it. */

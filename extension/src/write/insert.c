@@ -1,0 +1,252 @@
+/*
+ * insert.c
+ *	  BatchInsert: rows are kept in slots, and written by heap_multi_insert, which
+ *	  locks a page and writes a WAL record once for all rows that fit in it.
+ *
+ * Constraints of a row are checked when it comes, index entries are made when its
+ * batch is written.  An error is raised if and only if the stock server raises one.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/hio.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "nodes/makefuncs.h"
+#include "parser/parsetree.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "insert.h"
+#include "limits.h"
+#include "node.h"
+#include "statistics.h"
+
+typedef struct BatchInsertState
+{
+	BatchNode	node;			/* must be first */
+	ResultRelInfo *target;
+	bool		sets_tag;
+	bool		is_done;
+	BulkInsertState bulk;		/* keeps the page that is being filled */
+	MemoryContext flush_memory; /* of what writing a batch allocates */
+	TupleTableSlot *slots[INSERT_BATCH_ROWS_MAX];	/* made when they are needed */
+	int			row_count;		/* rows that wait to be written */
+	Size		row_bytes;
+	uint64		rows_written;
+	uint64		batches_written;
+} BatchInsertState;
+
+static void
+begin_insert(CustomScanState *css, EState *estate, int eflags)
+{
+	BatchInsertState *state = (BatchInsertState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	const Plan *original = linitial(plan->custom_plans);
+
+	if (node_begin_original(&state->node, estate, eflags))
+		return;
+	state->sets_tag = intVal(list_nth(plan->custom_private, BATCH_INSERT_SETS_TAG)) != 0;
+	outerPlanState(css) = ExecInitNode(original->lefttree, estate, eflags);
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+		return;
+	/* The executor closes it, and its indexes. */
+	state->target = makeNode(ResultRelInfo);
+	ExecInitResultRelation(estate, state->target,
+						   intVal(list_nth(plan->custom_private, BATCH_INSERT_TARGET)));
+	if (state->target->ri_RelationDesc->rd_rel->relhasindex)
+		ExecOpenIndices(state->target, false);
+	state->flush_memory = AllocSetContextCreate(CurrentMemoryContext, "BatchInsert",
+												ALLOCSET_DEFAULT_SIZES);
+}
+
+/* A slot for one more row. */
+static TupleTableSlot *
+next_slot(BatchInsertState *state)
+{
+	EState	   *estate = state->node.css.ss.ps.state;
+	Relation	relation = state->target->ri_RelationDesc;
+	TupleTableSlot **slot = &state->slots[state->row_count];
+
+	if (*slot == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
+
+		*slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
+									   table_slot_callbacks(relation));
+		MemoryContextSwitchTo(caller);
+	}
+	return *slot;
+}
+
+/* Check a row as the stock server does, and keep a copy of it. */
+static void
+keep_row(BatchInsertState *state, TupleTableSlot *row)
+{
+	EState	   *estate = state->node.css.ss.ps.state;
+	Relation	relation = state->target->ri_RelationDesc;
+	TupleTableSlot *kept = next_slot(state);
+
+	row->tts_tableOid = RelationGetRelid(relation);
+	if (RelationGetDescr(relation)->constr != NULL)
+		ExecConstraints(state->target, row, estate);
+	if (relation->rd_rel->relispartition)
+		ExecPartitionCheck(state->target, row, estate, true);
+	ExecCopySlot(kept, row);
+	/* The copy must not depend on the row's page, nor pin it. */
+	ExecMaterializeSlot(kept);
+	state->row_bytes += ((HeapTupleTableSlot *) kept)->tuple->t_len;
+	state->row_count++;
+}
+
+/*
+ * The page that is being filled, without the small ring of buffers that COPY uses: as with
+ * the stock server's INSERT, the table stays in shared buffers.
+ */
+static BulkInsertState
+start_bulk_insert(void)
+{
+	BulkInsertState bulk = GetBulkInsertState();
+
+	FreeAccessStrategy(bulk->strategy);
+	bulk->strategy = NULL;
+	return bulk;
+}
+
+/* Write the rows that wait, and their index entries. */
+static void
+write_rows(BatchInsertState *state)
+{
+	EState	   *estate = state->node.css.ss.ps.state;
+	ResultRelInfo *target = state->target;
+	MemoryContext caller;
+
+	if (state->row_count == 0)
+		return;
+	if (state->bulk == NULL)
+		state->bulk = start_bulk_insert();
+	caller = MemoryContextSwitchTo(state->flush_memory);
+	table_multi_insert(target->ri_RelationDesc, state->slots, state->row_count,
+					   estate->es_output_cid, 0, state->bulk);
+	MemoryContextSwitchTo(caller);
+	for (int i = 0; i < state->row_count; i++)
+	{
+		if (target->ri_NumIndices > 0)
+		{
+			ResetPerTupleExprContext(estate);
+			(void) ExecInsertIndexTuples(target, state->slots[i], estate, false, false,
+#if PG_VERSION_NUM >= 160000
+										 NULL, NIL, false);
+#else
+										 NULL, NIL);
+#endif
+		}
+		ExecClearTuple(state->slots[i]);
+	}
+	MemoryContextReset(state->flush_memory);
+	if (state->sets_tag)
+		estate->es_processed += state->row_count;
+	state->rows_written += state->row_count;
+	state->batches_written++;
+	state->row_count = 0;
+	state->row_bytes = 0;
+}
+
+static TupleTableSlot *
+exec_insert(CustomScanState *css)
+{
+	BatchInsertState *state = (BatchInsertState *) css;
+	EState	   *estate = css->ss.ps.state;
+
+	if (state->node.original != NULL)
+		return ExecProcNode(state->node.original);
+	while (!state->is_done)
+	{
+		TupleTableSlot *row;
+
+		ResetPerTupleExprContext(estate);
+		row = ExecProcNode(outerPlanState(css));
+		state->is_done = TupIsNull(row);
+		if (!state->is_done)
+			keep_row(state, row);
+		if (state->is_done || state->row_count == INSERT_BATCH_ROWS_MAX ||
+			state->row_bytes >= INSERT_BATCH_BYTES_MAX)
+			write_rows(state);
+	}
+	return NULL;
+}
+
+static void
+end_insert(CustomScanState *css)
+{
+	BatchInsertState *state = (BatchInsertState *) css;
+
+	statistics_count_insert(&state->node, state->rows_written, state->batches_written);
+	if (state->node.original != NULL)
+	{
+		node_end(&state->node);
+		return;
+	}
+	if (state->bulk != NULL)
+		FreeBulkInsertState(state->bulk);
+	ExecEndNode(outerPlanState(css));
+}
+
+/* A top node is never rescanned: core does so for parameters, and it has none. */
+static void
+rescan_insert(CustomScanState *css)
+{
+	(void) css;
+	elog(ERROR, "an INSERT cannot be run again");
+}
+
+static void
+explain_insert(CustomScanState *css, List *ancestors, ExplainState *es)
+{
+	BatchInsertState *state = (BatchInsertState *) css;
+	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
+	const int	target = intVal(list_nth(plan->custom_private, BATCH_INSERT_TARGET));
+	const char *name;
+
+	(void) ancestors;
+	if (state->node.original != NULL)
+	{
+		node_explain_counters(&state->node, es);
+		return;
+	}
+	name = get_rel_name(rt_fetch(target, es->rtable)->relid);
+	if (name != NULL)
+		ExplainPropertyText("Insert Into", quote_identifier(name), es);
+	if (!es->analyze || !batchexec_explain)
+		return;
+	ExplainPropertyUInteger("Rows Inserted", NULL, state->rows_written, es);
+	ExplainPropertyUInteger("Insert Batches", NULL, state->batches_written, es);
+}
+
+static const CustomExecMethods insert_exec_methods = {
+	.CustomName = BATCH_INSERT_NAME,
+	.BeginCustomScan = begin_insert,
+	.ExecCustomScan = exec_insert,
+	.EndCustomScan = end_insert,
+	.ReScanCustomScan = rescan_insert,
+	.ExplainCustomScan = explain_insert,
+};
+
+static Node *
+create_insert_state(CustomScan *plan)
+{
+	BatchInsertState *state = palloc0(sizeof(BatchInsertState));
+
+	(void) plan;
+	NodeSetTag(&state->node, T_CustomScanState);
+	state->node.css.methods = &insert_exec_methods;
+	return (Node *) state;
+}
+
+const CustomScanMethods batch_insert_methods = {
+	.CustomName = BATCH_INSERT_NAME,
+	.CreateCustomScanState = create_insert_state,
+};
