@@ -37,12 +37,13 @@ def is_open(store: str) -> bool:
 
 def check(store: str) -> None:
     """Fails where this process must not open the file."""
-    _check_other_libraries(store)
+    # First, since such a child has descriptors of the file from its parent.
     if os.path.realpath(store) in _inherited:
         raise RuntimeError(
             f"this process was forked while its parent was at work on {store}: fork before a worker or a map begins, or start"
             ' processes by the method "spawn"'
         )
+    _check_other_libraries(store)
 
 
 def _check_other_libraries(store: str) -> None:
