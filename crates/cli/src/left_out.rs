@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use anyhow::anyhow;
 
 /// The commands that it lacks.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "serve",
     "dashboard",
     "agent",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 9] = [
     "ingest",
     "recall",
     "ask",
+    "chat",
     "memory",
     "mcp",
 ];

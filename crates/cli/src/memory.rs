@@ -1,6 +1,7 @@
 //! The commands of knowledge bases.
 
 pub mod ask;
+pub mod chat;
 mod events;
 mod extraction_jobs;
 pub mod ingest;
@@ -24,6 +25,7 @@ pub async fn execute(command: KnowledgeCommand) -> anyhow::Result<Exit> {
         KnowledgeCommand::Ingest(arguments) => ingest::ingest(arguments).await,
         KnowledgeCommand::Recall(arguments) => recall::recall(arguments).await,
         KnowledgeCommand::Ask(arguments) => ask::ask(arguments).await,
+        KnowledgeCommand::Chat(arguments) => chat::chat(arguments).await,
         KnowledgeCommand::Memory(arguments) => manage::manage(arguments).await,
         KnowledgeCommand::Mcp(arguments) => mcp::mcp(arguments).await,
     }

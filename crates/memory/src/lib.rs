@@ -10,6 +10,7 @@
 //! * [`query`]: search queries, and the term groups that they are compiled to.
 //! * [`recall()`]: ranked knowledge and messages for a question, without a model.
 //! * [`ask()`]: an answer with its sources, by a model that reads the recalled messages.
+//! * [`ask::chat`]: a conversation of such questions, which may leave out what was named before.
 //! * [`extract`], [`embed`]: extract knowledge and vectors from texts. [`service`]: the model service behind both.
 //! * [`recorded`]: the recorded index format ([`import`], [`export`]), and files of recorded questions.
 //!
@@ -42,6 +43,7 @@ pub mod store;
 pub mod words;
 
 pub use ask::ask;
+pub use ask::chat::Chat;
 pub use error::MemoryError;
 pub use knowledge::{
     Action, Entity, Extraction, Facet, FacetValue, Knowledge, KnowledgeKind, Parameter, RefOrdinal,

@@ -138,6 +138,30 @@ pub const CONVERSATION_GAP_MS: i64 = 3_600_000;
 /// Messages that are nearest to a question by their vectors, at most.
 pub const NEAREST_MESSAGES_MAX: usize = 200;
 
+/// The first recalled messages that a model ranks again.
+pub const RERANKED_MESSAGES: usize = 20;
+
+/// Characters of a message that a model is shown to rank it: about 100 tokens, so that all are in the smallest contexts.
+pub const RERANKED_CHARACTERS_MAX: usize = 400;
+
+/// Tokens of the order that a model gives, at most: each number with its comma takes two or three.
+pub const RERANKED_TOKENS_MAX: u32 = 100;
+
+/// Questions of a conversation that later ones may refer to. What a pronoun stands for is seldom farther back.
+pub const CHAT_TOPICS_MAX: usize = 8;
+
+/// Characters of a question or an answer that a model is shown again, to understand the next question.
+pub const CHAT_SHOWN_CHARACTERS_MAX: usize = 400;
+
+/// Names of a question or an answer that are looked at: each costs a look-up.
+pub const CHAT_NAMES_MAX: usize = 32;
+
+/// Bytes of one question of a conversation at most.
+pub const CHAT_QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// Tokens of the question that a model completes, at most.
+pub const CHAT_QUESTION_TOKENS_MAX: u32 = 200;
+
 /// Characters of a stem that are stored where an index has a limit; longer words differ before that.
 pub const STEM_CHARACTERS_MAX: usize = 255;
 

@@ -155,7 +155,9 @@ pub async fn recall_query(
     let understood = understand(question, columns.newest().and_then(|at| day_of(at, zone)));
     let query = query.unwrap_or(understood.query);
     let nearest = match relations {
-        Relations::Embedded(embedder) => nearest::nearest(store, question, *embedder).await?,
+        Relations::Embedded(embedder) => {
+            nearest::nearest(store, question, *embedder, options.weights.cosine_min).await?
+        }
         _ => Vec::new(),
     };
     let by_text = TextQuestion {

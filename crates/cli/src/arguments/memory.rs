@@ -27,6 +27,8 @@ pub enum KnowledgeCommand {
     Recall(RecallArguments),
     /// Answer a question from a knowledge base, with its sources
     Ask(AskArguments),
+    /// Ask a knowledge base in a conversation: questions may leave out what was named before
+    Chat(ChatArguments),
     /// Inspect a knowledge base, delete from it, export and import
     Memory(MemoryArguments),
     /// Serve a knowledge base to programs that speak the Model Context Protocol, over standard input and output
@@ -249,7 +251,8 @@ Examples:
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
-Rules parse the question, or a model with --parser model. \"Last week\" and the like count from the
+Rules parse the question, or a model with --parser model. With --rerank model, it puts those of the first 20 messages
+first that answer. \"Last week\" and the like count from the
 newest message. --recorded runs the search queries of a file of recorded questions, and writes the
 results for a scorer.";
 
@@ -272,6 +275,9 @@ pub struct RecallArguments {
     /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Rules)]
     pub parser: ParserChoice,
+    /// The second ranking of the first messages
+    #[arg(long, value_enum, default_value_t = RerankChoice::None)]
+    pub rerank: RerankChoice,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub service: ServiceArguments,
@@ -307,7 +313,9 @@ Examples:
   gristmill ask kb.db \"Who keeps bees?\" --base-url http://127.0.0.1:8080/v1 --model local --parser rules
   gristmill ask kb.db \"Who keeps bees?\" --json | jq '.citations[].source'
 
-The model reads the recalled messages, up to --context-tokens, and cites them by number.";
+The model answers from the recalled messages alone, up to --context-tokens, and cites them by number. If it cites
+none, those that have the words of its answer are cited; an answer that no message supports is no answer, and
+the command ends with 1.";
 
 /// `gristmill ask`.
 #[derive(Debug, Args)]
@@ -335,12 +343,60 @@ pub struct AskArguments {
     pub json: bool,
 }
 
+/// The second ranking of the first messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RerankChoice {
+    /// No second ranking.
+    None,
+    /// The model ranks the first 20 messages again, in one call.
+    Model,
+}
+
+const CHAT_HELP: &str = "\
+A question may leave out what an earlier one named: \"she\", \"there\", \"then\", \"And in June?\". The complete
+question is shown before its reply. With a key or --base-url, a model completes and answers questions; otherwise,
+rules complete them, and the messages that answer are shown. /forget starts a new conversation, and Ctrl-D or
+Ctrl-C ends the command. From a pipe, each line is a question.
+
+Examples:
+  gristmill chat kb.db
+  gristmill chat kb.db --base-url http://127.0.0.1:8080/v1 --limit 10
+  printf 'Who keeps bees?\\nWhere does she live?\\n' | gristmill chat kb.db
+  gristmill chat kb.db --json < questions.txt | jq -r .understood";
+
+/// `gristmill chat`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CHAT_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+pub struct ChatArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub scope: ScopeArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub answering: AnsweringArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub service: ServiceArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub embedder: EmbedderArguments,
+    /// Print one JSON object for each question
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// How a model answers.
 #[derive(Debug, Args)]
 pub struct AnsweringArguments {
     /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Model)]
     pub parser: ParserChoice,
+    /// The second ranking of the first messages, before they are answered from
+    #[arg(long, value_enum, default_value_t = RerankChoice::None)]
+    pub rerank: RerankChoice,
     /// The maximum number of message tokens that the model reads, by estimate
     #[arg(
         long,

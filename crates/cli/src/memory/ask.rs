@@ -6,7 +6,7 @@ use gristmill_memory::recall::RecallOptions;
 use gristmill_model::{Clock, SystemClock};
 
 use super::recall::{heading, plain};
-use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice};
+use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice, RerankChoice};
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::cut;
@@ -26,6 +26,7 @@ impl AnsweringArguments {
             context_tokens_max: self.context_tokens as usize,
             answer_tokens_max: self.answer_tokens,
             asked_at: Some(SystemClock.now()),
+            rerank: self.rerank == RerankChoice::Model,
         }
     }
 }
@@ -50,7 +51,8 @@ pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
     })
 }
 
-fn text(answer: &Answer) -> String {
+/// An answer with its sources, for a terminal.
+pub fn text(answer: &Answer) -> String {
     let mut lines = vec![plain(&answer.text)];
     if !answer.citations.is_empty() {
         lines.push("\nSources:".to_owned());

@@ -162,7 +162,13 @@ impl Server {
         }
     }
 
-    /// Finds messages and knowledge about a question, best first, without a model.
+    /// Finds messages and knowledge about a question, without a model. Returns `messages`, best first, each with its source, position,
+    /// speaker, time, score and text, and `knowledge`, a line for each entity, action and topic. No messages mean that nothing is
+    /// known. The tool knows no earlier question: ask with names and times, not "she" or "then".
+    ///
+    /// Example: `{"question": "What did Ada say about bees in May 2023?", "limit": 3}` returns
+    /// `{"messages": [{"source": "show.txt", "position": 3, "speaker": "Ada King", "at": "2023-05-08T07:00:00.000Z", "score": 7.1,
+    /// "text": "My bees make forty kilos of honey."}], "knowledge": ["entity  Ada King (person)"]}`.
     #[tool(name = "recall", annotations(read_only_hint = true))]
     async fn recall(
         &self,
@@ -190,7 +196,13 @@ impl Server {
         }))
     }
 
-    /// Answers a question from the knowledge base by a model, with the messages that support the answer.
+    /// Answers a question by a model, from the messages of the knowledge base alone. Returns `answered`, `answer` and `citations`: the
+    /// messages that the answer rests on, by the numbers that its text names. Where `answered` is false, the messages do not tell, and
+    /// `answer` says why. The tool knows no earlier question: ask with names and times, not "she" or "then".
+    ///
+    /// Example: `{"question": "Who keeps bees?"}` returns
+    /// `{"answered": true, "answer": "Ada King keeps bees [1].", "citations": [{"number": 1, "source": "show.txt", "position": 3,
+    /// "speaker": "Ada King", "score": 7.1, "text": "My bees make forty kilos of honey."}]}`.
     #[tool(name = "ask", annotations(read_only_hint = true))]
     async fn ask(&self, Parameters(request): Parameters<AskRequest>) -> Result<Json<AskResponse>, String> {
         let Some(service) = &self.service else {
@@ -217,7 +229,8 @@ impl ServerHandler for Server {
             .with_server_info(Implementation::new("gristmill", env!("CARGO_PKG_VERSION")))
             .with_instructions(
                 "A knowledge base of messages: transcripts, mail, notes, chats. `recall` finds messages and what is \
-                 known of them; `ask`, where it is offered, answers with its sources.",
+                 known of them; `ask`, where it is offered, answers with its sources. Both take a complete question in \
+                 plain words, such as \"What did Ada say about bees in May 2023?\".",
             )
     }
 }

@@ -20,6 +20,9 @@ const NAME: &str = "stdin";
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 16;
 
+/// Bytes of a line at most.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 /// Pieces that are read and not taken yet, at most.
 const PIECES_MAX: usize = 16;
 
@@ -61,6 +64,55 @@ impl Pipe {
             pieces,
             rest: Cursor::default(),
         })
+    }
+}
+
+/// Standard input line by line.
+pub struct Lines {
+    pipe: Pipe,
+    bytes: Vec<u8>,
+    is_ended: bool,
+}
+
+impl Lines {
+    /// Begins to read standard input.
+    pub fn of_standard_input() -> anyhow::Result<Lines> {
+        Lines::of(io::stdin())
+    }
+
+    fn of(input: impl Read + Send + 'static) -> anyhow::Result<Lines> {
+        Ok(Lines {
+            pipe: Pipe::start(input).context(CANNOT)?,
+            bytes: Vec::new(),
+            is_ended: false,
+        })
+    }
+
+    /// The next line without its end, the last one also without a line feed; `None` at the end. A caller may stop waiting and call
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, and a line of more than [`LINE_BYTES_MAX`].
+    pub async fn next(&mut self) -> anyhow::Result<Option<String>> {
+        loop {
+            let end = self.bytes.iter().position(|byte| *byte == b'\n');
+            if end.is_none() && self.is_ended && self.bytes.is_empty() {
+                return Ok(None);
+            }
+            if end.is_some() || self.is_ended {
+                let rest = self.bytes.split_off(end.map_or(self.bytes.len(), |end| end + 1));
+                let line = std::mem::replace(&mut self.bytes, rest);
+                return Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()));
+            }
+            if self.bytes.len() > LINE_BYTES_MAX {
+                bail!("a line exceeds the limit of {LINE_BYTES_MAX} bytes");
+            }
+            match self.pipe.pieces.recv().await.transpose().context(CANNOT)? {
+                Some(piece) => self.bytes.extend(piece),
+                None => self.is_ended = true,
+            }
+        }
     }
 }
 
@@ -172,6 +224,19 @@ mod tests {
                 "{name:?} {bytes}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_is_read_line_by_line() {
+        let mut lines = Lines::of(Cursor::new("Who?\r\n\nWh\u{e9}n?".as_bytes())).expect("a thread");
+        let mut read = Vec::new();
+        while let Some(line) = lines.next().await.expect("reads") {
+            read.push(line);
+        }
+        assert_eq!(read, ["Who?", "", "Wh\u{e9}n?"]);
+        let long = vec![b'x'; LINE_BYTES_MAX * 2];
+        let error = Lines::of(Cursor::new(long)).expect("a thread").next().await;
+        assert!(error.expect_err("too long").to_string().contains("1048576 bytes"));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_
 use gristmill_memory::{Action, Entity, Knowledge, Memory, TimeRange, ask, recorded};
 use gristmill_model::{Clock, SystemClock, Timestamp};
 
-use crate::arguments::memory::{KnowledgeArguments, ParserChoice, RecallArguments, ScopeArguments};
+use crate::arguments::memory::{
+    KnowledgeArguments, ParserChoice, RecallArguments, RerankChoice, ScopeArguments,
+};
 use crate::exit::Exit;
 use crate::output::table::cut;
 use crate::output::{OutputError, print_line};
@@ -76,20 +78,7 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
         refs_max: Some(arguments.knowledge_limit as usize),
         ..arguments.scope.options()
     };
-    let recalled = match arguments.parser {
-        ParserChoice::Rules => memory.recall(question, &options).await?,
-        ParserChoice::Model => {
-            let limits = LimiterSettings::default();
-            let service = arguments
-                .service
-                .reachable_service("--parser model", limits)
-                .await?;
-            let (store, mut usage) = (&**memory.knowledge(), Usage::default());
-            let now = Some(SystemClock.now());
-            let query = ask::search_query(store, &service, question, now, &mut usage).await?;
-            recall_query(store, question, query, &memory.relations(), &options).await?
-        }
-    };
+    let recalled = recall_for(&arguments, &memory, question, &options).await?;
     let is_empty = recalled.messages.is_empty() && recalled.knowledge.is_empty();
     if arguments.json {
         print_line(&serde_json::to_string(&recalled)?)?;
@@ -99,6 +88,42 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
         print_line(&text(&recalled, arguments.full))?;
     }
     Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
+}
+
+/// Recalls as the arguments say: by rules, or with a model that parses the question, ranks the first messages again, or both.
+async fn recall_for(
+    arguments: &RecallArguments,
+    memory: &Memory,
+    question: &str,
+    options: &RecallOptions,
+) -> anyhow::Result<Recalled> {
+    let is_parsed = arguments.parser == ParserChoice::Model;
+    let is_reranked = arguments.rerank == RerankChoice::Model;
+    if !is_parsed && !is_reranked {
+        return Ok(memory.recall(question, options).await?);
+    }
+    let what = if is_parsed {
+        "--parser model"
+    } else {
+        "--rerank model"
+    };
+    let service = arguments
+        .service
+        .reachable_service(what, LimiterSettings::default())
+        .await?;
+    let (store, mut usage) = (&**memory.knowledge(), Usage::default());
+    let query = match is_parsed {
+        true => ask::search_query(store, &service, question, Some(SystemClock.now()), &mut usage).await?,
+        false => None,
+    };
+    let relations = memory.relations();
+    if !is_reranked {
+        return Ok(recall_query(store, question, query, &relations, options).await?);
+    }
+    let mut recalled = recall_query(store, question, query, &relations, &ask::widened(options)).await?;
+    ask::rerank(&service, question, &mut recalled.messages, &mut usage).await?;
+    recalled.messages.truncate(arguments.scope.limit as usize);
+    Ok(recalled)
 }
 
 /// Runs the search queries of recorded questions, and writes the results.
@@ -138,12 +163,21 @@ fn write_file(
     synced.map_err(|reason| OutputError::of(name, reason))
 }
 
-fn text(recalled: &Recalled, full: bool) -> String {
+/// Messages for a terminal, each with its number and an empty line after it.
+pub fn messages_text(messages: &[RecalledMessage], full: bool) -> String {
     let mut lines = Vec::new();
-    for (number, message) in (1..).zip(&recalled.messages) {
+    for (number, message) in (1..).zip(messages) {
         lines.push(format!("{number}. {}", heading(message)));
         lines.push(indented(&message.message.message.text(), full));
         lines.push(String::new());
+    }
+    lines.join("\n")
+}
+
+fn text(recalled: &Recalled, full: bool) -> String {
+    let mut lines = Vec::new();
+    if !recalled.messages.is_empty() {
+        lines.push(messages_text(&recalled.messages, full));
     }
     if !recalled.knowledge.is_empty() {
         lines.push("Knowledge:".to_owned());

@@ -54,6 +54,7 @@ fn commands_that_are_left_out_name_the_remedy() {
         "ingest",
         "recall",
         "ask",
+        "chat",
         "memory",
         "mcp",
     ];

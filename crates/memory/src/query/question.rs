@@ -143,6 +143,15 @@ pub fn understand(question: &str, newest: Option<NaiveDate>) -> Understood {
     }
 }
 
+/// The names in a question, in order: runs of capitalised words, and what stands in quotes.
+pub(crate) fn names(question: &str) -> Vec<String> {
+    let phrases = phrases(&words(question)).into_iter();
+    phrases
+        .filter(|phrase| phrase.is_name)
+        .map(|phrase| phrase.text)
+        .collect()
+}
+
 /// A word of a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {

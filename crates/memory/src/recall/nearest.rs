@@ -7,9 +7,6 @@ use crate::limits::NEAREST_MESSAGES_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{KnowledgeStore, blocking};
 
-/// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
-const COSINE_MIN: f64 = 0.2;
-
 /// Messages from lists that are compared again, for each that is wanted: bytes tell cosines to about a hundredth.
 const COMPARED_AGAIN: usize = 2;
 
@@ -22,6 +19,7 @@ pub(super) async fn nearest(
     store: &dyn KnowledgeStore,
     question: &str,
     embedder: &dyn Embedder,
+    cosine_min: f64,
 ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError> {
     if question.trim().is_empty() {
         return Ok(Vec::new());
@@ -29,11 +27,11 @@ pub(super) async fn nearest(
     let Some(vector) = embedder.embed(vec![question.to_owned()]).await?.pop() else {
         return Ok(Vec::new());
     };
-    let found = nearest_messages(store, vector, NEAREST_MESSAGES_MAX, COSINE_MIN).await?;
+    let found = nearest_messages(store, vector, NEAREST_MESSAGES_MAX, cosine_min).await?;
     let best = found.first().map_or(1.0, |(_, cosine)| *cosine);
     let least = match found.last() {
         Some((_, cosine)) if found.len() == NEAREST_MESSAGES_MAX => *cosine,
-        _ => COSINE_MIN,
+        _ => cosine_min,
     };
     let nearness = |cosine: f64| match best > least {
         true => (cosine - least) / (best - least),

@@ -19,10 +19,11 @@ use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
 
 /// Words that ask for all that there is: with them alone, a time or a speaker is asked for.
-const ASKING_FOR_ALL: [&str; 21] = [
+const ASKING_FOR_ALL: [&str; 22] = [
     "anything",
     "describe",
     "discussed",
+    "else",
     "happen",
     "happened",
     "happening",

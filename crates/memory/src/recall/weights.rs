@@ -39,6 +39,8 @@ pub struct Weights {
     pub conversation: f64,
     /// What the message nearest in meaning gains, as a share of the best score by words.
     pub meaning: f64,
+    /// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
+    pub cosine_min: f64,
     /// What the best match of the query adds, as a share of the best score.
     pub matched: f64,
     /// What the likeness to the first messages adds, as a share of the best score.
@@ -60,6 +62,7 @@ impl Default for Weights {
             brevity: 3.0,
             conversation: 0.3,
             meaning: 0.5,
+            cosine_min: 0.2,
             matched: 0.3,
             likeness: 0.8,
             question: 0.8,

@@ -1,0 +1,106 @@
+//! `gristmill chat`: a conversation with a knowledge base, a line for each question.
+
+use std::io::{self, IsTerminal};
+
+use gristmill_memory::Chat;
+use gristmill_memory::ask::chat::{Replied, Reply};
+use gristmill_memory::extract::LimiterSettings;
+
+use super::ask;
+use super::pipe::Lines;
+use super::recall::{messages_text, plain};
+use crate::arguments::memory::ChatArguments;
+use crate::exit::Exit;
+use crate::interrupt::Interrupt;
+use crate::output::print_line;
+
+/// What stands before a question.
+const PROMPT: &str = "> ";
+
+/// The line that starts a new conversation.
+const FORGET: &str = "/forget";
+
+/// Messages of a reply without a model that are shown, at most.
+const MESSAGES_SHOWN: usize = 5;
+
+/// Runs the command, until its input ends.
+pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::listen()?;
+    let embedder = arguments.embedder.open(&arguments.service)?;
+    let memory = arguments.knowledge.open_with(embedder).await?;
+    let service = arguments.service.service(LimiterSettings::default())?;
+    match &service {
+        Some(service) => service.reach().await?,
+        None => eprintln!(
+            "gristmill: without a model, replies are messages; a key in OPENAI_API_KEY or --base-url names one"
+        ),
+    }
+    let mut chat = Chat::default();
+    let mut lines = Lines::of_standard_input()?;
+    let is_terminal = io::stdin().is_terminal();
+    let mut exit = Exit::Done;
+    loop {
+        if is_terminal {
+            eprint!("{PROMPT}");
+        }
+        let line = tokio::select! {
+            line = lines.next() => line?,
+            stopped = interrupt.wait() => return Ok(stopped),
+        };
+        let Some(line) = line else { break };
+        match line.trim() {
+            "" => continue,
+            FORGET => {
+                chat.forget();
+                continue;
+            }
+            _ => {}
+        }
+        let options = arguments.answering.options(arguments.scope.options());
+        let reply = tokio::select! {
+            reply = chat.ask(&memory, service.as_ref(), &options, line.trim()) => reply,
+            stopped = interrupt.wait() => return Ok(stopped),
+        };
+        match reply {
+            Ok(reply) => {
+                if !reply.is_answered() {
+                    exit = Exit::SomeFailed;
+                }
+                print_line(&match arguments.json {
+                    true => serde_json::to_string(&reply)?,
+                    false => text(&reply, is_terminal),
+                })?;
+            }
+            // The next question may have an answer.
+            Err(error) => {
+                exit = Exit::SomeFailed;
+                eprintln!("gristmill: {}: {error}", plain(line.trim()));
+            }
+        }
+    }
+    if is_terminal {
+        // The prompt waits on a line without an end.
+        eprintln!();
+    }
+    Ok(exit)
+}
+
+/// A reply for a terminal. The question stands before it where nobody has typed it there.
+fn text(reply: &Reply, is_typed: bool) -> String {
+    let mut lines = Vec::new();
+    if !is_typed {
+        lines.push(format!("{PROMPT}{}", plain(&reply.asked)));
+    }
+    if reply.understood != reply.asked {
+        lines.push(format!("({})", plain(&reply.understood)));
+    }
+    lines.push(match &reply.found {
+        Replied::Answer(answer) => ask::text(answer),
+        Replied::Recalled(recalled) if recalled.messages.is_empty() => "nothing found".to_owned(),
+        Replied::Recalled(recalled) => {
+            let shown = recalled.messages.len().min(MESSAGES_SHOWN);
+            messages_text(&recalled.messages[..shown], false)
+        }
+    });
+    format!("{}\n", lines.join("\n").trim_end())
+}

@@ -1,0 +1,114 @@
+//! Ranking the first recalled messages again, by a model in one call.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::ask::shown;
+use crate::error::MemoryError;
+use crate::limits::{RERANKED_CHARACTERS_MAX, RERANKED_MESSAGES, RERANKED_TOKENS_MAX};
+use crate::recall::{RecallOptions, RecalledMessage};
+use crate::service::{ChatRequest, Service, Usage, parse_answer};
+
+/// The model's instructions.
+const INSTRUCTIONS: &str = "You are shown numbered messages and a question. Tell the numbers of the messages that answer the question \
+    or help to answer it, best first. Leave out the others. Answer with JSON alone: `order`, a list of numbers.";
+
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    json!({
+        "type": "object",
+        "properties": { "order": { "type": "array", "items": { "type": "integer" } } },
+        "required": ["order"],
+    })
+});
+
+/// The answer of the model.
+#[derive(Deserialize)]
+struct Written {
+    order: Vec<Value>,
+}
+
+/// The options with which as many messages are recalled as are ranked again.
+pub fn widened(options: &RecallOptions) -> RecallOptions {
+    RecallOptions {
+        messages_max: options.messages_max.map(|max| max.max(RERANKED_MESSAGES)),
+        ..options.clone()
+    }
+}
+
+/// Puts the messages that the model of `service` names before the others. The scores stay where they are, so that they descend.
+/// Where the answer of the model is none, the order stays.
+///
+/// # Errors
+///
+/// [`MemoryError::Service`] where the model does not answer.
+pub async fn rerank(
+    service: &Service,
+    question: &str,
+    messages: &mut Vec<RecalledMessage>,
+    usage: &mut Usage,
+) -> Result<(), MemoryError> {
+    let count = messages.len().min(RERANKED_MESSAGES);
+    if count < 2 {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for (number, message) in (1..=count).zip(messages.iter()) {
+        let shown = shown(number, message);
+        text.extend(shown.trim_end().chars().take(RERANKED_CHARACTERS_MAX));
+        text.push_str("\n\n");
+    }
+    text.push_str(&format!("The question: {question}"));
+    let request = ChatRequest {
+        instructions: INSTRUCTIONS,
+        text: &text,
+        schema_name: "order",
+        schema: &SCHEMA,
+        output_tokens_max: Some(RERANKED_TOKENS_MAX),
+    };
+    let content = service.chat(&request, usage).await?;
+    if let Ok(written) = parse_answer::<Written>(&content) {
+        put_first(messages, count, written.order.iter().filter_map(Value::as_u64));
+    }
+    Ok(())
+}
+
+/// Puts the messages of these numbers, of the first `count`, before the others.
+fn put_first(messages: &mut Vec<RecalledMessage>, count: usize, numbers: impl Iterator<Item = u64>) {
+    let scores: Vec<f64> = messages.iter().map(|message| message.score).collect();
+    let places = numbers.filter_map(|number| usize::try_from(number).ok()?.checked_sub(1));
+    let places = places.filter(|place| *place < count).chain(0..scores.len());
+    let mut left: Vec<Option<RecalledMessage>> = messages.drain(..).map(Some).collect();
+    messages.extend(places.filter_map(|place| left[place].take()));
+    for (message, score) in messages.iter_mut().zip(scores) {
+        message.score = score;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Message, MessageOrdinal};
+    use crate::store::StoredMessage;
+
+    #[test]
+    fn named_messages_come_first_with_descending_scores() {
+        let messages = (0..4).map(|number| RecalledMessage {
+            score: f64::from(10 - number),
+            message: StoredMessage {
+                ordinal: MessageOrdinal(number),
+                source: "notes".to_owned(),
+                position: number,
+                message: Message::new(number.to_string()),
+            },
+        });
+        let mut messages: Vec<RecalledMessage> = messages.collect();
+        // 4 is beyond the three that the model was shown, and 0 is no number.
+        put_first(&mut messages, 3, [3, 4, 3, 0, 2, u64::MAX].into_iter());
+        let order: Vec<u32> = messages.iter().map(|message| message.message.position).collect();
+        assert_eq!(order, [2, 1, 0, 3]);
+        let scores: Vec<f64> = messages.iter().map(|message| message.score).collect();
+        assert_eq!(scores, [10.0, 9.0, 8.0, 7.0]);
+    }
+}
