@@ -12,7 +12,6 @@ and jit on. Every figure is a median of `--rounds` runs in which the sides take 
 
 import argparse
 import dataclasses
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -21,7 +20,7 @@ BENCH_DIRECTORY = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
 
 import prerequisites  # noqa: E402
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail  # noqa: E402
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, run_check  # noqa: E402
 from server import Server, stop_on_signals  # noqa: E402
 
 ROWS_DEFAULT = (1_000_000, 5_000_000)
@@ -330,9 +329,4 @@ if __name__ == "__main__":
     import cases
     import measure
     import report
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -12,12 +12,11 @@
 
 import argparse
 import re
-import sys
 import threading
 import time
 import unittest
 
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail, inside_python_environment
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, inside_python_environment, run_check
 from server import Server, stop_on_signals
 
 ROWS = 200_000
@@ -384,9 +383,4 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import comparison
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -12,10 +12,9 @@ anything that the checks themselves fail on.
 import argparse
 import os
 import subprocess
-import sys
 
 from assertion_build import assertion_build, extension_for
-from prerequisites import CHECKS_DIRECTORY, LIBRARY_NAME, MissingPrerequisite, fail
+from prerequisites import CHECKS_DIRECTORY, LIBRARY_NAME, run_check
 from server import default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 2000
@@ -52,9 +51,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

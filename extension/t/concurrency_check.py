@@ -12,10 +12,9 @@ that they read. Batched readers, serial and parallel, must never see another sum
 
 import argparse
 import subprocess
-import sys
 import threading
 
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail, inside_python_environment
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, inside_python_environment, run_check
 from server import Server, stop_on_signals
 
 ACCOUNTS = 20_000
@@ -159,9 +158,4 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import comparison
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from assertion_build import extension_copy
-from prerequisites import (BUILD_DIRECTORY, MissingPrerequisite, as_root, build_directory, debian_packages, fail, run)
+from prerequisites import BUILD_DIRECTORY, as_root, build_directory, debian_packages, run, run_check
 from server import stop_on_signals
 
 RELEASES = {17: "trixie", 18: "forky"}
@@ -137,9 +137,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

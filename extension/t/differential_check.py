@@ -14,12 +14,11 @@ psql, made as small as it could be. Exit status 1: a difference, a crash or too 
 import argparse
 import collections
 import random
-import sys
 import time
 
 from column_source import column_am
 import prerequisites
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, run_check
 from server import Server, default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 10_000
@@ -246,9 +245,4 @@ def main() -> int:
 if __name__ == "__main__":
     prerequisites.inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import column_types, comparison, minimiser, queries, tables
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

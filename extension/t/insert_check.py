@@ -11,11 +11,10 @@
 
 import argparse
 import subprocess
-import sys
 import threading
 import time
 
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail, inside_python_environment
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, inside_python_environment, run_check
 from server import Server, as_server_account, stop_on_signals
 
 ROWS = 7000
@@ -180,9 +179,4 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import comparison
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

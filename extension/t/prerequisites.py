@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 CHECKS_DIRECTORY = Path(__file__).resolve().parent
@@ -30,6 +31,16 @@ def fail(message: str) -> None:
     """End the check with a clear sentence and exit status 2 (not a failed test, but no test)."""
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def run_check(main: Callable[[], int]) -> None:
+    """End with the status that a check returns: 2 where a prerequisite is missing, and 130 after Ctrl-C."""
+    try:
+        sys.exit(main())
+    except MissingPrerequisite as missing:
+        fail(str(missing))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def build_directory(name: str = "") -> Path:

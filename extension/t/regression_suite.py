@@ -14,13 +14,12 @@ import concurrent.futures
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 from output_comparison import Kind, differences, parse
-from prerequisites import (LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, fail,
-                           pg_config_value, postgres_source, run)
+from prerequisites import (LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, pg_config_value,
+                           postgres_source, run, run_check)
 from server import Server, default_pg_config, give_to_server_account, stop_on_signals
 
 SUITES = ("regress", "isolation")
@@ -179,9 +178,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -26,8 +26,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from prerequisites import (EXTENSION_DIRECTORY, LIBRARY_NAME, MissingPrerequisite, fail,
-                           pg_config_value, run)
+from prerequisites import EXTENSION_DIRECTORY, LIBRARY_NAME, MissingPrerequisite, pg_config_value, run, run_check
 
 PORT = 5432  # Names the socket in the private directory; nothing listens on the network.
 START_TIMEOUT_S = 60
@@ -240,9 +239,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -11,12 +11,11 @@ import argparse
 import re
 import shutil
 import subprocess
-import sys
 
 from column_source import column_am
 from output_comparison import Kind, differences, parse
 from prerequisites import (CHECKS_DIRECTORY, EXTENSION_DIRECTORY, LIBRARY_NAME, MissingPrerequisite, build_directory,
-                           fail)
+                           run_check)
 from regression_suite import driver
 from server import Server, default_pg_config, give_to_server_account, stop_on_signals
 
@@ -89,9 +88,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

@@ -13,11 +13,10 @@ import argparse
 import random
 import re
 import subprocess
-import sys
 
 import tpch_data
 from differential import column_types, tables
-from prerequisites import LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, fail
+from prerequisites import LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, run_check
 from server import Server, stop_on_signals
 
 QUERIES_DEFAULT = 2000
@@ -82,9 +81,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

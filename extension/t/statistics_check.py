@@ -6,11 +6,10 @@
 
 import argparse
 import re
-import sys
 import unittest
 
-from prerequisites import (EXTENSION_DIRECTORY, LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail,
-                           inside_python_environment)
+from prerequisites import (EXTENSION_DIRECTORY, LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,
+                           inside_python_environment, run_check)
 from server import Server, stop_on_signals
 
 ROWS = 50_000
@@ -134,9 +133,4 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import comparison
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)

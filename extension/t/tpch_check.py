@@ -9,11 +9,10 @@ and how many plans held batched nodes.
 """
 
 import argparse
-import sys
 import time
 
 import tpch_data
-from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, fail, inside_python_environment
+from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, inside_python_environment, run_check
 from server import Server, stop_on_signals
 
 SETTINGS = {"shared_buffers": "1GB", "work_mem": "64MB", "max_parallel_workers": "4", "max_wal_size": "4GB"}
@@ -96,9 +95,4 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     from differential import comparison, queries
-    try:
-        sys.exit(main())
-    except MissingPrerequisite as missing:
-        fail(str(missing))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_check(main)
