@@ -267,8 +267,7 @@ pub async fn search_query(
         schema: &QUERY_SCHEMA,
         output_tokens_max: Some(QUERY_TOKENS_MAX),
     };
-    let content = service.chat(&request, usage).await?;
-    let query = parse_answer::<SearchQuery>(&content).ok();
+    let query: Option<SearchQuery> = service.chat_json(&request, usage).await?;
     Ok(query.filter(|query| {
         let mut filters = query
             .search_expressions
@@ -364,21 +363,10 @@ fn line(knowledge: &Knowledge) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Message, MessageOrdinal};
-    use crate::store::StoredMessage;
 
     fn recalled(texts: &[&str]) -> Recalled {
-        let messages = (0..).zip(texts).map(|(ordinal, text)| RecalledMessage {
-            score: 1.0,
-            message: StoredMessage {
-                ordinal: MessageOrdinal(ordinal),
-                source: "notes".to_owned(),
-                position: ordinal,
-                message: Message::new(*text),
-            },
-        });
         Recalled {
-            messages: messages.collect(),
+            messages: citations::tests::recalled(texts),
             ..Recalled::default()
         }
     }

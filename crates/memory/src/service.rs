@@ -318,6 +318,20 @@ impl Service {
         }
     }
 
+    /// The answer to a request, as JSON; `None` where the model gives none of that form.
+    ///
+    /// # Errors
+    ///
+    /// As [`Service::chat`].
+    pub async fn chat_json<T: DeserializeOwned>(
+        &self,
+        request: &ChatRequest<'_>,
+        usage: &mut Usage,
+    ) -> Result<Option<T>, ServiceError> {
+        let content = self.chat(request, usage).await?;
+        Ok(parse_answer(&content).ok())
+    }
+
     /// The text of a chat completion.
     ///
     /// # Errors

@@ -328,6 +328,17 @@ pub struct AskArguments {
     pub question: String,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub asking: AskingArguments,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a question is asked of, and how it is answered.
+#[derive(Debug, Args)]
+pub struct AskingArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub scope: ScopeArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -338,9 +349,6 @@ pub struct AskArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub embedder: EmbedderArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// The second ranking of the first messages.
@@ -373,16 +381,7 @@ pub struct ChatArguments {
     pub knowledge: KnowledgeArguments,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub scope: ScopeArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub answering: AnsweringArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub service: ServiceArguments,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub embedder: EmbedderArguments,
+    pub asking: AskingArguments,
     /// Print one JSON object for each question
     #[arg(long)]
     pub json: bool,

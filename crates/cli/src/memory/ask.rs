@@ -33,13 +33,16 @@ impl AnsweringArguments {
 
 /// Runs the command.
 pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
-    let embedder = arguments.embedder.open(&arguments.service)?;
-    let memory = arguments.knowledge.open_with(embedder).await?;
-    let service = arguments
+    let asking = &arguments.asking;
+    let memory = arguments
+        .knowledge
+        .open_with(&asking.embedder, &asking.service)
+        .await?;
+    let service = asking
         .service
         .reachable_service("`gristmill ask`", LimiterSettings::default())
         .await?;
-    let options = arguments.answering.options(arguments.scope.options());
+    let options = asking.answering.options(asking.scope.options());
     let answer = memory.ask(&service, &arguments.question, &options).await?;
     match arguments.json {
         true => print_line(&serde_json::to_string(&answer)?)?,

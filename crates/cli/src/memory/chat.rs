@@ -26,9 +26,12 @@ const MESSAGES_SHOWN: usize = 5;
 /// Runs the command, until its input ends.
 pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let embedder = arguments.embedder.open(&arguments.service)?;
-    let memory = arguments.knowledge.open_with(embedder).await?;
-    let service = arguments.service.service(LimiterSettings::default())?;
+    let asking = &arguments.asking;
+    let memory = arguments
+        .knowledge
+        .open_with(&asking.embedder, &asking.service)
+        .await?;
+    let service = asking.service.service(LimiterSettings::default())?;
     match &service {
         Some(service) => service.reach().await?,
         None => eprintln!(
@@ -56,7 +59,7 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
             }
             _ => {}
         }
-        let options = arguments.answering.options(arguments.scope.options());
+        let options = asking.answering.options(asking.scope.options());
         let reply = tokio::select! {
             reply = chat.ask(&memory, service.as_ref(), &options, line.trim()) => reply,
             stopped = interrupt.wait() => return Ok(stopped),

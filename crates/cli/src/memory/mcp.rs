@@ -30,8 +30,10 @@ const MESSAGES_MAX: usize = 200;
 /// Runs the command, until its client is done.
 pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
-    let embedder = arguments.embedder.open(&arguments.service)?;
-    let memory = arguments.knowledge.open_with(embedder).await?;
+    let memory = arguments
+        .knowledge
+        .open_with(&arguments.embedder, &arguments.service)
+        .await?;
     let service = arguments.service.service(LimiterSettings::default())?;
     let options = arguments.answering.options(RecallOptions::default());
     let server = Server::new(memory, service, options);

@@ -8,7 +8,7 @@ impl From<Place> for StoreLocation {
     fn from(place: Place) -> Self {
         match place {
             Place::File(path) => StoreLocation::File(path),
-            Place::Url(url) => StoreLocation::Postgres(DatabaseUrl(url)),
+            Place::Url(url) => StoreLocation::Postgres(DatabaseUrl::new(url)),
         }
     }
 }

@@ -3,9 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 
-use gristmill_memory::embed::Embedder;
 use gristmill_memory::extract::{LimiterSettings, Usage};
 use gristmill_memory::knowledge::{Facet, FacetValue};
 use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_query};
@@ -15,6 +13,7 @@ use gristmill_model::{Clock, SystemClock, Timestamp};
 use crate::arguments::memory::{
     KnowledgeArguments, ParserChoice, RecallArguments, RerankChoice, ScopeArguments,
 };
+use crate::arguments::model::{EmbedderArguments, ServiceArguments};
 use crate::exit::Exit;
 use crate::output::table::cut;
 use crate::output::{OutputError, print_line};
@@ -31,9 +30,14 @@ impl KnowledgeArguments {
         Ok(Memory::open_place(&self.knowledge.place(), false).await?)
     }
 
-    /// Opens the knowledge base, which must be there, to be asked with an embedder. Another one than that of its vectors is
-    /// refused.
-    pub async fn open_with(&self, embedder: Option<Arc<dyn Embedder>>) -> anyhow::Result<Memory> {
+    /// Opens the knowledge base, which must be there, to be asked with the embedder that the arguments name. Another one than
+    /// that of its vectors is refused.
+    pub async fn open_with(
+        &self,
+        embedder: &EmbedderArguments,
+        service: &ServiceArguments,
+    ) -> anyhow::Result<Memory> {
+        let embedder = embedder.open(service)?;
         let memory = self.open().await?;
         if let Some(embedder) = &embedder {
             match memory.knowledge().embedder().await? {
@@ -68,8 +72,10 @@ impl ScopeArguments {
 
 /// Runs the command.
 pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
-    let embedder = arguments.embedder.open(&arguments.service)?;
-    let memory = arguments.knowledge.open_with(embedder).await?;
+    let memory = arguments
+        .knowledge
+        .open_with(&arguments.embedder, &arguments.service)
+        .await?;
     if let Some(questions) = &arguments.recorded {
         return run_recorded(&memory, questions, &arguments.output).await;
     }

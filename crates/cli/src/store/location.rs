@@ -18,9 +18,14 @@ pub enum StoreLocation {
 
 /// The URL of a PostgreSQL database. Its displayed form has no password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DatabaseUrl(pub(crate) String);
+pub struct DatabaseUrl(String);
 
 impl DatabaseUrl {
+    /// Of this text.
+    pub fn new(url: String) -> DatabaseUrl {
+        DatabaseUrl(url)
+    }
+
     /// The URL with its password, if it has one: for the connection alone.
     pub fn secret(&self) -> &str {
         &self.0
@@ -96,7 +101,7 @@ impl StoreLocation {
         let lossy = text.to_string_lossy();
         if POSTGRES_SCHEMES.iter().any(|scheme| lossy.starts_with(scheme)) {
             let url = text.to_str().ok_or(LocationError::NotText)?;
-            return Ok(StoreLocation::Postgres(DatabaseUrl(url.to_owned())));
+            return Ok(StoreLocation::Postgres(DatabaseUrl::new(url.to_owned())));
         }
         match lossy.split_once("://") {
             Some((scheme, _))

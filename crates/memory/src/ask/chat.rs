@@ -1,6 +1,6 @@
 //! A conversation about a knowledge base: a question may leave out what was named before it.
 //!
-//! A model makes each question understandable on its own; without one, [rules](follow_up) do. The complete question is answered as
+//! A model makes each question understandable on its own; without one, rules do. The complete question is answered as
 //! any other, by a model from what is recalled, or by the messages themselves.
 
 mod follow_up;
@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::query::search_query::{Date, DateTimeRange};
 use crate::query::understand;
 use crate::recall::{Recalled, RecalledMessage, RecalledRef, compile_options};
-use crate::service::{ChatRequest, Service, Usage, parse_answer};
+use crate::service::{ChatRequest, Service, Usage};
 use crate::words::{speaker_word, split};
 use follow_up::{Completed, Name, Person, Topic, complete, names};
 
@@ -171,8 +171,7 @@ impl Chat {
             schema: &SCHEMA,
             output_tokens_max: Some(CHAT_QUESTION_TOKENS_MAX),
         };
-        let content = service.chat(&request, usage).await?;
-        let written = parse_answer::<Written>(&content).ok();
+        let written: Option<Written> = service.chat_json(&request, usage).await?;
         let question = written.map(|written| written.question.trim().to_owned());
         Ok(question.filter(|question| !question.is_empty() && question.len() <= CHAT_QUESTION_BYTES_MAX))
     }

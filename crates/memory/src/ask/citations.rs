@@ -94,12 +94,13 @@ fn stems_of(text: &str) -> BTreeSet<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::message::Message;
     use crate::store::StoredMessage;
 
-    fn recalled(texts: &[&str]) -> Vec<RecalledMessage> {
+    /// Messages of these texts.
+    pub fn recalled(texts: &[&str]) -> Vec<RecalledMessage> {
         let messages = (0..).zip(texts).map(|(ordinal, text)| RecalledMessage {
             score: 1.0,
             message: StoredMessage {

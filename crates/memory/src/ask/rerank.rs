@@ -9,7 +9,7 @@ use crate::ask::shown;
 use crate::error::MemoryError;
 use crate::limits::{RERANKED_CHARACTERS_MAX, RERANKED_MESSAGES, RERANKED_TOKENS_MAX};
 use crate::recall::{RecallOptions, RecalledMessage};
-use crate::service::{ChatRequest, Service, Usage, parse_answer};
+use crate::service::{ChatRequest, Service, Usage};
 
 /// The model's instructions.
 const INSTRUCTIONS: &str = "You are shown numbered messages and a question. Tell the numbers of the messages that answer the question \
@@ -67,8 +67,7 @@ pub async fn rerank(
         schema: &SCHEMA,
         output_tokens_max: Some(RERANKED_TOKENS_MAX),
     };
-    let content = service.chat(&request, usage).await?;
-    if let Ok(written) = parse_answer::<Written>(&content) {
+    if let Some(written) = service.chat_json::<Written>(&request, usage).await? {
         put_first(messages, count, written.order.iter().filter_map(Value::as_u64));
     }
     Ok(())
