@@ -32,6 +32,16 @@ test-deb-install: deb ## Install the Debian package in a new Debian, serve and r
 	@command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap; }
 	packaging/tests/install.sh $$(ls -t $(PACKAGES)/gristmill_*.deb | head -n 1) $(PACKAGES)/debian
 
+.PHONY: deb-extension
+deb-extension: ## Build the Debian package of the extension for PostgreSQL 15, below build/packaging
+	$(MAKE) -C extension prerequisites
+	packaging/debian/build_extension.sh /usr/lib/postgresql/15/bin/pg_config $(PACKAGES)
+
+.PHONY: test-deb-extension
+test-deb-extension: deb-extension ## Install the package of the extension in a new Debian, aggregate in batches and remove it; needs root
+	@command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap; }
+	packaging/tests/install_extension.sh $$(ls -t $(PACKAGES)/postgresql-15-pg-batchexec_*.deb | head -n 1) $(PACKAGES)/debian-postgresql
+
 # The program alone: Debian's package would start a server.
 $(PROMTOOL):
 	mkdir -p $(PACKAGES)/prometheus
