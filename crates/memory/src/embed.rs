@@ -62,6 +62,11 @@ pub trait Embedder: Send + Sync + std::fmt::Debug + 'static {
     /// The cosine from which on a term may stand for another.
     fn related_cosine_min(&self) -> f64;
 
+    /// How much the nearness of its vectors counts in a ranking: 1 for a model that reads a text in order.
+    fn weight(&self) -> f64 {
+        1.0
+    }
+
     /// The vectors of texts, in the same order, all of the same number of dimensions.
     ///
     /// # Errors

@@ -154,23 +154,21 @@ pub async fn recall_query(
     let zone = compile_options.zone_minutes;
     let understood = understand(question, columns.newest().and_then(|at| day_of(at, zone)));
     let query = query.unwrap_or(understood.query);
-    let nearest = match relations {
-        Relations::Embedded(embedder) => {
-            nearest::nearest(store, question, *embedder, options.weights.cosine_min).await?
-        }
-        _ => Vec::new(),
+    let embedder = match relations {
+        Relations::Embedded(embedder) => Some(*embedder),
+        _ => None,
     };
     let by_text = TextQuestion {
+        text: question.to_owned(),
         words: understood.words,
         time: understood
             .time_range
             .or_else(|| time_of(&query))
             .and_then(|range| range.in_zone(zone))
             .or(options.time_range.filter(|_| question.trim().is_empty())),
-        nearest,
     };
     let weights = options.weights;
-    let (scores, columns) = text::score(store, by_text, columns.languages(), weights).await?;
+    let (scores, columns) = text::score(store, by_text, embedder, columns.languages(), weights).await?;
     let fusion = Arc::new(Fusion {
         text: scores,
         columns,

@@ -63,6 +63,10 @@ impl Embedder for Remembered {
         self.embedder.related_cosine_min()
     }
 
+    fn weight(&self) -> f64 {
+        self.embedder.weight()
+    }
+
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
         let unknown: Vec<String> = {
             let vectors = self.vectors.lock().expect("vectors");

@@ -21,6 +21,9 @@ const BYTES_MAX: usize = 4 << 20;
 /// The cosine from which on a term may stand for another, with models of this kind.
 const RELATED_COSINE_MIN: f64 = 0.7;
 
+/// A mean of words tells less than a sentence: found as the [weights](crate::recall::Weights) of a ranking are.
+const WEIGHT: f64 = 0.4;
+
 /// The maximum number of tokens of a text: the models' training limit.
 const TOKENS_MAX: usize = 512;
 
@@ -136,6 +139,10 @@ impl Embedder for Model2VecEmbedder {
 
     fn related_cosine_min(&self) -> f64 {
         RELATED_COSINE_MIN
+    }
+
+    fn weight(&self) -> f64 {
+        WEIGHT
     }
 
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {

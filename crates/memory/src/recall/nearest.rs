@@ -13,8 +13,8 @@ const COMPARED_AGAIN: usize = 2;
 /// How far a cosine from bytes may be from the exact one.
 const COSINE_FAULT: f64 = 0.02;
 
-/// The messages that mean about what the question does, best first, with their nearness: 1 for the nearest, 0 for one that
-/// is left out. So models whose cosines are all high count as those whose cosines are low.
+/// The messages that mean about what the question does, best first, with their nearness: the weight of the embedder for the
+/// nearest, 0 for one that is left out. So models whose cosines are all high count as those whose cosines are low.
 pub(super) async fn nearest(
     store: &dyn KnowledgeStore,
     question: &str,
@@ -39,7 +39,7 @@ pub(super) async fn nearest(
     };
     let near = found
         .into_iter()
-        .map(|(message, cosine)| (message, nearness(cosine)));
+        .map(|(message, cosine)| (message, embedder.weight() * nearness(cosine)));
     Ok(near.collect())
 }
 

@@ -11,9 +11,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::embed::Embedder;
 use crate::error::MemoryError;
 use crate::limits::{CONVERSATION_GAP_MS, QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
 use crate::message::{MessageOrdinal, TimeRange};
+use crate::recall::nearest::nearest;
 use crate::recall::weights::Weights;
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
@@ -47,12 +49,12 @@ const ASKING_FOR_ALL: [&str; 22] = [
 /// The question to the texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TextQuestion {
+    /// The question as it was asked.
+    pub text: String,
     /// The words of the question without those that tell a time.
     pub words: Vec<String>,
     /// The time that it tells.
     pub time: Option<TimeRange>,
-    /// The messages nearest in meaning, with their nearness from 0 to 1.
-    pub nearest: Vec<(MessageOrdinal, f64)>,
 }
 
 /// The scores of all messages, by their numbers.
@@ -87,18 +89,26 @@ struct Asked {
     weight: f64,
 }
 
-/// Scores all messages for a question.
+/// Scores all messages for a question: by their words, and with an embedder also by their meaning.
 ///
 /// # Errors
 ///
-/// Errors of the store.
+/// Errors of the store or the embedder.
 pub async fn score(
     store: &dyn KnowledgeStore,
     question: TextQuestion,
+    embedder: Option<&dyn Embedder>,
     languages: Languages,
     weights: Weights,
 ) -> Result<(TextScores, Arc<Columns>), MemoryError> {
-    let looked_up = LookedUp::new(store, question, languages, weights).await?;
+    let text = question.text.clone();
+    let mut looked_up = LookedUp::new(store, question, languages, weights).await?;
+    if let Some(embedder) = embedder
+        && !looked_up.is_for_all
+    {
+        let unnamed = without_names(&text, &looked_up.names);
+        looked_up.nearest = nearest(store, &unnamed, embedder, weights.cosine_min).await?;
+    }
     // After the words: what a commit adds in between is in the columns alone, which is harmless.
     let columns = store.columns().await?;
     let shared = columns.clone();
@@ -109,13 +119,30 @@ pub async fn score(
 /// What the index says of a question's words.
 struct LookedUp {
     words: Vec<Asked>,
+    /// The words that are names of speakers.
+    names: Vec<String>,
     /// The messages of named speakers.
     spoken: Vec<u32>,
     /// Whether nothing is asked but the time or the speaker.
     is_for_all: bool,
     time: Option<TimeRange>,
+    /// The messages nearest in meaning, with their nearness from 0 to 1.
     nearest: Vec<(MessageOrdinal, f64)>,
     weights: Weights,
+}
+
+/// A question without the names of speakers, by which every message that names one would be near. Of nothing but names, all is
+/// left.
+fn without_names(question: &str, names: &[String]) -> String {
+    let is_name = |piece: &str| split(piece).next().is_some_and(|word| names.contains(&word));
+    let kept: Vec<&str> = question
+        .split_whitespace()
+        .filter(|piece| !is_name(piece))
+        .collect();
+    match kept.is_empty() {
+        true => question.to_owned(),
+        false => kept.join(" "),
+    }
 }
 
 impl LookedUp {
@@ -135,6 +162,7 @@ impl LookedUp {
         }
         let mut found = store.messages_with(lookups.clone()).await?;
         let mut asked = Vec::new();
+        let mut names = Vec::new();
         let mut spoken = Vec::new();
         let mut unknown = Vec::new();
         let mut is_for_all = true;
@@ -150,6 +178,7 @@ impl LookedUp {
             }
             let weight = if is_speaker { weights.name } else { 1.0 };
             asked.push(Asked { messages, weight });
+            names.extend(is_speaker.then(|| word.clone()));
         }
         for messages in corrected(store, unknown).await? {
             asked.push(Asked {
@@ -162,9 +191,10 @@ impl LookedUp {
         Ok(LookedUp {
             is_for_all: is_for_all && (question.time.is_some() || !spoken.is_empty()),
             words: asked,
+            names,
             spoken,
             time: question.time,
-            nearest: question.nearest,
+            nearest: Vec::new(),
             weights,
         })
     }
@@ -393,5 +423,21 @@ async fn corrected(store: &dyn KnowledgeStore, unknown: Vec<String>) -> Result<V
     match meant.is_empty() {
         true => Ok(Vec::new()),
         false => store.messages_with(meant).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeds_a_question_without_the_names_of_speakers() {
+        let names = ["ada".to_owned(), "ben".to_owned()];
+        assert_eq!(
+            without_names("What did Ada's bees tell Ben, then?", &names),
+            "What did bees tell then?"
+        );
+        assert_eq!(without_names("Ada and Adam", &names), "and Adam");
+        assert_eq!(without_names("Ada? Ben!", &names), "Ada? Ben!");
     }
 }
