@@ -105,7 +105,7 @@ fn broken_answers_cost_only_their_own_chunk(workspace: fn() -> Workspace) {
     assert!(!listed.is_empty() && listed.len() < 20, "{}", listed.len());
     for failure in listed {
         let error = failure["error"].as_str().expect("an error");
-        assert!(error.contains("no extraction"), "{failure}");
+        assert!(error.contains("is not an extraction"), "{failure}");
     }
     assert_eq!(
         told["model_calls"],
