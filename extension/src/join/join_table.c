@@ -175,7 +175,7 @@ join_table_probe(JoinTable *table, VectorContext *context, JoinRow **rows)
 				 if (group == NULL)
 					 continue;
 				 found = (GroupRows *) (group + table->rows_offset);
-				 found->is_matched = true;
+				 found->is_matched |= table->keeps_all;
 				 rows[row] = found->newest);
 }
 
