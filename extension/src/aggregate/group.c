@@ -327,7 +327,15 @@ group_table_match(GroupTable *table, VectorContext *context,
 	const uint32 *hashes = table->row_hashes;
 
 	evaluate_present(table, context, selection, numbers);
-	if (inserts)
+	if (inserts && has_one_integer_key(table))
+	{
+		const Datum *words = table->keys[0].words;
+
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] =
+					 find_integer_group(table, hashes[row], row, words[row]));
+	}
+	else if (inserts)
 		FOR_SELECTED(row, selection,
 					 table->row_groups[row] = find_group(table, hashes[row], row));
 	else if (has_one_integer_key(table))
