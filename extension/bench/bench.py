@@ -25,6 +25,7 @@ from server import Server, stop_on_signals  # noqa: E402
 
 ROWS_DEFAULT = (1_000_000, 5_000_000)
 ROUNDS_DEFAULT = 9
+CLICKBENCH_ROWS_DEFAULT = 5_000_000
 ROUNDS_MAX = 101
 ROWS_MAX = 20_000_000
 SCALE_FACTOR_DEFAULT = 0.1
@@ -61,6 +62,8 @@ class Bench:
         self._measure_inserts()
         if not self.options.skip_tpch:
             self._measure_tpch()
+        if not self.options.skip_clickbench:
+            self._measure_clickbench()
         if not self.options.skip_unchanged:
             self._measure_unchanged()
 
@@ -214,6 +217,26 @@ class Bench:
                           reach_in_parallel=None if number in cases.TPCH_REACH
                           else cases.TPCH_REACH_OTHERS_PARALLEL)
 
+    def _measure_clickbench(self) -> None:
+        import clickbench
+        rows = self.options.clickbench_rows
+        wanted = [case for case in (
+            cases.Case(f"ClickBench {number}, {rows // 1000}k rows", sql, cases.CLICKBENCH_REACH)
+            for number, sql in enumerate(clickbench.QUERIES)) if self._is_wanted(case.name)]
+        if not wanted:
+            return
+        print(f"filling hits with {rows} rows", flush=True)
+        self.server.psql(clickbench.fill(rows))
+        self.server.psql("vacuum (freeze, analyze) hits")
+        assert_all_visible(self.server, "hits")
+        prewarm(self.server, "hits")
+        first = len(self.rows)
+        for case in wanted:
+            self._measure(case, None, 0, parallel=False)
+        self._report(report.MeanRow(
+            f"ClickBench, geometric mean of {len(wanted)} queries, {rows // 1000}k rows", "serial",
+            self.rows[first:], cases.CLICKBENCH_MEAN_REACH))
+
     def _is_wanted(self, name: str) -> bool:
         return self.options.only is None or self.options.only in name
 
@@ -287,6 +310,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--skip-tpch", action="store_true")
     parser.add_argument("--scale-factor", type=float, default=SCALE_FACTOR_DEFAULT, metavar="F",
                         help=f"of TPC-H (default: {SCALE_FACTOR_DEFAULT}, at most {SCALE_FACTOR_MAX})")
+    parser.add_argument("--skip-clickbench", action="store_true")
+    parser.add_argument("--clickbench-rows", type=int, default=CLICKBENCH_ROWS_DEFAULT, metavar="N",
+                        help=f"of its table (default: {CLICKBENCH_ROWS_DEFAULT}, at most {ROWS_MAX})")
     parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
     parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
@@ -297,8 +323,8 @@ def parse_options() -> argparse.Namespace:
         parser.error(f"--rounds is from 1 to {ROUNDS_MAX}")
     if not 0 < options.scale_factor <= SCALE_FACTOR_MAX:
         parser.error(f"--scale-factor is above 0, and at most {SCALE_FACTOR_MAX}")
-    if any(not 1000 <= rows <= ROWS_MAX for rows in options.rows):
-        parser.error(f"--rows is from 1000 to {ROWS_MAX}")
+    if any(not 1000 <= rows <= ROWS_MAX for rows in [*options.rows, options.clickbench_rows]):
+        parser.error(f"--rows and --clickbench-rows are from 1000 to {ROWS_MAX}")
     return options
 
 

@@ -82,10 +82,10 @@ def median(timings: list) -> Timing:
 def take_turns(sides: dict, rounds: int) -> dict:
     """Time several sides alternately. `sides` maps a name to a function that runs it once.
 
-    Returns the median Timing of each name over `rounds` turns, after a warm-up.
+    Returns the median Timing of each name over `rounds` turns, after a warm-up of no more turns.
     """
     taken = {name: [] for name in sides}
-    for turn in range(-WARM_UP_RUNS, rounds):
+    for turn in range(-min(WARM_UP_RUNS, rounds), rounds):
         for name, run_once in sides.items():
             timing = run_once()
             if turn >= 0:

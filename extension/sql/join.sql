@@ -133,6 +133,10 @@ SET batchexec.explain = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT label, sum(amount) FROM facts JOIN few ON facts.k = few.k AND facts.n > few.n WHERE flag GROUP BY label;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT facts.t, a.label, q.n FROM facts JOIN few a ON facts.k = a.k LEFT JOIN (SELECT k, count(*) n FROM few GROUP BY k) q ON facts.wide = q.k;
 SELECT regexp_replace(line, 'Memory: \d+', 'Memory: …') FROM explain_figures('SELECT count(*) FROM facts JOIN few ON facts.k = few.k AND facts.n > few.n') line WHERE line ~ 'Join|Hash|Not';
+-- Of the rows of a key, a semi or anti join keeps one.
+SELECT line FROM explain_figures('SELECT count(*) FROM facts WHERE EXISTS (SELECT FROM many WHERE many.k = facts.k)') line WHERE line ~ 'Join Type|Hash Table Rows';
+SELECT line FROM explain_figures('SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT FROM many WHERE many.k = facts.k)') line WHERE line ~ 'Join Type|Hash Table Rows';
+SELECT count(*), count(DISTINCT k) FROM many WHERE k IS NOT NULL;
 SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
 SELECT regexp_replace(line, '\d+ kB|\d+kB', '…') FROM explain_figures('SELECT count(*) FROM facts JOIN many ON facts.k = many.k') line WHERE line ~ 'Batch(Join|Agg)|Hash|Not';
 RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;

@@ -1,6 +1,6 @@
 /*
  * group.c
- *	  Hash table of groups: linear probing over pointers to fixed-size groups.
+ *	  Hash table of groups: linear probing over hashes and numbers of fixed-size groups.
  */
 #include "postgres.h"
 
@@ -8,11 +8,10 @@
 
 #include "group.h"
 
-#define GROUPS_A_CHUNK		256
 #define BUCKETS_FIRST		1024
-/* Buckets in use before the table doubles: seven of eight. */
+/* Buckets in use before the table doubles: half of them, so that a key without a group is found out soon. */
 #define IS_FULL(table_) \
-	((table_)->group_count >= (table_)->bucket_count / 8 * 7)
+	((table_)->group_count >= (table_)->bucket_count / 2)
 
 /* Make an empty table; memory is reset with the table. */
 GroupTable *
@@ -54,7 +53,7 @@ group_table_forget(GroupTable *table)
 	table->bucket_count = 0;
 	table->buckets = NULL;
 	table->group_count = 0;
-	table->null_group = NULL;
+	table->null_number = 0;
 	table->chunks = NULL;
 	table->chunk_count = table->chunks_allocated = 0;
 }
@@ -65,32 +64,25 @@ group_table_bytes(const GroupTable *table)
 	return MemoryContextMemAllocated(table->memory, true);
 }
 
-/* Groups are numbered in the order of their first rows. */
-char *
-group_table_get(const GroupTable *table, uint32 number)
-{
-	return table->chunks[number / GROUPS_A_CHUNK] +
-		(number % GROUPS_A_CHUNK) * table->group_bytes;
-}
-
 static void
 grow_buckets(GroupTable *table)
 {
-	uint32		bucket_count = Max(table->bucket_count * 2, BUCKETS_FIRST);
-	uint32		mask = bucket_count - 1;
-	char	  **buckets;
+	const uint32 bucket_count = Max(table->bucket_count * 2, BUCKETS_FIRST);
+	const uint32 mask = bucket_count - 1;
+	GroupBucket *buckets;
 
 	buckets = MemoryContextAllocExtended(table->memory,
-										 sizeof(char *) * bucket_count,
+										 sizeof(GroupBucket) * bucket_count,
 										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	for (uint32 i = 0; i < table->group_count; i++)
+	for (uint32 i = 0; i < table->bucket_count; i++)
 	{
-		char	   *group = group_table_get(table, i);
-		uint32		bucket = ((GroupHeader *) group)->hash & mask;
+		uint32		at = table->buckets[i].hash & mask;
 
-		while (buckets[bucket] != NULL)
-			bucket = (bucket + 1) & mask;
-		buckets[bucket] = group;
+		if (table->buckets[i].number == 0)
+			continue;
+		while (buckets[at].number != 0)
+			at = (at + 1) & mask;
+		buckets[at] = table->buckets[i];
 	}
 	if (table->buckets != NULL)
 		pfree(table->buckets);
@@ -120,52 +112,64 @@ add_chunk(GroupTable *table)
 							   table->group_bytes * GROUPS_A_CHUNK);
 }
 
-static char *
-add_group(GroupTable *table, uint32 hash, int row)
+static void
+add_group(GroupTable *table, int row)
 {
-	char	   *group;
-
 	if (table->group_count % GROUPS_A_CHUNK == 0)
 		add_chunk(table);
-	group = group_table_get(table, table->group_count++);
-	((GroupHeader *) group)->hash = hash;
-	group_keys_store(table, group, row);
-	return group;
+	group_keys_store(table, group_table_get(table, table->group_count++), row);
 }
 
-/* The group of a row, made where there is none. */
+/* The group that a bucket in use is of. */
+static inline char *
+bucket_group(const GroupTable *table, GroupBucket bucket)
+{
+	return group_table_get(table, bucket.number - 1);
+}
+
+/* The number, from 1, of a row's group, made where there is none. */
+static uint32
+find_number(GroupTable *table, uint32 hash, int row)
+{
+	const uint32 mask = table->bucket_count - 1;
+	uint32		at = hash & mask;
+	GroupBucket bucket;
+
+	while ((bucket = table->buckets[at]).number != 0)
+	{
+		if (bucket.hash == hash &&
+			group_keys_match(table, bucket_group(table, bucket), row))
+			return bucket.number;
+		at = (at + 1) & mask;
+	}
+	add_group(table, row);
+	bucket = (GroupBucket) {hash, table->group_count};
+	table->buckets[at] = bucket;
+	if (IS_FULL(table))
+		grow_buckets(table);
+	return bucket.number;
+}
+
 static inline char *
 find_group(GroupTable *table, uint32 hash, int row)
 {
-	uint32		mask = table->bucket_count - 1;
-	uint32		bucket = hash & mask;
-	char	   *group;
-
-	while ((group = table->buckets[bucket]) != NULL)
-	{
-		if (((GroupHeader *) group)->hash == hash &&
-			group_keys_match(table, group, row))
-			return group;
-		bucket = (bucket + 1) & mask;
-	}
-	group = add_group(table, hash, row);
-	table->buckets[bucket] = group;
-	if (IS_FULL(table))
-		grow_buckets(table);
-	return group;
+	return group_table_get(table, find_number(table, hash, row) - 1);
 }
 
 /* As find_group, for a single integer key that is not NULL. */
 static inline char *
 find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
 {
-	uint32		mask = table->bucket_count - 1;
-	uint32		bucket = hash & mask;
-	char	   *group = table->buckets[bucket];
+	const GroupBucket bucket = table->buckets[hash & (table->bucket_count - 1)];
 
-	if (likely(group != NULL && *GROUP_KEY_WORDS(group) == word &&
-			   ((GroupHeader *) group)->null_keys == 0))
-		return group;
+	if (likely(bucket.number != 0 && bucket.hash == hash))
+	{
+		char	   *group = bucket_group(table, bucket);
+
+		if (likely(*GROUP_KEY_WORDS(group) == word &&
+				   ((GroupHeader *) group)->null_keys == 0))
+			return group;
+	}
 	return find_group(table, hash, row);
 }
 
@@ -176,18 +180,22 @@ find_integer_group(GroupTable *table, uint32 hash, int row, Datum word)
 static inline char *
 find_nullable_group(GroupTable *table, uint32 hash, int row, Datum word, bool is_null)
 {
-	const uintptr_t null_mask = -(uintptr_t) is_null;
-	char	   *group = (char *)
-		(((uintptr_t) table->null_group & null_mask) |
-		 ((uintptr_t) table->buckets[hash & (table->bucket_count - 1)] & ~null_mask));
+	const uint32 null_mask = -(uint32) is_null;
+	uint32		number = (table->null_number & null_mask) |
+		(table->buckets[hash & (table->bucket_count - 1)].number & ~null_mask);
 
-	if (likely(group != NULL && *GROUP_KEY_WORDS(group) == word &&
-			   ((GroupHeader *) group)->null_keys == is_null))
-		return group;
-	group = find_group(table, hash, row);
+	if (likely(number != 0))
+	{
+		char	   *group = group_table_get(table, number - 1);
+
+		if (likely(*GROUP_KEY_WORDS(group) == word &&
+				   ((GroupHeader *) group)->null_keys == is_null))
+			return group;
+	}
+	number = find_number(table, hash, row);
 	if (is_null)
-		table->null_group = group;
-	return group;
+		table->null_number = number;
+	return group_table_get(table, number - 1);
 }
 
 /* Ask for buckets, then for groups, a batch ahead of their use. */
@@ -202,7 +210,9 @@ prefetch_groups(const GroupTable *table, const Selection *selection)
 	FOR_SELECTED(row, selection,
 				 __builtin_prefetch(&table->buckets[hashes[row] & mask]));
 	FOR_SELECTED(row, selection,
-				 __builtin_prefetch(table->buckets[hashes[row] & mask]));
+				 const GroupBucket bucket = table->buckets[hashes[row] & mask];
+				 if (bucket.number != 0 && bucket.hash == hashes[row])
+				 __builtin_prefetch(bucket_group(table, bucket)));
 }
 
 /* Hash the keys, whose words have been made, and get buckets ready. */
@@ -263,14 +273,14 @@ group_table_find(GroupTable *table, const Selection *selection)
 static inline char *
 existing_group(const GroupTable *table, uint32 hash, int row)
 {
-	uint32		mask = table->bucket_count - 1;
-	char	   *group;
+	const uint32 mask = table->bucket_count - 1;
+	GroupBucket bucket;
 
-	for (uint32 bucket = hash & mask; (group = table->buckets[bucket]) != NULL;
-		 bucket = (bucket + 1) & mask)
-		if (((GroupHeader *) group)->hash == hash &&
-			group_keys_match(table, group, row))
-			return group;
+	for (uint32 at = hash & mask; (bucket = table->buckets[at]).number != 0;
+		 at = (at + 1) & mask)
+		if (bucket.hash == hash &&
+			group_keys_match(table, bucket_group(table, bucket), row))
+			return bucket_group(table, bucket);
 	return NULL;
 }
 
@@ -278,13 +288,18 @@ existing_group(const GroupTable *table, uint32 hash, int row)
 static inline char *
 existing_integer_group(const GroupTable *table, uint32 hash, Datum word)
 {
-	uint32		mask = table->bucket_count - 1;
-	char	   *group;
+	const uint32 mask = table->bucket_count - 1;
+	GroupBucket bucket;
 
-	for (uint32 bucket = hash & mask; (group = table->buckets[bucket]) != NULL;
-		 bucket = (bucket + 1) & mask)
-		if (*GROUP_KEY_WORDS(group) == word)
-			return group;
+	for (uint32 at = hash & mask; (bucket = table->buckets[at]).number != 0;
+		 at = (at + 1) & mask)
+		if (bucket.hash == hash)
+		{
+			char	   *group = bucket_group(table, bucket);
+
+			if (*GROUP_KEY_WORDS(group) == word)
+				return group;
+		}
 	return NULL;
 }
 
@@ -312,7 +327,15 @@ group_table_match(GroupTable *table, VectorContext *context,
 	const uint32 *hashes = table->row_hashes;
 
 	evaluate_present(table, context, selection, numbers);
-	if (inserts)
+	if (inserts && has_one_integer_key(table))
+	{
+		const Datum *words = table->keys[0].words;
+
+		FOR_SELECTED(row, selection,
+					 table->row_groups[row] =
+					 find_integer_group(table, hashes[row], row, words[row]));
+	}
+	else if (inserts)
 		FOR_SELECTED(row, selection,
 					 table->row_groups[row] = find_group(table, hashes[row], row));
 	else if (has_one_integer_key(table))
@@ -365,5 +388,5 @@ void
 group_table_add_empty(GroupTable *table)
 {
 	if (table->group_count == 0)
-		add_group(table, 0, 0);
+		add_group(table, 0);
 }

@@ -29,9 +29,15 @@ typedef struct GroupKey
  */
 typedef struct GroupHeader
 {
-	uint32		hash;
-	uint32		null_keys;		/* bit i: key i is NULL */
+	uint64		null_keys;		/* bit i: key i is NULL */
 } GroupHeader;
+
+/* Rows of other keys are told by the hash, without a look at the group. */
+typedef struct GroupBucket
+{
+	uint32		hash;
+	uint32		number;			/* of the group, from 1; 0: the bucket is empty */
+} GroupBucket;
 
 #define GROUP_KEYS_MAX	32
 #define GROUP_KEY_WORDS(group_) ((Datum *) ((group_) + sizeof(GroupHeader)))
@@ -43,16 +49,26 @@ typedef struct GroupTable
 	uint32		left_out;		/* bit i: key i is NULL in all groups, whatever the rows */
 	Size		group_bytes;
 	MemoryContext memory;		/* of groups and the keys they point to */
-	char	  **buckets;
+	GroupBucket *buckets;
 	uint32		bucket_count;	/* a power of two */
 	uint32		group_count;
-	char	   *null_group;		/* of a single key, once it was met, or NULL */
+	uint32		null_number;	/* of a single NULL key's group, from 1; 0: it was not met */
 	char	  **chunks;			/* of GROUPS_A_CHUNK groups each */
 	uint32		chunk_count;
 	uint32		chunks_allocated;
 	char	   *row_groups[BATCH_ROWS_MAX]; /* of the current batch */
 	uint32		row_hashes[BATCH_ROWS_MAX];
 } GroupTable;
+
+#define GROUPS_A_CHUNK	256
+
+/* Groups are numbered in the order of their first rows. */
+static inline char *
+group_table_get(const GroupTable *table, uint32 number)
+{
+	return table->chunks[number / GROUPS_A_CHUNK] +
+		(number % GROUPS_A_CHUNK) * table->group_bytes;
+}
 
 extern GroupTable *group_table_create(MemoryContext memory, GroupKey *keys,
 									  int key_count, Size state_bytes);
@@ -68,7 +84,6 @@ extern void group_table_add_new(GroupTable *table, VectorContext *context,
 extern void group_table_add_empty(GroupTable *table);
 extern void group_table_match(GroupTable *table, VectorContext *context,
 							  Selection *selection, uint16 *numbers, bool inserts);
-extern char *group_table_get(const GroupTable *table, uint32 number);
 extern Size group_table_bytes(const GroupTable *table);
 
 /* group_key.c */

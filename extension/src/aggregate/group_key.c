@@ -327,7 +327,7 @@ hashed_values_equal(const GroupKey *key, Datum a, Datum b)
 bool
 group_keys_match(const GroupTable *table, const char *group, int row)
 {
-	uint32		null_keys = ((const GroupHeader *) group)->null_keys;
+	const uint64 null_keys = ((const GroupHeader *) group)->null_keys;
 	const Datum *words = (const Datum *) (group + sizeof(GroupHeader));
 
 	for (int i = 0; i < table->key_count; i++)
@@ -364,13 +364,13 @@ group_keys_store(GroupTable *table, char *group, int row)
 
 		if ((table->left_out >> i) & 1)
 		{
-			header->null_keys |= UINT32_C(1) << i;
+			header->null_keys |= UINT64CONST(1) << i;
 			continue;
 		}
 		value = key->vector->values[row];
 		GROUP_KEY_WORDS(group)[i] = key->words[row];
 		if (key->vector->has_nulls && key->vector->nulls[row])
-			header->null_keys |= UINT32_C(1) << i;
+			header->null_keys |= UINT64CONST(1) << i;
 		else if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
 		{
 			Size		bytes = VARSIZE_ANY(DatumGetPointer(value));

@@ -1,9 +1,13 @@
 /*
  * qual.c
- *	  The clauses of a scan, in the planner's order.
+ *	  The clauses of a scan, in the planner's order, but for those of text.
  *
  * Vector clauses neither fail nor have side effects.  A clause without a
  * vector form runs by row, on the survivors of those before it.
+ *
+ * The planner takes a comparison of texts to cost as much as one of integers.
+ * A comparison of numbers or dates that follows one of texts goes before it,
+ * where both are of columns and constants: neither can raise an error.
  */
 #include "postgres.h"
 
@@ -12,6 +16,60 @@
 
 #include "expr.h"
 #include "numeric_vector.h"
+
+/* Is a date compared as a timestamp?  Not an explicit cast, which may fail. */
+static bool
+is_date_as_timestamp(const VectorExpr *expression)
+{
+	return expression->function == kernel_convert &&
+		expression->operation == OPERATION_DATE_TO_TIMESTAMP &&
+		expression->is_for_comparison;
+}
+
+static bool
+is_column_or_constant(const VectorExpr *expression)
+{
+	if (is_date_as_timestamp(expression))
+		expression = expression->left;
+	return expression->column != NULL ||
+		(expression->is_constant && expression->constant_state == NULL);
+}
+
+static bool
+is_number_comparison(const VectorExpr *clause)
+{
+	return clause != NULL && clause->function == kernel_compare &&
+		is_column_or_constant(clause->left) && is_column_or_constant(clause->right);
+}
+
+static bool
+is_text_comparison(const VectorExpr *clause)
+{
+	if (clause == NULL || clause->left == NULL || clause->left->kind != VALUE_TEXT ||
+		!is_column_or_constant(clause->left))
+		return false;
+	return clause->function == kernel_in_list ||
+		((clause->function == kernel_compare_text || clause->function == kernel_like) &&
+		 is_column_or_constant(clause->right));
+}
+
+/* Have comparisons of numbers go before those of texts that they follow. */
+static void
+order_clauses(BatchQual *qual)
+{
+	for (int i = 1; i < qual->clause_count; i++)
+		for (int to = i; to > 0 && is_number_comparison(qual->vectors[to]) &&
+			 is_text_comparison(qual->vectors[to - 1]); to--)
+		{
+			VectorExpr *vector = qual->vectors[to];
+			RowExpression row = qual->rows[to];
+
+			qual->vectors[to] = qual->vectors[to - 1];
+			qual->rows[to] = qual->rows[to - 1];
+			qual->vectors[to - 1] = vector;
+			qual->rows[to - 1] = row;
+		}
+}
 
 /* Compile a list of clauses, all of which must be true. */
 BatchQual *
@@ -34,6 +92,7 @@ qual_compile(VectorContext *context, List *clauses)
 		if (qual->vectors[i] != NULL && qual->vector_count == i)
 			qual->vector_count++;
 	}
+	order_clauses(qual);
 	return qual;
 }
 
@@ -69,15 +128,6 @@ constant_at_scale(const Vector *constant, int scale, int64 *result)
 	*result = DatumGetInt64(constant->values[0]);
 	return power >= 0 && power <= POWER_OF_TEN_MAX &&
 		!__builtin_mul_overflow(*result, powers_of_ten[power], result);
-}
-
-/* Is a date compared as a timestamp?  Not an explicit cast, which may fail. */
-static bool
-is_date_as_timestamp(const VectorExpr *expression)
-{
-	return expression->function == kernel_convert &&
-		expression->operation == OPERATION_DATE_TO_TIMESTAMP &&
-		expression->is_for_comparison;
 }
 
 /*

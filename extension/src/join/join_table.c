@@ -139,6 +139,8 @@ void
 join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 {
 	TupleBatch *batch = context->batch;
+	const bool	keeps_one = table->keeps_one;
+	int			left_out = 0;
 
 	table->groups->keys = table->inner_keys;
 	group_table_match(table->groups, context, &batch->selection,
@@ -147,12 +149,17 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 				 GroupRows *group = (GroupRows *) (table->groups->row_groups[number] +
 												   table->rows_offset);
 				 JoinRow *row = &group->oldest;
+				 if (group->newest != NULL && keeps_one)
+				 {
+					 left_out++;
+					 continue;
+				 }
 				 if (group->newest != NULL)
 					 row = allocate(table, table->row_bytes);
 				 row->next = group->newest;
 				 group->newest = row;
 				 store_row(table, row, rows, number));
-	table->row_count += batch->selection.count;
+	table->row_count += batch->selection.count - left_out;
 	if (table->keeps_all && batch->selection.count < batch->row_count)
 		add_unkeyed(table, batch, rows);
 }
@@ -175,7 +182,7 @@ join_table_probe(JoinTable *table, VectorContext *context, JoinRow **rows)
 				 if (group == NULL)
 					 continue;
 				 found = (GroupRows *) (group + table->rows_offset);
-				 found->is_matched = true;
+				 found->is_matched |= table->keeps_all;
 				 rows[row] = found->newest);
 }
 

@@ -28,8 +28,9 @@ typedef struct JoinTable
 	Size		rows_offset;	/* of the rows in a group */
 	Size		row_bytes;
 	bool		keeps_all;		/* rows with a NULL key, and which keys are met */
+	bool		keeps_one;		/* row of each key: that there is one is all that is asked */
 	JoinRow    *unkeyed;		/* the rows with a NULL key */
-	uint64		row_count;		/* without those, unless they are kept */
+	uint64		row_count;		/* that are kept */
 	char	   *chunk;			/* memory for rows and their values */
 	Size		chunk_bytes_left;
 } JoinTable;
