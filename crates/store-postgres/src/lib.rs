@@ -266,6 +266,12 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError> {
+        operate!(self, Work, Promised, |transaction| transaction
+            .drain_worker(worker))
+        .await
+    }
+
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
         self.compare_clocks().await?;
         self.database.flush_or_warn().await;

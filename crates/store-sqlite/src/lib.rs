@@ -352,6 +352,11 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError> {
+        self.write(0, move |transaction| transaction.drain_worker(worker))
+            .await
+    }
+
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
         self.flush_or_warn().await;
         self.write(0, move |transaction| transaction.add_hops(&hops))

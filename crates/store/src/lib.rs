@@ -124,6 +124,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Unregisters a worker, and releases its jobs without charging an attempt.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
 
+    /// Asks a worker to drain: it learns so by its next heartbeat, and then stops as it does on a signal. Returns whether
+    /// the worker is registered. A worker that registers anew is not asked.
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError>;
+
     /// Adds statistics of hops outside of workers, such as `submit`. The store itself counts batches that it packs
     /// (single jobs, by [`submit_one`](Store::submit_one)).
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError>;
