@@ -14,5 +14,6 @@ export function setRole(now: Role): void {
 const isAnyOf = (...roles: Role[]) => role === null || roles.includes(role);
 
 export const mayChange = () => isAnyOf("admin", "operator", "submit");
+export const mayOperate = () => isAnyOf("admin", "operator");
 export const maySubmit = () => isAnyOf("admin", "submit");
 export const mayMakeSchedules = () => isAnyOf("admin");

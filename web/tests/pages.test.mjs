@@ -351,6 +351,19 @@ describe("workers, events, submit", () => {
     await tab.page.getByRole("cell", { name: "resize on default" }).first().waitFor();
   });
 
+  test("a worker is drained", async () => {
+    const worker = server.worker("drained");
+    const ended = new Promise((resolve) => worker.once("exit", resolve));
+    await tab.to("workers");
+    const row = rows().filter({ hasText: String(worker.pid) });
+    await row.getByRole("button", { name: "Drain" }).click();
+    const dialog = tab.page.getByRole("dialog");
+    await dialog.getByText("finishes its running jobs").waitFor();
+    await dialog.getByRole("button", { name: "Drain" }).click();
+    assert.equal(await ended, 0);
+    await row.waitFor({ state: "detached" });
+  });
+
   test("events come as they happen", async () => {
     await tab.to("events");
     await heading("Events");

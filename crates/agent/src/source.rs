@@ -291,6 +291,7 @@ impl Source for HttpSource {
                     known: answer.known,
                     revoked: answer.revoked,
                     followed: answer.followed,
+                    drain: answer.drain,
                 })
             }
             Err(error) if error.kind == SourceErrorKind::Unregistered => Ok(Heartbeat {

@@ -123,6 +123,7 @@ suite!(
     logs_and_tracebacks_arrive,
     a_cancel_revokes_once_and_refuses_the_report,
     leaving_gives_back_uncharged,
+    a_heartbeat_asks_to_drain,
     a_lost_worker_registers_again_and_its_late_report_is_refused,
     nothing_can_be_done_before_registering,
     waiting_ends_when_there_is_work,
@@ -294,6 +295,19 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
     let answer = source.exchange(vec![doubled(&lease, "0-3")], None).await.unwrap();
     assert_eq!(answer.receipts[0].refused.to_string(), "2");
     assert_eq!(states(fixture.store(), id).await[2], Some(JobState::Cancelled));
+}
+
+async fn a_heartbeat_asks_to_drain(fixture: Fixture) {
+    let source = fixture.registered().await;
+    let asked = async || {
+        let heartbeat = source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
+        assert!(heartbeat.known);
+        heartbeat.drain
+    };
+    assert!(!asked().await);
+    let workers = fixture.store().workers().await.unwrap();
+    assert!(fixture.store().drain_worker(workers[0].id).await.unwrap());
+    assert!(asked().await);
 }
 
 async fn leaving_gives_back_uncharged(fixture: Fixture) {

@@ -37,9 +37,9 @@ use control::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
 use fleet::FleetCommand;
 use history::HistoryArguments;
 use job::{
-    ChangeArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments, PruneArguments,
-    QueuesArguments, ResultsArguments, RunsArguments, ShowArguments, StatsArguments, TagsArguments,
-    WorkersArguments,
+    ChangeArguments, DrainArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments,
+    PruneArguments, QueuesArguments, ResultsArguments, RunsArguments, ShowArguments, StatsArguments,
+    TagsArguments, WorkersArguments,
 };
 #[cfg(feature = "full")]
 use memory::KnowledgeCommand;
@@ -101,6 +101,8 @@ pub enum Command {
     Queues(QueuesArguments),
     /// List registered workers: the queues and kinds that each serves, and the number of jobs that it holds
     Workers(WorkersArguments),
+    /// Ask workers to end their jobs and leave
+    Drain(DrainArguments),
     /// List the values of a tag, and the number of jobs with each
     Tags(TagsArguments),
     /// Show everything about one job: payload, value, attempts, errors, log

@@ -134,6 +134,7 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Wait(arguments) => jobs::wait::wait(arguments).await,
         Command::Queues(arguments) => store::queues::queues(arguments).await,
         Command::Workers(arguments) => store::queues::workers(arguments).await,
+        Command::Drain(arguments) => store::queues::drain(arguments).await,
         Command::Tags(arguments) => jobs::tags::tags(arguments).await,
         Command::Show(arguments) => jobs::show::show(arguments).await,
         Command::Logs(arguments) => jobs::logs::logs(arguments).await,

@@ -15,6 +15,7 @@ on_each_store! {
     delayed_and_expiring_jobs_say_when,
     jobs_wait_for_others,
     a_worker_ends_what_runs_when_it_is_interrupted,
+    a_worker_that_is_drained_ends_what_runs_and_its_process_succeeds,
     old_batches_are_pruned_once_they_are_told,
     runs_are_listed_and_a_wrong_name_names_the_right_ones,
 }
@@ -266,6 +267,26 @@ fn a_worker_ends_what_runs_when_it_is_interrupted(new_workspace: fn() -> Workspa
     let ended: workspace::Ended = child.wait_with_output().unwrap().into();
     assert_eq!(json_lines(&ended.expect(130))[0]["completed"], json!(1));
     assert_eq!(workspace.run("results --batch 1 --values").expect(0), "4\n");
+}
+
+fn a_worker_that_is_drained_ends_what_runs_and_its_process_succeeds(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace.write_stopping_script(2);
+    workspace.run("submit k 2").expect(0);
+    let child = workspace.spawn("worker stopping.py --kind k --json", std::process::Stdio::null());
+    // Opening the pipe waits for the script.
+    std::fs::read(workspace.path("reached")).unwrap();
+    let worker = json_lines(&workspace.run("workers --json").expect(0)).remove(0);
+    assert_eq!(worker["drain_at"], json!(null));
+    let refused = workspace.run("drain 999").error();
+    assert!(refused.contains("no worker has the id 999"), "{refused}");
+    let asked = workspace.run(&format!("drain {}", worker["id"])).expect(0);
+    assert_eq!(asked, "1 worker asked to drain\n");
+    assert!(workspace.run("workers").expect(0).contains("draining"));
+    std::fs::write(workspace.path("go"), "x").unwrap();
+    let ended: workspace::Ended = child.wait_with_output().unwrap().into();
+    assert_eq!(json_lines(&ended.expect(0))[0]["completed"], json!(1));
+    assert_eq!(workspace.run("workers --json").expect(0), "");
 }
 
 fn old_batches_are_pruned_once_they_are_told(new_workspace: fn() -> Workspace) {

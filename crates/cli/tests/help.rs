@@ -23,7 +23,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     (
         "store/",
         &[
-            "runs", "queues", "workers", "stats", "history", "prune", "backup", "check",
+            "runs", "queues", "workers", "drain", "stats", "history", "prune", "backup", "check",
         ],
     ),
     ("memory/", &["ingest", "recall", "ask", "chat", "memory", "mcp"]),

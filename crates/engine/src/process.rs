@@ -57,6 +57,7 @@ mod tests {
             started_at: now,
             heartbeat_at: now,
             jobs_held: 0,
+            drain_at: None,
         }
     }
 

@@ -354,3 +354,47 @@ async fn what_is_urgent_takes_the_slot_of_what_can_be_paused() {
         "it was not charged"
     );
 }
+
+#[tokio::test]
+async fn a_worker_that_is_asked_to_drain_ends_its_job_releases_the_rest_and_leaves() {
+    let (engine, _folder) = quick_engine().await;
+    let jobs = engine.submit_many::<Copy>(&[1, 2, 3]).await.unwrap();
+    let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (closed, begins) = (gate.clone(), begun.clone());
+    let mut worker = engine.worker();
+    worker.settings(WorkerSettings {
+        concurrency: 1,
+        micro_batch_jobs_max: 1,
+        ..WorkerSettings::default()
+    });
+    let running = worker
+        .handle::<Copy, _, _>(move |job: Job<u64>| {
+            let (gate, begun) = (closed.clone(), begins.clone());
+            async move {
+                begun.add_permits(1);
+                let _open = gate.acquire().await;
+                Ok::<_, JobError>(job.payload)
+            }
+        })
+        .start();
+    let _begun = begun.acquire().await.unwrap();
+    let registered = engine.store().workers().await.unwrap();
+    assert!(engine.store().drain_worker(registered[0].id).await.unwrap());
+    // It has begun to drain once it gives back what waits behind the running job.
+    let states = async || {
+        let mut states = Vec::new();
+        for job in &jobs {
+            states.push(engine.job(*job).await.unwrap().unwrap().row.state);
+        }
+        states
+    };
+    let (running_state, waiting) = (JobState::Running, JobState::Waiting);
+    while states().await != [running_state, waiting, waiting] {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(3);
+    let summary = running.join().await.unwrap();
+    assert_eq!((summary.completed, summary.failed, summary.refused), (1, 0, 0));
+    assert_eq!(states().await, [JobState::Completed, waiting, waiting]);
+    assert!(engine.store().workers().await.unwrap().is_empty());
+}

@@ -111,6 +111,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::workers::output::put_output))
         .routes(routes!(endpoints::workers::children::children))
         .routes(routes!(endpoints::workers::leave::leave))
+        .routes(routes!(endpoints::workers::drain::drain_worker))
         .routes(routes!(endpoints::workers::claims::claim))
         .routes(routes!(endpoints::workers::reports::report));
     let probes = OpenApiRouter::new()

@@ -114,6 +114,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/workers/{worker}/output", AGENT, QueueRule::Worker),
     rule("POST", "/workers/{worker}/children", AGENT, QueueRule::Worker),
     rule("DELETE", "/workers/{worker}", AGENT, QueueRule::Worker),
+    rule("POST", "/workers/{worker}/drain", OPERATORS, QueueRule::All),
     rule("POST", "/claims", AGENT, QueueRule::Named),
     rule("POST", "/reports", AGENT, QueueRule::Worker),
 ];

@@ -135,7 +135,9 @@ impl World {
                 (String::new(), None)
             }
             "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "memory"
-            | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" => (String::new(), None),
+            | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" | "drain_worker" => {
+                (String::new(), None)
+            }
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
         let path = operation

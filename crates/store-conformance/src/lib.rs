@@ -95,6 +95,7 @@ macro_rules! store_conformance {
                 long_jobs_are_left_alone,
                 leaving_gives_back,
                 workers_are_listed,
+                a_worker_is_asked_to_drain,
                 hops_are_added_up,
             ]
             commit::compaction [

@@ -6,9 +6,9 @@ pub(crate) mod prune;
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, JobId, JobState, Positions, Timestamp};
+use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::query::Narrowed;
-use gristmill_store::{Changed, JobFilter, Selection};
+use gristmill_store::{Change, Changed, JobFilter, Selection};
 use tokio_postgres::types::ToSql;
 
 use crate::database::columns::sum;
@@ -21,131 +21,52 @@ use crate::multirange::Multirange;
 use crate::query::filter::{Candidates, LOOK_BATCHES_MAX};
 use crate::query::tag::Narrowing;
 
-/// A change of jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change<'a> {
-    Cancel,
-    Retry,
-    Discard,
-    /// To this rank.
-    Prioritise(i32),
-    /// For this reason, until then.
-    Pause(&'a str, Option<Timestamp>),
-    /// The pause of this reason.
-    Resume(Option<&'a str>),
+/// The statement that carries a change out.
+fn sql(change: &Change) -> &'static str {
+    match change {
+        Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
+        Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
+        Change::Discard => "SELECT gristmill.discard_jobs($1, $2, $3, $4)",
+        Change::Prioritise(_) => "SELECT gristmill.prioritise_jobs($1, $2, $3, $4, $5)",
+        Change::Pause { .. } => "SELECT gristmill.pause_jobs($1, $2, $3, $4, $5, $6)",
+        Change::Resume { .. } => "SELECT gristmill.resume_jobs($1, $2, $3, $4, $5)",
+    }
 }
 
-impl Change<'_> {
-    fn sql(self) -> &'static str {
-        match self {
-            Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
-            Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
-            Change::Discard => "SELECT gristmill.discard_jobs($1, $2, $3, $4)",
-            Change::Prioritise(_) => "SELECT gristmill.prioritise_jobs($1, $2, $3, $4, $5)",
-            Change::Pause(..) => "SELECT gristmill.pause_jobs($1, $2, $3, $4, $5, $6)",
-            Change::Resume(_) => "SELECT gristmill.resume_jobs($1, $2, $3, $4, $5)",
+/// What its statement takes besides the jobs.
+fn params(change: &Change) -> Vec<Param> {
+    match change {
+        Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
+        Change::Prioritise(priority) => vec![Box::new(-i32::from(*priority))],
+        Change::Pause { reason, until } => {
+            vec![Box::new(reason.clone()), Box::new(until.map(|until| until.0))]
         }
-    }
-
-    /// What its statement takes besides the jobs.
-    fn params(self) -> Vec<Param> {
-        match self {
-            Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
-            Change::Prioritise(rank) => vec![Box::new(rank)],
-            Change::Pause(reason, until) => {
-                vec![Box::new(reason.to_owned()), Box::new(until.map(|until| until.0))]
-            }
-            Change::Resume(reason) => vec![Box::new(reason.map(str::to_owned))],
-        }
-    }
-
-    /// The states that it can change.
-    fn states(self) -> &'static [JobState] {
-        match self {
-            Change::Cancel | Change::Prioritise(_) | Change::Pause(..) => &[
-                JobState::Blocked,
-                JobState::Waiting,
-                JobState::Scheduled,
-                JobState::Paused,
-                JobState::Running,
-            ],
-            Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
-            Change::Discard => &[JobState::Dead],
-            Change::Resume(_) => &[JobState::Paused, JobState::Running],
-        }
+        Change::Resume { reason } => vec![Box::new(reason.clone())],
     }
 }
 
 impl Transaction {
-    /// Cancels jobs that are not over.
-    pub async fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
+    /// Changes jobs.
+    pub async fn change(&mut self, selection: &Selection, change: &Change) -> Result<Changed> {
         let mut ended = Ended::default();
-        let changed = self.change(Change::Cancel, selection, &mut ended).await?;
+        let changed = match selection {
+            Selection::Jobs(jobs) => self.change_named(change, jobs, &mut ended).await,
+            Selection::Filter(filter) => self.change_matching(change, filter, &mut ended).await,
+        }?;
         if changed.changed > 0 {
-            self.settle(ended).await?;
-            self.freed();
+            match change {
+                Change::Cancel => {
+                    self.settle(ended).await?;
+                    self.freed();
+                }
+                Change::Retry | Change::Resume { .. } => self.writes.woke = true,
+                Change::Discard | Change::Prioritise(_) | Change::Pause { .. } => {}
+            }
         }
         Ok(changed)
     }
 
-    /// Makes dead, cancelled and expired jobs claimable again.
-    pub async fn retry(&mut self, selection: &Selection) -> Result<Changed> {
-        let changed = self
-            .change(Change::Retry, selection, &mut Ended::default())
-            .await?;
-        self.writes.woke |= changed.changed > 0;
-        Ok(changed)
-    }
-
-    /// Ends dead jobs as cancelled.
-    pub async fn discard(&mut self, selection: &Selection) -> Result<Changed> {
-        self.change(Change::Discard, selection, &mut Ended::default())
-            .await
-    }
-
-    /// Gives jobs that are not over another priority.
-    pub async fn prioritise(&mut self, selection: &Selection, priority: i16) -> Result<Changed> {
-        let change = Change::Prioritise(-i32::from(priority));
-        self.change(change, selection, &mut Ended::default()).await
-    }
-
-    /// Keeps jobs that are not over from being claimed.
-    pub async fn pause_jobs(
-        &mut self,
-        selection: &Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed> {
-        let change = Change::Pause(reason, until);
-        self.change(change, selection, &mut Ended::default()).await
-    }
-
-    /// Ends pauses of jobs.
-    pub async fn resume_jobs(&mut self, selection: &Selection, reason: Option<&str>) -> Result<Changed> {
-        let change = Change::Resume(reason);
-        let changed = self.change(change, selection, &mut Ended::default()).await?;
-        self.writes.woke |= changed.changed > 0;
-        Ok(changed)
-    }
-
-    async fn change(
-        &mut self,
-        change: Change<'_>,
-        selection: &Selection,
-        ended: &mut Ended,
-    ) -> Result<Changed> {
-        match selection {
-            Selection::Jobs(jobs) => self.change_named(change, jobs, ended).await,
-            Selection::Filter(filter) => self.change_matching(change, filter, ended).await,
-        }
-    }
-
-    async fn change_named(
-        &mut self,
-        change: Change<'_>,
-        jobs: &[JobId],
-        ended: &mut Ended,
-    ) -> Result<Changed> {
+    async fn change_named(&mut self, change: &Change, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
         let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for job in jobs {
             meant.entry(job.batch).or_default().insert(job.position);
@@ -167,7 +88,7 @@ impl Transaction {
     /// first portion is changed (see `gristmill.lock_batches`).
     async fn change_matching(
         &mut self,
-        change: Change<'_>,
+        change: &Change,
         filter: &JobFilter,
         ended: &mut Ended,
     ) -> Result<Changed> {
@@ -235,15 +156,15 @@ impl Transaction {
 
     async fn change_in(
         &mut self,
-        change: Change<'_>,
+        change: &Change,
         batches: &[i64],
         meant: &[Multirange],
         states: &[&str],
     ) -> Result<u64> {
-        let others = change.params();
+        let others = params(change);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&batches, &meant, &states, &self.now.0];
         params.extend(others.iter().map(|param| &**param as &(dyn ToSql + Sync)));
-        let row = self.query_opt(change.sql(), &params).await?;
+        let row = self.query_opt(sql(change), &params).await?;
         row.map_or(Ok(0), |row| sum(&row, 0))
     }
 }

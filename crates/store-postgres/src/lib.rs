@@ -39,12 +39,11 @@ use gristmill_model::{
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::ReportedEnds;
 use gristmill_store::rules::check::{
-    check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
+    check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
-use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
     JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch,
     Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
@@ -267,6 +266,12 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError> {
+        operate!(self, Work, Promised, |transaction| transaction
+            .drain_worker(worker))
+        .await
+    }
+
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
         self.compare_clocks().await?;
         self.database.flush_or_warn().await;
@@ -353,54 +358,10 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        operate!(self, Change, Promised, |transaction, selection| transaction
-            .cancel(&selection))
-        .await
-    }
-
-    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        operate!(self, Change, Promised, |transaction, selection| transaction
-            .retry(&selection))
-        .await
-    }
-
-    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        operate!(self, Change, Promised, |transaction, selection| transaction
-            .discard(&selection))
-        .await
-    }
-
-    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        operate!(self, Change, Promised, |transaction, selection| transaction
-            .prioritise(&selection, priority))
-        .await
-    }
-
-    async fn pause_jobs(
-        &self,
-        selection: Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        check_pause(reason, until)?;
-        let reason = reason.to_owned();
-        operate!(self, Change, Promised, |transaction, selection, reason| {
-            transaction.pause_jobs(&selection, &reason, until)
-        })
-        .await
-    }
-
-    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        let reason = reason.map(str::to_owned);
-        operate!(self, Change, Promised, |transaction, selection, reason| {
-            transaction.resume_jobs(&selection, (*reason).as_deref())
+    async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError> {
+        check_change(&selection, &change)?;
+        operate!(self, Change, Promised, |transaction, selection, change| {
+            transaction.change(&selection, &change)
         })
         .await
     }

@@ -53,19 +53,31 @@ impl Transaction {
         let row = self
             .query_opt(
                 "UPDATE gristmill.worker SET heartbeat_at = greatest(heartbeat_at, $2) WHERE id = $1 RETURNING \
-                 (SELECT array_agg(followed ORDER BY id) FROM gristmill.following WHERE until > $2)",
+                 (SELECT array_agg(followed ORDER BY id) FROM gristmill.following WHERE until > $2), drain_at IS NOT NULL",
                 &[&worker.0, &self.now.0],
             )
             .await?;
-        let followed: Option<Vec<String>> = match &row {
-            Some(row) => row.try_get(0)?,
-            None => None,
+        let (followed, drain): (Option<Vec<String>>, bool) = match &row {
+            Some(row) => (row.try_get(0)?, row.try_get(1)?),
+            None => (None, false),
         };
         Ok(Heartbeat {
             known: row.is_some(),
             revoked: self.take_revoked(worker).await?,
             followed: all_followed(followed.iter().flatten().map(String::as_str))?,
+            drain,
         })
+    }
+
+    /// Asks a worker to drain. Returns whether it is known.
+    pub async fn drain_worker(&mut self, worker: WorkerId) -> Result<bool> {
+        let asked = self
+            .execute(
+                "UPDATE gristmill.worker SET drain_at = coalesce(drain_at, $2) WHERE id = $1",
+                &[&worker.0, &self.now.0],
+            )
+            .await?;
+        Ok(asked > 0)
     }
 
     /// Keeps what a worker tells of its jobs.

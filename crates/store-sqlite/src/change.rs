@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::Ending;
-use gristmill_store::{BatchPositions, Changed, JobFilter, Selection};
+use gristmill_store::{BatchPositions, Change, Changed, JobFilter, Selection};
 use rusqlite::{params, params_from_iter};
 
 use crate::claim::slice::NewSlice;
@@ -53,6 +53,18 @@ pub(crate) struct Cancelled {
 }
 
 impl Transaction<'_> {
+    /// Changes jobs.
+    pub fn change(&mut self, selection: &Selection, change: &Change) -> Result<Changed> {
+        match change {
+            Change::Cancel => self.cancel(selection),
+            Change::Retry => self.retry(selection),
+            Change::Discard => self.discard(selection),
+            Change::Prioritise(priority) => self.prioritise(selection, *priority),
+            Change::Pause { reason, until } => self.pause_jobs(selection, reason, *until),
+            Change::Resume { reason } => self.resume_jobs(selection, reason.as_deref()),
+        }
+    }
+
     /// Cancels jobs that are not over.
     pub fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
         let meant = self.meant(selection, OPEN)?;
@@ -77,7 +89,7 @@ impl Transaction<'_> {
     }
 
     /// Makes dead, cancelled and expired jobs claimable again.
-    pub fn retry(&mut self, selection: &Selection) -> Result<Changed> {
+    fn retry(&mut self, selection: &Selection) -> Result<Changed> {
         let over = format!(
             "b.id IN (SELECT id >> {POSITION_BITS} FROM report \
              WHERE state IN ('dead', 'cancelled', 'expired') AND state <> 'completed')"
@@ -91,7 +103,7 @@ impl Transaction<'_> {
     }
 
     /// Ends dead jobs as cancelled.
-    pub fn discard(&mut self, selection: &Selection) -> Result<Changed> {
+    fn discard(&mut self, selection: &Selection) -> Result<Changed> {
         let dead = format!(
             "b.id IN (SELECT id >> {POSITION_BITS} FROM report WHERE state = 'dead' AND state <> 'completed')"
         );

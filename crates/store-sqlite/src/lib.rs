@@ -43,14 +43,13 @@ use gristmill_model::{
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::{GatheredEnds, ReportedEnds};
 use gristmill_store::rules::check::{
-    check_batches, check_filter, check_keyed, check_report, check_selection, check_single,
+    check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
-use gristmill_store::rules::pauses::check_pause;
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
     JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page,
     PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store,
@@ -353,6 +352,11 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError> {
+        self.write(0, move |transaction| transaction.drain_worker(worker))
+            .await
+    }
+
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
         self.flush_or_warn().await;
         self.write(0, move |transaction| transaction.add_hops(&hops))
@@ -383,52 +387,10 @@ impl Store for SqliteStore {
         self.compact_in_portions(reports_max).await
     }
 
-    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        self.write(0, move |transaction| transaction.cancel(&selection))
+    async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError> {
+        check_change(&selection, &change)?;
+        self.write(0, move |transaction| transaction.change(&selection, &change))
             .await
-    }
-
-    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        self.write(0, move |transaction| transaction.retry(&selection))
-            .await
-    }
-
-    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        self.write(0, move |transaction| transaction.discard(&selection))
-            .await
-    }
-
-    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        self.write(0, move |transaction| transaction.prioritise(&selection, priority))
-            .await
-    }
-
-    async fn pause_jobs(
-        &self,
-        selection: Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        check_pause(reason, until)?;
-        let reason = reason.to_owned();
-        self.write(0, move |transaction| {
-            transaction.pause_jobs(&selection, &reason, until)
-        })
-        .await
-    }
-
-    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
-        check_selection(&selection)?;
-        let reason = reason.map(str::to_owned);
-        self.write(0, move |transaction| {
-            transaction.resume_jobs(&selection, reason.as_deref())
-        })
-        .await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {

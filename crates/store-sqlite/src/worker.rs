@@ -75,15 +75,26 @@ impl Transaction<'_> {
     /// Notes that a worker lives; tells what it lost.
     pub fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats, beat: &Beat) -> Result<Heartbeat> {
         self.add_hops(hops)?;
-        let known = self.execute(
-            "UPDATE worker SET heartbeat_at = ?2, boot = ?3, beat_ms = ?4 WHERE id = ?1",
+        let drain: Option<bool> = self.row(
+            "UPDATE worker SET heartbeat_at = ?2, boot = ?3, beat_ms = ?4 WHERE id = ?1 RETURNING drain_at IS NOT NULL",
             params![worker.0, self.now.0, beat.boot, beat.at_ms],
-        )? > 0;
+            |row| row.get(0),
+        )?;
         Ok(Heartbeat {
-            known,
+            known: drain.is_some(),
             revoked: self.take_revoked(worker)?,
             followed: self.followed()?,
+            drain: drain.unwrap_or_default(),
         })
+    }
+
+    /// Asks a worker to drain. Returns whether it is known.
+    pub fn drain_worker(&mut self, worker: WorkerId) -> Result<bool> {
+        let asked = self.execute(
+            "UPDATE worker SET drain_at = coalesce(drain_at, ?2) WHERE id = ?1",
+            [worker.0, self.now.0],
+        )?;
+        Ok(asked > 0)
     }
 
     /// Keeps what a worker tells of its jobs.

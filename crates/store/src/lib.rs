@@ -45,9 +45,9 @@ pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
-    BatchPositions, BatchRow, Changed, FailedPrerequisite, JobCounts, JobDetails, JobFilter, JobPause,
-    JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection, StoreStats,
-    TableSize, TagValue,
+    BatchPositions, BatchRow, Change, Changed, FailedPrerequisite, JobCounts, JobDetails, JobFilter,
+    JobPause, JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection,
+    StoreStats, TableSize, TagValue,
 };
 pub use rules::controls::ControlFilter;
 pub use rules::keys::SubmittedJobs;
@@ -124,6 +124,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Unregisters a worker, and releases its jobs without charging an attempt.
     async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError>;
 
+    /// Asks a worker to drain: it learns so by its next heartbeat, and then stops as it does on a signal. Returns whether
+    /// the worker is registered. A worker that registers anew is not asked.
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError>;
+
     /// Adds statistics of hops outside of workers, such as `submit`. The store itself counts batches that it packs
     /// (single jobs, by [`submit_one`](Store::submit_one)).
     async fn record(&self, hops: BatchStats) -> Result<(), StoreError>;
@@ -155,40 +159,46 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     // --- changing jobs ---
 
-    /// Cancels jobs that have not ended. Running jobs end as cancelled at once: their lease loses them, their worker
-    /// learns it by its next heartbeat, and its reports of them are refused. Cancelling a job that waits for its
-    /// children also cancels its descendants, which are not counted.
-    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError>;
+    /// Changes jobs. Those of a filter are changed in one transaction, however many: give a filter a range of batches to
+    /// change many jobs in portions.
+    async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError>;
 
-    /// Makes dead, cancelled or expired jobs claimable, with all their attempts: they begin with attempt 1 and keep
-    /// their earlier failures. A job that had spawned children starts over and spawns others. A rejected job cannot run
-    /// and stays dead.
-    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError>;
+    /// [`Change::Cancel`].
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        self.change(selection, Change::Cancel).await
+    }
 
-    /// Ends dead jobs as cancelled: they no longer count as dead, and no longer protect their batch from a prune. They
-    /// keep their failures, and can still be retried, except for rejected jobs.
-    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError>;
+    /// [`Change::Retry`].
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        self.change(selection, Change::Retry).await
+    }
 
-    /// Changes the priority of jobs that have not ended, from their next claim on: running jobs keep it for a retry,
-    /// release or rescue, and blocked jobs for the time when they can be claimed. A manual retry of an ended job
-    /// restores its batch's priority.
-    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError>;
+    /// [`Change::Discard`].
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        self.change(selection, Change::Discard).await
+    }
 
-    /// Pauses jobs that have not ended, until they are resumed or the given time. Pauses with several reasons stack; a
-    /// pause replaces an earlier one with the same reason. A running job continues, and is paused on a retry, release
-    /// or rescue. Jobs that are submitted later are not paused: use [controls](Store::put_controls) for that. Fails
-    /// with [`StoreError::InvalidInput`] for more than
-    /// [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
+    /// [`Change::Prioritise`].
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        self.change(selection, Change::Prioritise(priority)).await
+    }
+
+    /// [`Change::Pause`].
     async fn pause_jobs(
         &self,
         selection: Selection,
         reason: &str,
         until: Option<Timestamp>,
-    ) -> Result<Changed, StoreError>;
+    ) -> Result<Changed, StoreError> {
+        let reason = reason.to_owned();
+        self.change(selection, Change::Pause { reason, until }).await
+    }
 
-    /// Ends the jobs' pauses with this reason (all their own pauses if `None`). Jobs without another pause become
-    /// claimable in their old place in line. [`expire`](Store::expire) ends pauses whose time has passed.
-    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError>;
+    /// [`Change::Resume`].
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        let reason = reason.map(str::to_owned);
+        self.change(selection, Change::Resume { reason }).await
+    }
 
     // --- queries: on snapshots, beside the writer ---
 

@@ -91,6 +91,61 @@ pub enum Selection {
     Filter(JobFilter),
 }
 
+/// A change of jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Cancels jobs that have not ended. Running jobs end as cancelled at once: their lease loses them, their worker
+    /// learns it by its next heartbeat, and its reports of them are refused. Cancelling a job that waits for its
+    /// children also cancels its descendants, which are not counted.
+    Cancel,
+    /// Makes dead, cancelled or expired jobs claimable, with all their attempts: they begin with attempt 1 and keep
+    /// their earlier failures. A job that had spawned children starts over and spawns others. A rejected job cannot run
+    /// and stays dead.
+    Retry,
+    /// Ends dead jobs as cancelled: they no longer count as dead, and no longer protect their batch from a prune. They
+    /// keep their failures, and can still be retried, except for rejected jobs.
+    Discard,
+    /// Changes the priority of jobs that have not ended, from their next claim on: running jobs keep it for a retry,
+    /// release or rescue, and blocked jobs for the time when they can be claimed. A manual retry of an ended job
+    /// restores its batch's priority.
+    Prioritise(i16),
+    /// Pauses jobs that have not ended, until they are resumed or the given time. Pauses with several reasons stack; a
+    /// pause replaces an earlier one with the same reason. A running job continues, and is paused on a retry, release
+    /// or rescue. Jobs that are submitted later are not paused: use [controls](crate::Store::put_controls) for that.
+    /// Fails with [`StoreError::InvalidInput`](crate::StoreError::InvalidInput) for more than
+    /// [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
+    Pause {
+        /// Why, for people.
+        reason: String,
+        /// Until then; until they are resumed, where `None`.
+        until: Option<Timestamp>,
+    },
+    /// Ends the jobs' pauses with this reason (all their own pauses if `None`). Jobs without another pause become
+    /// claimable in their old place in line. [`expire`](crate::Store::expire) ends pauses whose time has passed.
+    Resume {
+        /// That of the pauses.
+        reason: Option<String>,
+    },
+}
+
+impl Change {
+    /// The states that it can change.
+    pub fn states(&self) -> &'static [JobState] {
+        match self {
+            Change::Cancel | Change::Prioritise(_) | Change::Pause { .. } => &[
+                JobState::Blocked,
+                JobState::Waiting,
+                JobState::Scheduled,
+                JobState::Paused,
+                JobState::Running,
+            ],
+            Change::Retry => &[JobState::Dead, JobState::Cancelled, JobState::Expired],
+            Change::Discard => &[JobState::Dead],
+            Change::Resume { .. } => &[JobState::Paused, JobState::Running],
+        }
+    }
+}
+
 /// Part of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {

@@ -49,6 +49,9 @@ pub struct WorkerRow {
     pub heartbeat_at: Timestamp,
     /// How many jobs it holds.
     pub jobs_held: u64,
+    /// When it was asked to drain; `None` where it was not.
+    #[serde(default)]
+    pub drain_at: Option<Timestamp>,
 }
 
 /// What a worker wants to claim.
@@ -108,6 +111,9 @@ pub struct Heartbeat {
     /// Jobs whose output somebody follows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub followed: Vec<Followed>,
+    /// Whether it was asked to drain: to claim nothing more, to end or release the jobs that it holds, and to leave.
+    #[serde(default)]
+    pub drain: bool,
 }
 
 /// What a rescue did.

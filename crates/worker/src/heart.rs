@@ -142,4 +142,5 @@ const ALL_IS_WELL: Heartbeat = Heartbeat {
     known: true,
     revoked: Vec::new(),
     followed: Vec::new(),
+    drain: false,
 };

@@ -19,6 +19,7 @@ pub mod settings;
 pub mod signals;
 pub mod source;
 pub mod spans;
+mod stopper;
 mod summary;
 pub mod worker;
 
@@ -38,4 +39,5 @@ pub use pressure::{Admission, Backpressure, PressureSource, Threshold};
 pub use progress::ProgressBoard;
 pub use settings::WorkerSettings;
 pub use source::{Source, SourceError, SourceErrorKind, StoreSource};
-pub use worker::{Stopper, Worker, WorkerSummary};
+pub use stopper::Stopper;
+pub use worker::{Worker, WorkerSummary};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use gristmill_model::{Clock, Positions};
 use gristmill_store::Heartbeat;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::claims::give_back::GiveBack;
 use crate::claims::held_slice::HeldSlice;
@@ -38,6 +38,7 @@ use crate::observer::Observer;
 use crate::pressure::Gauge;
 use crate::settings::{REPORTS_PENDING_BYTES_MAX, WorkerSettings};
 use crate::source::{Source, SourceError};
+use crate::stopper::Stopper;
 use crate::summary::WorkerSummary;
 use exchange::{Offer, Trip, answer, travel};
 
@@ -142,9 +143,10 @@ impl Mill {
     pub(crate) async fn turn(
         mut self,
         mut heart: Heart,
-        mut stop: watch::Receiver<bool>,
+        stopper: &Stopper,
     ) -> (Heart, Result<WorkerSummary, SourceError>) {
         let source = self.source.clone();
+        let mut stop = stopper.asked();
         loop {
             let look_at = self.dispatch();
             self.preempt();
@@ -167,7 +169,13 @@ impl Mill {
                     self.trip = None;
                     self.arrive(trip);
                 }
-                Some(heartbeat) = heart.answer() => self.take_heartbeat(&heartbeat),
+                Some(heartbeat) = heart.answer() => {
+                    self.take_heartbeat(&heartbeat);
+                    if heartbeat.drain && !draining {
+                        tracing::info!("the worker was asked to drain");
+                        stopper.stop();
+                    }
+                }
                 _ = stop.wait_for(|stop| *stop), if !draining => self.begin_drain(),
                 exchanged = answer(&mut self.offer), if self.offer.is_some() => self.take_offered(exchanged),
                 () = source.wait_for_work(), if waiting.is_none() && self.may_be_preempted() => {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use gristmill_batching::BatchStats;
 use gristmill_model::Clock;
-use tokio::sync::watch;
 
 use crate::handler::Handler;
 use crate::heart::Heart;
@@ -14,22 +13,12 @@ use crate::mill::Mill;
 use crate::observer::Observer;
 use crate::settings::WorkerSettings;
 use crate::source::{Source, SourceError};
+use crate::stopper::Stopper;
 
 pub use crate::summary::WorkerSummary;
 
 /// A worker that is stopped while it registers waits so long for the answer.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(500);
-
-/// Stops a worker: it claims no more, finishes running jobs, releases the others, commits and leaves.
-#[derive(Debug, Clone)]
-pub struct Stopper(watch::Sender<bool>);
-
-impl Stopper {
-    /// Asks the worker to stop. May be called more than once.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-}
 
 /// A worker over one source.
 pub struct Worker {
@@ -38,7 +27,7 @@ pub struct Worker {
     observer: Arc<dyn Observer>,
     clock: Arc<dyn Clock>,
     handlers: HashMap<Arc<str>, Arc<dyn Handler>>,
-    stop: watch::Sender<bool>,
+    stopper: Stopper,
 }
 
 impl Worker {
@@ -55,7 +44,7 @@ impl Worker {
             observer,
             clock,
             handlers: HashMap::new(),
-            stop: watch::Sender::new(false),
+            stopper: Stopper::new(),
         }
     }
 
@@ -66,7 +55,7 @@ impl Worker {
 
     /// The stopper of this worker.
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.stop.clone())
+        self.stopper.clone()
     }
 
     /// Works until it is stopped, its limit is reached, nothing is left (where it was told so), or the
@@ -78,11 +67,11 @@ impl Worker {
             observer,
             clock,
             handlers,
-            stop,
+            stopper,
         } = self;
-        let mut stopped = stop.subscribe();
+        let mut stopped = stopper.asked();
         let mut stopped = std::pin::pin!(async move {
-            // `stop` is held until the end.
+            // `stopper` is held until the end.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let mut kinds: Vec<Arc<str>> = handlers.keys().cloned().collect();
@@ -116,7 +105,7 @@ impl Worker {
             handlers.clone(),
             &heart,
         );
-        let mut turning = std::pin::pin!(mill.turn(heart, stop.subscribe()));
+        let mut turning = std::pin::pin!(mill.turn(heart, &stopper));
         let (heart, ended) = tokio::select! {
             biased;
             ended = &mut turning => ended,

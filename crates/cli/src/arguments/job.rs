@@ -360,6 +360,26 @@ pub struct WorkersArguments {
     pub json: bool,
 }
 
+const DRAIN_HELP: &str = "\
+A worker learns it by its next heartbeat, which takes some seconds. It claims nothing more, finishes its running jobs,
+releases the others, and ends with status 0, as after SIGTERM.
+
+Examples:
+  gristmill drain 7
+  gristmill workers --json | jq 'select(.host == \"old\").id' | xargs gristmill drain";
+
+/// `gristmill drain`.
+#[derive(Debug, Args)]
+#[command(after_help = DRAIN_HELP)]
+pub struct DrainArguments {
+    /// The workers' ids, as `gristmill workers` lists them
+    #[arg(required = true, value_name = "WORKER")]
+    pub workers: Vec<i64>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub store: StoreArguments,
+}
+
 const PRUNE_HELP: &str = "\
 A batch is deleted as a whole, once all of its jobs have ended. Batches with dead jobs are kept
 unless --dead-too is given. `gristmill results` cannot write the results of deleted batches.

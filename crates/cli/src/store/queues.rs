@@ -1,17 +1,18 @@
-//! `gristmill queues` and `gristmill workers`: where jobs are, and the workers that run them.
+//! `gristmill queues`, `gristmill workers` and `gristmill drain`: where jobs are, and the workers that run them.
 
 use std::sync::Arc;
 
-use gristmill_model::JobState;
+use anyhow::bail;
+use gristmill_model::{JobState, WorkerId};
 
-use crate::arguments::job::{QueuesArguments, WorkersArguments};
+use crate::arguments::job::{DrainArguments, QueuesArguments, WorkersArguments};
 use crate::exit::Exit;
 use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::pauses::{Pauses, show_pauses};
 use crate::run::is_of_run;
-use crate::span::show_count;
+use crate::span::{show_count, show_number_of};
 
 /// The states that `gristmill queues` shows.
 const STATES: [JobState; 7] = [
@@ -91,6 +92,7 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
         ("name", Align::Left),
         ("host", Align::Left),
         ("process", Align::Right),
+        ("state", Align::Left),
         ("jobs", Align::Right),
         ("queues", Align::Left),
         ("kinds", Align::Left),
@@ -103,6 +105,7 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
             row.worker.name,
             row.worker.host,
             row.worker.process_id.to_string(),
+            if row.drain_at.is_some() { "draining" } else { "" }.to_owned(),
             show_count(row.jobs_held),
             show_names(&row.worker.queues),
             show_names(&row.worker.kinds),
@@ -115,5 +118,26 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
     } else {
         print_line(&table.text())?;
     }
+    Ok(Exit::Done)
+}
+
+/// Runs `gristmill drain`.
+pub async fn drain(arguments: DrainArguments) -> anyhow::Result<Exit> {
+    let store = arguments.store.open_existing().await?;
+    let mut unknown = Vec::new();
+    for worker in &arguments.workers {
+        if !store.drain_worker(WorkerId(*worker)).await? {
+            unknown.push(worker.to_string());
+        }
+    }
+    store.close().await?;
+    if !unknown.is_empty() {
+        bail!(
+            "no worker has the id {}: `gristmill workers` lists the registered ones",
+            unknown.join(", ")
+        );
+    }
+    let asked = show_number_of(arguments.workers.len() as u64, "worker");
+    print_line(&format!("{asked} asked to drain"))?;
     Ok(Exit::Done)
 }

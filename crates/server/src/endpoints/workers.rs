@@ -2,6 +2,7 @@
 
 pub mod children;
 pub mod claims;
+pub mod drain;
 pub mod exchange;
 pub mod heartbeat;
 pub mod leave;

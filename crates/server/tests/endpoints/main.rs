@@ -318,6 +318,37 @@ async fn workers_are_listed_with_what_they_serve() {
 }
 
 #[tokio::test]
+async fn a_worker_is_drained_by_an_operator() {
+    let api = Api::new().await;
+    let agent = api.token("group", Role::Agent, &["default"]);
+    let operator = api.token("desk", Role::Operator, &["*"]);
+    let worker = api.register(&agent).await;
+    let path = format!("/workers/{worker}/drain");
+    let heartbeat = format!("/workers/{worker}/heartbeat");
+    let post = async |path: &str, token: &str, body: &'static str| {
+        let kind = (!body.is_empty()).then_some("application/json");
+        api.send(request("POST", path, Some(token), kind, body.into()))
+            .await
+    };
+    let beat = async || post(&heartbeat, &agent, r#"{"number": 0}"#).await.json()["drain"].clone();
+    assert_eq!(beat().await, json!(false));
+    assert_eq!(
+        api.get("/workers").await.json()["workers"][0]["draining"],
+        json!(false)
+    );
+    assert_eq!(post(&path, &agent, "").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(post(&path, &operator, "").await.status, StatusCode::ACCEPTED);
+    assert_eq!(
+        api.get("/workers").await.json()["workers"][0]["draining"],
+        json!(true)
+    );
+    assert_eq!((beat().await, beat().await), (json!(true), json!(true)));
+    let unknown = post("/workers/999/drain", &operator, "").await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    assert!(unknown.refusal().contains("999"), "{}", unknown.refusal());
+}
+
+#[tokio::test]
 async fn the_server_tells_how_it_is() {
     let api = Api::new().await;
     api.submit("double", json!([1, 2])).await;

@@ -536,6 +536,31 @@ pub async fn workers_are_listed(database: &dyn Database) {
     );
 }
 
+/// A worker that is asked to drain learns so by each of its heartbeats, through any handle; others do not.
+pub async fn a_worker_is_asked_to_drain(database: &dyn Database) {
+    let (store, other) = (database.open().await, database.open().await);
+    let (drained, staying) = (worker(&*store).await, worker(&*store).await);
+    let is_asked = async |worker| {
+        let heartbeat = store.heartbeat(worker, Default::default()).await.unwrap();
+        assert!(heartbeat.known);
+        heartbeat.drain
+    };
+    assert!(!is_asked(drained).await);
+    let asked_at = database.clock().now();
+    assert!(other.drain_worker(drained).await.unwrap());
+    database.clock().advance_ms(5);
+    assert!(other.drain_worker(drained).await.unwrap());
+    assert!(is_asked(drained).await && is_asked(drained).await);
+    assert!(!is_asked(staying).await);
+    let rows = store.workers().await.unwrap();
+    let asked: Vec<_> = rows.iter().map(|row| row.drain_at).collect();
+    assert_eq!(asked, [Some(asked_at), None]);
+    store.leave(drained, Default::default()).await.unwrap();
+    assert!(!other.drain_worker(drained).await.unwrap());
+    let gone = store.heartbeat(drained, Default::default()).await.unwrap();
+    assert!(!gone.known && !gone.drain);
+}
+
 /// What workers count is added up.
 pub async fn hops_are_added_up(database: &dyn Database) {
     use gristmill_batching::{BatchStats, EndReason};

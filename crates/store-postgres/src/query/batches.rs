@@ -27,7 +27,7 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
     let rows = snapshot
         .query(
             "SELECT w.id, w.name, w.host, w.process_id, w.process_started, w.started_at, w.heartbeat_at, \
-             coalesce(h.jobs, 0), w.queues, w.kinds FROM gristmill.worker w \
+             coalesce(h.jobs, 0), w.queues, w.kinds, w.drain_at FROM gristmill.worker w \
              LEFT JOIN (SELECT worker_id, sum(count) AS jobs FROM gristmill.held GROUP BY worker_id) h \
              ON h.worker_id = w.id ORDER BY w.id",
             &[],
@@ -48,6 +48,7 @@ pub(crate) async fn workers(snapshot: &Snapshot) -> Result<Vec<WorkerRow>> {
                 started_at: Timestamp(row.try_get(5)?),
                 heartbeat_at: Timestamp(row.try_get(6)?),
                 jobs_held: sum(row, 7)?,
+                drain_at: row.try_get::<_, Option<i64>>(10)?.map(Timestamp),
             })
         })
         .collect()

@@ -308,7 +308,8 @@ CREATE TABLE gristmill.worker (
     started_at      bigint NOT NULL,
     heartbeat_at    bigint NOT NULL,
     queues          text[] NOT NULL, -- those that it claims from; empty where it does not say
-    kinds           text[] NOT NULL  -- those that it runs; empty for all, or where it does not say
+    kinds           text[] NOT NULL, -- those that it runs; empty for all, or where it does not say
+    drain_at        bigint           -- when it was asked to end its jobs and leave
 ) WITH (fillfactor = 50);
 
 -- Positions that a worker held and lost, until it learns so.

@@ -7,7 +7,9 @@ use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
 use gristmill_store::rules::schedule::{Plan, PlannedBatch};
 use gristmill_store::schedule::{NEVER, Overlap};
-use gristmill_store::{Fired, NewSchedule, Schedule, ScheduleChange, Selection, StoreError, SubmittedJobs};
+use gristmill_store::{
+    Change, Fired, NewSchedule, Schedule, ScheduleChange, Selection, StoreError, SubmittedJobs,
+};
 use tokio_postgres::Row;
 
 use crate::database::snapshot::Snapshot;
@@ -179,8 +181,11 @@ impl Transaction {
         let keyed = self.keyed_batches(&plan).await?;
         self.lock_scopes(&keyed).await?;
         if !plan.cancelled.is_empty() {
-            self.cancel(&Selection::Jobs(std::mem::take(&mut plan.cancelled)))
-                .await?;
+            self.change(
+                &Selection::Jobs(std::mem::take(&mut plan.cancelled)),
+                &Change::Cancel,
+            )
+            .await?;
         }
         let mut of_keys = self.submit_keyed(&keyed).await?.into_iter();
         let mut ids = self

@@ -17,7 +17,8 @@ use crate::worker::steady_clock::WallTimes;
 pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<WorkerRow>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, name, host, process_id, process_started, started_at, heartbeat_at, \
-         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), queues, kinds, boot, beat_ms \
+         (SELECT coalesce(sum(count), 0) FROM held WHERE worker_id = worker.id), queues, kinds, boot, beat_ms, \
+         drain_at \
          FROM worker ORDER BY id",
     )?;
     let mut rows = statement.query([])?;
@@ -37,6 +38,7 @@ pub(crate) fn workers(connection: &Connection, times: &WallTimes) -> Result<Vec<
             started_at: Timestamp(row.get(5)?),
             heartbeat_at: times.of(&boot, row.get(11)?, Timestamp(row.get(6)?)),
             jobs_held: row.get::<_, i64>(7)?.unsigned_abs(),
+            drain_at: row.get::<_, Option<i64>>(12)?.map(Timestamp),
         });
     }
     Ok(workers)

@@ -308,7 +308,8 @@ CREATE TABLE worker (
     boot            TEXT NOT NULL,    -- the boot of the machine in which that was
     beat_ms         INTEGER NOT NULL, -- and when, since then, by a clock that nobody sets
     queues          TEXT NOT NULL,    -- a JSON array: the queues that it claims from; empty where it does not say
-    kinds           TEXT NOT NULL     -- a JSON array: the kinds that it runs; empty for all, or where it does not say
+    kinds           TEXT NOT NULL,    -- a JSON array: the kinds that it runs; empty for all, or where it does not say
+    drain_at        INTEGER           -- when it was asked to end its jobs and leave
 ) STRICT;
 
 -- Positions that a worker held and lost, until it learns so.

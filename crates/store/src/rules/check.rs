@@ -4,7 +4,8 @@ use gristmill_model::batch::check_after;
 use gristmill_model::limits::{REPEATS_MAX, TAG_CONDITIONS_MAX};
 use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 
-use crate::{JobFilter, Selection, StoreError};
+use crate::rules::pauses::check_pause;
+use crate::{Change, JobFilter, Selection, StoreError};
 
 /// Checks what can be checked of a submit without the store.
 pub fn check_batches(batches: &[NewBatch]) -> Result<(), StoreError> {
@@ -70,8 +71,11 @@ pub fn check_filter(filter: &JobFilter) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a selection with too many conditions.
-pub fn check_selection(selection: &Selection) -> Result<(), StoreError> {
+/// Refuses a selection with too many conditions, and a pause that cannot be.
+pub fn check_change(selection: &Selection, change: &Change) -> Result<(), StoreError> {
+    if let Change::Pause { reason, until } = change {
+        check_pause(reason, *until)?;
+    }
     match selection {
         Selection::Jobs(_) => Ok(()),
         Selection::Filter(filter) => check_filter(filter),

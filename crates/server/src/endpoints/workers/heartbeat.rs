@@ -55,11 +55,14 @@ pub struct HeartbeatAnswer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub followed: Vec<Followed>,
+    /// Whether the worker is asked to claim nothing more, to finish or release the jobs that it holds, and to unregister.
+    #[serde(default)]
+    pub drain: bool,
 }
 
 /// Send a heartbeat
 ///
-/// The answer lists the worker's cancelled jobs.
+/// The answer lists the worker's cancelled jobs, and says whether the worker is asked to drain.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/heartbeat",
@@ -113,6 +116,7 @@ pub async fn heartbeat(
         known: heartbeat.known,
         revoked: heartbeat.revoked,
         followed: heartbeat.followed,
+        drain: heartbeat.drain,
     }))
 }
 

@@ -29,6 +29,8 @@ pub struct WorkerView {
     heartbeat_at: i64,
     /// The number of jobs that it holds.
     jobs_held: u64,
+    /// Whether it was asked to drain: it ends its jobs and leaves.
+    draining: bool,
     /// The queues that it claims from, as it said when it registered; empty if it did not say.
     #[schema(value_type = Vec<String>)]
     queues: Vec<Arc<str>>,
@@ -55,6 +57,7 @@ impl From<WorkerRow> for WorkerView {
             started_at: row.started_at.0,
             heartbeat_at: row.heartbeat_at.0,
             jobs_held: row.jobs_held,
+            draining: row.drain_at.is_some(),
             queues: row.worker.queues,
             kinds: row.worker.kinds,
         }
