@@ -113,6 +113,7 @@ include .ci/targets.mk
 include bench/targets.mk
 include crates/cli/targets.mk
 include crates/power-loss/targets.mk
+include crates/simulation/targets.mk
 include crates/server/targets.mk
 include crates/memory/targets.mk
 include web/targets.mk

@@ -88,6 +88,9 @@ impl Connection {
             let certificate = Certificate::from_pem(&pem).map_err(|error| refused(error.to_string()))?;
             builder = builder.tls_certs_merge([certificate]);
         }
+        if let Some(path) = &options.unix_socket {
+            builder = builder.unix_socket(path.as_path());
+        }
         let client = builder
             .build()
             .map_err(|error| AgentError::Client(error.to_string()))?;

@@ -23,6 +23,9 @@ pub struct HttpSourceOptions {
     pub ca_certificate: Option<PathBuf>,
     /// Whether a token may be sent over plain HTTP to another machine.
     pub allow_plain_http: bool,
+    /// Reaches the servers through this Unix socket, such as that of a proxy on this machine. Over plain HTTP, the proxy
+    /// tells the servers apart by the header `Host`.
+    pub unix_socket: Option<PathBuf>,
     /// Jobs to claim in one request at most; no bound but the lease's where `None`, and one for an agent that takes
     /// one job at a time.
     pub jobs_per_exchange_max: Option<u32>,
@@ -47,6 +50,7 @@ impl HttpSourceOptions {
             name: format!("agent-{}", std::process::id()),
             ca_certificate: None,
             allow_plain_http: false,
+            unix_socket: None,
             jobs_per_exchange_max: None,
             compress: None,
             request_timeout: Duration::from_secs(15),

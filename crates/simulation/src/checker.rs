@@ -1,0 +1,221 @@
+//! The promises, checked at each operation on the store.
+//!
+//! The checker sees what each handle of the store answers, in the order in which the operations are committed. It keeps which
+//! lease holds each job, and how each job has ended.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{BatchId, JobId, LeaseId, PackedArray, Positions, Receipt, Report, WorkerId};
+use gristmill_store::{BatchOutcomes, Exchanged};
+
+use crate::limits::LIMITED_JOBS_MAX;
+
+/// The kind whose jobs may run a few at a time only.
+pub const LIMITED: &str = "limited";
+
+/// How a job has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ending {
+    Completed(String),
+    Dead,
+}
+
+/// Who holds a job.
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    lease: LeaseId,
+    worker: WorkerId,
+    is_limited: bool,
+}
+
+/// What is known of all jobs.
+#[derive(Debug, Default)]
+pub struct Checker {
+    /// How many jobs each stored batch has.
+    stored: BTreeMap<BatchId, u32>,
+    holders: BTreeMap<JobId, Holder>,
+    ended: BTreeMap<JobId, Ending>,
+    /// Jobs that died since too many workers died with them: the store tells how many, not which.
+    died_with_workers: u64,
+}
+
+/// A promise that was not kept.
+pub type Violation = String;
+
+fn jobs(batch: BatchId, positions: &Positions) -> impl Iterator<Item = JobId> {
+    positions.iter().map(move |position| JobId { batch, position })
+}
+
+impl Checker {
+    /// The store has committed a batch of at least `count` jobs.
+    pub fn stored(&mut self, batch: BatchId, count: u32) {
+        let known = self.stored.entry(batch).or_default();
+        *known = count.max(*known);
+    }
+
+    /// A client has an acknowledgement of a batch.
+    pub fn acknowledged(&self, batch: BatchId, count: u32) -> Result<(), Violation> {
+        match self.stored.get(&batch) {
+            Some(stored) if *stored >= count => Ok(()),
+            stored => Err(format!(
+                "batch {batch} of {count} jobs was acknowledged, and {stored:?} are stored"
+            )),
+        }
+    }
+
+    /// The store has carried out an exchange.
+    pub fn exchanged(
+        &mut self,
+        worker: WorkerId,
+        reports: &[Report],
+        exchanged: &Exchanged,
+    ) -> Result<(), Violation> {
+        if reports.len() != exchanged.receipts.len() {
+            return Err(format!(
+                "{} reports have {} receipts",
+                reports.len(),
+                exchanged.receipts.len()
+            ));
+        }
+        for (report, receipt) in reports.iter().zip(&exchanged.receipts) {
+            self.reported(worker, report, receipt)?;
+        }
+        let Some(lease) = &exchanged.lease else {
+            return Ok(());
+        };
+        for slice in &lease.slices {
+            for job in jobs(slice.batch, &slice.positions) {
+                if let Some(ending) = self.ended.get(&job) {
+                    return Err(format!("job {job} has ended, {ending:?}, and was claimed again"));
+                }
+                let holder = Holder {
+                    lease: slice.lease,
+                    worker,
+                    is_limited: &*slice.kind == LIMITED,
+                };
+                if let Some(other) = self.holders.insert(job, holder) {
+                    return Err(format!("job {job} is held twice, by {other:?} and {holder:?}"));
+                }
+            }
+        }
+        let limited = self.holders.values().filter(|holder| holder.is_limited).count();
+        if limited > LIMITED_JOBS_MAX as usize {
+            return Err(format!(
+                "{limited} jobs of the kind `{LIMITED}` run, and {LIMITED_JOBS_MAX} may"
+            ));
+        }
+        Ok(())
+    }
+
+    fn reported(&mut self, worker: WorkerId, report: &Report, receipt: &Receipt) -> Result<(), Violation> {
+        for job in jobs(report.batch, &receipt.accepted) {
+            match self.holders.remove(&job) {
+                Some(holder) if holder.lease == report.lease && holder.worker == worker => {}
+                holder => {
+                    return Err(format!(
+                        "a report of worker {worker} under lease {} on job {job} was accepted, which {holder:?} holds",
+                        report.lease
+                    ));
+                }
+            }
+        }
+        if let Some(completed) = &report.completed {
+            let items = completed.positions.iter().zip(completed.values.items());
+            for (position, value) in items.filter(|(position, _)| receipt.accepted.contains(*position)) {
+                self.end(report.batch, position, Ending::Completed(value.to_owned()))?;
+            }
+        }
+        for position in receipt.dead.iter() {
+            self.end(report.batch, position, Ending::Dead)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, batch: BatchId, position: u32, ending: Ending) -> Result<(), Violation> {
+        let job = JobId { batch, position };
+        match self.ended.insert(job, ending.clone()) {
+            None => Ok(()),
+            Some(before) => Err(format!("job {job} has two outcomes, {before:?} and {ending:?}")),
+        }
+    }
+
+    /// The store has given up workers: their leases are lost.
+    pub fn rescued(&mut self, workers: &[WorkerId], dead: u64) {
+        self.holders.retain(|_, holder| !workers.contains(&holder.worker));
+        self.died_with_workers += dead;
+    }
+
+    /// A worker has left.
+    pub fn left(&mut self, worker: WorkerId) {
+        self.holders.retain(|_, holder| holder.worker != worker);
+    }
+
+    /// How many jobs are stored, and how many of them have ended.
+    pub fn counts(&self) -> (u64, u64) {
+        let stored = self.stored.values().copied().map(u64::from).sum();
+        (stored, self.ended.len() as u64 + self.died_with_workers)
+    }
+
+    /// The first jobs that have not ended.
+    pub fn waiting(&self, jobs_max: usize) -> Vec<JobId> {
+        let positions = |(batch, count): (&BatchId, &u32)| {
+            let batch = *batch;
+            (0..*count).map(move |position| JobId { batch, position })
+        };
+        let jobs = self.stored.iter().flat_map(positions);
+        jobs.filter(|job| !self.ended.contains_key(job))
+            .take(jobs_max)
+            .collect()
+    }
+
+    /// All stored batches.
+    pub fn batches(&self) -> Vec<BatchId> {
+        self.stored.keys().copied().collect()
+    }
+
+    /// Compares what is stored at the end with what was accepted. Returns the number of jobs that died with workers.
+    pub fn compare(&self, batch: BatchId, outcomes: Option<&BatchOutcomes>) -> Result<u64, Violation> {
+        let count = self.stored.get(&batch).copied().unwrap_or_default();
+        let Some(outcomes) = outcomes.filter(|outcomes| outcomes.count == count) else {
+            return Err(format!(
+                "batch {batch} of {count} jobs is not stored: {outcomes:?}"
+            ));
+        };
+        let mut endings: BTreeMap<u32, Ending> = BTreeMap::new();
+        for report in &outcomes.reports {
+            let mut values = report.values.as_ref().map(PackedArray::items);
+            for position in report.positions.iter() {
+                let value = values.as_mut().and_then(|values| values.next());
+                let ending = value.map_or(Ending::Dead, |value| Ending::Completed(value.to_owned()));
+                if endings.insert(position, ending).is_some() {
+                    return Err(format!("job {batch}:{position} is stored with two outcomes"));
+                }
+            }
+        }
+        let mut died_with_workers = 0;
+        for position in 0..count {
+            let job = JobId { batch, position };
+            match (self.ended.get(&job), endings.get(&position)) {
+                (accepted, stored) if accepted == stored && stored.is_some() => {}
+                (None, Some(Ending::Dead)) => died_with_workers += 1,
+                (accepted, stored) => {
+                    return Err(format!(
+                        "job {job} is stored as {stored:?}, and {accepted:?} was accepted"
+                    ));
+                }
+            }
+        }
+        Ok(died_with_workers)
+    }
+
+    /// Compares the number of jobs that died with workers with what the store told.
+    pub fn compare_died_with_workers(&self, died: u64) -> Result<(), Violation> {
+        match died == self.died_with_workers {
+            true => Ok(()),
+            false => Err(format!(
+                "{died} jobs are dead without a report, and the store gave up {}",
+                self.died_with_workers
+            )),
+        }
+    }
+}

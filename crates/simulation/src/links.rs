@@ -1,0 +1,140 @@
+//! The links between nodes and servers, and what is wrong with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::Response;
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+use tower::ServiceExt;
+
+use crate::limits::MESSAGE_BYTES_MAX;
+
+/// The network, and the servers that it reaches.
+#[derive(Debug, Default)]
+pub struct Network {
+    state: Mutex<Links>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    servers: BTreeMap<usize, Arc<Listening>>,
+    /// Of which nodes nothing arrives at which servers, nor comes back.
+    cut: BTreeSet<(String, usize)>,
+    /// Nodes whose messages take long.
+    slow: BTreeSet<String>,
+    /// No more faults.
+    is_sound: bool,
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub struct Listening {
+    router: Router,
+    requests: Mutex<JoinSet<()>>,
+}
+
+impl Listening {
+    /// A server that answers by this router.
+    pub fn new(router: Router) -> Arc<Listening> {
+        Arc::new(Listening {
+            router,
+            requests: Mutex::default(),
+        })
+    }
+
+    /// Ends all requests, unanswered.
+    pub fn kill(&self) {
+        self.lock().abort_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a request over. The answer comes unless the server dies.
+    pub fn take(&self, request: Request) -> (AbortHandle, oneshot::Receiver<Answer>) {
+        let (give, answer) = oneshot::channel();
+        let router = self.router.clone();
+        let mut requests = self.lock();
+        while requests.try_join_next().is_some() {}
+        let handle = requests.spawn(async move {
+            let Ok(response) = router.oneshot(request).await;
+            let (parts, body) = response.into_parts();
+            if let Ok(body) = Limited::new(body, MESSAGE_BYTES_MAX).collect().await {
+                let _ = give.send(Response::from_parts(parts, body.to_bytes()));
+            }
+        });
+        (handle, answer)
+    }
+}
+
+/// What a server answers.
+pub type Answer = Response<Bytes>;
+
+impl Network {
+    fn lock(&self) -> MutexGuard<'_, Links> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A server listens.
+    pub fn listen(&self, server: usize, listening: Arc<Listening>) {
+        self.lock().servers.insert(server, listening);
+    }
+
+    /// A server is gone.
+    pub fn forget(&self, server: usize) {
+        self.lock().servers.remove(&server);
+    }
+
+    /// Cuts a node off from a server, or connects it again.
+    pub fn set_cut(&self, node: &str, server: usize, is_cut: bool) {
+        let link = (node.to_owned(), server);
+        let mut links = self.lock();
+        match is_cut {
+            true => links.cut.insert(link),
+            false => links.cut.remove(&link),
+        };
+    }
+
+    /// Makes the messages of a node slow, or quick again.
+    pub fn set_slow(&self, node: &str, is_slow: bool) {
+        let mut links = self.lock();
+        match is_slow {
+            true => links.slow.insert(node.to_owned()),
+            false => links.slow.remove(node),
+        };
+    }
+
+    /// Ends all faults, for good.
+    pub fn mend(&self) {
+        let mut links = self.lock();
+        links.cut.clear();
+        links.slow.clear();
+        links.is_sound = true;
+    }
+
+    /// Whether nothing passes between a node and a server.
+    pub fn is_cut(&self, node: &str, server: usize) -> bool {
+        self.lock().cut.contains(&(node.to_owned(), server))
+    }
+
+    /// Whether the messages of a node take long.
+    pub fn is_slow(&self, node: &str) -> bool {
+        self.lock().slow.contains(node)
+    }
+
+    /// A server that listens.
+    pub fn server(&self, server: usize) -> Option<Arc<Listening>> {
+        self.lock().servers.get(&server).cloned()
+    }
+
+    /// Whether there are no faults any more.
+    pub fn is_sound(&self) -> bool {
+        self.lock().is_sound
+    }
+}

@@ -1,0 +1,77 @@
+//! Simulates a whole fleet in virtual time, under faults, and checks what Gristmill promises.
+//!
+//! One process simulates an hour at most, on one thread, with a clock that moves only while nothing can run: `virtual_time.c`.
+//! The program's own `clock_gettime`, `epoll_wait` and `getrandom` stand in the place of those of the C library. Servers' routers,
+//! agents and workers share one store in a SQLite file. The agents' requests come through Unix sockets to a network that delays,
+//! loses and repeats them: `network.rs`.
+//!
+//! The same seed gives the same simulation. Longer ones are cut into processes, each with the next seed.
+
+mod checker;
+mod clients;
+mod clock;
+mod faults;
+mod limits;
+mod links;
+mod network;
+mod nodes;
+mod parts;
+mod simulation;
+mod store;
+mod trace;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::limits::HOURS_PER_PROCESS_MAX;
+
+/// Files are kept in memory, where the system has it.
+const MEMORY: &str = "/dev/shm";
+
+/// Simulates a whole fleet in virtual time, under faults, and checks what Gristmill promises.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The seed of the first simulation; the others have the next ones.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How long to simulate. Hours.
+    #[arg(long, default_value_t = 1.0)]
+    hours: f64,
+    /// Runs one simulation in this process, and prints what it found as JSON.
+    #[arg(long)]
+    alone: bool,
+    /// Prints all that happens.
+    #[arg(long, requires = "alone")]
+    trace: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !arguments.alone {
+        return parts::run(arguments.seed, arguments.hours);
+    }
+    let memory = PathBuf::from(MEMORY);
+    let parent = if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    };
+    let folder = parent.join(format!("gristmill-simulation-{}", std::process::id()));
+    if let Err(error) = std::fs::create_dir(&folder) {
+        eprintln!("{} cannot be made: {error}", folder.display());
+        return ExitCode::FAILURE;
+    }
+    let hours = arguments.hours.clamp(0.0, HOURS_PER_PROCESS_MAX);
+    let duration = Duration::from_secs_f64(hours * 3_600.0);
+    let finding = simulation::simulate(arguments.seed, duration, folder.clone(), arguments.trace);
+    let _ = std::fs::remove_dir_all(folder);
+    println!("{}", serde_json::json!(finding));
+    match finding.violation {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,229 @@
+//! The nodes: servers, agents and workers, each of which is started again when it ends or is killed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gristmill_agent::{HttpSource, HttpSourceOptions, agent_settings};
+use gristmill_engine::{Engine, EngineSettings};
+use gristmill_model::limits::LEASE_LOST_AFTER_MS;
+use gristmill_model::{JobError, SplitMix64};
+use gristmill_server::limits::POLL_EVERY;
+use gristmill_server::rate::RateLimiter;
+use gristmill_server::serve::routes;
+use gristmill_server::trust::Trust;
+use gristmill_store::{NewWorker, WorkSeen};
+use gristmill_worker::{Handler, Job, NoObserver, Source, StoreSource, Worker, WorkerSettings, job_handler};
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixListener;
+use tokio::sync::Notify;
+
+use crate::checker::LIMITED;
+use crate::clock::WallClock;
+use crate::limits::{AGENTS, CLOCK_JUMP_MS_MAX, SERVERS, WORKERS};
+use crate::links::Listening;
+use crate::network::carry_for;
+use crate::store::{FaultyStore, Trouble};
+use crate::world::World;
+
+/// The kind of jobs that have no limit.
+pub const PLAIN: &str = "plain";
+
+/// How long a killed node is away at most. Milliseconds.
+const AWAY_MS_MAX: u64 = 40_000;
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// By its number from 1, which is its port.
+    Server(usize),
+    Agent,
+    Worker,
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name in the network.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    killed: Notify,
+    /// The handle of its process, where it has one.
+    store: Mutex<Option<Arc<FaultyStore>>>,
+}
+
+impl Node {
+    fn new(name: String, role: Role) -> Arc<Node> {
+        Arc::new(Node {
+            name,
+            role,
+            killed: Notify::new(),
+            store: Mutex::default(),
+        })
+    }
+
+    /// Kills its process.
+    pub fn kill(&self) {
+        self.killed.notify_one();
+    }
+
+    /// Begins or ends trouble of its handle of the store.
+    pub fn set_trouble(&self, trouble: Trouble) {
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = &*store {
+            store.set_trouble(trouble);
+        }
+    }
+
+    fn set_store(&self, new: Option<Arc<FaultyStore>>) {
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+}
+
+/// Starts all nodes.
+pub fn start(world: &Arc<World>) -> Vec<Arc<Node>> {
+    let servers = (1..=SERVERS).map(|port| Node::new(format!("server {port}"), Role::Server(port)));
+    let agents = (1..=AGENTS).map(|number| Node::new(format!("agent {number}"), Role::Agent));
+    let workers = (1..=WORKERS).map(|number| Node::new(format!("worker {number}"), Role::Worker));
+    let nodes: Vec<Arc<Node>> = servers.chain(agents).chain(workers).collect();
+    for node in &nodes {
+        tokio::spawn(keep(world.clone(), node.clone()));
+    }
+    nodes
+}
+
+/// Starts a node again whenever it has ended.
+async fn keep(world: Arc<World>, node: Arc<Node>) {
+    for life in 1_u64.. {
+        world.note(format_args!("{} starts", node.name));
+        let ended = match node.role {
+            Role::Server(port) => serve(&world, &node, port).await,
+            Role::Agent => run_agent(&world, &node, life).await,
+            Role::Worker => run_worker(&world, &node).await,
+        };
+        world.note(format_args!("{} ended: {ended:?}", node.name));
+        tokio::time::sleep(world.draw_time(AWAY_MS_MAX)).await;
+    }
+}
+
+type Ended = Result<(), String>;
+
+fn told(error: impl ToString) -> String {
+    error.to_string()
+}
+
+async fn serve(world: &Arc<World>, node: &Node, port: usize) -> Ended {
+    let store = FaultyStore::open(world, &node.name).map_err(told)?;
+    node.set_store(Some(store.clone()));
+    let settings = EngineSettings {
+        clock: world.wall_clock.clone(),
+        ..EngineSettings::default()
+    };
+    let engine = Engine::new(store.clone(), settings).await.map_err(told)?;
+    let rate = RateLimiter::new(world.wall_clock.clone(), u32::MAX, u32::MAX);
+    let (app, router) = routes(engine, Trust::Loopback, rate).map_err(told)?;
+    let listening = Listening::new(router);
+    world.network.listen(port, listening.clone());
+    let seen = WorkSeen::default();
+    tokio::select! {
+        biased;
+        () = node.killed.notified() => {}
+        () = app.wake.watch(|| app.store().wait_for_work(&seen), POLL_EVERY) => {}
+    }
+    world.network.forget(port);
+    listening.kill();
+    node.set_store(None);
+    store.kill();
+    Ok(())
+}
+
+async fn run_agent(world: &Arc<World>, node: &Node, life: u64) -> Ended {
+    let number = node.name.rsplit(' ').next().unwrap_or_default();
+    let socket = world.folder.join(format!("{number}-{life}.sock"));
+    let listener = UnixListener::bind(&socket).map_err(told)?;
+    let carrying = tokio::spawn(carry_for(world.clone(), node.name.as_str().into(), listener));
+    let clock = Arc::new(WallClock::new(world.began));
+    let skew_ms = world.draw(2 * CLOCK_JUMP_MS_MAX).cast_signed() - CLOCK_JUMP_MS_MAX.cast_signed();
+    clock.set_offset_ms(skew_ms);
+    let options = HttpSourceOptions {
+        base_urls: (1..=SERVERS)
+            .map(|port| format!("http://127.0.0.1:{port}"))
+            .collect(),
+        name: node.name.clone(),
+        compress: Some(false),
+        unix_socket: Some(socket.clone()),
+        ..HttpSourceOptions::new("")
+    };
+    let rng = Box::new(SplitMix64::new(world.draw(u64::MAX)));
+    let source = HttpSource::new(options, clock.clone(), rng).map_err(told)?;
+    let settings = agent_settings(settings(), None);
+    let worker = Worker::new(Arc::new(source), settings, Arc::new(NoObserver), clock);
+    let ended = run_until_killed(world, node, worker).await;
+    // Nothing that it leaves behind reaches a server any more.
+    carrying.abort();
+    let _ = std::fs::remove_file(socket);
+    ended
+}
+
+async fn run_worker(world: &Arc<World>, node: &Node) -> Ended {
+    let store = FaultyStore::open(world, &node.name).map_err(told)?;
+    node.set_store(Some(store.clone()));
+    let new = NewWorker {
+        name: node.name.clone(),
+        host: "simulation".to_owned(),
+        process_id: 1,
+        process_started: String::new(),
+        queues: Vec::new(),
+        kinds: Vec::new(),
+    };
+    let source: Arc<dyn Source> = Arc::new(StoreSource::new(store.clone(), new, LEASE_LOST_AFTER_MS));
+    let clock = world.wall_clock.clone();
+    let worker = Worker::new(source, settings(), Arc::new(NoObserver), clock);
+    let ended = run_until_killed(world, node, worker).await;
+    node.set_store(None);
+    store.kill();
+    ended
+}
+
+async fn run_until_killed(world: &Arc<World>, node: &Node, mut worker: Worker) -> Ended {
+    for kind in [PLAIN, LIMITED] {
+        worker.handle(kind, handler(world.clone()));
+    }
+    tokio::select! {
+        biased;
+        () = node.killed.notified() => Ok(()),
+        ended = worker.run() => ended.map(|_| ()).map_err(told),
+    }
+}
+
+fn settings() -> WorkerSettings {
+    WorkerSettings {
+        concurrency: 3,
+        micro_batch_jobs_max: 20,
+        poll_every: Duration::from_millis(500),
+        ..WorkerSettings::default()
+    }
+}
+
+/// What a job is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Payload {
+    /// How long it takes. Milliseconds.
+    pub takes_ms: u64,
+    /// How many of its attempts fail.
+    pub fails: u32,
+}
+
+/// A handler whose values tell one execution from another.
+fn handler(world: Arc<World>) -> Arc<dyn Handler> {
+    job_handler(move |job: Job<Payload>| {
+        let world = world.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(job.payload.takes_ms)).await;
+            if job.attempt <= job.payload.fails {
+                return Err(JobError::new("Told", "the payload says so"));
+            }
+            Ok(world.draw(u64::MAX))
+        }
+    })
+}

@@ -1,0 +1,154 @@
+//! One simulation: a store and all nodes, faults for a time, and then the check of what is left.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gristmill_model::{Control, Effect, Scope};
+use gristmill_store::{CheckPlace, Store};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::checker::{LIMITED, Violation};
+use crate::limits::{CLIENTS, ENDS_WITHIN, LIMITED_JOBS_MAX};
+use crate::store::FaultyStore;
+use crate::world::World;
+use crate::{clients, faults, nodes};
+
+/// How often it is looked whether all jobs have ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Waiting jobs that a violation shows.
+const SHOWN_JOBS_MAX: usize = 3;
+
+/// What a simulation was and found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// Its seed.
+    pub seed: u64,
+    /// How long it took, by the virtual clock. Seconds.
+    pub simulated_s: f64,
+    /// How many faults there were, beside single lost and repeated messages.
+    pub faults: u64,
+    /// Jobs that were stored.
+    pub jobs: u64,
+    /// Jobs that are dead because too many workers died with them.
+    pub died_with_workers: u64,
+    /// The hash of all that happened.
+    pub trace: String,
+    /// A promise that was not kept.
+    pub violation: Option<Violation>,
+}
+
+/// Simulates so long, and then until all jobs have ended.
+pub fn simulate(seed: u64, duration: Duration, folder: PathBuf, prints: bool) -> Finding {
+    // The clock of the servers' metrics compares the processor's time with the system's first, which must go on meanwhile.
+    let _ = quanta::Instant::now();
+    // From here on, time is virtual.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the system gives an event loop");
+    let world = World::new(folder, seed, prints);
+    let faults = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let died = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = world.violated.notified() => Ok(0),
+            ended = live(&world, duration, &faults) => ended,
+        }
+    });
+    let simulated_s = began.elapsed().as_secs_f64();
+    let died_with_workers = match died {
+        Ok(died) => died,
+        Err(violation) => {
+            world.require(Err(violation));
+            0
+        }
+    };
+    if world.violation().is_some() {
+        world.print_trace();
+    }
+    // What still waits for something would wait for ever.
+    runtime.shutdown_background();
+    Finding {
+        seed,
+        simulated_s,
+        faults: faults.load(Ordering::Relaxed),
+        jobs: world.check(|checker| checker.counts().0),
+        died_with_workers,
+        trace: format!("{:016x}", world.trace_hash()),
+        violation: world.violation(),
+    }
+}
+
+async fn live(world: &Arc<World>, duration: Duration, faults: &Arc<AtomicU64>) -> Result<u64, Violation> {
+    let observer = FaultyStore::open(world, "observer").map_err(|error| error.to_string())?;
+    let limit = Control {
+        scope: Scope {
+            kind: Some(LIMITED.to_owned()),
+            ..Scope::default()
+        },
+        effect: Effect::Concurrency {
+            jobs_max: LIMITED_JOBS_MAX,
+        },
+    };
+    let put = observer.put_controls(vec![limit]).await;
+    put.map_err(|error| error.to_string())?;
+    let nodes = nodes::start(world);
+    let mut tasks = JoinSet::new();
+    for client in 1..=CLIENTS {
+        tasks.spawn(clients::submit(world.clone(), format!("client {client}")));
+    }
+    tasks.spawn(faults::make(world.clone(), nodes.clone(), faults.clone()));
+    tokio::time::sleep(duration).await;
+    tasks.shutdown().await;
+    faults::mend(world, &nodes);
+    world.note(format_args!("no more faults"));
+    until_all_ended(world, &*observer).await?;
+    compare(world, &*observer).await
+}
+
+async fn until_all_ended(world: &World, store: &dyn Store) -> Result<(), Violation> {
+    let begun = Instant::now();
+    loop {
+        let (stored, ended) = world.check(|checker| checker.counts());
+        if ended == stored {
+            return Ok(());
+        }
+        if begun.elapsed() > ENDS_WITHIN {
+            let mut rows = Vec::new();
+            for id in world.check(|checker| checker.waiting(SHOWN_JOBS_MAX)) {
+                let job = store.job(id).await.map_err(|error| error.to_string())?;
+                rows.push(job.map(|job| job.row));
+            }
+            return Err(format!(
+                "{} of {stored} jobs still wait {} s after the last fault, such as {rows:?}",
+                stored - ended,
+                ENDS_WITHIN.as_secs()
+            ));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Compares the outcomes in the file with those that were accepted, and checks the file.
+async fn compare(world: &World, store: &dyn Store) -> Result<u64, Violation> {
+    let mut died = 0;
+    for batch in world.check(|checker| checker.batches()) {
+        let outcomes = store.outcomes(batch).await.map_err(|error| error.to_string())?;
+        died += world.check(|checker| checker.compare(batch, outcomes.as_ref()))?;
+    }
+    world.check(|checker| checker.compare_died_with_workers(died))?;
+    let mut place = Some(CheckPlace::default());
+    while let Some(next) = place {
+        let page = store.check(next).await.map_err(|error| error.to_string())?;
+        if let Some(finding) = page.findings.first() {
+            return Err(format!("the file is damaged: {finding:?}"));
+        }
+        place = page.next;
+    }
+    Ok(died)
+}

@@ -1,0 +1,551 @@
+//! A handle of the store that fails, stalls and dies, and tells the checker what it commits.
+//!
+//! Each operation runs to its end at once, while nothing else of the simulation runs. Thus operations are committed in one
+//! order, which is the same in each simulation of a seed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use gristmill_batching::BatchStats;
+use gristmill_model::{
+    BatchId, Clock, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions,
+    Printed, Report, RunId, SplitMix64, Timestamp, WorkerId,
+};
+use gristmill_store::awaited::Awaited;
+use gristmill_store::wakeups::WorkCounter;
+use gristmill_store::{
+    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
+    JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutputPage,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+};
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+
+use crate::clock::MonotonicClock;
+use crate::limits::{SLOW_STORE_MS_MAX, STORE_FAULTS_PERMILLE};
+use crate::world::World;
+
+/// The file of the store, in the folder of the world.
+const FILE: &str = "gristmill.db";
+
+/// What is wrong with a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Trouble {
+    None,
+    /// Some operations are refused, and of some the answer is lost.
+    Fails,
+    /// Operations take long.
+    Slow,
+}
+
+/// What becomes of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Done,
+    AnswerLost,
+}
+
+/// A handle of the store.
+#[derive(Debug)]
+pub struct FaultyStore {
+    name: String,
+    world: Arc<World>,
+    /// `None` once the process of the handle is dead.
+    inner: Mutex<Option<SqliteStore>>,
+    trouble: AtomicU8,
+    work: WorkCounter,
+    awaited: Arc<Awaited>,
+}
+
+/// Carries an operation out to its end. What it waits for is done by other threads.
+fn complete<T>(operation: impl Future<Output = T>) -> T {
+    futures::executor::block_on(tokio::task::unconstrained(operation))
+}
+
+/// Does an operation, or what fate has in store for it.
+macro_rules! operate {
+    ($self:ident.$name:ident($($argument:expr),*)) => {{
+        let fate = $self.begin(stringify!($name)).await?;
+        let answer = match $self.with(|store| complete(store.$name($($argument),*))) {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        };
+        $self.end(stringify!($name), fate, answer)
+    }};
+}
+
+impl FaultyStore {
+    /// Opens the store for a process of this name.
+    pub fn open(world: &Arc<World>, name: &str) -> Result<Arc<FaultyStore>, StoreError> {
+        let options = SqliteOptions {
+            synchronous: Synchronous::Normal,
+            clock: world.wall_clock.clone(),
+            steady_clock: Some(Arc::new(MonotonicClock(world.began))),
+            rng: Box::new(SplitMix64::new(world.draw(u64::MAX))),
+            ..SqliteOptions::default()
+        };
+        let inner = SqliteStore::open(world.folder.join(FILE), options)?;
+        Ok(Arc::new(FaultyStore {
+            name: name.to_owned(),
+            world: world.clone(),
+            inner: Mutex::new(Some(inner)),
+            trouble: AtomicU8::new(Trouble::None as u8),
+            work: WorkCounter::default(),
+            awaited: Arc::new(Awaited::default()),
+        }))
+    }
+
+    /// The process is dead: no operation begins or returns any more.
+    pub fn kill(&self) {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(inner);
+    }
+
+    /// Begins or ends trouble.
+    pub fn set_trouble(&self, trouble: Trouble) {
+        self.trouble.store(trouble as u8, Ordering::Relaxed);
+    }
+
+    fn has(&self, trouble: Trouble) -> bool {
+        self.trouble.load(Ordering::Relaxed) == trouble as u8
+    }
+
+    fn with<T>(&self, operation: impl FnOnce(&SqliteStore) -> T) -> Option<T> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.as_ref().map(operation)
+    }
+
+    async fn begin(&self, operation: &str) -> Result<Fate, StoreError> {
+        if self.has(Trouble::Slow) {
+            tokio::time::sleep(self.world.draw_time(SLOW_STORE_MS_MAX)).await;
+        }
+        if !self.has(Trouble::Fails) || !self.world.happens(STORE_FAULTS_PERMILLE) {
+            return Ok(Fate::Done);
+        }
+        if self.world.happens(500) {
+            return Ok(Fate::AnswerLost);
+        }
+        self.world
+            .note(format_args!("{}: {operation} refused", self.name));
+        Err(StoreError::Locked {
+            path: PathBuf::from(FILE),
+            waited_ms: 0,
+        })
+    }
+
+    fn end<T>(&self, operation: &str, fate: Fate, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        let said = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        self.world
+            .note(format_args!("{}: {operation} {fate:?} {said}", self.name));
+        match fate {
+            Fate::Done => answer,
+            Fate::AnswerLost => Err(StoreError::Unknown {
+                database: FILE.to_owned(),
+                waited_ms: 0,
+                reason: "the simulation lost the answer".to_owned(),
+            }),
+        }
+    }
+
+    /// Work may have come, or jobs may have ended. Not after each operation: claims that wait would wake each other for ever.
+    fn wake(&self) {
+        self.work.add();
+        self.awaited.wake_all();
+    }
+
+    fn stored(&self, ids: &[BatchId], counts: &[u32]) {
+        self.world.check(|checker| {
+            let batches = ids.iter().zip(counts);
+            batches.for_each(|(id, count)| checker.stored(*id, *count));
+        });
+        self.wake();
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn submit(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, StoreError> {
+        let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
+        operate!(self.submit_checked(batches, advance, &counts, self))
+    }
+
+    async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
+        operate!(self.submit_one_checked(job, self))
+    }
+
+    async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, StoreError> {
+        let submitted = operate!(self.submit_keyed(batches))?;
+        self.wake();
+        Ok(submitted)
+    }
+
+    async fn register_worker(&self, worker: NewWorker) -> Result<WorkerId, StoreError> {
+        operate!(self.register_worker(worker))
+    }
+
+    async fn exchange(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+    ) -> Result<Exchanged, StoreError> {
+        operate!(self.exchange_checked(worker, reports, want, self))
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, hops: BatchStats) -> Result<Heartbeat, StoreError> {
+        operate!(self.heartbeat(worker, hops))
+    }
+
+    async fn put_progress(&self, worker: WorkerId, jobs: Vec<JobProgress>) -> Result<(), StoreError> {
+        operate!(self.put_progress(worker, jobs))
+    }
+
+    async fn follow(&self, follower: &str, followed: Vec<Followed>) -> Result<(), StoreError> {
+        operate!(self.follow(follower, followed))
+    }
+
+    async fn unfollow(&self, follower: &str) -> Result<(), StoreError> {
+        operate!(self.unfollow(follower))
+    }
+
+    async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError> {
+        operate!(self.put_output(worker, printed))
+    }
+
+    async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError> {
+        operate!(self.live_output(followed, after))
+    }
+
+    async fn leave(&self, worker: WorkerId, hops: BatchStats) -> Result<(), StoreError> {
+        operate!(self.leave_checked(worker, hops, self))
+    }
+
+    async fn record(&self, hops: BatchStats) -> Result<(), StoreError> {
+        operate!(self.record(hops))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        operate!(self.workers())
+    }
+
+    async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        operate!(self.rescue_checked(silent_before, dead, self))
+    }
+
+    async fn expire(&self) -> Result<u64, StoreError> {
+        operate!(self.expire())
+    }
+
+    async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
+        operate!(self.prune(options))
+    }
+
+    async fn compact(&self, reports_max: u32) -> Result<u64, StoreError> {
+        operate!(self.compact(reports_max))
+    }
+
+    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
+        operate!(self.cancel(selection))
+    }
+
+    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
+        operate!(self.retry(selection))
+    }
+
+    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
+        operate!(self.discard(selection))
+    }
+
+    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
+        operate!(self.prioritise(selection, priority))
+    }
+
+    async fn pause_jobs(
+        &self,
+        selection: Selection,
+        reason: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Changed, StoreError> {
+        operate!(self.pause_jobs(selection, reason, until))
+    }
+
+    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
+        operate!(self.resume_jobs(selection, reason))
+    }
+
+    async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
+        operate!(self.job(id))
+    }
+
+    async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
+        operate!(self.jobs(filter, page))
+    }
+
+    async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
+        operate!(self.counts(filter))
+    }
+
+    async fn job_ids(
+        &self,
+        filter: &JobFilter,
+        after: Option<BatchId>,
+        batches_max: u32,
+    ) -> Result<Vec<BatchPositions>, StoreError> {
+        operate!(self.job_ids(filter, after, batches_max))
+    }
+
+    async fn tag_values(
+        &self,
+        name: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<TagValue>, StoreError> {
+        operate!(self.tag_values(name, after, limit))
+    }
+
+    async fn run_batches(
+        &self,
+        run: RunId,
+        after: Option<BatchId>,
+        limit: u32,
+    ) -> Result<Vec<BatchRow>, StoreError> {
+        operate!(self.run_batches(run, after, limit))
+    }
+
+    async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError> {
+        operate!(self.payloads(batch))
+    }
+
+    async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
+        operate!(self.outcomes(batch))
+    }
+
+    async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
+        operate!(self.children(batch, parents))
+    }
+
+    async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
+        operate!(self.is_finished(batch))
+    }
+
+    async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
+        operate!(self.history(filter))
+    }
+
+    async fn metrics(&self) -> Result<StoreMetrics, StoreError> {
+        operate!(self.metrics())
+    }
+
+    async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
+        operate!(self.open_lanes())
+    }
+
+    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
+        operate!(self.kind_counts())
+    }
+
+    async fn stats(&self) -> Result<StoreStats, StoreError> {
+        operate!(self.stats())
+    }
+
+    async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {
+        operate!(self.check(place))
+    }
+
+    async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
+        operate!(self.run(name))
+    }
+
+    async fn runs(&self) -> Result<Vec<Run>, StoreError> {
+        operate!(self.runs())
+    }
+
+    async fn create_run(&self, new: NewRun) -> Result<Run, StoreError> {
+        operate!(self.create_run(new))
+    }
+
+    async fn update_run(&self, run: RunId, new: NewRun, state: RunState) -> Result<(), StoreError> {
+        operate!(self.update_run(run, new, state))
+    }
+
+    async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
+        operate!(self.finish_run(run, new, hook))
+    }
+
+    async fn delete_run(&self, run: RunId) -> Result<(), StoreError> {
+        operate!(self.delete_run(run))
+    }
+
+    async fn put_schedules(&self, schedules: Vec<NewSchedule>) -> Result<(), StoreError> {
+        operate!(self.put_schedules(schedules))
+    }
+
+    async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError> {
+        operate!(self.fire_schedules(limit))
+    }
+
+    async fn change_schedules(
+        &self,
+        names: BTreeSet<String>,
+        change: ScheduleChange,
+    ) -> Result<u64, StoreError> {
+        operate!(self.change_schedules(names, change))
+    }
+
+    async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        operate!(self.schedule(name))
+    }
+
+    async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
+        operate!(self.schedules(after, limit))
+    }
+
+    async fn put_controls(&self, controls: Vec<Control>) -> Result<(), StoreError> {
+        operate!(self.put_controls(controls))
+    }
+
+    async fn delete_controls(&self, filter: ControlFilter) -> Result<u64, StoreError> {
+        operate!(self.delete_controls(filter))
+    }
+
+    async fn controls(&self) -> Result<Vec<Control>, StoreError> {
+        operate!(self.controls())
+    }
+
+    async fn listen(&self) -> Result<EventCursor, StoreError> {
+        operate!(self.listen())
+    }
+
+    async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
+        operate!(self.events(after, limit))
+    }
+
+    fn now(&self) -> Timestamp {
+        // The store compares its two clocks when it is asked.
+        self.with(|store| store.now())
+            .unwrap_or_else(|| self.world.wall_clock.now())
+    }
+
+    async fn wait_for_work(&self, seen: &WorkSeen) {
+        self.work.wait(seen).await;
+    }
+
+    fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {
+        self.awaited.watch(batch)
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.kill();
+        Ok(())
+    }
+}
+
+/// Operations of which the checker is told, before the fate of their answer.
+trait Checked {
+    async fn submit_checked(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+        counts: &[u32],
+        handle: &FaultyStore,
+    ) -> Result<Vec<BatchId>, StoreError>;
+    async fn submit_one_checked(&self, job: NewBatch, handle: &FaultyStore) -> Result<JobId, StoreError>;
+    async fn exchange_checked(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+        handle: &FaultyStore,
+    ) -> Result<Exchanged, StoreError>;
+    async fn leave_checked(
+        &self,
+        worker: WorkerId,
+        hops: BatchStats,
+        handle: &FaultyStore,
+    ) -> Result<(), StoreError>;
+    async fn rescue_checked(
+        &self,
+        silent_before: Timestamp,
+        dead: Vec<WorkerId>,
+        handle: &FaultyStore,
+    ) -> Result<Rescued, StoreError>;
+}
+
+impl Checked for SqliteStore {
+    async fn submit_checked(
+        &self,
+        batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+        counts: &[u32],
+        handle: &FaultyStore,
+    ) -> Result<Vec<BatchId>, StoreError> {
+        let ids = self.submit(batches, advance).await?;
+        handle.stored(&ids, counts);
+        Ok(ids)
+    }
+
+    async fn submit_one_checked(&self, job: NewBatch, handle: &FaultyStore) -> Result<JobId, StoreError> {
+        let id = self.submit_one(job).await?;
+        handle.stored(&[id.batch], &[id.position + 1]);
+        Ok(id)
+    }
+
+    async fn exchange_checked(
+        &self,
+        worker: WorkerId,
+        reports: Vec<Report>,
+        want: Option<Want>,
+        handle: &FaultyStore,
+    ) -> Result<Exchanged, StoreError> {
+        let exchanged = self.exchange(worker, reports.clone(), want).await?;
+        let world = &handle.world;
+        let jobs = exchanged.lease.as_ref().map_or(0, |lease| lease.jobs());
+        world.note(format_args!(
+            "{}: worker {worker} exchanges {} reports for {jobs} jobs",
+            handle.name,
+            reports.len()
+        ));
+        world.require(world.check(|checker| checker.exchanged(worker, &reports, &exchanged)));
+        if !reports.is_empty() {
+            handle.wake();
+        }
+        Ok(exchanged)
+    }
+
+    async fn leave_checked(
+        &self,
+        worker: WorkerId,
+        hops: BatchStats,
+        handle: &FaultyStore,
+    ) -> Result<(), StoreError> {
+        self.leave(worker, hops).await?;
+        handle.world.check(|checker| checker.left(worker));
+        handle.wake();
+        Ok(())
+    }
+
+    async fn rescue_checked(
+        &self,
+        silent_before: Timestamp,
+        dead: Vec<WorkerId>,
+        handle: &FaultyStore,
+    ) -> Result<Rescued, StoreError> {
+        let rescued = self.rescue(silent_before, dead).await?;
+        let world = &handle.world;
+        if !rescued.workers.is_empty() {
+            handle.wake();
+            world.note(format_args!("{}: rescued {rescued:?}", handle.name));
+        }
+        world.check(|checker| checker.rescued(&rescued.workers, rescued.dead));
+        Ok(rescued)
+    }
+}

@@ -1,0 +1,105 @@
+//! What all nodes of a simulation share.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gristmill_model::{Rng, SplitMix64};
+use tokio::sync::Notify;
+
+use crate::checker::{Checker, Violation};
+use crate::clock::WallClock;
+use crate::links::Network;
+use crate::trace::Trace;
+
+/// What all nodes of a simulation share.
+#[derive(Debug)]
+pub struct World {
+    /// Where the store and the sockets are.
+    pub folder: PathBuf,
+    /// When virtual time began.
+    pub began: Instant,
+    /// The wall clock of the machine of the store.
+    pub wall_clock: Arc<WallClock>,
+    /// The network.
+    pub network: Network,
+    /// Tells of the first violation.
+    pub violated: Notify,
+    rng: Mutex<SplitMix64>,
+    trace: Mutex<Trace>,
+    checker: Mutex<Checker>,
+    violation: Mutex<Option<Violation>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    /// A world in which nothing has happened.
+    pub fn new(folder: PathBuf, seed: u64, prints: bool) -> Arc<World> {
+        let began = Instant::now();
+        Arc::new(World {
+            folder,
+            began,
+            wall_clock: Arc::new(WallClock::new(began)),
+            network: Network::default(),
+            violated: Notify::new(),
+            rng: Mutex::new(SplitMix64::new(seed)),
+            trace: Mutex::new(Trace::new(prints)),
+            checker: Mutex::default(),
+            violation: Mutex::default(),
+        })
+    }
+
+    /// A random number below `bound`.
+    pub fn draw(&self, bound: u64) -> u64 {
+        lock(&self.rng).below(bound)
+    }
+
+    /// Whether something happens that happens so often of 1,000 times.
+    pub fn happens(&self, permille: u64) -> bool {
+        self.draw(1_000) < permille
+    }
+
+    /// A random time up to `most_ms`.
+    pub fn draw_time(&self, most_ms: u64) -> Duration {
+        Duration::from_millis(self.draw(most_ms + 1))
+    }
+
+    /// Adds a line to the trace.
+    pub fn note(&self, what: fmt::Arguments<'_>) {
+        let line = format!("{:>12.3} {what}", self.began.elapsed().as_secs_f64());
+        lock(&self.trace).add(line);
+    }
+
+    /// Asks or tells the checker.
+    pub fn check<T>(&self, check: impl FnOnce(&mut Checker) -> T) -> T {
+        check(&mut lock(&self.checker))
+    }
+
+    /// Keeps the first violation.
+    pub fn require(&self, promise: Result<(), Violation>) {
+        if let Err(violation) = promise {
+            self.note(format_args!("VIOLATION: {violation}"));
+            lock(&self.violation).get_or_insert(violation);
+            self.violated.notify_one();
+        }
+    }
+
+    /// The first violation.
+    pub fn violation(&self) -> Option<Violation> {
+        lock(&self.violation).clone()
+    }
+
+    /// The hash of the trace.
+    pub fn trace_hash(&self) -> u64 {
+        lock(&self.trace).hash()
+    }
+
+    /// Prints the last lines of the trace.
+    pub fn print_trace(&self) {
+        lock(&self.trace).last().for_each(|line| eprintln!("{line}"));
+    }
+}

@@ -1,0 +1,33 @@
+//! Short simulations of a fleet under faults, in processes of their own.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What one simulation found.
+fn simulate(seed: u64, minutes: u32) -> Value {
+    let hours = (f64::from(minutes) / 60.0).to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_gristmill-simulate"))
+        .args(["--alone", "--seed", &seed.to_string(), "--hours", &hours])
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("seed {seed}: {error}: {said}"))
+}
+
+#[test]
+fn promises_hold_under_faults() {
+    for seed in 1..=2 {
+        let finding = simulate(seed, 6);
+        assert_eq!(finding["violation"], Value::Null, "seed {seed}");
+        assert!(finding["jobs"].as_u64() > Some(100), "{finding}");
+        assert!(finding["faults"].as_u64() > Some(5), "{finding}");
+    }
+}
+
+#[test]
+fn a_seed_tells_all_that_happens() {
+    let (one, again, other) = (simulate(7, 2), simulate(7, 2), simulate(8, 2));
+    assert_eq!(one, again);
+    assert_ne!(one["trace"], other["trace"]);
+}
