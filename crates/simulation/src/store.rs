@@ -17,7 +17,7 @@ use gristmill_model::{
 use gristmill_store::awaited::Awaited;
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Changed, CheckPage, CheckPlace, Children, ControlFilter,
+    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
     JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutputPage,
     Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
@@ -253,33 +253,12 @@ impl Store for FaultyStore {
         operate!(self.compact(reports_max))
     }
 
-    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
-        operate!(self.cancel(selection))
+    async fn drain_worker(&self, worker: WorkerId) -> Result<bool, StoreError> {
+        operate!(self.drain_worker(worker))
     }
 
-    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
-        operate!(self.retry(selection))
-    }
-
-    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
-        operate!(self.discard(selection))
-    }
-
-    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
-        operate!(self.prioritise(selection, priority))
-    }
-
-    async fn pause_jobs(
-        &self,
-        selection: Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed, StoreError> {
-        operate!(self.pause_jobs(selection, reason, until))
-    }
-
-    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
-        operate!(self.resume_jobs(selection, reason))
+    async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError> {
+        operate!(self.change(selection, change))
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
