@@ -1,6 +1,7 @@
 //! What is known of jobs while they run.
 #![cfg(feature = "testing")]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -357,7 +358,11 @@ async fn what_is_urgent_takes_the_slot_of_what_can_be_paused() {
 
 #[tokio::test]
 async fn a_worker_that_is_asked_to_drain_ends_its_job_releases_the_rest_and_leaves() {
-    let (engine, _folder) = quick_engine().await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::default()).unwrap();
+    let engine = Engine::new(Arc::new(store), EngineSettings::default())
+        .await
+        .unwrap();
     let jobs = engine.submit_many::<Copy>(&[1, 2, 3]).await.unwrap();
     let (gate, begun) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (closed, begins) = (gate.clone(), begun.clone());
@@ -378,9 +383,6 @@ async fn a_worker_that_is_asked_to_drain_ends_its_job_releases_the_rest_and_leav
         })
         .start();
     let _begun = begun.acquire().await.unwrap();
-    let registered = engine.store().workers().await.unwrap();
-    assert!(engine.store().drain_worker(registered[0].id).await.unwrap());
-    // It has begun to drain once it gives back what waits behind the running job.
     let states = async || {
         let mut states = Vec::new();
         for job in &jobs {
@@ -388,10 +390,16 @@ async fn a_worker_that_is_asked_to_drain_ends_its_job_releases_the_rest_and_leav
         }
         states
     };
-    let (running_state, waiting) = (JobState::Running, JobState::Waiting);
-    while states().await != [running_state, waiting, waiting] {
+    let registered = engine.store().workers().await.unwrap().remove(0);
+    assert!(engine.store().drain_worker(registered.id).await.unwrap());
+    // The answer to the first heartbeat asks it to drain. With the second one it has read that answer.
+    let mut heartbeats = BTreeSet::new();
+    while heartbeats.len() < 3 {
+        heartbeats.insert(engine.store().workers().await.unwrap()[0].heartbeat_at);
         tokio::task::yield_now().await;
     }
+    let waiting = JobState::Waiting;
+    assert_eq!(states().await, [JobState::Running, waiting, waiting]);
     gate.add_permits(3);
     let summary = running.join().await.unwrap();
     assert_eq!((summary.completed, summary.failed, summary.refused), (1, 0, 0));
