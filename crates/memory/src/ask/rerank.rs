@@ -51,7 +51,9 @@ pub async fn recall_reranked(
     };
     let mut recalled = recall_query(store, question, query, relations, &widened).await?;
     rerank(service, question, &mut recalled.messages, usage).await?;
-    recalled.messages.truncate(options.messages_max.unwrap_or(usize::MAX));
+    recalled
+        .messages
+        .truncate(options.messages_max.unwrap_or(usize::MAX));
     Ok(recalled)
 }
 

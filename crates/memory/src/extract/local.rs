@@ -306,7 +306,9 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
 
 fn ends_with_abbreviated_title(text: &str) -> bool {
     let begin = text.floor_char_boundary(text.len().saturating_sub(TITLE_LETTERS_MAX + 1));
-    let word = text[begin..].rsplit(|letter: char| !letter.is_alphabetic()).next();
+    let word = text[begin..]
+        .rsplit(|letter: char| !letter.is_alphabetic())
+        .next();
     word.is_some_and(|word| is_one_of(&TITLES[..TITLES_ABBREVIATED], word))
 }
 
@@ -333,7 +335,8 @@ fn words(sentence: &str) -> Vec<Word<'_>> {
         (!bare.is_empty()).then(|| Word {
             text: bare,
             lower: bare.to_lowercase(),
-            ends_part: piece.ends_with([',', ':', ')', '.', '!', '?', ';']) && !is_one_of(&TITLES[..TITLES_ABBREVIATED], bare),
+            ends_part: piece.ends_with([',', ':', ')', '.', '!', '?', ';'])
+                && !is_one_of(&TITLES[..TITLES_ABBREVIATED], bare),
         })
     });
     words.collect()
@@ -629,7 +632,10 @@ mod tests {
 
     #[test]
     fn a_verb_that_leads_to_another_is_no_action_and_no_subject() {
-        let found = extract("I started to play the violin. Ada wants to visit Oslo.", Some("Bob"));
+        let found = extract(
+            "I started to play the violin. Ada wants to visit Oslo.",
+            Some("Bob"),
+        );
         let actions: Vec<_> = found
             .actions
             .iter()
