@@ -648,7 +648,7 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(actions, [("Bob", "play", "violin"), ("", "visit", "Oslo")]);
+        assert_eq!(actions, [("Bob", "play", "violin"), ("Ada", "visit", "Oslo")]);
     }
 
     #[test]
