@@ -141,7 +141,7 @@ describe("filters", () => {
     await tab.page.getByText("2 jobs cancelled").waitFor();
   });
 
-  test("are completed with kinds, values of a tag and names of runs", async () => {
+  test("are completed with kinds, groups, values of a tag and names of runs", async () => {
     await server.submit("tagged", [1, 2], { tags: [{ customer: "acme" }, { customer: "zenith" }] });
     await server.map("completed-run", [{ a: 1 }]);
     await until(
@@ -159,8 +159,43 @@ describe("filters", () => {
     await until(async () => (await offered("tags")).length === 2, "the values of the tag");
     assert.deepEqual(await offered("tags"), ["level=3,customer=acme", "level=3,customer=zenith"]);
     await page.getByLabel("Tags").fill("");
+    // Only groups of the queue that the filters name, by their first letters.
+    await page.getByLabel("Group").fill("ac");
+    await until(async () => (await offered("group")).join() === "acme", "the groups");
+    await page.getByLabel("Group").fill("");
     await page.getByLabel("Run", { exact: true }).focus();
     await until(async () => (await offered("run")).includes("completed-run"), "the runs");
+  });
+});
+
+describe("operations", () => {
+  test("change all that matches in portions, with a bar, and are stopped and undone", async () => {
+    // Each request is a batch of its own, and a portion has a bounded number of batches.
+    const jobs = 6_000;
+    for (let sent = 0; sent < jobs; sent += 50) {
+      await Promise.all(Array.from({ length: 50 }, () => server.submit("bulk", [1])));
+    }
+    const states = async () => (await server.api("GET", "/jobs/count?kind=bulk")).states;
+    await tab.to("jobs?kind=bulk");
+    const { page } = tab;
+    await page.getByRole("button", { name: "Pause 6,000" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Pause 6,000 jobs" }).click();
+    await page.getByRole("progressbar", { name: "Progress: Pausing 6,000 jobs" }).waitFor();
+    await page.getByRole("button", { name: "Stop: Pausing 6,000 jobs" }).click();
+    const notice = page.getByText(/^[\d,]+ jobs paused, and the rest left as it is$/);
+    await notice.waitFor();
+    const paused = Number((await notice.innerText()).replaceAll(/\D/g, ""));
+    assert.ok(paused > 0 && paused < jobs, `${paused} paused`);
+    assert.equal((await states()).paused, paused);
+    await page.getByRole("button", { name: "Undo" }).click();
+    await page.getByText(/^[\d,]+ jobs resumed$/).waitFor();
+    assert.equal((await states()).waiting, jobs);
+    const { operations } = await server.api("GET", "/operations");
+    const newest = operations.slice(0, 2).map(({ change, state }) => [change, state]);
+    assert.deepEqual(newest, [
+      ["resume", "completed"],
+      ["pause", "cancelled"],
+    ]);
   });
 });
 
@@ -250,7 +285,7 @@ describe("undo", () => {
     await tab.page.getByText("5 jobs paused").waitFor();
     assert.equal((await states()).paused, 6);
     await undo().click();
-    await tab.page.getByText("Undone").waitFor();
+    await tab.page.getByText("5 jobs resumed").waitFor();
     const { paused, waiting } = await states();
     assert.deepEqual({ paused, waiting }, { paused: 1, waiting: 5 });
     await tab.page.getByRole("button", { name: "Resume 1" }).click();

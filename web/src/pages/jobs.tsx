@@ -4,7 +4,6 @@ import {
   type Filter,
   get,
   type JobSummary,
-  post,
   query,
   type Searched,
   STATES,
@@ -12,18 +11,9 @@ import {
   type States,
   total,
 } from "../api/client.ts";
-import {
-  changed,
-  Confirm,
-  Heading,
-  Loading,
-  Panel,
-  Problem,
-  StateBadge,
-  StateLegend,
-  When,
-} from "../components/basics.tsx";
+import { Confirm, Heading, Loading, Panel, Problem, StateBadge, StateLegend, When } from "../components/basics.tsx";
 import { NoJobs } from "../components/no_jobs.tsx";
+import { begin } from "../components/operations.tsx";
 import { Table } from "../components/table.tsx";
 import { moment, plural, shorten, span, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
@@ -91,12 +81,12 @@ function requestOf(filter: Record<string, string | undefined>): Filter {
 }
 
 const VERBS = {
-  retry: { label: "Retry", past: "retried", states: ["dead", "cancelled", "expired"], danger: false },
-  pause: { label: "Pause", past: "paused", states: ["waiting", "scheduled", "blocked"], danger: false },
-  resume: { label: "Resume", past: "resumed", states: ["paused"], danger: false },
-  cancel: { label: "Cancel", past: "cancelled", states: OPEN, danger: true },
-  discard: { label: "Discard", past: "discarded", states: ["dead"], danger: true },
-} satisfies Record<string, { label: string; past: string; states: State[]; danger: boolean }>;
+  retry: { label: "Retry", states: ["dead", "cancelled", "expired"], danger: false },
+  pause: { label: "Pause", states: ["waiting", "scheduled", "blocked"], danger: false },
+  resume: { label: "Resume", states: ["paused"], danger: false },
+  cancel: { label: "Cancel", states: OPEN, danger: true },
+  discard: { label: "Discard", states: ["dead"], danger: true },
+} satisfies Record<string, { label: string; states: State[]; danger: boolean }>;
 type Verb = keyof typeof VERBS;
 
 /** Changes of everything that matches, with its number before it is done. */
@@ -121,7 +111,7 @@ export function Actions(props: { filter: Filter; states: States; only?: string[]
 }
 
 function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
-  const { label, past, states, danger } = VERBS[props.verb];
+  const { label, states, danger } = VERBS[props.verb];
   const chosen = (props.filter.states ?? []) as State[];
   const affected = (states as State[]).filter((state) => chosen.length === 0 || chosen.includes(state));
   const filter = { ...props.filter, states: affected };
@@ -129,12 +119,14 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
     `/jobs/count${query({ ...filter, states: affected.join(","), tags: filter.tags?.join(",") })}`,
     2_000,
   );
-  const run = async () => {
-    if (props.verb !== "pause") return changed(past)(await post(`/jobs/${props.verb}`, { filter }));
+  const run = () => {
+    if (props.verb !== "pause") return begin({ change: props.verb, filter });
     // A reason of its own: the undo ends no other pause.
     const reason = `dashboard ${moment(Date.now())}`;
-    const said = changed(past)(await post("/jobs/pause", { filter, reason }));
-    return { said, undo: () => post("/jobs/resume", { filter: { ...filter, states: ["paused"] }, reason }) };
+    return begin(
+      { change: "pause", filter, reason },
+      { change: "resume", filter: { ...filter, states: ["paused"] }, reason },
+    );
   };
   return (
     <Confirm
