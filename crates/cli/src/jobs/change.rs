@@ -93,8 +93,10 @@ pub async fn change(
             total,
         });
         tokio::select! {
-            ended = rest => ended,
+            // Shows the bar once even where the rest is done at once.
+            biased;
             () = progress => Ok(()),
+            ended = rest => ended,
         }
     } else {
         rest.await
