@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { browser, open, Server, until } from "./fixture.mjs";
+import { browser, open, Server, until, violationsOf } from "./fixture.mjs";
 
 /** @type {Server} */ let server;
 /** @type {import("playwright-core").Browser} */ let chromium;
@@ -170,25 +170,36 @@ describe("filters", () => {
 
 describe("operations", () => {
   test("change all that matches in portions, with a bar, and are stopped and undone", async () => {
-    // Each request is a batch of its own, and a portion has a bounded number of batches.
-    const jobs = 6_000;
-    for (let sent = 0; sent < jobs; sent += 50) {
-      await Promise.all(Array.from({ length: 50 }, () => server.submit("bulk", [1])));
-    }
+    // A portion has at most 10,000 jobs. While the store is locked, the first one waits.
+    const [portion, jobs] = [10_000, 20_000];
+    for (let sent = 0; sent < jobs; sent += portion) await server.submit("bulk", Array(portion).fill(1));
     const states = async () => (await server.api("GET", "/jobs/count?kind=bulk")).states;
     await tab.to("jobs?kind=bulk");
     const { page } = tab;
-    await page.getByRole("button", { name: "Pause 6,000" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Pause 6,000 jobs" }).click();
-    await page.getByRole("progressbar", { name: "Progress: Pausing 6,000 jobs" }).waitFor();
-    await page.getByRole("button", { name: "Stop: Pausing 6,000 jobs" }).click();
-    const notice = page.getByText(/^[\d,]+ jobs paused, and the rest left as it is$/);
-    await notice.waitFor();
-    const paused = Number((await notice.innerText()).replaceAll(/\D/g, ""));
-    assert.ok(paused > 0 && paused < jobs, `${paused} paused`);
-    assert.equal((await states()).paused, paused);
+    const other = await open(chromium, server);
+    await page.getByRole("button", { name: "Pause 20,000" }).click();
+    const sure = page.getByRole("dialog").getByRole("button", { name: "Pause 20,000 jobs" });
+    await sure.waitFor();
+    const unlock = await server.lock();
+    await sure.click();
+    const bar = { name: "Progress: Pausing 20,000 jobs" };
+    await page.getByRole("progressbar", bar).waitFor();
+    await page.getByText("Pausing 20,000 jobs: 0 so far").waitFor();
+    await other.to("");
+    await other.page.getByRole("progressbar", bar).waitFor();
+    assert.deepEqual(await violationsOf(page), []);
+    const stopped = page.waitForResponse((response) => response.request().method() === "DELETE");
+    await page.getByRole("button", { name: "Stop: Pausing 20,000 jobs" }).click();
+    assert.equal((await stopped).status(), 202);
+    await page.getByRole("button", { name: "Stopping…" }).waitFor();
+    await unlock();
+    await page.getByText("10,000 jobs paused, and the rest left as it is").waitFor();
+    for (const { page } of [tab, other]) await page.getByRole("progressbar", bar).waitFor({ state: "detached" });
+    await other.close();
+    assert.deepEqual(other.faults, []);
+    assert.equal((await states()).paused, portion);
     await page.getByRole("button", { name: "Undo" }).click();
-    await page.getByText(/^[\d,]+ jobs resumed$/).waitFor();
+    await page.getByText("10,000 jobs resumed").waitFor();
     assert.equal((await states()).waiting, jobs);
     const { operations } = await server.api("GET", "/operations");
     const newest = operations.slice(0, 2).map(({ change, state }) => [change, state]);
@@ -196,6 +207,23 @@ describe("operations", () => {
       ["resume", "completed"],
       ["pause", "cancelled"],
     ]);
+  });
+
+  test("give all that matches another priority, and say that there is no undo", async () => {
+    for (const priority of [3, 4]) await server.submit("ranked", [1, 2], { priority });
+    await tab.to("jobs?kind=ranked");
+    await tab.page.getByRole("button", { name: "Prioritise 4" }).click();
+    const dialog = tab.page.getByRole("dialog");
+    await dialog.getByText("there is no undo").waitFor();
+    await dialog.getByLabel("New priority").selectOption("urgent");
+    await dialog.getByRole("button", { name: "Prioritise 4 jobs" }).click();
+    await tab.page.getByText("4 jobs prioritised").waitFor();
+    assert.equal(await tab.page.getByRole("button", { name: "Undo" }).count(), 0);
+    const { jobs } = await server.api("GET", "/jobs?kind=ranked");
+    assert.deepEqual(
+      jobs.map((/** @type {any} */ { priority }) => priority),
+      [100, 100, 100, 100],
+    );
   });
 });
 

@@ -1,6 +1,6 @@
 /** Changes of all that matches, which the server carries out in portions: how far they are, and their end. */
 
-import { useEffect, useReducer } from "preact/hooks";
+import { useEffect, useReducer, useState } from "preact/hooks";
 import { get, type Operation, type OperationRequest, post, Refused, remove, Unreachable } from "../api/client.ts";
 import { plural, whole } from "../format.ts";
 import { live } from "../live.ts";
@@ -16,12 +16,10 @@ const WORDS = {
   resume: { present: "Resuming", past: "resumed" },
 } satisfies Record<Operation["change"], { present: string; past: string }>;
 
-/** The waits before the first looks at an operation, so that a short one is not shown. The last one repeats. Milliseconds. */
-const LOOK_AFTER_MS = [60, 150, 300, 500];
+/** The waits before the looks at operations; the last one repeats. What has ended at the first look has no bar. Milliseconds. */
+const LOOK_AFTER_MS = [100, 200, 500];
 /** Operations of others are looked for at this interval while the tab is visible. Milliseconds. */
 const LOOK_FOR_OTHERS_MS = 15_000;
-/** An operation that takes less than this is not shown. Milliseconds. */
-const SHOWN_AFTER_MS = 400;
 
 /** The operations that this tab began, by id, with their undo. */
 const own = new Map<string, OperationRequest | undefined>();
@@ -48,9 +46,11 @@ function lookSoon(): void {
 async function look(): Promise<void> {
   looks += 1;
   if (!document.hidden || own.size > 0) {
+    // An operation that begins during the question may be missing in the answer.
+    const asked = [...own];
     try {
       const { operations } = await get<{ operations: Operation[] }>("/operations");
-      for (const [id, undo] of own) {
+      for (const [id, undo] of asked) {
         const operation = operations.find(({ operation }) => operation === id);
         if (operation?.state === "running") continue;
         own.delete(id);
@@ -86,10 +86,9 @@ export function Operations() {
     void look();
     return () => clearTimeout(timer);
   }, []);
-  const shown = running.filter(({ started_at }) => Date.now() - started_at >= SHOWN_AFTER_MS || looks > 2);
   return (
     <>
-      {shown.map((operation) => (
+      {running.map((operation) => (
         <Progress key={operation.operation} operation={operation} />
       ))}
     </>
@@ -98,7 +97,16 @@ export function Operations() {
 
 function Progress(props: { operation: Operation }) {
   const { operation, change, changed, matched } = props.operation;
+  const [stopping, setStopping] = useState(false);
   const label = `${WORDS[change].present} ${plural(matched, "job")}`;
+  const stop = () => {
+    setStopping(true);
+    const asked = remove(`/operations/${operation}`).catch((error: unknown) => {
+      setStopping(false);
+      throw error;
+    });
+    void act(() => asked);
+  };
   return (
     <section class="notice operation" aria-label={label}>
       <span>
@@ -109,10 +117,11 @@ function Progress(props: { operation: Operation }) {
         <button
           type="button"
           class="small"
-          aria-label={`Stop: ${label}`}
-          onClick={() => void act(() => remove(`/operations/${operation}`))}
+          disabled={stopping}
+          aria-label={stopping ? undefined : `Stop: ${label}`}
+          onClick={stop}
         >
-          Stop
+          {stopping ? "Stopping…" : "Stop"}
         </button>
       )}
     </section>
