@@ -18,14 +18,14 @@ export function ruleText(rule: Schedule["rule"]): string {
 
 /** The next moment, and those after it, on the clocks of the schedule's time zone. */
 function Upcoming(props: { schedule: Schedule }) {
-  const { schedule, rule, next_at, upcoming } = props.schedule;
+  const { rule, next_at, upcoming } = props.schedule;
   const zone = "cron" in rule ? (rule.cron.time_zone ?? "UTC") : undefined;
   return (
     <>
       <When at={next_at} both />
       {upcoming.length > 1 && (
         <details>
-          <summary aria-label={`The next moments of ${schedule}`}>
+          <summary>
             next {upcoming.length}
             {zone && ` in ${zone}`}
           </summary>
