@@ -146,14 +146,14 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
         {props.verb === "pause" && "Workers claim none of these jobs until they are resumed."}
         {props.verb === "resume" && "These jobs take their old place in line again."}
         {props.verb === "prioritise" &&
-          "From their next claim on, these jobs have one priority. Their old ones may differ and are not kept: there is no undo."}
+          "From their next claim on, these jobs have one priority. Their present ones may differ and are not kept: there is no undo."}
         {props.verb === "cancel" && "These jobs end as cancelled. A running one is stopped at its next heartbeat."}
         {props.verb === "discard" &&
           "These jobs no longer count as dead. They keep their errors, and can be retried later."}
       </p>
       {props.verb === "prioritise" && (
         <label>
-          New priority{" "}
+          New priority
           <select class="inline" value={priority} onChange={(event) => setPriority(event.currentTarget.value)}>
             <PriorityOptions />
           </select>
