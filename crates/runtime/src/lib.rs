@@ -67,6 +67,8 @@ mod child;
 mod descriptors;
 mod error;
 mod fork_server;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod guard;
 mod handler;
 mod in_flight;

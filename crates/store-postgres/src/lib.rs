@@ -21,6 +21,7 @@ mod submit;
 mod worker;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
+use gristmill_store::rules::set_back::is_set_back;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
@@ -67,6 +69,8 @@ pub struct PostgresStore {
     database: Arc<Database>,
     /// The database's clock, where the store goes by it.
     clock: Option<Arc<DatabaseClock>>,
+    /// The latest time of the clock that jobs may be due by. Milliseconds.
+    latest_ms: AtomicI64,
     submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
     exchanger: Exchanger,
     committing: Mutex<Vec<JoinHandle<()>>>,
@@ -101,6 +105,7 @@ impl PostgresStore {
                 (clock.clone() as Arc<dyn gristmill_model::Clock>, Some(clock))
             }
         };
+        let latest = submit::last_submit(&client).await.map_err(refused)?;
         drop(client);
         let lock_wait = Duration::from_millis(options.busy_timeout_ms.into());
         let cache = HandleCache::new(options.rng);
@@ -116,6 +121,7 @@ impl PostgresStore {
         Ok(PostgresStore {
             database,
             clock: database_clock,
+            latest_ms: AtomicI64::new(latest.unwrap_or_default()),
             submitter: Mutex::new(Some(submitter)),
             exchanger,
             committing: Mutex::new(vec![submitting, exchanging]),
@@ -124,6 +130,7 @@ impl PostgresStore {
 
     /// Sets the clock by the database's, where the store goes by that.
     async fn compare_clocks(&self) -> Result<(), StoreError> {
+        self.latest_ms.fetch_max(self.database.now().0, Ordering::Relaxed);
         match &self.clock {
             Some(clock) => self.database.compare_clocks(clock).await,
             None => Ok(()),
@@ -152,6 +159,22 @@ macro_rules! operate {
             async move { $work.await }.boxed()
         })
     }};
+}
+
+impl PostgresStore {
+    /// Makes all jobs due that were due before the clock was set back.
+    async fn keep_due(&self) -> Result<(), StoreError> {
+        let now = self.database.now();
+        let latest = Timestamp(self.latest_ms.swap(now.0, Ordering::Relaxed));
+        if !is_set_back(latest, now) {
+            return Ok(());
+        }
+        let kept = operate!(self, Work, Promised, |transaction| transaction.keep_due(latest)).await;
+        if kept.is_err() {
+            self.latest_ms.fetch_max(latest.0, Ordering::Relaxed);
+        }
+        kept
+    }
 }
 
 #[async_trait]
@@ -291,6 +314,7 @@ impl Store for PostgresStore {
     }
 
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        self.keep_due().await?;
         operate!(self, Work, Promised, |transaction, dead| transaction
             .rescue(silent_before, &dead))
         .await
