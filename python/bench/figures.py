@@ -73,11 +73,21 @@ def opened(place):
 
 
 def submit_many(items):
+    """Submits that many items."""
+
     def work(app):
-        submitted = app.job(identity).submit_many(range(items))
-        assert len(submitted) == items, submitted
+        submitted = app.job(identity).submit_many(items)
+        assert len(submitted) == len(items), submitted
 
     return work
+
+
+def records(count):
+    """Items as people have them: dictionaries of about 100 bytes of JSON."""
+    return [
+        {"id": number, "path": f"/pictures/{number:07}.jpg", "width": 640, "tags": ["raw", "new"], "scale": number / 3}
+        for number in range(count)
+    ]
 
 
 def submit_each(items):
@@ -210,9 +220,11 @@ PEER_S = 10
 def measure_rates(report, sizes):
     many, few, runs = sizes.many, sizes.few, sizes.runs
     if report.wants("submit"):
-        report.add(RATES, "`submit_many` into SQLite", rates(many, runs, submit_many(many)), 500_000)
-        with postgres_stores() as new_store:
-            report.add(RATES, "`submit_many` into PostgreSQL", rates(many, runs, submit_many(many), new_store), 300_000)
+        for what, items in (("numbers", range(many)), ("dictionaries of 100 bytes", records(many))):
+            submit = submit_many(items)
+            report.add(RATES, f"`submit_many` of {what} into SQLite", rates(many, runs, submit), 500_000)
+            with postgres_stores() as new_store:
+                report.add(RATES, f"`submit_many` of {what} into PostgreSQL", rates(many, runs, submit, new_store), 300_000)
         report.add(RATES, "`submit`, one by one, into SQLite", rates(few, runs, submit_each(few)))
     if report.wants("map"):
         processes = os.cpu_count() or 1

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use gristmill_model::{Clock, Control, Effect, Scope, SystemClock};
-use gristmill_store::{Changed, ControlFilter, JobFilter, Selection};
+use gristmill_store::{Change, Changed, ControlFilter, JobFilter, Selection};
 use serde_json::json;
 
 use crate::arguments::control::{
@@ -13,6 +13,7 @@ use crate::arguments::control::{
 };
 use crate::arguments::shared::StoreArguments;
 use crate::exit::Exit;
+use crate::jobs::change::change;
 use crate::output::json::print_json;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
@@ -41,7 +42,8 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     let until = arguments.span.map(after);
     if let Some(selection) = arguments.single.selection(&arguments.scope) {
         let store = arguments.store.open_existing().await?;
-        let changed = store.pause_jobs(selection, &arguments.reason, until).await?;
+        let reason = arguments.reason;
+        let changed = change(&store, selection, Change::Pause { reason, until }).await?;
         store.close().await?;
         return tell(
             arguments.json,
@@ -77,8 +79,8 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
 pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
     if let Some(selection) = arguments.single.selection(&arguments.scope) {
         let store = arguments.store.open_existing().await?;
-        let reason = arguments.reason.as_deref().unwrap_or(REASON);
-        let changed = store.resume_jobs(selection, Some(reason)).await?;
+        let reason = Some(arguments.reason.unwrap_or_else(|| REASON.to_owned()));
+        let changed = change(&store, selection, Change::Resume { reason }).await?;
         store.close().await?;
         return tell(
             arguments.json,
@@ -101,7 +103,8 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
     if is_everywhere {
         let store = arguments.store.open_existing().await?;
         let all = Selection::Filter(JobFilter::default());
-        let resumed = store.resume_jobs(all, Some(&reason)).await?.changed;
+        let reason = Some(reason);
+        let resumed = change(&store, all, Change::Resume { reason }).await?.changed;
         store.close().await?;
         if resumed > 0 {
             print_line(&match arguments.json {

@@ -258,7 +258,11 @@ fn a_local_model_finds_by_meaning() {
     let recall = ["recall", "kb.db", "insects", "--json"];
     let found = run_json(&workspace, &[&recall[..], &embedder[..]].concat());
     assert_eq!(found["messages"][0]["textChunks"][0], "Bees hum.");
-    run(&workspace, &recall).expect(1);
+    let by_words = run(&workspace, &recall);
+    assert!(
+        by_words.stderr.contains("has vectors of model2vec model ") && by_words.code == Some(1),
+        "{by_words:?}"
+    );
     small_model::write(
         &workspace.path("other"),
         &[("bees", [1.0, 0.0]), ("insects", [1.0, 0.0])],

@@ -11,7 +11,7 @@ use gristmill_model::{
     Timestamp, Unique,
 };
 use gristmill_store::{
-    Changed, EventCursor, JobDetails, Rescued, Selection, Store, StoreError, SubmittedJobs,
+    Change, Changed, EventCursor, JobDetails, JobFilter, Rescued, Selection, Store, StoreError, SubmittedJobs,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use gristmill_worker::HopRecorder;
@@ -23,6 +23,7 @@ use crate::events::{EventHub, Events};
 use crate::firing;
 use crate::housekeeping;
 use crate::kind::{Kind, push};
+use crate::portions::Portions;
 use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
 
@@ -265,45 +266,63 @@ impl Engine {
 
     // --- changing and asking ---
 
-    /// Cancels jobs that are not over.
-    pub async fn cancel(&self, selection: Selection) -> Result<Changed, EngineError> {
-        let changed = self.shared.store.cancel(selection).await?;
+    /// Changes jobs. Jobs by id are changed in one transaction, those of a filter in [portions](Portions).
+    pub async fn change(&self, selection: Selection, change: Change) -> Result<Changed, EngineError> {
+        let changed = match selection {
+            Selection::Filter(filter) => Changed {
+                changed: self.portions(filter, change).await?.change_all().await?,
+                unchanged: 0,
+            },
+            selection => self.shared.store.change(selection, change).await?,
+        };
         self.shared.events.wake();
         Ok(changed)
     }
 
-    /// Runs dead, cancelled or expired jobs again.
+    /// Begins a change of all jobs that match, for a caller that shows its progress or ends it early.
+    pub async fn portions(&self, filter: JobFilter, change: Change) -> Result<Portions, EngineError> {
+        Ok(Portions::of(self.shared.store.clone(), filter, change).await?)
+    }
+
+    /// [`Change::Cancel`].
+    pub async fn cancel(&self, selection: Selection) -> Result<Changed, EngineError> {
+        self.change(selection, Change::Cancel).await
+    }
+
+    /// [`Change::Retry`].
     pub async fn retry(&self, selection: Selection) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.retry(selection).await?)
+        self.change(selection, Change::Retry).await
     }
 
-    /// Ends dead jobs as cancelled.
+    /// [`Change::Discard`].
     pub async fn discard(&self, selection: Selection) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.discard(selection).await?)
+        self.change(selection, Change::Discard).await
     }
 
-    /// Gives jobs that are not over another priority; higher is claimed first.
+    /// [`Change::Prioritise`].
     pub async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.prioritise(selection, priority).await?)
+        self.change(selection, Change::Prioritise(priority)).await
     }
 
-    /// Keeps jobs that are not over from being claimed, until they are resumed or that moment has passed.
+    /// [`Change::Pause`].
     pub async fn pause_jobs(
         &self,
         selection: Selection,
         reason: &str,
         until: Option<Timestamp>,
     ) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.pause_jobs(selection, reason, until).await?)
+        let reason = reason.to_owned();
+        self.change(selection, Change::Pause { reason, until }).await
     }
 
-    /// Ends the pause of this reason of jobs (all their own pauses, where `None`).
+    /// [`Change::Resume`].
     pub async fn resume_jobs(
         &self,
         selection: Selection,
         reason: Option<&str>,
     ) -> Result<Changed, EngineError> {
-        Ok(self.shared.store.resume_jobs(selection, reason).await?)
+        let reason = reason.map(str::to_owned);
+        self.change(selection, Change::Resume { reason }).await
     }
 
     /// Everything that is known of one job.

@@ -39,6 +39,7 @@ mod housekeeping;
 pub mod kind;
 pub mod live_logs;
 mod open_store;
+pub mod portions;
 pub mod process;
 pub mod schedules;
 pub mod settings;
@@ -61,6 +62,7 @@ pub use gristmill_worker::{
 };
 pub use kind::Kind;
 pub use open_store::{is_postgres, open_store};
+pub use portions::Portions;
 pub use schedules::ScheduleOptions;
 pub use settings::{EngineSettings, Retention};
 pub use work::{RunningWorker, WorkerBuilder};

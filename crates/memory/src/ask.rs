@@ -23,7 +23,7 @@ use crate::service::{ChatRequest, Service, TOKEN_CHARACTERS, Usage, parse_answer
 use crate::store::KnowledgeStore;
 pub use citations::Citation;
 use citations::{cited, supporting};
-pub use rerank::{rerank, widened};
+pub use rerank::recall_reranked;
 
 /// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.
 pub const CONTEXT_TOKENS_DEFAULT: usize = 6_000;
@@ -159,17 +159,10 @@ pub async fn ask(
         QuestionParser::Rules => None,
         QuestionParser::Model => search_query(store, service, question, options.asked_at, &mut usage).await?,
     };
+    let how = &options.recall;
     let recalled = match options.rerank {
-        false => recall_query(store, question, query, relations, &options.recall).await?,
-        true => {
-            let more = widened(&options.recall);
-            let mut recalled = recall_query(store, question, query, relations, &more).await?;
-            rerank(service, question, &mut recalled.messages, &mut usage).await?;
-            recalled
-                .messages
-                .truncate(options.recall.messages_max.unwrap_or(usize::MAX));
-            recalled
-        }
+        true => recall_reranked(store, service, question, query, relations, how, &mut usage).await?,
+        false => recall_query(store, question, query, relations, how).await?,
     };
     let context = Context::new(&recalled, options.context_tokens_max);
     let mut answer = Answer {

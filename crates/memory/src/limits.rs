@@ -16,6 +16,9 @@ pub const BINARY_BYTES_MAX: usize = 8 << 10;
 /// Messages that are looked through before an ingestion tends to other things.
 pub const SURVEY_MESSAGES_MAX: usize = 256;
 
+/// Bytes of messages that are read before an ingestion tends to other things.
+pub const SURVEY_BYTES_MAX: usize = 1 << 20;
+
 /// Messages of one source at most.
 pub const SOURCE_MESSAGES_MAX: usize = 1_000_000;
 

@@ -45,6 +45,11 @@ impl Message {
     pub fn text(&self) -> String {
         self.text_chunks.concat()
     }
+
+    /// The bytes of the whole text.
+    pub fn text_bytes(&self) -> usize {
+        self.text_chunks.iter().map(String::len).sum()
+    }
 }
 
 /// A moment, and the zone in which its source told it.

@@ -20,6 +20,7 @@ pub mod job;
 pub mod outcomes;
 pub mod plan;
 mod reading;
+mod source_reader;
 mod stream;
 pub mod vector_lists;
 

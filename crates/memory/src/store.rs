@@ -6,6 +6,7 @@
 pub mod columns;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod conversations;
 mod packed;
 pub mod postgres;
 mod posting;

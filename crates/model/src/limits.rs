@@ -109,6 +109,9 @@ pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 /// Rows that one page of a listing returns at most.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
 
+/// Jobs that one transaction changes of those that match a filter: a whole batch.
+pub const PORTION_JOBS_MAX: u32 = BATCH_JOBS_MAX;
+
 /// How long events are kept, and recorded after the last listener. Milliseconds: an hour.
 pub const EVENTS_KEPT_MS: i64 = 3_600_000;
 

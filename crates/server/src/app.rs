@@ -13,6 +13,7 @@ use gristmill_store::{HistoryFilter, HistoryRow, JobCounts, KindCounts, Run, Sto
 use tokio::sync::{Semaphore, watch};
 
 use crate::caller::{Caller, Role};
+use crate::endpoints::operations::kept::Operations;
 use crate::error::ApiError;
 use crate::knowledge::Knowledge;
 use crate::limits::{
@@ -62,6 +63,8 @@ pub struct Shared {
     pub event_streams: Arc<Semaphore>,
     /// Room for followers of logs.
     pub log_streams: Arc<Semaphore>,
+    /// Changes of all jobs that match a filter.
+    pub operations: Operations,
     /// Room for searches of texts.
     pub searches: Semaphore,
     /// Room for recalls.
@@ -111,6 +114,7 @@ impl App {
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
+            operations: Operations::default(),
             searches: Semaphore::new(SEARCHES_MAX),
             recalls: Semaphore::new(RECALLS_MAX),
             knowledge: OnceLock::new(),

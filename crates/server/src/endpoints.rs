@@ -13,6 +13,7 @@ pub mod memory;
 pub mod metrics;
 mod newest_batches;
 pub mod openapi;
+pub mod operations;
 pub mod probes;
 pub mod queues;
 pub mod ready;

@@ -269,6 +269,15 @@ pub const PROGRESS_JOBS_READ_MAX: usize = PROGRESS_JOBS_MAX + 1;
 /// See [`JOBS_READ_MAX`].
 pub const CONTROLS_READ_MAX: usize = CONTROLS_MAX + 1;
 
+/// Operations at once: each has one transaction under way.
+pub const OPERATIONS_RUNNING_MAX: usize = 8;
+
+/// Bytes of an operation's request, as JSON, since the server remembers it.
+pub const OPERATION_BYTES_MAX: usize = 16 << 10;
+
+/// Operations that are remembered; the oldest ended one is forgotten first.
+pub const OPERATIONS_KEPT_MAX: usize = 100;
+
 /// Names in one condition of a filter: states, effects, tags.
 pub const NAMES_READ_MAX: usize = 100;
 

@@ -67,12 +67,21 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::ids::job_ids))
         .routes(routes!(endpoints::jobs::details::job))
         .routes(routes!(endpoints::jobs::tags::tag_values))
+        .routes(routes!(endpoints::jobs::groups::groups))
         .routes(routes!(endpoints::jobs::cancel::cancel))
         .routes(routes!(endpoints::jobs::retry::retry))
         .routes(routes!(endpoints::jobs::discard::discard))
         .routes(routes!(endpoints::jobs::prioritise::prioritise))
         .routes(routes!(endpoints::jobs::pause::pause_jobs))
         .routes(routes!(endpoints::jobs::pause::resume_jobs))
+        .routes(routes!(
+            endpoints::operations::start::start_operation,
+            endpoints::operations::single::operations
+        ))
+        .routes(routes!(
+            endpoints::operations::single::operation,
+            endpoints::operations::single::cancel_operation
+        ))
         .routes(routes!(endpoints::jobs::results::results))
         .routes(routes!(endpoints::batches::batches))
         .routes(routes!(endpoints::queues::queues))

@@ -53,12 +53,13 @@ async fn operations(api: &Api) -> Vec<Operation> {
     operations
 }
 
-/// What the requests speak of: one job of the default queue, and two agents' workers.
+/// What the requests speak of: jobs and an operation of the default queue, and an agent's worker.
 struct World {
     api: Api,
     batch: i64,
     agent: String,
     worker: i64,
+    operation: String,
 }
 
 impl World {
@@ -68,11 +69,14 @@ impl World {
         let batch = api.submit("double", json!([1, 2])).await;
         let agent = api.token("group", Role::Agent, &["default"]);
         let worker = api.register(&agent).await;
+        let nothing = json!({"change": "retry", "filter": {"queue": "default", "kind": "nothing"}});
+        let operation = api.post("/operations", &nothing).await.json()["operation"].clone();
         World {
             api,
             batch,
             agent,
             worker,
+            operation: operation.as_str().unwrap().to_owned(),
         }
     }
 
@@ -88,6 +92,10 @@ impl World {
             ),
             "cancel" | "retry" | "discard" => (String::new(), json_body(&selection)),
             "resume_jobs" => (String::new(), json_body(&selection)),
+            "start_operation" => (
+                String::new(),
+                json_body(&json!({"change": "retry", "filter": {"queue": "default"}})),
+            ),
             "pause_jobs" => (
                 String::new(),
                 json_body(&json!({"jobs": [job], "reason": "deploy"})),
@@ -96,7 +104,7 @@ impl World {
                 String::new(),
                 json_body(&json!({"jobs": [job], "priority": "high"})),
             ),
-            "jobs" | "batches" | "job_ids" | "count_jobs" | "history" | "backlog" => {
+            "jobs" | "batches" | "job_ids" | "count_jobs" | "groups" | "history" | "backlog" => {
                 ("?queue=default".to_owned(), None)
             }
             "results" => (format!("?batches={}", self.batch), None),
@@ -134,6 +142,7 @@ impl World {
             "schedule" | "schedules" | "delete_schedule" | "resume_schedule" | "trigger_schedule" => {
                 (String::new(), None)
             }
+            "operations" | "operation" | "cancel_operation" => (String::new(), None),
             "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "memory"
             | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" | "drain_worker" => {
                 (String::new(), None)
@@ -145,6 +154,7 @@ impl World {
             .replace("{job}", &job)
             .replace("{schedule}", "nightly")
             .replace("{tag}", "customer")
+            .replace("{operation}", &self.operation)
             .replace("{worker}", &self.worker.to_string());
         let (content_type, body) = body.map_or((None, Bytes::new()), |(name, body)| (Some(name), body));
         request(
@@ -243,9 +253,11 @@ const NAMING_QUEUES: &[&str] = &[
     "batches",
     "job_ids",
     "count_jobs",
+    "groups",
     "history",
     "backlog",
     "claim",
+    "start_operation",
 ];
 
 #[tokio::test]

@@ -291,6 +291,10 @@ impl Store for FaultyStore {
         operate!(self.tag_values(name, after, limit))
     }
 
+    async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        operate!(self.groups(queue, prefix, limit))
+    }
+
     async fn run_batches(
         &self,
         run: RunId,

@@ -105,6 +105,7 @@ macro_rules! store_conformance {
             change::changes [
                 open_jobs_are_cancelled,
                 filters_say_what_is_cancelled,
+                packed_jobs_are_changed,
                 ended_jobs_are_retried,
                 failures_are_kept_through_retries,
                 jobs_expire,
@@ -271,6 +272,7 @@ macro_rules! store_conformance {
                 jobs_are_found_by_tags,
                 jobs_are_changed_by_tags,
                 jobs_are_found_by_keys,
+                groups_are_listed,
                 tags_are_checked_and_deleted,
                 single_jobs_keep_their_tags,
                 leased_jobs_are_known,

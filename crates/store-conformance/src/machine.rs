@@ -13,7 +13,7 @@ use gristmill_model::{
     Suspended, Unique, WorkerId,
 };
 use gristmill_store::{
-    ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
+    Change, ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
 };
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
@@ -313,7 +313,11 @@ impl<'a> Machine<'a> {
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
             Manual::RetryAll => {
-                let all = Selection::Filter(JobFilter::default());
+                let any = JobFilter::default();
+                let all = Selection::Packed {
+                    jobs: self.store.job_ids(&any, None, u32::MAX).await.unwrap(),
+                    states: Change::Retry.states().to_vec(),
+                };
                 let changed = self.store.retry(all).await.unwrap();
                 let jobs = self.reference.jobs.keys().copied().collect();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));

@@ -6,7 +6,7 @@ pub(crate) mod prune;
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, JobId, JobState, Positions};
+use gristmill_model::{BatchId, JobState, Positions};
 use gristmill_store::query::Narrowed;
 use gristmill_store::{Change, Changed, JobFilter, Selection};
 use tokio_postgres::types::ToSql;
@@ -50,7 +50,18 @@ impl Transaction {
     pub async fn change(&mut self, selection: &Selection, change: &Change) -> Result<Changed> {
         let mut ended = Ended::default();
         let changed = match selection {
-            Selection::Jobs(jobs) => self.change_named(change, jobs, &mut ended).await,
+            Selection::Jobs(jobs) => {
+                let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
+                for job in jobs {
+                    meant.entry(job.batch).or_default().insert(job.position);
+                }
+                self.change_named(change, meant, &[], &mut ended).await
+            }
+            Selection::Packed { jobs, states } => {
+                let meant = jobs.iter().map(|jobs| (jobs.batch, jobs.positions.clone()));
+                self.change_named(change, meant.collect(), states, &mut ended)
+                    .await
+            }
             Selection::Filter(filter) => self.change_matching(change, filter, &mut ended).await,
         }?;
         if changed.changed > 0 {
@@ -66,18 +77,22 @@ impl Transaction {
         Ok(changed)
     }
 
-    async fn change_named(&mut self, change: &Change, jobs: &[JobId], ended: &mut Ended) -> Result<Changed> {
-        let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for job in jobs {
-            meant.entry(job.batch).or_default().insert(job.position);
-        }
+    /// Changes those of these jobs that are in one of the states (in any, if none is named).
+    async fn change_named(
+        &mut self,
+        change: &Change,
+        meant: BTreeMap<BatchId, Positions>,
+        states: &[JobState],
+        ended: &mut Ended,
+    ) -> Result<Changed> {
+        let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
         let named: u64 = meant.values().map(|positions| u64::from(positions.len())).sum();
         let (batches, meant): (Vec<i64>, Vec<Multirange>) = meant
             .into_iter()
             .map(|(batch, positions)| (batch.0, Multirange(positions)))
             .unzip();
         batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
-        let changed = self.change_in(change, &batches, &meant, &[]).await?;
+        let changed = self.change_in(change, &batches, &meant, &names).await?;
         Ok(Changed {
             changed,
             unchanged: named.saturating_sub(changed),

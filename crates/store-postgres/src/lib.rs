@@ -414,6 +414,13 @@ impl Store for PostgresStore {
             .await
     }
 
+    async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.database
+            .read(|snapshot| async move { query::tag::groups(&snapshot, queue, prefix, limit).await })
+            .await
+    }
+
     async fn run_batches(
         &self,
         run: RunId,

@@ -25,7 +25,7 @@ pub(crate) struct Meant {
     /// All positions of a batch, where `None`.
     pub batches: Vec<(BatchId, Option<Positions>)>,
     pub states: Vec<JobState>,
-    /// How many jobs were named one by one.
+    /// How many jobs were named, and not found by a filter.
     named: u64,
 }
 
@@ -164,6 +164,7 @@ impl Transaction<'_> {
     pub fn meant(&self, selection: &Selection, candidates: &str) -> Result<Meant> {
         match selection {
             Selection::Jobs(jobs) => Ok(Meant::named(jobs)),
+            Selection::Packed { jobs, states } => Ok(Meant::packed(jobs, states)),
             Selection::Filter(filter) => self.matching(filter, candidates),
         }
     }
@@ -378,6 +379,17 @@ impl Meant {
                 .map(|(batch, positions)| (batch, Some(positions)))
                 .collect(),
             states: Vec::new(),
+        }
+    }
+
+    fn packed(jobs: &[BatchPositions], states: &[JobState]) -> Meant {
+        let packed = jobs.iter();
+        Meant {
+            named: packed.clone().map(|jobs| u64::from(jobs.positions.len())).sum(),
+            batches: packed
+                .map(|jobs| (jobs.batch, Some(jobs.positions.clone())))
+                .collect(),
+            states: states.to_vec(),
         }
     }
 

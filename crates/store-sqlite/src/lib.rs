@@ -439,6 +439,13 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
+        let (queue, prefix) = (queue.map(str::to_owned), prefix.to_owned());
+        let limit = limit.min(PAGE_ROWS_MAX);
+        self.read(move |connection| query::tag::groups(connection, queue.as_deref(), &prefix, limit))
+            .await
+    }
+
     async fn run_batches(
         &self,
         run: RunId,

@@ -159,8 +159,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     // --- changing jobs ---
 
-    /// Changes jobs. Those of a filter are changed in one transaction, however many: give a filter a range of batches to
-    /// change many jobs in portions.
+    /// Changes jobs in one transaction, however many a filter matches. To change many jobs in portions, give the pages of
+    /// [`job_ids`](Store::job_ids) as [`Selection::Packed`], as the engine does.
     async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError>;
 
     /// [`Change::Cancel`].
@@ -233,6 +233,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<TagValue>, StoreError>;
+
+    /// The groups that jobs of a queue (of all, if `None`) have or had and that begin with a text, ascending, at most `limit`.
+    async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError>;
 
     /// The batches of a run, by id ascending, after `after` (from the first if `None`), at most `limit`.
     async fn run_batches(

@@ -87,6 +87,13 @@ pub struct TagValue {
 pub enum Selection {
     /// These jobs.
     Jobs(Vec<JobId>),
+    /// Those of these jobs that are in one of the states; all of them, if no state is named. Batches are named once each.
+    Packed {
+        /// The jobs, as [`job_ids`](crate::Store::job_ids) returns them.
+        jobs: Vec<BatchPositions>,
+        /// Their states at the time of the change.
+        states: Vec<JobState>,
+    },
     /// All jobs that match.
     Filter(JobFilter),
 }

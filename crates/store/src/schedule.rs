@@ -230,4 +230,74 @@ impl Schedule {
         let recurrence = self.schedule.recurrence(self.since)?;
         Ok(recurrence.next_after(from.plus_ms(-1)))
     }
+
+    /// Its first `count` moments from now on: the next one first, even if that has passed. None while it is paused without
+    /// an end.
+    pub fn upcoming(&self, now: Timestamp, count: usize) -> Result<Vec<Timestamp>, StoreError> {
+        let recurrence = self.schedule.recurrence(self.since)?;
+        let moments = std::iter::successors(self.next_at, |moment| recurrence.next_after(now.max(*moment)));
+        Ok(moments.take(count).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upcoming_moments_follow_the_clocks_of_the_time_zone() {
+        let new = |rule: RecurrenceRule| NewSchedule {
+            name: "nightly".to_owned(),
+            rule,
+            kind: "report".to_owned(),
+            queue: "default".to_owned(),
+            payload: PackedArray::parse("[null]").unwrap(),
+            options: BatchOptions::default(),
+            key: None,
+            expires_after_ms: None,
+            tags: BTreeMap::new(),
+            catch_up: CatchUp::One,
+            overlap: Overlap::Allow,
+        };
+        let schedule = |rule: RecurrenceRule, next_at: Option<i64>| Schedule {
+            schedule: new(rule),
+            since: Timestamp(0),
+            next_at: next_at.map(Timestamp),
+            last_at: None,
+            last_job: None,
+            fired: 0,
+            paused_until: None,
+        };
+        let shown = |schedule: &Schedule, now: i64| -> Vec<String> {
+            let moments = schedule.upcoming(Timestamp(now), 3).unwrap();
+            moments.iter().map(ToString::to_string).collect()
+        };
+        // In Berlin, 2026-03-29 has no 02:30: the job is due when the hour is over.
+        let berlin = RecurrenceRule::Cron {
+            expression: "30 2 * * *".to_owned(),
+            time_zone: "Europe/Berlin".to_owned(),
+        };
+        let saturday = 1_774_661_400_000;
+        assert_eq!(
+            shown(&schedule(berlin.clone(), Some(saturday)), saturday - 1),
+            [
+                "2026-03-28T01:30:00.000Z",
+                "2026-03-29T01:00:00.000Z",
+                "2026-03-30T00:30:00.000Z"
+            ]
+        );
+        // Of missed moments, one is made up for.
+        let hourly = RecurrenceRule::Every {
+            interval_ms: 3_600_000,
+        };
+        assert_eq!(
+            shown(&schedule(hourly, Some(3_600_000)), 9_000_000),
+            [
+                "1970-01-01T01:00:00.000Z",
+                "1970-01-01T03:00:00.000Z",
+                "1970-01-01T04:00:00.000Z"
+            ]
+        );
+        assert!(shown(&schedule(berlin, None), 0).is_empty(), "paused");
+    }
 }

@@ -1,19 +1,23 @@
 //! `gristmill retry`, `cancel`, `discard` and `priority`: change jobs.
 
+use std::cell::Cell;
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use anyhow::bail;
-use gristmill_store::{Changed, Selection, Store};
+use gristmill_engine::Portions;
+use gristmill_store::{Change, Changed, Selection, Store, StoreError};
 
 use crate::arguments::job::{ChangeArguments, PriorityArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
-use crate::span::show_number_of;
+use crate::output::progress::{Progress, Shown, show_rate};
+use crate::span::{show_count, show_number_of};
 
 /// Runs `gristmill retry`.
 pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
     let (store, selection) = select(&arguments, "retry").await?;
-    let changed = store.retry(selection).await?;
+    let changed = change(&store, selection, Change::Retry).await?;
     store.close().await?;
     tell(
         &arguments,
@@ -26,7 +30,7 @@ pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
 /// Runs `gristmill cancel`.
 pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
     let (store, selection) = select(&arguments, "cancel").await?;
-    let changed = store.cancel(selection).await?;
+    let changed = change(&store, selection, Change::Cancel).await?;
     store.close().await?;
     tell(
         &arguments,
@@ -39,7 +43,7 @@ pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
 /// Runs `gristmill discard`.
 pub async fn discard(arguments: ChangeArguments) -> anyhow::Result<Exit> {
     let (store, selection) = select(&arguments, "discard").await?;
-    let changed = store.discard(selection).await?;
+    let changed = change(&store, selection, Change::Discard).await?;
     store.close().await?;
     tell(
         &arguments,
@@ -52,7 +56,7 @@ pub async fn discard(arguments: ChangeArguments) -> anyhow::Result<Exit> {
 /// Runs `gristmill priority`.
 pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
     let (store, selection) = select(&arguments.change, "give another priority").await?;
-    let changed = store.prioritise(selection, arguments.priority).await?;
+    let changed = change(&store, selection, Change::Prioritise(arguments.priority)).await?;
     store.close().await?;
     tell(
         &arguments.change,
@@ -60,6 +64,71 @@ pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
         &format!("now at priority {}", arguments.priority),
         "only jobs that have not ended can get another priority",
     )
+}
+
+/// Changes jobs, those of a filter in portions. After the first two portions, a bar on a terminal shows the progress.
+pub async fn change(
+    store: &Arc<dyn Store>,
+    selection: Selection,
+    change: Change,
+) -> Result<Changed, StoreError> {
+    let Selection::Filter(filter) = selection else {
+        return store.change(selection, change).await;
+    };
+    let mut portions = Portions::of(store.clone(), filter, change).await?;
+    let is_shown = std::io::stderr().is_terminal();
+    let total = if is_shown { portions.matching().await? } else { 0 };
+    let first = portions.change_next().await?;
+    let second = portions.change_next().await?;
+    let changed = Cell::new(first.unwrap_or(0) + second.unwrap_or(0));
+    let rest = async {
+        while let Some(more) = portions.change_next().await? {
+            changed.set(changed.get() + more);
+        }
+        Ok::<(), StoreError>(())
+    };
+    if is_shown && second.is_some() {
+        let progress = Progress::new(false, false).show(|| ChangedSoFar {
+            changed: changed.get(),
+            total,
+        });
+        tokio::select! {
+            // Shows the bar once even where the rest is done at once.
+            biased;
+            () = progress => Ok(()),
+            ended = rest => ended,
+        }
+    } else {
+        rest.await
+    }?;
+    Ok(Changed {
+        changed: changed.get(),
+        unchanged: 0,
+    })
+}
+
+/// The progress of a change.
+struct ChangedSoFar {
+    changed: u64,
+    total: u64,
+}
+
+impl Shown for ChangedSoFar {
+    fn done(&self) -> u64 {
+        self.changed
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.total)
+    }
+
+    fn describe(&self, rate: Option<f64>) -> String {
+        let (changed, total) = (show_count(self.changed), show_count(self.total));
+        match rate {
+            Some(rate) => format!("{changed} of {total} changed, {} jobs/s", show_rate(rate)),
+            None => format!("{changed} of {total} changed"),
+        }
+    }
 }
 
 async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {

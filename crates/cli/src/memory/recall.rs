@@ -31,7 +31,7 @@ impl KnowledgeArguments {
     }
 
     /// Opens the knowledge base, which must be there, to be asked with the embedder that the arguments name. Another one than
-    /// that of its vectors is refused.
+    /// that of its vectors is refused. Says so where it finds by words alone although one of the two is there.
     pub async fn open_with(
         &self,
         embedder: &EmbedderArguments,
@@ -39,15 +39,18 @@ impl KnowledgeArguments {
     ) -> anyhow::Result<Memory> {
         let embedder = embedder.open(service)?;
         let memory = self.open().await?;
-        if let Some(embedder) = &embedder {
-            match memory.knowledge().embedder().await? {
-                Some(stored) => stored.check(&embedder.identity())?,
-                None => eprintln!(
-                    "gristmill: {} has no vectors, so that it finds by words alone; make them with \
-                     `gristmill ingest --into {} --embedder …`",
-                    self.knowledge, self.knowledge
-                ),
-            }
+        match (&embedder, memory.knowledge().embedder().await?) {
+            (Some(embedder), Some(stored)) => stored.check(&embedder.identity())?,
+            (Some(_), None) => eprintln!(
+                "gristmill: {} has no vectors, so that it finds by words alone; make them with \
+                 `gristmill ingest --into {} --embedder …`",
+                self.knowledge, self.knowledge
+            ),
+            (None, Some(stored)) => eprintln!(
+                "gristmill: {} has vectors of {}, and finds by words alone without `--embedder`",
+                self.knowledge, stored.model
+            ),
+            (None, None) => {}
         }
         Ok(memory.with_embedder(embedder))
     }
@@ -123,13 +126,12 @@ async fn recall_for(
         false => None,
     };
     let relations = memory.relations();
-    if !is_reranked {
-        return Ok(recall_query(store, question, query, &relations, options).await?);
-    }
-    let mut recalled = recall_query(store, question, query, &relations, &ask::widened(options)).await?;
-    ask::rerank(&service, question, &mut recalled.messages, &mut usage).await?;
-    recalled.messages.truncate(arguments.scope.limit as usize);
-    Ok(recalled)
+    Ok(match is_reranked {
+        true => {
+            ask::recall_reranked(store, &service, question, query, &relations, options, &mut usage).await?
+        }
+        false => recall_query(store, question, query, &relations, options).await?,
+    })
 }
 
 /// Runs the search queries of recorded questions, and writes the results.

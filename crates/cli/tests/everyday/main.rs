@@ -6,6 +6,7 @@ mod workspace;
 
 mod check;
 mod json;
+mod terminal;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

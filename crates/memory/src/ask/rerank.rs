@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::ask::shown;
 use crate::error::MemoryError;
 use crate::limits::{RERANKED_CHARACTERS_MAX, RERANKED_MESSAGES, RERANKED_TOKENS_MAX};
-use crate::recall::{RecallOptions, RecalledMessage};
+use crate::query::SearchQuery;
+use crate::recall::{RecallOptions, Recalled, RecalledMessage, Relations, recall_query};
 use crate::service::{ChatRequest, Service, Usage};
+use crate::store::KnowledgeStore;
 
 /// The model's instructions.
 const INSTRUCTIONS: &str = "You are shown numbered messages and a question. Tell the numbers of the messages that answer the question \
@@ -29,21 +31,35 @@ struct Written {
     order: Vec<Value>,
 }
 
-/// The options with which as many messages are recalled as are ranked again.
-pub fn widened(options: &RecallOptions) -> RecallOptions {
-    RecallOptions {
+/// Recalls messages as [`recall_query`] does, and puts those that the model of `service` names before the others.
+///
+/// # Errors
+///
+/// [`MemoryError::Service`] where the model does not answer, and what the store says.
+pub async fn recall_reranked(
+    store: &dyn KnowledgeStore,
+    service: &Service,
+    question: &str,
+    query: Option<SearchQuery>,
+    relations: &Relations<'_>,
+    options: &RecallOptions,
+    usage: &mut Usage,
+) -> Result<Recalled, MemoryError> {
+    let widened = RecallOptions {
         messages_max: options.messages_max.map(|max| max.max(RERANKED_MESSAGES)),
         ..options.clone()
-    }
+    };
+    let mut recalled = recall_query(store, question, query, relations, &widened).await?;
+    rerank(service, question, &mut recalled.messages, usage).await?;
+    recalled
+        .messages
+        .truncate(options.messages_max.unwrap_or(usize::MAX));
+    Ok(recalled)
 }
 
 /// Puts the messages that the model of `service` names before the others. The scores stay where they are, so that they descend.
 /// Where the answer of the model is none, the order stays.
-///
-/// # Errors
-///
-/// [`MemoryError::Service`] where the model does not answer.
-pub async fn rerank(
+async fn rerank(
     service: &Service,
     question: &str,
     messages: &mut Vec<RecalledMessage>,

@@ -24,7 +24,7 @@ const ACTIONS_MAX: usize = 60;
 const PHRASE_WORDS_MAX: usize = 4;
 
 /// Verbs and their forms, the base form first.
-const VERBS: [&[&str]; 48] = [
+const VERBS: [&[&str]; 52] = [
     &["announce", "announces", "announced", "announcing"],
     &["ask", "asks", "asked", "asking"],
     &["become", "becomes", "became", "becoming"],
@@ -47,6 +47,7 @@ const VERBS: [&[&str]; 48] = [
     &["go", "goes", "went", "gone", "going"],
     &["help", "helps", "helped", "helping"],
     &["invent", "invents", "invented", "inventing"],
+    &["join", "joins", "joined", "joining"],
     &["keep", "keeps", "kept", "keeping"],
     &["know", "knows", "knew", "known", "knowing"],
     &["learn", "learns", "learned", "learnt", "learning"],
@@ -66,10 +67,13 @@ const VERBS: [&[&str]; 48] = [
     &["see", "sees", "saw", "seen", "seeing"],
     &["sell", "sells", "sold", "selling"],
     &["send", "sends", "sent", "sending"],
+    &["start", "starts", "started", "starting"],
     &["study", "studies", "studied", "studying"],
     &["teach", "teaches", "taught", "teaching"],
     &["tell", "tells", "told", "telling"],
     &["use", "uses", "used", "using"],
+    &["visit", "visits", "visited", "visiting"],
+    &["want", "wants", "wanted", "wanting"],
     &["win", "wins", "won", "winning"],
     &["work", "works", "worked", "working"],
     &["write", "writes", "wrote", "written", "writing"],
@@ -164,24 +168,24 @@ const ENDINGS: [(&str, &str); 76] = [
     ("valley", "place"),
 ];
 
-/// Words that stand before a name of two words that is a person's: `Mr Ada King`, `her friend Ada King`.
-const BEFORE_PERSONS: [&str; 22] = [
+/// Titles of persons. A full stop after an abbreviated one ends no sentence.
+const TITLES: [&str; 7] = ["dr", "mr", "mrs", "ms", "prof", "professor", "sir"];
+
+/// The number of abbreviated titles, which come first, and the letters of the longest of them.
+const TITLES_ABBREVIATED: usize = 5;
+const TITLE_LETTERS_MAX: usize = 4;
+
+/// Words beside the titles that stand before the name of a person: `her friend Ada King`.
+const BEFORE_PERSONS: [&str; 15] = [
     "artist",
     "aunt",
     "author",
     "brother",
     "by",
     "colleague",
-    "dr",
     "friend",
-    "mr",
-    "mrs",
-    "ms",
     "neighbour",
     "president",
-    "prof",
-    "professor",
-    "sir",
     "sister",
     "teacher",
     "uncle",
@@ -197,7 +201,7 @@ pub struct LocalExtractor;
 #[async_trait]
 impl Extractor for LocalExtractor {
     fn identity(&self) -> String {
-        "local 2".to_owned()
+        "local 3".to_owned()
     }
 
     fn reads_speaker(&self) -> bool {
@@ -259,14 +263,57 @@ pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
         .take(TOPICS_MAX)
         .map(|(text, _)| text)
         .collect();
+    settle_types(&mut entities, speaker);
     extraction.entities = entities.into_values().collect();
     extraction
 }
 
+/// A name that is elsewhere in the text a person's, an organisation's or the like is no mere name. The speaker is a person, and so
+/// is an `Ada` in a text about Ada King.
+fn settle_types(entities: &mut BTreeMap<String, Entity>, speaker: Option<&str>) {
+    let is_person = |entity: &&Entity| entity.types.iter().any(|kind| kind == "person");
+    let full_names = entities
+        .values()
+        .filter(is_person)
+        .map(|entity| entity.name.as_str());
+    let first_names = full_names
+        .chain(speaker)
+        .filter_map(|name| name.split(' ').next());
+    let persons: Vec<String> = speaker
+        .into_iter()
+        .chain(first_names)
+        .map(str::to_lowercase)
+        .collect();
+    for (lower, entity) in entities {
+        if entity.types.len() > 1 {
+            entity.types.retain(|kind| kind != "name");
+        } else if persons.contains(lower) && entity.types[0] == "name" {
+            entity.types = vec!["person".to_owned()];
+        }
+    }
+}
+
+/// The sentences of a text. The full stop of a title ends none.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive(['.', '!', '?', ';', '\n', '…', '“', '”', '"'])
-        .map(str::trim)
+    let mut start = 0;
+    let ends = text.match_indices(['.', '!', '?', ';', '\n', '…', '“', '”', '"']);
+    let ends = ends.filter(|(at, mark)| *mark != "." || !ends_with_abbreviated_title(&text[..*at]));
+    let ends = ends.map(|(at, mark)| at + mark.len());
+    ends.chain([text.len()])
+        .map(move |end| text[std::mem::replace(&mut start, end)..end].trim())
         .filter(|sentence| !sentence.is_empty())
+}
+
+fn ends_with_abbreviated_title(text: &str) -> bool {
+    let begin = text.floor_char_boundary(text.len().saturating_sub(TITLE_LETTERS_MAX + 1));
+    let word = text[begin..]
+        .rsplit(|letter: char| !letter.is_alphabetic())
+        .next();
+    word.is_some_and(|word| is_one_of(&TITLES[..TITLES_ABBREVIATED], word))
+}
+
+fn is_one_of(titles: &[&str], word: &str) -> bool {
+    titles.iter().any(|title| title.eq_ignore_ascii_case(word))
 }
 
 /// A word of a sentence, without the marks around it.
@@ -288,7 +335,8 @@ fn words(sentence: &str) -> Vec<Word<'_>> {
         (!bare.is_empty()).then(|| Word {
             text: bare,
             lower: bare.to_lowercase(),
-            ends_part: piece.ends_with([',', ':', ')', '.', '!', '?', ';']),
+            ends_part: piece.ends_with([',', ':', ')', '.', '!', '?', ';'])
+                && !is_one_of(&TITLES[..TITLES_ABBREVIATED], bare),
         })
     });
     words.collect()
@@ -362,6 +410,10 @@ fn name_end(words: &[Word<'_>], start: usize) -> Option<usize> {
     let is_small =
         |word: &Word<'_>| is_stop_word(&word.lower) || FUNCTION_WORDS.contains(&word.lower.as_str());
     let first = &words[start];
+    let is_before_name = words.get(start + 1).is_some_and(is_capital);
+    if is_one_of(&TITLES, first.text) && is_before_name {
+        return None;
+    }
     if !is_capital(first) || is_small(first) || first.lower.starts_with("i'") || first.lower.starts_with("i’")
     {
         return None;
@@ -429,15 +481,22 @@ fn actions(parts: &[Part], speaker: Option<&str>) -> Vec<Action> {
         PartKind::Pronoun => speaker.map(str::to_owned),
         PartKind::Verb | PartKind::Other => None,
     };
+    // In `started to play`, playing is what is done.
+    let leads_to_verb = |at: usize| {
+        let next = |ahead: usize| parts.get(at + ahead);
+        next(1).is_some_and(|part| part.text == "to")
+            && next(2).is_some_and(|part| part.kind == PartKind::Verb)
+    };
     let mut actions = Vec::new();
     for (at, part) in parts
         .iter()
         .enumerate()
-        .filter(|(_, part)| part.kind == PartKind::Verb)
+        .filter(|(at, part)| part.kind == PartKind::Verb && !leads_to_verb(*at))
     {
-        let before = parts[..at]
-            .iter()
-            .rev()
+        let before = parts[..at].iter().enumerate().rev();
+        let before = before
+            .filter(|(before, part)| part.kind != PartKind::Verb || !leads_to_verb(*before))
+            .map(|(_, part)| part)
             .take_while(|part| part.kind != PartKind::Verb);
         let after = parts[at + 1..]
             .iter()
@@ -466,7 +525,7 @@ fn kind_of_name(name: &str, after: Option<&str>) -> String {
         (Some((_, kind)), _) => kind,
         (None, _) if is_coined(name) => "project",
         (None, Some("in" | "at" | "near")) if words <= 2 => "place",
-        (None, Some(before)) if BEFORE_PERSONS.contains(&before) => "person",
+        (None, Some(before)) if BEFORE_PERSONS.contains(&before) || is_one_of(&TITLES, before) => "person",
         (None, Some("the" | "a" | "an")) => "name",
         (None, _) if words == 2 && !lower.contains(" of ") => "person",
         (None, _) => "name",
@@ -556,6 +615,43 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_a_person_where_the_text_tells() {
+        let found = extract(
+            "Dr. Miller met Ada King. Then Prof. Ruth McAdam called Ada and Bob.",
+            Some("Bob"),
+        );
+        let kinds: Vec<(&str, &[String])> = found
+            .entities
+            .iter()
+            .map(|entity| (entity.name.as_str(), &entity.types[..]))
+            .collect();
+        let person = &["person".to_owned()][..];
+        let persons = ["Ada", "Ada King", "Bob", "Miller", "Ruth McAdam"];
+        assert_eq!(kinds, persons.map(|name| (name, person)));
+    }
+
+    #[test]
+    fn a_verb_that_leads_to_another_is_no_action_and_no_subject() {
+        let found = extract(
+            "I started to play the violin. Ada wants to visit Oslo.",
+            Some("Bob"),
+        );
+        let actions: Vec<_> = found
+            .actions
+            .iter()
+            .map(|action| {
+                let (subject, object) = (&action.subject_entity_name, &action.object_entity_name);
+                (
+                    subject.as_deref().unwrap_or_default(),
+                    &action.verbs[0][..],
+                    object.as_deref().unwrap_or_default(),
+                )
+            })
+            .collect();
+        assert_eq!(actions, [("Bob", "play", "violin"), ("Ada", "visit", "Oslo")]);
+    }
+
+    #[test]
     fn takes_any_text() {
         for text in [
             "",
@@ -564,6 +660,8 @@ mod tests {
             "The",
             "'s",
             "A. B! C? of the of",
+            "dr.",
+            "É dr. Mr. Dr",
             "\u{0}\u{1f41d} É’s",
         ] {
             extract(text, None);

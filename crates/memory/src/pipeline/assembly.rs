@@ -105,7 +105,7 @@ impl Assembly {
 
     /// The next message of the source, with so many chunks to be extracted.
     pub fn add(&mut self, message: Message, known: Vec<Knowledge>, chunks: usize) -> Vec<Slot> {
-        let bytes = message.text_chunks.iter().map(String::len).sum();
+        let bytes = message.text_bytes();
         let what = What::Message {
             source: self.source.clone(),
             position: self.next_position,

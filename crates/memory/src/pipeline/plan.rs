@@ -11,9 +11,10 @@ use crate::knowledge::Knowledge;
 use crate::limits::SURVEY_MESSAGES_MAX;
 use crate::message::{Message, MessageOrdinal};
 use crate::pipeline::input::Followed;
+use crate::pipeline::source_reader::SourceReader;
 use crate::pipeline::stream::{FOLLOWED_DIGEST, Stream, Streamed};
 use crate::pipeline::{IngestOptions, NewInput};
-use crate::source::{self, Format, Messages, ReadOptions};
+use crate::source::{Format, ReadOptions};
 use crate::store::{KnowledgeStore, NewSource, Source, blocking};
 
 /// How a source begins.
@@ -66,7 +67,7 @@ pub struct Plan {
 /// Where the messages come from.
 #[derive(Debug)]
 enum Left {
-    Read(Messages),
+    Read(SourceReader),
     Followed(Stream),
 }
 
@@ -135,14 +136,10 @@ impl Plan {
             Beginning::Resume { position, .. } | Beginning::Grow { position, .. } => *position as usize,
             Beginning::New(_) | Beginning::Replace(_) => 0,
         };
-        let mut left = open(&input, &options.read)?;
+        let mut left = SourceReader::open(&input, &options.read).await?;
         let survey = survey(&left, &input, &options.read, done, &*extractor, is_known).await?;
-        if done > 0 {
-            // Those that are committed.
-            left.by_ref()
-                .take(done)
-                .try_for_each(|message| message.map(drop))?;
-        }
+        // Those that are committed.
+        left.skip(done).await?;
         Ok(Some(Plan {
             source: input.name,
             beginning,
@@ -244,9 +241,9 @@ impl Plan {
     /// # Errors
     ///
     /// That it cannot be read: the file has changed since it was looked through, or a line of a stream is no message.
-    pub fn take_next(&mut self) -> Result<Next, MemoryError> {
+    pub async fn take_next(&mut self) -> Result<Next, MemoryError> {
         let message = match &mut self.left {
-            Left::Read(messages) => messages.next().transpose()?,
+            Left::Read(messages) => messages.next().await?,
             Left::Followed(stream) => match stream.take_next()? {
                 Streamed::Message(message) => Some(message),
                 Streamed::Later => return Ok(Next::Later),
@@ -271,10 +268,6 @@ pub(crate) fn identity_of(settings: &str) -> Option<&str> {
     Some(from_duration.split_once(' ')?.1)
 }
 
-fn open(input: &NewInput, options: &ReadOptions) -> Result<Messages, MemoryError> {
-    source::messages(&input.name, input.format, &input.content, options)
-}
-
 /// Whether a complete source has other bytes than before, and begins with all messages that it had.
 async fn has_grown(
     store: &dyn KnowledgeStore,
@@ -288,7 +281,7 @@ async fn has_grown(
     if !is_changed || !stored.complete || stored.messages == 0 {
         return Ok(false);
     }
-    let mut messages = open(input, &options.read)?;
+    let mut messages = SourceReader::open(input, &options.read).await?;
     let mut position = 0;
     while position < stored.messages {
         let known = store
@@ -298,7 +291,7 @@ async fn has_grown(
             return Ok(false);
         }
         for known in known {
-            match messages.next().transpose()? {
+            match messages.next().await? {
                 Some(message) if message == known.message => position += 1,
                 _ => return Ok(false),
             }
@@ -310,7 +303,7 @@ async fn has_grown(
 /// Looks through the messages of a source, of which the first `done` are committed. Those that are read one by one are
 /// read once more for it, so that none is held.
 async fn survey(
-    messages: &Messages,
+    messages: &SourceReader,
     input: &NewInput,
     options: &ReadOptions,
     done: usize,
@@ -331,18 +324,21 @@ async fn survey(
             }
         }
     };
-    match messages {
-        Messages::Whole(messages) => {
-            for (position, message) in messages.as_slice().iter().enumerate() {
+    match messages.whole() {
+        Some(messages) => {
+            for (position, message) in messages.iter().enumerate() {
                 look_at(position, message);
-            }
-        }
-        Messages::OneByOne(_) => {
-            for (position, message) in open(input, options)?.enumerate() {
-                look_at(position, &message?);
                 if position % SURVEY_MESSAGES_MAX == 0 {
                     tokio::task::yield_now().await;
                 }
+            }
+        }
+        None => {
+            let mut messages = SourceReader::open(input, options).await?;
+            let mut position = 0;
+            while let Some(message) = messages.next().await? {
+                look_at(position, &message);
+                position += 1;
             }
         }
     }

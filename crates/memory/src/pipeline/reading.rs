@@ -16,7 +16,7 @@ impl Run<'_> {
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> Result<bool, IngestError> {
         let Some(plan) = current else { return Ok(true) };
-        match plan.take_next() {
+        match plan.take_next().await {
             Ok(Next::Message(planned)) => {
                 if plan.is_followed() {
                     self.ingested.progress.chunks_total += planned.chunks.len() as u64;

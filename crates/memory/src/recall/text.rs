@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use crate::embed::Embedder;
 use crate::error::MemoryError;
-use crate::limits::{CONVERSATION_GAP_MS, QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
+use crate::limits::{QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::nearest::nearest;
 use crate::recall::weights::Weights;
+use crate::store::conversations::{Conversations, are_beside};
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
 
@@ -221,15 +222,15 @@ impl LookedUp {
     /// By words and meaning, with neighbours and speakers.
     fn by_signs(&self, columns: &Columns) -> Vec<f64> {
         let end = columns.message_end();
-        let mut own = self.by_words(columns, &Units::messages(columns));
+        let mut own = self.by_words(columns, Units::Messages(columns));
         self.add_meaning(&mut own);
         let mut scores = with_neighbours(&own, columns, &self.weights);
         if self.weights.conversation > 0.0 {
-            let units = Units::conversations(columns);
-            let by_conversation = self.by_words(columns, &units);
+            let conversations = columns.conversations();
+            let by_conversation = self.by_words(columns, Units::Conversations(conversations));
             for (message, score) in (0..).zip(&mut scores) {
                 if *score > 0.0 {
-                    *score += self.weights.conversation * by_conversation[units.of(message)];
+                    *score += self.weights.conversation * by_conversation[conversations.of(message) as usize];
                 }
             }
         }
@@ -275,9 +276,9 @@ impl LookedUp {
     }
 
     /// BM25 over units of text: messages or conversations.
-    fn by_words(&self, columns: &Columns, units: &Units) -> Vec<f64> {
-        let mut scores = vec![0.0; units.lengths.len()];
-        let all = units.count;
+    fn by_words(&self, columns: &Columns, units: Units<'_>) -> Vec<f64> {
+        let mut scores = vec![0.0; units.end() as usize];
+        let (all, mean_length) = (f64::from(units.count()), units.mean_length());
         let Weights {
             saturation,
             length_share,
@@ -288,66 +289,65 @@ impl LookedUp {
                 .messages
                 .iter()
                 .filter(|&&message| columns.has_message(message));
-            let of_units: Vec<usize> = known.map(|&message| units.of(message)).collect();
+            let of_units: Vec<u32> = known.map(|&message| units.of(message)).collect();
             // Messages ascend, and so do their units.
             let counts = || of_units.chunk_by(|left, right| left == right);
             let with_word = counts().count() as f64;
             let rarity = (1.0 + (all - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln();
             for run in counts() {
                 let (unit, count) = (run[0], run.len() as f64);
-                let length = units.lengths[unit] / units.mean_length;
+                let length = f64::from(units.length(unit)) / mean_length;
                 let norm = saturation * (1.0 - length_share + length_share * length);
-                scores[unit] += word.weight * rarity * count * (saturation + 1.0) / (count + norm);
+                scores[unit as usize] += word.weight * rarity * count * (saturation + 1.0) / (count + norm);
             }
         }
         scores
     }
 }
 
-/// What BM25 counts as one text.
-struct Units {
-    /// The unit of each message; each its own where empty.
-    of: Vec<u32>,
-    /// Words of each unit.
-    lengths: Vec<f64>,
-    count: f64,
-    mean_length: f64,
+/// What BM25 counts as one text: a message or a conversation.
+#[derive(Clone, Copy)]
+enum Units<'a> {
+    Messages(&'a Columns),
+    Conversations(&'a Conversations),
 }
 
-impl Units {
-    fn messages(columns: &Columns) -> Units {
-        let lengths = (0..columns.message_end()).map(|message| f64::from(columns.length(message)));
-        Units {
-            of: Vec::new(),
-            lengths: lengths.collect(),
-            count: f64::from(columns.message_count()),
-            mean_length: columns.mean_length(),
+impl Units<'_> {
+    fn of(&self, message: u32) -> u32 {
+        match self {
+            Units::Messages(_) => message,
+            Units::Conversations(conversations) => conversations.of(message),
         }
     }
 
-    fn conversations(columns: &Columns) -> Units {
-        let mut units = Units {
-            of: Vec::with_capacity(columns.message_end() as usize),
-            lengths: Vec::new(),
-            count: 0.0,
-            mean_length: 1.0,
-        };
-        for message in 0..columns.message_end() {
-            if message == 0 || !is_beside(columns, message - 1, message) {
-                units.lengths.push(0.0);
-                units.count += 1.0;
-            }
-            let unit = units.lengths.len() - 1;
-            units.lengths[unit] += f64::from(columns.length(message));
-            units.of.push(unit as u32);
+    /// Beyond the number of every unit.
+    fn end(&self) -> u32 {
+        match self {
+            Units::Messages(columns) => columns.message_end(),
+            Units::Conversations(conversations) => conversations.count(),
         }
-        units.mean_length = (units.lengths.iter().sum::<f64>() / units.count.max(1.0)).max(1.0);
-        units
     }
 
-    fn of(&self, message: u32) -> usize {
-        let message = message as usize;
-        self.of.get(message).map_or(message, |&unit| unit as usize)
+    fn count(&self) -> u32 {
+        match self {
+            Units::Messages(columns) => columns.message_count(),
+            Units::Conversations(conversations) => conversations.count(),
+        }
+    }
+
+    /// Words of a unit.
+    fn length(&self, unit: u32) -> u32 {
+        match self {
+            Units::Messages(columns) => columns.length(unit),
+            Units::Conversations(conversations) => conversations.length(unit),
+        }
+    }
+
+    fn mean_length(&self) -> f64 {
+        match self {
+            Units::Messages(columns) => columns.mean_length(),
+            Units::Conversations(conversations) => conversations.mean_length(),
+        }
     }
 }
 
@@ -360,22 +360,13 @@ fn with_neighbours(own: &[f64], columns: &Columns, weights: &Weights) -> Vec<f64
         }
         for (distance, share) in (1_u32..).zip(weights.neighbours) {
             for other in [message.checked_sub(distance), message.checked_add(distance)] {
-                if let Some(other) = other.filter(|&other| is_beside(columns, message, other)) {
+                if let Some(other) = other.filter(|&other| are_beside(columns, message, other)) {
                     scores[other as usize] += share * score;
                 }
             }
         }
     }
     scores
-}
-
-/// Whether two messages are of one conversation.
-fn is_beside(columns: &Columns, message: u32, other: u32) -> bool {
-    let is_near = match (columns.time(message), columns.time(other)) {
-        (Some(left), Some(right)) => left.0.abs_diff(right.0) <= CONVERSATION_GAP_MS.unsigned_abs(),
-        _ => true,
-    };
-    is_near && columns.are_of_one_source(message, other)
 }
 
 /// The words of a question that are no function words of its language, each once, in lower case.

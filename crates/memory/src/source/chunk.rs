@@ -2,16 +2,59 @@
 
 use text_splitter::{MarkdownSplitter, TextSplitter};
 
+/// The splitter looks at all that is left of a text for each chunk. It gets so many chunks' worth of the text at a time.
+const WINDOW_CHUNKS: usize = 8;
+
 /// Cuts a text into chunks of at most so many characters, between paragraphs or sentences where it can be.
 pub fn split(text: &str, characters_max: usize) -> Vec<String> {
     let splitter = TextSplitter::new(characters_max.max(1));
-    splitter.chunks(text.trim()).map(str::to_owned).collect()
+    split_by_windows(text.trim(), characters_max, |window| {
+        splitter.chunk_indices(window).collect()
+    })
 }
 
 /// The same for Markdown.
 pub fn split_markdown(text: &str, characters_max: usize) -> Vec<String> {
     let splitter = MarkdownSplitter::new(characters_max.max(1));
-    splitter.chunks(text.trim()).map(str::to_owned).collect()
+    split_by_windows(text.trim(), characters_max, |window| {
+        splitter.chunk_indices(window).collect()
+    })
+}
+
+/// Cuts one window after the other. The last chunk of a window may go on after it, so the next window begins with that
+/// chunk.
+fn split_by_windows<'t>(
+    text: &'t str,
+    characters_max: usize,
+    cut: impl Fn(&'t str) -> Vec<(usize, &'t str)>,
+) -> Vec<String> {
+    let window_characters = characters_max.max(1).saturating_mul(WINDOW_CHUNKS);
+    let mut chunks = Vec::new();
+    let mut rest = text;
+    loop {
+        let end = rest.char_indices().nth(window_characters);
+        let (window, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+        let mut found = cut(window);
+        if !after.is_empty() && found.len() > 1 {
+            let last = found.pop().map_or(window.len(), |(at, _)| at);
+            rest = &rest[indented(window, last)..];
+        } else {
+            rest = after;
+        }
+        chunks.extend(found.into_iter().map(|(_, chunk)| chunk.to_owned()));
+        if rest.is_empty() {
+            return chunks;
+        }
+    }
+}
+
+/// The place of a chunk with the blanks that its line begins with.
+fn indented(text: &str, at: usize) -> usize {
+    let before = text[..at].trim_end_matches([' ', '\t']);
+    match before.ends_with('\n') {
+        true => before.len(),
+        false => at,
+    }
 }
 
 /// A text in one chunk where it fits, and else in several.
@@ -41,5 +84,35 @@ mod tests {
         };
         assert_eq!(words(&chunks.join(" ")), words(&text));
         assert_eq!(split_if_long(" short ", 40), ["short"]);
+    }
+
+    #[test]
+    fn windows_cut_a_text_where_the_whole_is_cut() {
+        const MAX: usize = 60;
+        let texts = [
+            "Bees hum. They drum all day long! Why do they?\n\nNobody knows.\n",
+            "beeshumanddrum",
+            "東京都に蜂がいる。",
+            "* Bees hum\n    * and drum\n\n",
+        ];
+        for text in texts.map(|text| text.repeat(100)) {
+            let splitter = TextSplitter::new(MAX);
+            let whole: Vec<&str> = splitter.chunks(text.trim()).collect();
+            assert!(whole.len() > WINDOW_CHUNKS);
+            assert_eq!(split(&text, MAX), whole);
+            let splitter = MarkdownSplitter::new(MAX);
+            let whole: Vec<&str> = splitter.chunks(text.trim()).collect();
+            assert_eq!(split_markdown(&text, MAX), whole);
+        }
+    }
+
+    #[test]
+    fn blanks_may_be_longer_than_a_window() {
+        let blanks = " ".repeat(1_000);
+        for text in [format!("a{blanks}b{blanks}c"), format!("a\n{blanks}b\n{blanks}c")] {
+            let words = |chunks: Vec<String>| chunks.concat().split_whitespace().collect::<String>();
+            assert_eq!(words(split(&text, 10)), "abc");
+            assert_eq!(words(split_markdown(&text, 10)), "abc");
+        }
     }
 }

@@ -93,12 +93,10 @@ fn voices(line: &str) -> Vec<(Option<String>, String)> {
     let mut found = vec![(None, String::new())];
     let mut rest = line;
     while let Some((before, after)) = rest.split_once('<') {
-        push_text(&mut found, before);
         let Some((tag, after)) = after.split_once('>') else {
-            push_text(&mut found, "<");
-            rest = after;
-            continue;
+            break;
         };
+        push_text(&mut found, before);
         let name = tag.strip_prefix('v').and_then(|voice| {
             let name = voice
                 .trim_start_matches(|letter: char| !letter.is_whitespace())

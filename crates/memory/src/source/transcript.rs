@@ -1,5 +1,7 @@
 //! Podcast transcripts: `SPEAKER: what was said`.
 
+use std::collections::HashSet;
+
 use crate::message::Message;
 use crate::source::ReadOptions;
 use crate::source::conversation::{Turn, messages, written_name};
@@ -43,9 +45,10 @@ pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
 /// capitals.
 pub fn is_transcript(text: &str) -> bool {
     let names: Vec<&str> = text.lines().filter_map(|line| Some(speaker(line)?.0)).collect();
-    let is_again = |at: usize| names[..at].contains(&names[at]);
     let is_capital = |name: &str| !name.chars().any(char::is_lowercase);
-    names.len() >= TURNS_MIN && (0..names.len()).any(|at| is_again(at) || is_capital(names[at]))
+    let mut known = HashSet::new();
+    let mut speaks = |name| !known.insert(name) || is_capital(name);
+    names.len() >= TURNS_MIN && names.into_iter().any(&mut speaks)
 }
 
 /// The speaker whose turn a line begins, and the rest of the line.

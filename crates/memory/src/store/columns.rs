@@ -1,9 +1,12 @@
 //! What recall needs of every ref and message, column by column.
 
+use std::sync::OnceLock;
+
 use gristmill_model::Timestamp;
 
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
+use crate::store::conversations::Conversations;
 use crate::words::Languages;
 
 /// The instant of a message that has none, or is not there.
@@ -13,7 +16,7 @@ const NEVER: i64 = i64::MIN;
 const NOWHERE: u32 = u32::MAX;
 
 /// The kind and message of every ref; the time, source and length of every message: 5 bytes a ref, 16 a message.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Columns {
     kinds: Vec<u8>,
     messages: Vec<u32>,
@@ -26,6 +29,8 @@ pub struct Columns {
     newest: Option<Timestamp>,
     languages: Languages,
     rewrites: i64,
+    /// Found when a question first needs them, for all questions until messages are added.
+    conversations: OnceLock<Conversations>,
 }
 
 impl Columns {
@@ -55,6 +60,7 @@ impl Columns {
 
     /// Makes room for the refs and messages below these numbers. What is not set is not there.
     pub fn grow(&mut self, ref_end: u32, message_end: u32) {
+        self.conversations.take();
         self.kinds.resize(self.kinds.len().max(ref_end as usize), 0);
         self.messages.resize(self.messages.len().max(ref_end as usize), 0);
         self.times
@@ -72,6 +78,7 @@ impl Columns {
 
     /// Sets the source, time and number of words of a message that was not there.
     pub fn set_message(&mut self, message: MessageOrdinal, source: i64, at: Option<Timestamp>, words: u32) {
+        self.conversations.take();
         let place = message.0 as usize;
         // Numbers of sources are only compared with those of messages beside them.
         self.sources[place] = (source as u32).min(NOWHERE - 1);
@@ -132,6 +139,11 @@ impl Columns {
     /// How many messages there are.
     pub fn message_count(&self) -> u32 {
         self.message_count
+    }
+
+    /// The conversations of the messages. The first call takes O(messages).
+    pub fn conversations(&self) -> &Conversations {
+        self.conversations.get_or_init(|| Conversations::new(self))
     }
 
     /// The time of the newest message.

@@ -5,6 +5,7 @@ pub mod cancel;
 pub mod count;
 pub mod details;
 pub mod discard;
+pub mod groups;
 pub mod ids;
 pub mod list;
 pub mod pause;

@@ -80,6 +80,9 @@ async fn schedules_are_put_shown_changed_and_deleted() {
         "{shown}"
     );
     assert_eq!(shown["payload"], json!({"region": "eu"}));
+    let upcoming = shown["upcoming"].as_array().unwrap();
+    assert_eq!((upcoming.len(), &upcoming[0]), (5, &shown["next_at"]));
+    assert!(upcoming.is_sorted_by_key(|moment| moment.as_i64()), "{shown}");
 
     let triggered = api
         .call("POST", "/schedules/nightly/trigger", &Value::Null)
@@ -95,6 +98,7 @@ async fn schedules_are_put_shown_changed_and_deleted() {
         (&paused["paused"], &paused["next_at"]),
         (&json!(true), &Value::Null)
     );
+    assert_eq!(paused["upcoming"], json!([]));
     let listed = api.get("/schedules?limit=5").await.json();
     assert_eq!(listed["schedules"][0]["fired"], 1);
     let resumed = api

@@ -1,7 +1,7 @@
 //! Jobs that are cancelled, retried, or expire.
 
 use gristmill_model::{Clock, JobState, RetryPolicy, Timestamp};
-use gristmill_store::{Changed, JobFilter, Selection, Store};
+use gristmill_store::{BatchPositions, Changed, JobFilter, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -109,6 +109,57 @@ pub async fn filters_say_what_is_cancelled(database: &dyn Database) {
     });
     assert_eq!(store.cancel(only).await.unwrap().changed, 4);
     assert!(store.is_finished(resize).await.unwrap() && store.is_finished(extract).await.unwrap());
+}
+
+/// Of packed jobs, those in the named states change, and no others of their batches.
+pub async fn packed_jobs_are_changed(database: &dyn Database) {
+    let store = database.open().await;
+    let (one, two) = (
+        submit(&*store, batch(6)).await,
+        submit(&*store, batch_of("extract", 4)).await,
+    );
+    let worker = worker(&*store).await;
+    let lease = claim(&*store, worker, 2).await.unwrap();
+    let done = completed_at(&lease.slices[0], &positions("0"));
+    exchange(&*store, worker, vec![done], None).await;
+    let packed = |states: &[JobState], jobs: &[(gristmill_model::BatchId, &str)]| {
+        let jobs = jobs.iter().map(|(batch, named)| BatchPositions {
+            batch: *batch,
+            positions: positions(named),
+        });
+        Selection::Packed {
+            jobs: jobs.collect(),
+            states: states.to_vec(),
+        }
+    };
+    // Job 0 has completed, job 1 runs, and the batch has no job 9.
+    let waiting = packed(&[JobState::Waiting], &[(one, "0-3,9"), (two, "2-3")]);
+    let paused = store.pause_jobs(waiting, "deploy", None).await.unwrap();
+    assert_eq!((paused.changed, paused.unchanged), (4, 3));
+    assert_eq!(state(&*store, job(one, 1)).await.0, JobState::Running);
+    assert_eq!(state(&*store, job(one, 2)).await.0, JobState::Paused);
+    assert_eq!(state(&*store, job(one, 4)).await.0, JobState::Waiting);
+    assert_eq!(state(&*store, job(two, 1)).await.0, JobState::Waiting);
+    let resumed = store
+        .resume_jobs(packed(&[JobState::Paused], &[(one, "0-5")]), Some("deploy"))
+        .await
+        .unwrap();
+    assert_eq!((resumed.changed, resumed.unchanged), (2, 4));
+    let open = packed(
+        &[JobState::Running, JobState::Paused],
+        &[(one, "1-2"), (two, "0-3")],
+    );
+    assert_eq!(store.cancel(open.clone()).await.unwrap().changed, 3);
+    assert_eq!(state(&*store, job(one, 1)).await.0, JobState::Cancelled);
+    assert_eq!(state(&*store, job(one, 2)).await.0, JobState::Waiting);
+    assert_eq!(state(&*store, job(two, 2)).await.0, JobState::Cancelled);
+    // Their states have changed since, and no state means any.
+    assert_eq!(store.retry(open).await.unwrap().changed, 0);
+    let any = packed(&[], &[(one, "0-5"), (two, "3")]);
+    assert_eq!(store.retry(any).await.unwrap().changed, 2);
+    assert_eq!(state(&*store, job(two, 2)).await.0, JobState::Cancelled);
+    let none = packed(&[], &[]);
+    assert_eq!(store.cancel(none).await.unwrap(), Changed::default());
 }
 
 /// Dead and cancelled jobs run again when they are retried, with all attempts before them.

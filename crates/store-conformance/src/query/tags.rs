@@ -183,6 +183,30 @@ pub async fn jobs_are_found_by_keys(database: &dyn Database) {
     assert_eq!(changed.changed, 2);
 }
 
+/// Groups are found by their first letters, of one queue or of all.
+pub async fn groups_are_listed(database: &dyn Database) {
+    let store = database.open().await;
+    for (queue, group) in [
+        ("default", Some("acme")),
+        ("default", Some("100%")),
+        ("slow", Some("Acme")),
+        ("slow", Some("acme")),
+        ("slow", Some("acorn")),
+        ("slow", None),
+    ] {
+        let mut new = batch(1);
+        new.queue = queue.to_owned();
+        new.options.group = group.map(str::to_owned);
+        submit(&*store, new).await;
+    }
+    let groups = async |queue, prefix, limit| store.groups(queue, prefix, limit).await.unwrap();
+    assert_eq!(groups(None, "", 10).await, ["100%", "Acme", "acme", "acorn"]);
+    assert_eq!(groups(None, "ac", 10).await, ["acme", "acorn"]);
+    assert_eq!(groups(Some("default"), "", 10).await, ["100%", "acme"]);
+    assert_eq!(groups(Some("slow"), "ac", 1).await, ["acme"]);
+    assert!(groups(Some("none"), "", 10).await.is_empty() && groups(None, "%", 10).await.is_empty());
+}
+
 /// Wrong tags are refused, and nothing is stored; tags go with their batch.
 pub async fn tags_are_checked_and_deleted(database: &dyn Database) {
     let store = database.open().await;

@@ -207,3 +207,20 @@ pub(crate) async fn tag_values(
         })
         .collect()
 }
+
+/// The groups that lanes of a queue have and that begin with a text.
+pub(crate) async fn groups(
+    snapshot: &Snapshot,
+    queue: Option<&str>,
+    prefix: &str,
+    limit: u32,
+) -> Result<Vec<String>> {
+    let rows = snapshot
+        .query(
+            "SELECT job_group FROM gristmill.lane WHERE job_group <> '' AND ($1::text IS NULL OR queue = $1) \
+             AND starts_with(job_group, $2) GROUP BY job_group ORDER BY job_group COLLATE \"C\" LIMIT $3",
+            &[&queue, &prefix, &i64::from(limit)],
+        )
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

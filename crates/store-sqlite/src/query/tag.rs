@@ -1,4 +1,4 @@
-//! Tags, and what they and keys leave of a filter's jobs.
+//! Tags and groups, and what tags and keys leave of a filter's jobs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -173,5 +173,20 @@ pub(crate) fn tag_values(
             jobs: row.get::<_, i64>(1)?.unsigned_abs(),
         })
     })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The groups that lanes of a queue have and that begin with a text.
+pub(crate) fn groups(
+    connection: &Connection,
+    queue: Option<&str>,
+    prefix: &str,
+    limit: u32,
+) -> Result<Vec<String>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT DISTINCT job_group FROM lane WHERE job_group <> '' AND (?1 IS NULL OR queue = ?1) \
+         AND substr(job_group, 1, length(?2)) = ?2 ORDER BY job_group LIMIT ?3",
+    )?;
+    let rows = statement.query_map(params![queue, prefix, limit], |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

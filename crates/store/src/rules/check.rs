@@ -77,7 +77,7 @@ pub fn check_change(selection: &Selection, change: &Change) -> Result<(), StoreE
         check_pause(reason, *until)?;
     }
     match selection {
-        Selection::Jobs(_) => Ok(()),
+        Selection::Jobs(_) | Selection::Packed { .. } => Ok(()),
         Selection::Filter(filter) => check_filter(filter),
     }
 }

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::batch::check_name;
 use gristmill_model::{Timestamp, bounded};
+use gristmill_store::Change;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -56,6 +57,22 @@ pub struct ResumeJobsRequest {
     reason: Option<String>,
 }
 
+/// The pause that a request asks for.
+pub fn pause(reason: &str, until: Option<i64>) -> Result<Change, ApiError> {
+    check_name("reason", reason)
+        .map_err(|error| ApiError::invalid(error.to_string(), "choose another reason"))?;
+    if let Some(until) = until.filter(|until| !(0..=TIMESTAMP_MS_MAX).contains(until)) {
+        return Err(ApiError::invalid(
+            format!("`until` is {until}"),
+            format!("give 0 to {TIMESTAMP_MS_MAX}"),
+        ));
+    }
+    Ok(Change::Pause {
+        reason: reason.to_owned(),
+        until: until.map(Timestamp),
+    })
+}
+
 /// Pause jobs that have not ended
 ///
 /// Workers do not claim the jobs until their last pause ends. A running job continues, and is paused when it becomes
@@ -78,22 +95,10 @@ pub async fn pause_jobs(
     mut body: JsonBody,
 ) -> Result<Json<ChangedView>, ApiError> {
     let request: PauseJobsRequest = body.read().await?;
-    check_name("reason", &request.reason)
-        .map_err(|error| ApiError::invalid(error.to_string(), "choose another reason"))?;
-    if let Some(until) = request
-        .until
-        .filter(|until| !(0..=TIMESTAMP_MS_MAX).contains(until))
-    {
-        return Err(ApiError::invalid(
-            format!("`until` is {until}"),
-            format!("give 0 to {TIMESTAMP_MS_MAX}"),
-        ));
-    }
+    let pause = pause(&request.reason, request.until)?;
     let selection = SelectionRequest::new(request.jobs, request.filter);
     let selection = selection.check(&app, &caller).await?;
-    let until = request.until.map(Timestamp);
-    let paused = app.engine.pause_jobs(selection, &request.reason, until).await?;
-    Ok(Json(paused.into()))
+    Ok(Json(app.engine.change(selection, pause).await?.into()))
 }
 
 /// Resume paused jobs

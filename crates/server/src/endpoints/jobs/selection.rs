@@ -31,46 +31,54 @@ pub struct SelectionRequest {
 }
 
 /// Conditions that must all match; at least one is required.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
     /// Only in one of these states.
-    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schema(example = json!(["dead"]))]
     states: Vec<String>,
     /// Only of this kind.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
     /// Only on this queue. Required for a token with several queues but not all.
-    #[serde(default)]
-    queue: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// Only of this group.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     /// Only of this run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     /// Only of this batch.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     batch: Option<i64>,
     /// Only jobs that were submitted at this time or later. Milliseconds since 1970.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
     /// Only jobs that were submitted before this time. Milliseconds since 1970.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
     /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
-    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     #[schema(max_items = 32, example = json!(["customer=7"]))]
     tags: Vec<String>,
     /// Only with this deduplication key.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     /// Only with a deduplication key that has this prefix.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     key_prefix: Option<String>,
     /// Only children of this job, including siblings that its children spawned.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "42:7")]
     parent: Option<String>,
 }
@@ -103,7 +111,7 @@ impl SelectionRequest {
     pub async fn check(self, app: &App, caller: &Caller) -> Result<Selection, ApiError> {
         match (self.jobs, self.filter) {
             (Some(jobs), None) => by_id(app, caller, &jobs).await,
-            (None, Some(filter)) => by_filter(app, caller, filter).await,
+            (None, Some(filter)) => Ok(Selection::Filter(filter.check(app, caller).await?)),
             _ => Err(ApiError::invalid(
                 "a selection needs either `jobs` or `filter`",
                 "give `jobs` (a list of ids), or `filter` (an object)",
@@ -127,48 +135,51 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
     Ok(Selection::Jobs(jobs))
 }
 
-async fn by_filter(app: &App, caller: &Caller, filter: FilterRequest) -> Result<Selection, ApiError> {
-    let named = !filter.states.is_empty()
-        || filter.kind.is_some()
-        || filter.queue.is_some()
-        || filter.group.is_some()
-        || filter.run.is_some()
-        || filter.batch.is_some()
-        || filter.since.is_some()
-        || filter.until.is_some()
-        || !filter.tags.is_empty()
-        || filter.key.is_some()
-        || filter.key_prefix.is_some()
-        || filter.parent.is_some();
-    if !named {
-        return Err(ApiError::invalid(
-            "a filter without conditions would select all jobs",
-            "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
-        ));
+impl FilterRequest {
+    /// The filter, within the caller's queues.
+    pub async fn check(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
+        let named = !self.states.is_empty()
+            || self.kind.is_some()
+            || self.queue.is_some()
+            || self.group.is_some()
+            || self.run.is_some()
+            || self.batch.is_some()
+            || self.since.is_some()
+            || self.until.is_some()
+            || !self.tags.is_empty()
+            || self.key.is_some()
+            || self.key_prefix.is_some()
+            || self.parent.is_some();
+        if !named {
+            return Err(ApiError::invalid(
+                "a filter without conditions would select all jobs",
+                "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
+            ));
+        }
+        let states: Result<Vec<JobState>, ApiError> = self
+            .states
+            .iter()
+            .map(|state| super::list::parse_states(state))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|lists| lists.concat());
+        Ok(JobFilter {
+            states: states?,
+            kind: self.kind,
+            queue: caller.filter_queue(self.queue)?,
+            group: self.group,
+            run: match self.run {
+                Some(run) => Some(run_id(app, &run).await?),
+                None => None,
+            },
+            batch: self.batch.map(BatchId),
+            submitted_since: self.since.map(Timestamp),
+            submitted_until: self.until.map(Timestamp),
+            key: self.key,
+            key_prefix: self.key_prefix,
+            tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
+            parent: self.parent.as_deref().map(parse_job).transpose()?,
+        })
     }
-    let states: Result<Vec<JobState>, ApiError> = filter
-        .states
-        .iter()
-        .map(|state| super::list::parse_states(state))
-        .collect::<Result<Vec<_>, _>>()
-        .map(|lists| lists.concat());
-    Ok(Selection::Filter(JobFilter {
-        states: states?,
-        kind: filter.kind,
-        queue: caller.filter_queue(filter.queue)?,
-        group: filter.group,
-        run: match filter.run {
-            Some(run) => Some(run_id(app, &run).await?),
-            None => None,
-        },
-        batch: filter.batch.map(BatchId),
-        submitted_since: filter.since.map(Timestamp),
-        submitted_until: filter.until.map(Timestamp),
-        key: filter.key,
-        key_prefix: filter.key_prefix,
-        tags: filter.tags.iter().map(|text| TagCondition::parse(text)).collect(),
-        parent: filter.parent.as_deref().map(parse_job).transpose()?,
-    }))
 }
 
 /// The id of the run of this name.

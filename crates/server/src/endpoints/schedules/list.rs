@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_model::Timestamp;
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_store::Schedule;
+use gristmill_store::{Schedule, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -15,6 +16,9 @@ use crate::error::{ApiError, Refusal};
 
 /// Rows of a page where nothing is said.
 const PAGE_ROWS: u32 = 100;
+
+/// Moments that are shown of each schedule.
+const UPCOMING: usize = 5;
 
 /// Which schedules are listed.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -50,6 +54,9 @@ pub struct ScheduleView {
     overlap: OverlapName,
     /// Its next due moment, if any. Milliseconds since 1970.
     next_at: Option<i64>,
+    /// Its next due moments by the clocks of its time zone, at most five, `next_at` first. Milliseconds since 1970.
+    #[schema(max_items = 5)]
+    upcoming: Vec<i64>,
     /// The due moment of its last job. Milliseconds since 1970.
     last_at: Option<i64>,
     /// The job that it submitted last.
@@ -60,13 +67,13 @@ pub struct ScheduleView {
     paused: bool,
 }
 
-impl TryFrom<Schedule> for ScheduleView {
-    type Error = ApiError;
-
-    fn try_from(row: Schedule) -> Result<Self, ApiError> {
+impl ScheduleView {
+    /// A schedule as it is now.
+    pub fn of(row: Schedule, now: Timestamp) -> Result<Self, ApiError> {
+        let upcoming = row.upcoming(now, UPCOMING)?;
         let payload = row.schedule.payload.get(0).unwrap_or("null").to_owned();
         let unreadable = |error: serde_json::Error| {
-            ApiError::Store(gristmill_store::StoreError::Database(format!(
+            ApiError::Store(StoreError::Database(format!(
                 "the payload of schedule `{}` is damaged: {error}",
                 row.schedule.name
             )))
@@ -81,15 +88,14 @@ impl TryFrom<Schedule> for ScheduleView {
             catch_up: row.schedule.catch_up.into(),
             overlap: row.schedule.overlap.into(),
             next_at: row.next_at.map(|moment| moment.0),
+            upcoming: upcoming.into_iter().map(|moment| moment.0).collect(),
             last_at: row.last_at.map(|moment| moment.0),
             last_job: row.last_job.map(|job| job.to_string()),
             fired: row.fired,
             paused: row.paused_until.is_some(),
         })
     }
-}
 
-impl ScheduleView {
     /// Leaves out what its jobs work on, where the caller may not see that.
     pub fn shown_to(mut self, app: &App, caller: &Caller) -> Self {
         if app.hides_payloads_from(caller) {
@@ -131,9 +137,16 @@ pub async fn schedules(
         ));
     }
     let rows = app.store().schedules(query.after.as_deref(), limit).await?;
-    let shown = |row| ScheduleView::try_from(row).map(|schedule| schedule.shown_to(&app, &caller));
-    let schedules = rows.into_iter().map(shown);
+    let now = app.clock().now();
+    let shown = move |row| ScheduleView::of(row, now).map(|schedule| schedule.shown_to(&app, &caller));
+    // The moments of thousands of expressions take a while to find.
+    let work = tokio::task::spawn_blocking(move || rows.into_iter().map(shown).collect::<Result<_, _>>());
+    let schedules = work.await.map_err(|error| {
+        ApiError::Store(StoreError::Database(format!(
+            "the schedules cannot be shown: {error}"
+        )))
+    })?;
     Ok(Json(Schedules {
-        schedules: schedules.collect::<Result<_, _>>()?,
+        schedules: schedules?,
     }))
 }

@@ -250,7 +250,7 @@ pub struct PauseRequest {
 async fn shown(app: &App, name: &str) -> Result<Json<ScheduleView>, ApiError> {
     let row = app.store().schedule(name).await?;
     let row = row.ok_or_else(|| not_found(name))?;
-    Ok(Json(row.try_into()?))
+    Ok(Json(ScheduleView::of(row, app.clock().now())?))
 }
 
 fn not_found(name: &str) -> ApiError {

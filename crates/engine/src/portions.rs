@@ -1,0 +1,125 @@
+//! Changes of all jobs that match a filter, in portions.
+//!
+//! Each portion is a transaction of a bounded number of jobs and batches. Claims, reports and submits go on between two portions.
+//! An error or an early end keeps the portions before it. The same change can be repeated: it finds what is left.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gristmill_model::limits::PORTION_JOBS_MAX;
+use gristmill_model::{BatchId, JobState};
+use gristmill_store::rules::check::check_change;
+use gristmill_store::{BatchPositions, Change, JobFilter, Selection, Store, StoreError};
+
+/// Batches that one transaction changes at most: each costs several statements.
+const PORTION_BATCHES_MAX: usize = 250;
+
+/// Batches that one look at the store finds at most. A look may read all open work of a SQLite store, so that one look
+/// serves many portions.
+const LOOKED_AT_BATCHES: u32 = 10_000;
+
+/// A change of all jobs that match a filter, under way.
+///
+/// It finds jobs of the batches that exist when it begins. Jobs that begin to match after their batch was looked at stay as
+/// they are, and jobs that no longer match when their turn comes do, too.
+#[derive(Debug)]
+pub struct Portions {
+    store: Arc<dyn Store>,
+    filter: JobFilter,
+    change: Change,
+    /// The newest batch when the change began; `None` once all batches up to it were looked at.
+    last: Option<BatchId>,
+    /// The newest batch that was looked at.
+    after: Option<BatchId>,
+    /// Found, and not changed yet.
+    found: VecDeque<BatchPositions>,
+}
+
+impl Portions {
+    /// Begins a change, and changes no job yet. Fails with [`StoreError::InvalidInput`] if the filter or the change is wrong.
+    pub async fn of(
+        store: Arc<dyn Store>,
+        filter: JobFilter,
+        change: Change,
+    ) -> Result<Portions, StoreError> {
+        let selection = Selection::Filter(filter.clone());
+        check_change(&selection, &change)?;
+        let is_meant = |state: &&JobState| filter.states.is_empty() || filter.states.contains(*state);
+        let states: Vec<JobState> = change.states().iter().filter(is_meant).copied().collect();
+        let newest = match states.is_empty() {
+            true => Vec::new(),
+            false => store.newest_jobs(&JobFilter::default(), 1).await?,
+        };
+        Ok(Portions {
+            store,
+            filter: JobFilter { states, ..filter },
+            change,
+            last: newest.first().map(|newest| newest.job.batch),
+            after: None,
+            found: VecDeque::new(),
+        })
+    }
+
+    /// The number of jobs that the change can still find.
+    pub async fn matching(&self) -> Result<u64, StoreError> {
+        match self.last {
+            Some(_) => Ok(self.store.counts(&self.filter).await?.total()),
+            None => Ok(0),
+        }
+    }
+
+    /// Changes the next portion. Returns the number of changed jobs; `None` if no jobs are left.
+    pub async fn change_next(&mut self) -> Result<Option<u64>, StoreError> {
+        if self.found.is_empty() {
+            self.look().await?;
+        }
+        let jobs = self.next_portion();
+        if jobs.is_empty() {
+            return Ok(None);
+        }
+        let selection = Selection::Packed {
+            jobs,
+            states: self.filter.states.clone(),
+        };
+        let changed = self.store.change(selection, self.change.clone()).await?;
+        Ok(Some(changed.changed))
+    }
+
+    /// Changes all portions that are left. Returns the number of changed jobs.
+    pub async fn change_all(&mut self) -> Result<u64, StoreError> {
+        let mut changed = 0;
+        while let Some(more) = self.change_next().await? {
+            changed += more;
+        }
+        Ok(changed)
+    }
+
+    /// Finds the jobs of the next batches.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let Some(last) = self.last else { return Ok(()) };
+        let page = self
+            .store
+            .job_ids(&self.filter, self.after, LOOKED_AT_BATCHES)
+            .await?;
+        self.after = page.last().map(|jobs| jobs.batch);
+        if self.after.is_none_or(|after| after >= last) {
+            self.last = None;
+        }
+        self.found
+            .extend(page.into_iter().filter(|jobs| jobs.batch <= last));
+        Ok(())
+    }
+
+    /// Takes the jobs of one transaction.
+    fn next_portion(&mut self) -> Vec<BatchPositions> {
+        let mut portion = Vec::new();
+        let mut count = 0;
+        while let Some(next) = self.found.pop_front_if(|next| {
+            count += next.positions.len();
+            portion.is_empty() || (portion.len() < PORTION_BATCHES_MAX && count <= PORTION_JOBS_MAX)
+        }) {
+            portion.push(next);
+        }
+        portion
+    }
+}
