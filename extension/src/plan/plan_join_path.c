@@ -8,6 +8,9 @@
  *
  * What a node hands on in batches costs less than the same as rows.  A path has
  * one cost, that of rows; that of batches is found anew from the path's parts.
+ *
+ * Off by default (batchexec.join_paths): nested loops over buffered index pages run
+ * faster than their cost says, so that some queries get a slower plan.
  */
 #include "postgres.h"
 
@@ -213,7 +216,8 @@ add_batched_joins(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 
 	if (previous_join_hook != NULL)
 		previous_join_hook(root, joined, outer, inner, type, extra);
-	if (!path_is_planning() || !enable_hashjoin || !type_is_batchable(type) ||
+	if (!batchexec_join_paths || !path_is_planning() || !enable_hashjoin ||
+		!type_is_batchable(type) ||
 		query_may_stop(root) || !bms_is_empty(joined->lateral_relids))
 		return;
 	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
