@@ -52,6 +52,30 @@ export function moment(at: number): string {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(at)}`;
 }
 
+/** `Mon, 2026-03-09 04:30:00 CET`, in a time zone, or in the browser's where the browser does not know it. */
+export function momentIn(at: number, zone: string | undefined): string {
+  const options: Intl.DateTimeFormatOptions = {
+    weekday: "short",
+    year: "numeric",
+    month: "2-digit",
+    day: "2-digit",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hourCycle: "h23",
+    timeZoneName: "short",
+  };
+  let format: Intl.DateTimeFormat;
+  try {
+    format = new Intl.DateTimeFormat("en", { ...options, ...(zone ? { timeZone: zone } : {}) });
+  } catch {
+    format = new Intl.DateTimeFormat("en", options);
+  }
+  const parts = Object.fromEntries(format.formatToParts(at).map(({ type, value }) => [type, value]));
+  const { weekday, year, month, day, hour, minute, second, timeZoneName } = parts;
+  return `${weekday}, ${year}-${month}-${day} ${hour}:${minute}:${second} ${timeZoneName}`;
+}
+
 /** JSON with line breaks; scalars as they are. */
 export const pretty = (value: unknown) => JSON.stringify(value, null, 2);
 

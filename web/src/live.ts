@@ -156,14 +156,19 @@ class Live {
     this.source = undefined;
   }
 
+  /** Pages ask again: something changed without an event. */
+  touch(): void {
+    this.version += 1;
+    this.changed();
+  }
+
   private take(event: StoreEvent): void {
     this.cursor = event.cursor;
     if (event.type !== "progress") {
       this.events.push(event);
       this.events.splice(0, Math.max(0, this.events.length - EVENTS_MAX));
     }
-    this.version += 1;
-    this.changed();
+    this.touch();
   }
 }
 

@@ -5,6 +5,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Session, session } from "./api/client.ts";
 import { Loading, Notices, Problem } from "./components/basics.tsx";
+import { Operations } from "./components/operations.tsx";
 import { clock, compact } from "./format.ts";
 import { listenToKeys, PAGES } from "./keyboard.ts";
 import { live, useLive } from "./live.ts";
@@ -126,7 +127,9 @@ function Shell(props: { session: Session }) {
           <Page route={route} />
         </main>
       </div>
-      <Notices />
+      <Notices>
+        <Operations />
+      </Notices>
       {keys && <Keys close={() => showKeys(false)} />}
     </div>
   );

@@ -34,6 +34,13 @@ def finalize(payload, memo, outcomes):
     return len(outcomes)
 `;
 
+const LOCK_SQLITE = `import sqlite3, sys
+store = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
+store.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+`;
+
 /** Resolves once `condition` is true; it is asked again until then. */
 export async function until(condition, what) {
   const end = Date.now() + PATIENCE_MS;
@@ -147,6 +154,24 @@ export class Server {
       async () => (await this.api("GET", `/jobs/count?kind=${kind}`)).states[state] >= count,
       `${count} ${state} jobs of ${kind}`,
     );
+  }
+
+  /** Keeps all others from changing jobs, as a long transaction of a client does, until the returned function is called. */
+  async lock() {
+    const locker = process.env["WEB_STORE"]
+      ? spawn("psql", ["--quiet", "--tuples-only", "--set=ON_ERROR_STOP=1", this.store])
+      : spawn("python3", ["-c", LOCK_SQLITE, this.store]);
+    this.children.push(locker);
+    const ended = new Promise((done) => locker.once("exit", done));
+    const locked = new Promise((ready) => locker.stdout.once("data", () => ready(true)));
+    locker.stderr.pipe(process.stderr);
+    if (process.env["WEB_STORE"])
+      locker.stdin.write("BEGIN; LOCK TABLE gristmill.slice IN EXCLUSIVE MODE; SELECT 'locked';\n");
+    if (!(await Promise.race([locked, ended.then(() => false)]))) throw new Error("the store was not locked");
+    return async () => {
+      locker.stdin.end();
+      await ended;
+    };
   }
 
   /** Some of everything: completed, dead, waiting, scheduled and running jobs, a pause, a limit, a schedule, a worker. */

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { browser, open, Server, until } from "./fixture.mjs";
+import { browser, open, Server, until, violationsOf } from "./fixture.mjs";
 
 /** @type {Server} */ let server;
 /** @type {import("playwright-core").Browser} */ let chromium;
@@ -141,7 +141,7 @@ describe("filters", () => {
     await tab.page.getByText("2 jobs cancelled").waitFor();
   });
 
-  test("are completed with kinds, values of a tag and names of runs", async () => {
+  test("are completed with kinds, groups, values of a tag and names of runs", async () => {
     await server.submit("tagged", [1, 2], { tags: [{ customer: "acme" }, { customer: "zenith" }] });
     await server.map("completed-run", [{ a: 1 }]);
     await until(
@@ -159,8 +159,71 @@ describe("filters", () => {
     await until(async () => (await offered("tags")).length === 2, "the values of the tag");
     assert.deepEqual(await offered("tags"), ["level=3,customer=acme", "level=3,customer=zenith"]);
     await page.getByLabel("Tags").fill("");
+    // Only groups of the queue that the filters name, by their first letters.
+    await page.getByLabel("Group").fill("ac");
+    await until(async () => (await offered("group")).join() === "acme", "the groups");
+    await page.getByLabel("Group").fill("");
     await page.getByLabel("Run", { exact: true }).focus();
     await until(async () => (await offered("run")).includes("completed-run"), "the runs");
+  });
+});
+
+describe("operations", () => {
+  test("change all that matches in portions, with a bar, and are stopped and undone", async () => {
+    // A portion has at most 10,000 jobs. While the store is locked, the first one waits.
+    const [portion, jobs] = [10_000, 20_000];
+    for (let sent = 0; sent < jobs; sent += portion) await server.submit("bulk", Array(portion).fill(1));
+    const states = async () => (await server.api("GET", "/jobs/count?kind=bulk")).states;
+    await tab.to("jobs?kind=bulk");
+    const { page } = tab;
+    const other = await open(chromium, server);
+    await page.getByRole("button", { name: "Pause 20,000" }).click();
+    const sure = page.getByRole("dialog").getByRole("button", { name: "Pause 20,000 jobs" });
+    await sure.waitFor();
+    const unlock = await server.lock();
+    await sure.click();
+    const bar = { name: "Progress: Pausing 20,000 jobs" };
+    await page.getByRole("progressbar", bar).waitFor();
+    await page.getByText("Pausing 20,000 jobs: 0 so far").waitFor();
+    await other.to("");
+    await other.page.getByRole("progressbar", bar).waitFor();
+    assert.deepEqual(await violationsOf(page), []);
+    const stopped = page.waitForResponse((response) => response.request().method() === "DELETE");
+    await page.getByRole("button", { name: "Stop: Pausing 20,000 jobs" }).click();
+    assert.equal((await stopped).status(), 202);
+    await page.getByRole("button", { name: "Stopping…" }).waitFor();
+    await unlock();
+    await page.getByText("10,000 jobs paused, and the rest left as it is").waitFor();
+    for (const { page } of [tab, other]) await page.getByRole("progressbar", bar).waitFor({ state: "detached" });
+    await other.close();
+    assert.deepEqual(other.faults, []);
+    assert.equal((await states()).paused, portion);
+    await page.getByRole("button", { name: "Undo" }).click();
+    await page.getByText("10,000 jobs resumed").waitFor();
+    assert.equal((await states()).waiting, jobs);
+    const { operations } = await server.api("GET", "/operations");
+    const newest = operations.slice(0, 2).map(({ change, state }) => [change, state]);
+    assert.deepEqual(newest, [
+      ["resume", "completed"],
+      ["pause", "cancelled"],
+    ]);
+  });
+
+  test("give all that matches another priority, and say that there is no undo", async () => {
+    for (const priority of [3, 4]) await server.submit("ranked", [1, 2], { priority });
+    await tab.to("jobs?kind=ranked");
+    await tab.page.getByRole("button", { name: "Prioritise 4" }).click();
+    const dialog = tab.page.getByRole("dialog");
+    await dialog.getByText("there is no undo").waitFor();
+    await dialog.getByLabel("New priority").selectOption("urgent");
+    await dialog.getByRole("button", { name: "Prioritise 4 jobs" }).click();
+    await tab.page.getByText("4 jobs prioritised").waitFor();
+    assert.equal(await tab.page.getByRole("button", { name: "Undo" }).count(), 0);
+    const { jobs } = await server.api("GET", "/jobs?kind=ranked");
+    assert.deepEqual(
+      jobs.map((/** @type {any} */ { priority }) => priority),
+      [100, 100, 100, 100],
+    );
   });
 });
 
@@ -250,7 +313,7 @@ describe("undo", () => {
     await tab.page.getByText("5 jobs paused").waitFor();
     assert.equal((await states()).paused, 6);
     await undo().click();
-    await tab.page.getByText("Undone").waitFor();
+    await tab.page.getByText("5 jobs resumed").waitFor();
     const { paused, waiting } = await states();
     assert.deepEqual({ paused, waiting }, { paused: 1, waiting: 5 });
     await tab.page.getByRole("button", { name: "Resume 1" }).click();

@@ -317,6 +317,11 @@ describe("schedules", () => {
       .getByText(/in (59 min|1 h)/)
       .first()
       .waitFor();
+    // The moments after the next one, on the clocks of Berlin.
+    await tab.page.getByText("next 5 in Europe/Berlin").click();
+    const moments = await tab.page.locator("details[open] .moments li").allInnerTexts();
+    assert.equal(moments.length, 5);
+    for (const moment of moments) assert.match(moment, /^\w{3}, \d{4}-\d\d-\d\d 04:30:00 (CES?T|GMT\+[12])$/);
   });
 
   test("one is triggered", async () => {

@@ -236,8 +236,8 @@ const UNDO_WITHIN_MS = 20_000;
 let show: (notice: Notice) => void = () => {};
 export const notify = (text: string, bad = false, undo?: () => Promise<void>) => show({ text, bad, undo });
 
-/** One line at the bottom that says what was done. */
-export function Notices() {
+/** One line at the bottom that says what was done, below what is under way. */
+export function Notices(props: { children: ComponentChildren }) {
   const [notice, setNotice] = useState<Notice>();
   useEffect(() => {
     show = setNotice;
@@ -248,27 +248,30 @@ export function Notices() {
     return () => clearTimeout(timer);
   }, [notice]);
   return (
-    <div class="notices" aria-live="polite">
-      {notice && (
-        <div class={`notice ${notice.bad ? "bad" : ""}`}>
-          <span>{notice.text}</span>
-          {notice.undo && (
-            <button
-              type="button"
-              class="small"
-              onClick={() => {
-                setNotice(undefined);
-                void notice.undo?.();
-              }}
-            >
-              Undo
+    <div class="notices">
+      {props.children}
+      <div aria-live="polite">
+        {notice && (
+          <div class={`notice ${notice.bad ? "bad" : ""}`}>
+            <span>{notice.text}</span>
+            {notice.undo && (
+              <button
+                type="button"
+                class="small"
+                onClick={() => {
+                  setNotice(undefined);
+                  void notice.undo?.();
+                }}
+              >
+                Undo
+              </button>
+            )}
+            <button type="button" class="quiet small" onClick={() => setNotice(undefined)}>
+              Close
             </button>
-          )}
-          <button type="button" class="quiet small" onClick={() => setNotice(undefined)}>
-            Close
-          </button>
-        </div>
-      )}
+          </div>
+        )}
+      </div>
     </div>
   );
 }

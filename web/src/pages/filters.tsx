@@ -44,6 +44,7 @@ export function Filters(props: {
               value={props.route.search.get(name) ?? ""}
               hint={hint}
               first={index === 0}
+              queue={props.route.search.get("queue") ?? undefined}
               set={(value) => setSearch(props.route, { [name]: value.trim(), after: undefined, before: undefined })}
             />
           </label>
@@ -93,11 +94,19 @@ export function Filters(props: {
 const isMoment = (name: string) => name === "since" || name === "until";
 
 /** Keeps what is typed until it is entered, while the page is drawn again for other reasons. */
-function Field(props: { name: FilterName; value: string; hint: string; first: boolean; set: (value: string) => void }) {
+function Field(props: {
+  name: FilterName;
+  value: string;
+  hint: string;
+  first: boolean;
+  /** The queue that the other filters name. */
+  queue: string | undefined;
+  set: (value: string) => void;
+}) {
   const [typed, setTyped] = useState(props.value);
   const [focused, setFocused] = useState(false);
   useEffect(() => setTyped(props.value), [props.value]);
-  const asked = useCompletions(props.name, focused ? typed : undefined);
+  const asked = useCompletions(props.name, focused ? typed : undefined, props.queue);
   return (
     <>
       <input
@@ -128,24 +137,34 @@ function Field(props: { name: FilterName; value: string; hint: string; first: bo
 /** Values that one completion offers. */
 const COMPLETIONS_MAX = 100;
 
-/** The question of the server whose answer completes what is typed: the newest runs, the values of the last tag. */
-function questionOf(name: FilterName, typed: string | undefined): string | undefined {
+/** The question of the server whose answer completes what is typed: groups, the newest runs, the values of the last tag. */
+function questionOf(name: FilterName, typed: string | undefined, queue: string | undefined): string | undefined {
   if (typed === undefined) return undefined;
+  if (name === "group") return `/groups${query({ queue, prefix: typed.trim(), limit: COMPLETIONS_MAX })}`;
   if (name === "run") return `/runs${query({ limit: 20, age_ms_max: SHARED_WITHIN_MS })}`;
   const tag = name === "tags" ? /^(?:.*,)?([^,=]+)=[^,]*$/.exec(typed)?.[1] : undefined;
   return tag && `/tags/${encodeURIComponent(tag.trim())}${query({ limit: COMPLETIONS_MAX })}`;
 }
 
+interface Completions {
+  groups?: string[];
+  runs?: { run: string }[];
+  values?: { value: string }[];
+}
+
 /** What may stand in a field, asked of the server once it is in use. Nothing where the server refuses. */
-function useCompletions(name: FilterName, typed: string | undefined): string[] | undefined {
+function useCompletions(name: FilterName, typed: string | undefined, queue: string | undefined): string[] | undefined {
   const [known, setKnown] = useState<{ question: string; values: string[] }>();
-  const question = questionOf(name, typed);
+  const question = questionOf(name, typed, queue);
   useEffect(() => {
     if (question === undefined) return;
     const abort = new AbortController();
-    get<{ runs?: { run: string }[]; values?: { value: string }[] }>(question, abort.signal).then(
-      ({ runs, values }) =>
-        setKnown({ question, values: runs ? runs.map(({ run }) => run) : (values ?? []).map(({ value }) => value) }),
+    get<Completions>(question, abort.signal).then(
+      ({ groups, runs, values }) =>
+        setKnown({
+          question,
+          values: groups ?? runs?.map(({ run }) => run) ?? (values ?? []).map(({ value }) => value),
+        }),
       () => {}, // The field works without completion.
     );
     return () => abort.abort();

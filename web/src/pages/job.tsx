@@ -14,6 +14,7 @@ import {
   StateBadge,
   When,
 } from "../components/basics.tsx";
+import { PRIORITIES, PriorityOptions } from "../components/priorities.tsx";
 import { plural, pretty, relative, span, whole } from "../format.ts";
 import { Refused } from "../api/client.ts";
 import { useLive, useLoaded, useNow } from "../live.ts";
@@ -149,14 +150,6 @@ async function resumed(job: JobView) {
   return { said, undo };
 }
 
-const PRIORITIES: [name: string, priority: number][] = [
-  ["urgent", 100],
-  ["high", 10],
-  ["normal", 0],
-  ["low", -10],
-  ["background", -100],
-];
-
 /** The priority of a job that has not ended, by name where it has one. */
 function Priority(props: { job: JobView; done: () => void }) {
   const { job } = props;
@@ -175,11 +168,7 @@ function Priority(props: { job: JobView; done: () => void }) {
       onChange={(event) => void choose(Number(event.currentTarget.value))}
     >
       {!named && <option value={String(job.priority)}>priority {job.priority}</option>}
-      {PRIORITIES.map(([name, priority]) => (
-        <option key={name} value={String(priority)}>
-          {name}
-        </option>
-      ))}
+      <PriorityOptions />
     </select>
   );
 }

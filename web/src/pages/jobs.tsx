@@ -4,7 +4,6 @@ import {
   type Filter,
   get,
   type JobSummary,
-  post,
   query,
   type Searched,
   STATES,
@@ -12,18 +11,10 @@ import {
   type States,
   total,
 } from "../api/client.ts";
-import {
-  changed,
-  Confirm,
-  Heading,
-  Loading,
-  Panel,
-  Problem,
-  StateBadge,
-  StateLegend,
-  When,
-} from "../components/basics.tsx";
+import { Confirm, Heading, Loading, Panel, Problem, StateBadge, StateLegend, When } from "../components/basics.tsx";
 import { NoJobs } from "../components/no_jobs.tsx";
+import { begin } from "../components/operations.tsx";
+import { PriorityOptions } from "../components/priorities.tsx";
 import { Table } from "../components/table.tsx";
 import { moment, plural, shorten, span, whole } from "../format.ts";
 import { useLive, useLoaded } from "../live.ts";
@@ -91,12 +82,13 @@ function requestOf(filter: Record<string, string | undefined>): Filter {
 }
 
 const VERBS = {
-  retry: { label: "Retry", past: "retried", states: ["dead", "cancelled", "expired"], danger: false },
-  pause: { label: "Pause", past: "paused", states: ["waiting", "scheduled", "blocked"], danger: false },
-  resume: { label: "Resume", past: "resumed", states: ["paused"], danger: false },
-  cancel: { label: "Cancel", past: "cancelled", states: OPEN, danger: true },
-  discard: { label: "Discard", past: "discarded", states: ["dead"], danger: true },
-} satisfies Record<string, { label: string; past: string; states: State[]; danger: boolean }>;
+  retry: { label: "Retry", states: ["dead", "cancelled", "expired"], danger: false },
+  pause: { label: "Pause", states: ["waiting", "scheduled", "blocked"], danger: false },
+  resume: { label: "Resume", states: ["paused"], danger: false },
+  prioritise: { label: "Prioritise", states: OPEN, danger: false },
+  cancel: { label: "Cancel", states: OPEN, danger: true },
+  discard: { label: "Discard", states: ["dead"], danger: true },
+} satisfies Record<string, { label: string; states: State[]; danger: boolean }>;
 type Verb = keyof typeof VERBS;
 
 /** Changes of everything that matches, with its number before it is done. */
@@ -121,7 +113,7 @@ export function Actions(props: { filter: Filter; states: States; only?: string[]
 }
 
 function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
-  const { label, past, states, danger } = VERBS[props.verb];
+  const { label, states, danger } = VERBS[props.verb];
   const chosen = (props.filter.states ?? []) as State[];
   const affected = (states as State[]).filter((state) => chosen.length === 0 || chosen.includes(state));
   const filter = { ...props.filter, states: affected };
@@ -129,12 +121,16 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
     `/jobs/count${query({ ...filter, states: affected.join(","), tags: filter.tags?.join(",") })}`,
     2_000,
   );
-  const run = async () => {
-    if (props.verb !== "pause") return changed(past)(await post(`/jobs/${props.verb}`, { filter }));
+  const [priority, setPriority] = useState("10");
+  const run = () => {
+    if (props.verb === "prioritise") return begin({ change: "prioritise", filter, priority: Number(priority) });
+    if (props.verb !== "pause") return begin({ change: props.verb, filter });
     // A reason of its own: the undo ends no other pause.
     const reason = `dashboard ${moment(Date.now())}`;
-    const said = changed(past)(await post("/jobs/pause", { filter, reason }));
-    return { said, undo: () => post("/jobs/resume", { filter: { ...filter, states: ["paused"] }, reason }) };
+    return begin(
+      { change: "pause", filter, reason },
+      { change: "resume", filter: { ...filter, states: ["paused"] }, reason },
+    );
   };
   return (
     <Confirm
@@ -149,10 +145,20 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
           "These jobs become claimable again, with all their attempts. They keep their errors."}
         {props.verb === "pause" && "Workers claim none of these jobs until they are resumed."}
         {props.verb === "resume" && "These jobs take their old place in line again."}
+        {props.verb === "prioritise" &&
+          "From their next claim on, these jobs have one priority. Their present ones may differ and are not kept: there is no undo."}
         {props.verb === "cancel" && "These jobs end as cancelled. A running one is stopped at its next heartbeat."}
         {props.verb === "discard" &&
           "These jobs no longer count as dead. They keep their errors, and can be retried later."}
       </p>
+      {props.verb === "prioritise" && (
+        <label>
+          New priority
+          <select class="inline" value={priority} onChange={(event) => setPriority(event.currentTarget.value)}>
+            <PriorityOptions />
+          </select>
+        </label>
+      )}
       {preview.data ? <StateLegend states={preview.data.states} /> : <Loading />}
       <Problem error={preview.error} />
     </Confirm>

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { post, query, remove, type Schedule } from "../api/client.ts";
 import { Act, Confirm, Empty, Heading, Loading, Panel, Problem, When } from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
-import { plural, span, whole } from "../format.ts";
+import { momentIn, plural, span, whole } from "../format.ts";
 import { useLoaded } from "../live.ts";
 import { mayMakeSchedules } from "../rights.ts";
 import { href } from "../router.ts";
@@ -14,6 +14,32 @@ export function ruleText(rule: Schedule["rule"]): string {
   if ("cron" in rule)
     return `${rule.cron.expression}${rule.cron.time_zone && rule.cron.time_zone !== "UTC" ? ` (${rule.cron.time_zone})` : ""}`;
   return `every ${span(rule.every.interval_ms)}`;
+}
+
+/** The next moment, and those after it, on the clocks of the schedule's time zone. */
+function Upcoming(props: { schedule: Schedule }) {
+  const { rule, next_at, upcoming } = props.schedule;
+  const zone = "cron" in rule ? (rule.cron.time_zone ?? "UTC") : undefined;
+  return (
+    <>
+      <When at={next_at} both />
+      {upcoming.length > 1 && (
+        <details>
+          <summary>
+            next {upcoming.length}
+            {zone && ` in ${zone}`}
+          </summary>
+          <ol class="moments">
+            {upcoming.map((at) => (
+              <li key={at}>
+                <time dateTime={new Date(at).toISOString()}>{momentIn(at, zone)}</time>
+              </li>
+            ))}
+          </ol>
+        </details>
+      )}
+    </>
+  );
 }
 
 export function Schedules() {
@@ -62,8 +88,8 @@ export function Schedules() {
               },
               {
                 title: "Next",
-                cell: ({ next_at, paused }) =>
-                  paused ? <span class="faint">paused</span> : <When at={next_at} both />,
+                cell: (schedule) =>
+                  schedule.paused ? <span class="faint">paused</span> : <Upcoming schedule={schedule} />,
               },
               {
                 title: "Last",

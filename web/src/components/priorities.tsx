@@ -1,0 +1,21 @@
+/** The priorities that have a name, the highest first. */
+export const PRIORITIES: [name: string, priority: number][] = [
+  ["urgent", 100],
+  ["high", 10],
+  ["normal", 0],
+  ["low", -10],
+  ["background", -100],
+];
+
+/** They, as the choices of a field. */
+export function PriorityOptions() {
+  return (
+    <>
+      {PRIORITIES.map(([name, priority]) => (
+        <option key={name} value={String(priority)}>
+          {name}
+        </option>
+      ))}
+    </>
+  );
+}
