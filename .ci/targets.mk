@@ -27,6 +27,10 @@ requirements: ## Resolve the Python packages of tests and tools anew, with the h
 # Bash has a variable of this name of its own.
 SECONDS_EACH := $(if $(filter environment command line,$(origin SECONDS)),$(SECONDS),600)
 
+.PHONY: fuzz
+fuzz: ## Fuzz all that reads untrusted bytes, each target so long: make fuzz [SECONDS=600] [TARGETS="http packed"]
+	fuzz/run $(SECONDS_EACH) $(TARGETS)
+
 .PHONY: fuzz-extension
 fuzz-extension: ## Fuzz the extension's reading of pages, with sanitizers: make fuzz-extension [SECONDS=600]
 	extension/fuzz/run $(SECONDS_EACH)

@@ -291,17 +291,11 @@ impl Context {
     fn new(recalled: &Recalled, tokens_max: usize) -> Context {
         let characters_max = tokens_max.saturating_mul(TOKEN_CHARACTERS);
         let mut known = String::new();
-        for line in recalled
-            .knowledge
-            .iter()
-            .filter_map(|known| line(&known.reference.knowledge))
-        {
+        for line in recalled.distinct_knowledge().iter().filter_map(line) {
             if known.len() + line.len() > characters_max / KNOWLEDGE_SHARE {
                 break;
             }
-            if !known.contains(&line) {
-                known.push_str(&line);
-            }
+            known.push_str(&line);
         }
         let mut text = String::new();
         let mut messages = 0;

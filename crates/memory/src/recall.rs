@@ -4,6 +4,7 @@
 //! [related terms](related), and the term groups are [evaluated](evaluate) over the postings: matched refs first, then
 //! the messages that they came from. Each of these steps asks the store once, whatever the number of terms.
 
+mod distinct;
 pub mod evaluate;
 mod fuse;
 mod head;

@@ -86,4 +86,6 @@ pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
 pub use program::template::field_names;
 pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
+#[cfg(fuzzing)]
+pub use script::fuzzing;
 pub use script::{DetectOptions, Script};

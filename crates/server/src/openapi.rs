@@ -1,5 +1,7 @@
 //! The routes and their description: one list for both.
 
+mod links;
+
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -131,6 +133,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .nest(BASE, operations)
         .split_for_parts();
     describe_rules(&mut description);
+    links::add(&mut description);
     description.merge(described_probes);
     (Routes { guarded, probes }, description)
 }

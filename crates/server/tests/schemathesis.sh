@@ -18,6 +18,6 @@ cd "$folder"
 "$SCHEMATHESIS" run "$url/api/v1/openapi.json" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
     --exclude-operation-id events \
-    --phases examples,coverage,fuzzing \
+    --phases examples,coverage,fuzzing,stateful \
     --max-examples "${EXAMPLES:-100}" --seed "${SEED:-1}" --request-timeout 40 --workers 1 \
     --continue-on-failure --warnings off

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, JobId, LeaseId, PackedArray, Positions, Receipt, Report, WorkerId};
-use gristmill_store::{BatchOutcomes, Exchanged};
+use gristmill_store::{BatchOutcomes, Exchanged, JobRow};
 
 use crate::limits::LIMITED_JOBS_MAX;
 
@@ -206,6 +206,17 @@ impl Checker {
             }
         }
         Ok(died_with_workers)
+    }
+
+    /// Jobs that a clock keeps from being claimable. Clients ask for no delay, so only later attempts have one.
+    pub fn scheduled(jobs: &[JobRow]) -> Result<(), Violation> {
+        match jobs.iter().find(|job| job.attempt == 1) {
+            None => Ok(()),
+            Some(job) => Err(format!(
+                "job {} waits for {:?} by the clock, and asked for no delay",
+                job.job, job.run_at
+            )),
+        }
     }
 
     /// Compares the number of jobs that died with workers with what the store told.

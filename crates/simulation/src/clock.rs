@@ -1,7 +1,7 @@
 //! Clocks in virtual time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gristmill_model::{Clock, Timestamp};
 use gristmill_store_sqlite::SteadyClock;
@@ -19,6 +19,8 @@ fn elapsed_ms(began: Instant) -> i64 {
 pub struct WallClock {
     began: Instant,
     offset_ms: AtomicI64,
+    /// When it was set last. Milliseconds since the beginning.
+    set_at_ms: AtomicI64,
 }
 
 impl WallClock {
@@ -27,12 +29,20 @@ impl WallClock {
         WallClock {
             began,
             offset_ms: AtomicI64::new(0),
+            set_at_ms: AtomicI64::new(0),
         }
     }
 
     /// Sets the clock to be wrong by so much.
     pub fn set_offset_ms(&self, offset_ms: i64) {
         self.offset_ms.store(offset_ms, Ordering::Relaxed);
+        self.set_at_ms.store(elapsed_ms(self.began), Ordering::Relaxed);
+    }
+
+    /// Whether it has not been set for so long.
+    pub fn is_steady_for(&self, time: Duration) -> bool {
+        let set_at = Duration::from_millis(self.set_at_ms.load(Ordering::Relaxed).cast_unsigned());
+        self.began.elapsed() >= set_at + time
     }
 }
 

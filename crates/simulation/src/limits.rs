@@ -32,8 +32,11 @@ pub const FAULT_GAP_MS_MAX: u64 = 60_000;
 /// Longest time that a fault lasts: twice the time after which a silent worker has lost its jobs. Milliseconds.
 pub const FAULT_MS_MAX: u64 = 30_000;
 
-/// By how much a wall clock jumps at most: less than `ENDS_WITHIN`, since a job that is put off while the clock is fast runs when
-/// the clock gets there. Milliseconds.
+/// How long a job without an asked delay may be kept from being claimable by a clock that was set back.
+pub const CLAIMABLE_WITHIN: Duration = Duration::from_secs(30);
+
+/// By how much a wall clock jumps at most: less than `ENDS_WITHIN`, since a job that asks for a delay while the clock is fast runs
+/// when the clock gets there. Milliseconds.
 pub const CLOCK_JUMP_MS_MAX: u64 = 600_000;
 
 /// Of 1,000 messages, so many are lost, each way, or arrive twice.

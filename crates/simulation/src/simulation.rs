@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gristmill_model::{Control, Effect, Scope};
-use gristmill_store::{CheckPlace, Store};
+use gristmill_model::{Control, Effect, JobState, Scope};
+use gristmill_store::{CheckPlace, JobFilter, Page, Store};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::checker::{LIMITED, Violation};
-use crate::limits::{CLIENTS, ENDS_WITHIN, LIMITED_JOBS_MAX};
+use crate::checker::{Checker, LIMITED, Violation};
+use crate::limits::{CLAIMABLE_WITHIN, CLIENTS, ENDS_WITHIN, LIMITED_JOBS_MAX};
 use crate::store::FaultyStore;
 use crate::world::World;
 use crate::{clients, faults, nodes};
 
 /// How often it is looked whether all jobs have ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Scheduled jobs that are looked at.
+const SCHEDULED_JOBS_MAX: u32 = 1_000;
 
 /// Waiting jobs that a violation shows.
 const SHOWN_JOBS_MAX: usize = 3;
@@ -103,12 +106,35 @@ async fn live(world: &Arc<World>, duration: Duration, faults: &Arc<AtomicU64>) -
         tasks.spawn(clients::submit(world.clone(), format!("client {client}")));
     }
     tasks.spawn(faults::make(world.clone(), nodes.clone(), faults.clone()));
+    tasks.spawn(watch_scheduled(world.clone(), observer.clone()));
     tokio::time::sleep(duration).await;
     tasks.shutdown().await;
     faults::mend(world, &nodes);
     world.note(format_args!("no more faults"));
     until_all_ended(world, &*observer).await?;
     compare(world, &*observer).await
+}
+
+/// Looks whether a clock that was set back keeps jobs from being claimable, until the task is aborted.
+async fn watch_scheduled(world: Arc<World>, observer: Arc<FaultyStore>) {
+    let filter = JobFilter {
+        states: vec![JobState::Scheduled],
+        ..JobFilter::default()
+    };
+    let page = Page {
+        after: None,
+        limit: SCHEDULED_JOBS_MAX,
+    };
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if world.wall_clock.is_steady_for(CLAIMABLE_WITHIN) {
+            let jobs = observer.jobs(&filter, page).await;
+            world.require(
+                jobs.map_err(|error| error.to_string())
+                    .and_then(|jobs| Checker::scheduled(&jobs)),
+            );
+        }
+    }
 }
 
 async fn until_all_ended(world: &World, store: &dyn Store) -> Result<(), Violation> {

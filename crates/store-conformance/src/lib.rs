@@ -64,6 +64,7 @@ macro_rules! store_conformance {
                 a_lease_has_limits,
                 delayed_jobs_wait,
                 delayed_jobs_do_not_block,
+                due_jobs_stay_due_when_the_clock_is_set_back,
                 only_what_is_urgent_is_claimed,
                 handles_claim_apart,
                 only_registered_workers_claim,

@@ -2,6 +2,7 @@
 
 pub(crate) mod pause;
 pub(crate) mod prune;
+mod set_back;
 
 use std::collections::BTreeMap;
 

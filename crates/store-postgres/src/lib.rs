@@ -21,6 +21,7 @@ mod submit;
 mod worker;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub struct PostgresStore {
     database: Arc<Database>,
     /// The database's clock, where the store goes by it.
     clock: Option<Arc<DatabaseClock>>,
+    /// The latest time of the clock that jobs may be due by. Milliseconds.
+    latest_ms: AtomicI64,
     submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
     exchanger: Exchanger,
     committing: Mutex<Vec<JoinHandle<()>>>,
@@ -101,6 +104,7 @@ impl PostgresStore {
                 (clock.clone() as Arc<dyn gristmill_model::Clock>, Some(clock))
             }
         };
+        let latest = submit::last_submit(&client).await.map_err(refused)?;
         drop(client);
         let lock_wait = Duration::from_millis(options.busy_timeout_ms.into());
         let cache = HandleCache::new(options.rng);
@@ -116,6 +120,7 @@ impl PostgresStore {
         Ok(PostgresStore {
             database,
             clock: database_clock,
+            latest_ms: AtomicI64::new(latest.unwrap_or_default()),
             submitter: Mutex::new(Some(submitter)),
             exchanger,
             committing: Mutex::new(vec![submitting, exchanging]),
@@ -124,6 +129,7 @@ impl PostgresStore {
 
     /// Sets the clock by the database's, where the store goes by that.
     async fn compare_clocks(&self) -> Result<(), StoreError> {
+        self.latest_ms.fetch_max(self.database.now().0, Ordering::Relaxed);
         match &self.clock {
             Some(clock) => self.database.compare_clocks(clock).await,
             None => Ok(()),
@@ -152,6 +158,22 @@ macro_rules! operate {
             async move { $work.await }.boxed()
         })
     }};
+}
+
+impl PostgresStore {
+    /// Makes all jobs due that were due before the clock was set back.
+    async fn keep_due(&self) -> Result<(), StoreError> {
+        let now = self.database.now();
+        let latest = Timestamp(self.latest_ms.swap(now.0, Ordering::Relaxed));
+        if !now.is_set_back_from(latest) {
+            return Ok(());
+        }
+        let kept = operate!(self, Work, Promised, |transaction| transaction.keep_due(latest)).await;
+        if kept.is_err() {
+            self.latest_ms.fetch_max(latest.0, Ordering::Relaxed);
+        }
+        kept
+    }
 }
 
 #[async_trait]
@@ -291,6 +313,7 @@ impl Store for PostgresStore {
     }
 
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
+        self.keep_due().await?;
         operate!(self, Work, Promised, |transaction, dead| transaction
             .rescue(silent_before, &dead))
         .await

@@ -15,6 +15,7 @@ pub(crate) mod single_statement_submit_claimed;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use deadpool_postgres::ClientWrapper;
 use futures::FutureExt;
 use gristmill_batching::{Committer, EndReason, Group, GroupCommitError, Responder};
 use gristmill_model::{
@@ -572,6 +573,13 @@ impl Writes {
         self.insert_report(now, id, &positions, ending);
         Ok(positions)
     }
+}
+
+/// When the last batch was submitted.
+pub(crate) async fn last_submit(client: &ClientWrapper) -> Result<Option<i64>> {
+    let sql = "SELECT submitted_at FROM gristmill.batch ORDER BY id DESC LIMIT 1";
+    let row = client.query_opt(sql, &[]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
 /// Whether some jobs of a batch may be over as soon as it is stored.

@@ -3,6 +3,7 @@
 pub(crate) mod pause;
 pub(crate) mod priority;
 pub(crate) mod prune;
+mod set_back;
 
 use std::collections::BTreeMap;
 

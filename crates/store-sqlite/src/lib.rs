@@ -105,6 +105,8 @@ impl SqliteStore {
         let busy_timeout_ms = options.busy_timeout_ms;
         let connection =
             open::open_writer(&path, &options).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
+        let latest =
+            submit::last_submit(&connection).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
         let (submitter, committer) = group_commit(GroupLimits {
             operations_max: TRANSACTION_OPERATIONS_MAX,
             weight_max: TRANSACTION_BYTES_MAX,
@@ -117,6 +119,7 @@ impl SqliteStore {
             connection,
             committer,
             memory: Memory::new(options.rng),
+            latest: latest.unwrap_or(clock.now()),
             clock: options.clock,
             path: path.clone(),
             busy_timeout_ms,

@@ -10,7 +10,7 @@ pub(crate) mod schedule;
 use std::sync::OnceLock;
 
 use gristmill_batching::EndReason;
-use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, RunId};
+use gristmill_model::{BatchId, JobId, JobState, NewBatch, PackedArray, Positions, RunId, Timestamp};
 use gristmill_store::RunAdvance;
 use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::integrity::BatchColumns;
@@ -20,7 +20,7 @@ use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::packed;
-use rusqlite::params;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::claim::slice::NewSlice;
 use crate::failure::{Failure, Result};
@@ -206,4 +206,13 @@ impl Transaction<'_> {
         self.insert_report(id, &positions, &Ending::of(JobState::Dead, 0))?;
         Ok(positions)
     }
+}
+
+/// When the last batch was submitted.
+pub(crate) fn last_submit(connection: &Connection) -> Result<Option<Timestamp>> {
+    let sql = "SELECT submitted_at FROM batch ORDER BY id DESC LIMIT 1";
+    Ok(connection
+        .query_row(sql, [], |row| row.get(0))
+        .optional()?
+        .map(Timestamp))
 }

@@ -24,8 +24,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_batching::Committer;
-use gristmill_model::Clock;
 use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
+use gristmill_model::{Clock, Timestamp};
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
 use gristmill_store::{Exchanged, StoreError};
 use rusqlite::Connection;
@@ -44,6 +44,8 @@ pub(crate) struct Writer {
     pub committer: Committer<Operation, WriterReply>,
     pub memory: Memory,
     pub clock: Arc<dyn Clock>,
+    /// The latest time of the clock that jobs may be due by.
+    pub latest: Timestamp,
     pub path: PathBuf,
     pub busy_timeout_ms: u32,
     pub synchronous: Synchronous,
@@ -157,6 +159,12 @@ impl Writer {
         self.command("BEGIN IMMEDIATE").map_err(Stop::CannotBegin)?;
         self.check_layout()?;
         let mut outcome = Outcome::default();
+        let (now, latest) = (self.clock.now(), self.latest);
+        if now.is_set_back_from(latest) {
+            self.guarded(|transaction| transaction.keep_due(latest))
+                .map_err(|error| self.roll_back(error))?;
+            outcome.woke = true;
+        }
         for unit in units {
             if way == Way::Savepoints {
                 self.command_or_roll_back("SAVEPOINT operation")?;
@@ -186,6 +194,11 @@ impl Writer {
                 .map_err(|error| self.roll_back(error))?;
         }
         self.command_or_roll_back("COMMIT")?;
+        self.latest = if now.is_set_back_from(latest) {
+            now
+        } else {
+            latest.max(now)
+        };
         Ok(outcome)
     }
 

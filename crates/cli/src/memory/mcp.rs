@@ -184,17 +184,11 @@ impl Server {
         };
         let recalled = self.memory.recall(&request.question, &options).await;
         let recalled = recalled.map_err(|error| error.to_string())?;
-        let mut knowledge: Vec<String> = Vec::new();
-        for known in &recalled.knowledge {
-            let line = knowledge_line(&known.reference.knowledge);
-            if !knowledge.contains(&line) {
-                knowledge.push(line);
-            }
-        }
+        let knowledge = recalled.distinct_knowledge();
         let messages = recalled.messages.iter().map(|message| found(None, message));
         Ok(Json(RecallResponse {
             messages: messages.collect(),
-            knowledge,
+            knowledge: knowledge.iter().map(knowledge_line).collect(),
         }))
     }
 

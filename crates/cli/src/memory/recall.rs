@@ -189,14 +189,8 @@ fn text(recalled: &Recalled, full: bool) -> String {
     }
     if !recalled.knowledge.is_empty() {
         lines.push("Knowledge:".to_owned());
-        let mut known: Vec<String> = Vec::new();
-        for found in &recalled.knowledge {
-            let line = format!("  {}", knowledge_line(&found.reference.knowledge));
-            if !known.contains(&line) {
-                known.push(line);
-            }
-        }
-        lines.extend(known);
+        let known = recalled.distinct_knowledge();
+        lines.extend(known.iter().map(|known| format!("  {}", knowledge_line(known))));
     }
     lines.join("\n").trim_end().to_owned()
 }

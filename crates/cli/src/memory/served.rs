@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use gristmill_memory::knowledge as known;
 use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage};
 use gristmill_memory::{Memory, MemoryError};
 use gristmill_server::Knowledge;
@@ -80,21 +81,19 @@ impl Knowledge for ServedKnowledge {
 }
 
 fn shown(recalled: &Recalled) -> MemoryRecall {
-    let mut knowledge: Vec<MemoryKnowledge> = Vec::new();
-    for found in &recalled.knowledge {
-        let line = knowledge_line(&found.reference.knowledge);
-        let (kind, text) = line.split_once(' ').unwrap_or(("", &line));
-        let known = MemoryKnowledge {
-            kind: kind.to_owned(),
-            text: text.trim_start().to_owned(),
-        };
-        if !knowledge.contains(&known) {
-            knowledge.push(known);
-        }
-    }
+    let knowledge = recalled.distinct_knowledge();
     MemoryRecall {
         messages: recalled.messages.iter().map(message).collect(),
-        knowledge,
+        knowledge: knowledge.iter().map(shown_knowledge).collect(),
+    }
+}
+
+fn shown_knowledge(knowledge: &known::Knowledge) -> MemoryKnowledge {
+    let line = knowledge_line(knowledge);
+    let (kind, text) = line.split_once(' ').unwrap_or(("", &line));
+    MemoryKnowledge {
+        kind: kind.to_owned(),
+        text: text.trim_start().to_owned(),
     }
 }
 

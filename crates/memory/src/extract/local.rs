@@ -11,6 +11,9 @@ use crate::knowledge::{Action, Entity, Extraction, Tense};
 use crate::service::Usage;
 use crate::store::similar::is_stop_word;
 
+/// The type of a name of which the text tells no more.
+pub const UNTYPED_NAME: &str = "name";
+
 /// Topics of one chunk at most.
 const TOPICS_MAX: usize = 8;
 
@@ -286,8 +289,8 @@ fn settle_types(entities: &mut BTreeMap<String, Entity>, speaker: Option<&str>) 
         .collect();
     for (lower, entity) in entities {
         if entity.types.len() > 1 {
-            entity.types.retain(|kind| kind != "name");
-        } else if persons.contains(lower) && entity.types[0] == "name" {
+            entity.types.retain(|kind| kind != UNTYPED_NAME);
+        } else if persons.contains(lower) && entity.types[0] == UNTYPED_NAME {
             entity.types = vec!["person".to_owned()];
         }
     }
@@ -526,9 +529,9 @@ fn kind_of_name(name: &str, after: Option<&str>) -> String {
         (None, _) if is_coined(name) => "project",
         (None, Some("in" | "at" | "near")) if words <= 2 => "place",
         (None, Some(before)) if BEFORE_PERSONS.contains(&before) || is_one_of(&TITLES, before) => "person",
-        (None, Some("the" | "a" | "an")) => "name",
+        (None, Some("the" | "a" | "an")) => UNTYPED_NAME,
         (None, _) if words == 2 && !lower.contains(" of ") => "person",
-        (None, _) => "name",
+        (None, _) => UNTYPED_NAME,
     };
     kind.to_owned()
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gristmill_model::limits::{LEASE_JOBS_MAX, LEASE_SLICES_MAX};
-use gristmill_model::{Clock, Control, Effect, JobState, LeaseId, NewBatch, PackedArray, WorkerId};
-use gristmill_store::{JobFilter, Page, Selection, Store, StoreError, Want, WorkSeen};
+use gristmill_model::{
+    After, Clock, Control, Effect, JobState, LeaseId, NewBatch, PackedArray, Timestamp, WorkerId,
+};
+use gristmill_store::{Change, JobFilter, Page, Selection, Store, StoreError, Want, WorkSeen};
 
 use crate::Database;
 use crate::fixture::*;
@@ -384,4 +386,49 @@ pub async fn groups_are_kept_apart(database: &dyn Database) {
         assert!(matches!(error, StoreError::InvalidBatch(_)), "{error}");
         assert!(error.to_string().contains("group"), "{error}");
     }
+}
+
+/// What is due stays due when the clock is set back; only jobs that asked for a later time wait.
+pub async fn due_jobs_stay_due_when_the_clock_is_set_back(database: &dyn Database) {
+    const FAST_MS: i64 = 600_000;
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let silent_before = Timestamp(0);
+    let dead = submit(&*store, once(1)).await;
+    let slice = only(claim(&*store, worker, 1).await);
+    let failed = failed_at(&slice, &slice.positions, &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    database.clock().advance_ms(FAST_MS);
+    store.rescue(silent_before, Vec::new()).await.unwrap();
+    let retry = Selection::Jobs(vec![job(dead, 0)]);
+    store.change(retry, Change::Retry).await.unwrap();
+    let held_back = submit(&*store, batch(1)).await;
+    let first = submit(&*store, batch(1)).await;
+    let after = NewBatch {
+        after: vec![After::batch(first)],
+        ..batch(1)
+    };
+    let after = submit(&*store, after).await;
+    let mut later = batch(1);
+    later.options.run_at = Some(database.clock().now().plus_ms(FAST_MS));
+    submit(&*store, later).await;
+    let paused = Selection::Jobs(vec![job(held_back, 0)]);
+    let pause = Change::Pause {
+        reason: "test".to_owned(),
+        until: None,
+    };
+    store.change(paused.clone(), pause).await.unwrap();
+    database.clock().advance_ms(-FAST_MS);
+    let resumed = Change::Resume {
+        reason: Some("test".to_owned()),
+    };
+    store.rescue(silent_before, Vec::new()).await.unwrap();
+    store.change(paused, resumed).await.unwrap();
+    let lease = claim(&*store, worker, 10).await.expect("due jobs");
+    let claimed: BTreeSet<_> = lease.slices.iter().map(|slice| slice.batch).collect();
+    assert_eq!(claimed, BTreeSet::from([dead, held_back, first]));
+    let reports = lease.slices.iter().map(completed).collect();
+    exchange(&*store, worker, reports, None).await;
+    assert_eq!(held(&claim(&*store, worker, 10).await), [format!("{after}:0")]);
+    no_damage(&*store).await;
 }

@@ -262,7 +262,7 @@ impl Transaction {
                 rescues: spawning.held.rescues,
                 expires_at: None,
                 rank: spawning.held.rank,
-                run_at: None,
+                run_at: Some(spawning.held.run_at),
                 pauses: spawning.held.pauses.clone(),
                 family: row.try_get(0)?,
                 positions: spawning.waiting(),
@@ -316,7 +316,7 @@ impl Transaction {
         let slice = NewSlice {
             positions: &childless,
             rank: held.rank.unwrap_or(head.rank()),
-            run_at: head.run_at,
+            run_at: head.run_at.min(held.run_at),
             attempt: held.attempt,
             rescues: held.rescues,
             expires_at: None,

@@ -68,7 +68,7 @@ impl Transaction<'_> {
             rescues: held.rescues,
             expires_at: None,
             rank: held.rank,
-            run_at: None,
+            run_at: Some(held.run_at),
             pauses: held.pauses.clone(),
             family: Some(number),
             positions: waiting,
@@ -97,7 +97,7 @@ impl Transaction<'_> {
         let childless = suspended.positions.difference(&blocked.positions);
         let head = self.head(held.batch)?;
         let slice = NewSlice {
-            run_at: head.run_at,
+            run_at: head.run_at.min(held.run_at),
             expires_at: None,
             family: Some(number),
             ..NewSlice::back(held, &head, &childless)
