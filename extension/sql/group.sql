@@ -91,6 +91,13 @@ SET enable_sort = on;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT flag, count(DISTINCT i) FROM grouped GROUP BY flag;
 EXPLAIN (COSTS OFF) SELECT count(DISTINCT i) FROM grouped;
 EXPLAIN (COSTS OFF) SELECT DISTINCT small FROM grouped;
+-- The planner sorts rows; groups are sorted instead, unless the order of rows shows in the result.
+SET enable_hashagg = off;
+EXPLAIN (COSTS OFF) SELECT name, count(*) FROM grouped GROUP BY name ORDER BY name DESC;
+SELECT name, count(*), sum(v) FROM grouped GROUP BY name ORDER BY name DESC LIMIT 4;
+SELECT batched_nodes('SELECT flag, sum(f) FROM grouped GROUP BY flag'), batched_nodes('SELECT n, count(*) FROM grouped GROUP BY n');
+SELECT * FROM compare('SELECT extract(year FROM date ''2020-03-01'' + i * 100), i, sum(v), min(name) FROM grouped GROUP BY 1, 2');
+RESET enable_hashagg;
 SELECT line FROM explain_figures('SELECT flag, count(DISTINCT i), sum(f) FROM grouped GROUP BY flag') line WHERE line LIKE '%Not Batched%';
 SELECT batched_nodes('SELECT flag, count(DISTINCT i), sum(f) FROM grouped GROUP BY flag');
 SET batchexec.explain = off;

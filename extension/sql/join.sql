@@ -61,6 +61,16 @@ SELECT * FROM compare('SELECT facts.k, (SELECT max(x.n) FROM few x WHERE x.wide 
 SELECT * FROM compare('SELECT sum(100 / (few.k - 5)) FROM facts JOIN few ON facts.k = few.k WHERE few.k <> 5');
 SELECT * FROM compare('SELECT sum(100 / (few.k - 5)) FROM facts JOIN few ON facts.k = few.k');
 SELECT * FROM compare('SELECT count(*) FROM facts JOIN few ON facts.k = few.k AND 100 / (few.k - facts.k) > 0');
+-- Keys that few outer rows have, or most, or only the first ones; of one column and of two.
+CREATE TABLE wanted AS SELECT i * 40 AS k, i % 50 AS wide, i AS score FROM generate_series(1, 3000) i;
+VACUUM (ANALYZE, FREEZE) wanted;
+SELECT * FROM compare('SELECT count(*), sum(score), sum(amount) FROM facts JOIN wanted ON facts.k * 20 = wanted.k');
+SELECT * FROM compare('SELECT count(*), sum(score), sum(amount) FROM facts JOIN wanted ON facts.k * 20 = wanted.k AND facts.wide = wanted.wide');
+SELECT * FROM compare('SELECT count(*), count(score), sum(amount) FROM facts LEFT JOIN wanted ON facts.k = wanted.k');
+SELECT * FROM compare('SELECT count(*), count(facts.k), sum(score) FROM wanted LEFT JOIN facts ON facts.k = wanted.k');
+SELECT * FROM compare('SELECT count(*), sum(amount) FROM facts WHERE NOT EXISTS (SELECT FROM wanted WHERE facts.k * 20 = wanted.k)');
+SELECT * FROM compare('SELECT s, (SELECT sum(amount) FROM facts JOIN wanted ON facts.k * 20 = wanted.k WHERE score % 7 = s) FROM generate_series(1, 5) s');
+DROP TABLE wanted;
 -- Joins over joins, and over what is not a table.
 SELECT * FROM compare('SELECT a.label, count(*), sum(amount), sum(b.n), max(c.d) FROM facts JOIN few a ON facts.k = a.k JOIN few b ON facts.wide = b.wide JOIN few c ON b.k = c.k GROUP BY a.label');
 SELECT * FROM compare('SELECT facts.k, q.n, q.t FROM facts JOIN (SELECT k, count(*) n, max(label) t FROM few GROUP BY k HAVING count(*) > 1) q ON facts.k = q.k WHERE amount < 10');

@@ -23,6 +23,7 @@ bool		batchexec_enabled = true;
 int			batchexec_batch_rows = BATCH_ROWS_MAX;
 int			batchexec_mode = BATCH_MODE_ALLOW;
 bool		batchexec_explain = true;
+bool		batchexec_join_paths = false;
 
 /*
  * Costs, calibrated on tables in shared buffers: a row that the stock server
@@ -79,6 +80,11 @@ define_settings(void)
 	DefineCustomBoolVariable("batchexec.explain",
 							 "Shows batch figures, and why a plan was not batched, in EXPLAIN.",
 							 NULL, &batchexec_explain, true, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("batchexec.join_paths",
+							 "Proposes batched hash joins to the planner at the cost of batches.",
+							 "Off: a join is batched only where the planner has chosen a hash join at the stock cost.",
+							 &batchexec_join_paths, false, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	define_cost("batchexec.cost_startup",
 				"Sets the planner's estimate of the cost of starting a batched node.",

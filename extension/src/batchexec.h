@@ -26,6 +26,7 @@ typedef enum BatchMode
 
 /* Settings (batchexec.c) */
 extern bool batchexec_enabled;
+extern bool batchexec_join_paths;
 extern int	batchexec_batch_rows;
 extern int	batchexec_mode;
 extern bool batchexec_explain;

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
+/// A clock that is set back by less does not count as set back: a job waits so long at most. Milliseconds.
+pub const SET_BACK_MS_MIN: i64 = 1_000;
+
 impl Timestamp {
     /// This moment and `milliseconds` more.
     pub const fn plus_ms(self, milliseconds: i64) -> Timestamp {
@@ -19,6 +22,15 @@ impl Timestamp {
     /// Milliseconds from `earlier` to this moment.
     pub const fn since_ms(self, earlier: Timestamp) -> i64 {
         self.0.saturating_sub(earlier.0)
+    }
+
+    /// Whether a clock that has shown `latest` and shows this moment has been set back, by [`SET_BACK_MS_MIN`] or more.
+    ///
+    /// A job that is to run at once can be claimed from the moment of its submit or retry on, by the store's clock. Where that
+    /// clock was fast and is set right, this moment is in the future again. So a store that finds its clock set back makes all
+    /// jobs due that were due before.
+    pub const fn is_set_back_from(self, latest: Timestamp) -> bool {
+        latest.since_ms(self) >= SET_BACK_MS_MIN
     }
 }
 

@@ -67,8 +67,6 @@ mod child;
 mod descriptors;
 mod error;
 mod fork_server;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod guard;
 mod handler;
 mod in_flight;
@@ -88,4 +86,6 @@ pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
 pub use program::template::field_names;
 pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
+#[cfg(fuzzing)]
+pub use script::fuzzing;
 pub use script::{DetectOptions, Script};

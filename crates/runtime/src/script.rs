@@ -1,6 +1,8 @@
 //! A script and its interpreter, or a program.
 
 pub(crate) mod environment;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};

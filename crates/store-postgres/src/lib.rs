@@ -43,7 +43,6 @@ use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
-use gristmill_store::rules::set_back::is_set_back;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
     EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
@@ -166,7 +165,7 @@ impl PostgresStore {
     async fn keep_due(&self) -> Result<(), StoreError> {
         let now = self.database.now();
         let latest = Timestamp(self.latest_ms.swap(now.0, Ordering::Relaxed));
-        if !is_set_back(latest, now) {
+        if !now.is_set_back_from(latest) {
             return Ok(());
         }
         let kept = operate!(self, Work, Promised, |transaction| transaction.keep_due(latest)).await;

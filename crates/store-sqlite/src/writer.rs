@@ -26,7 +26,6 @@ use std::sync::Arc;
 use gristmill_batching::Committer;
 use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
 use gristmill_model::{Clock, Timestamp};
-use gristmill_store::rules::set_back::is_set_back;
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
 use gristmill_store::{Exchanged, StoreError};
 use rusqlite::Connection;
@@ -161,7 +160,7 @@ impl Writer {
         self.check_layout()?;
         let mut outcome = Outcome::default();
         let (now, latest) = (self.clock.now(), self.latest);
-        if is_set_back(latest, now) {
+        if now.is_set_back_from(latest) {
             self.guarded(|transaction| transaction.keep_due(latest))
                 .map_err(|error| self.roll_back(error))?;
             outcome.woke = true;
@@ -195,7 +194,7 @@ impl Writer {
                 .map_err(|error| self.roll_back(error))?;
         }
         self.command_or_roll_back("COMMIT")?;
-        self.latest = if is_set_back(latest, now) {
+        self.latest = if now.is_set_back_from(latest) {
             now
         } else {
             latest.max(now)

@@ -21,7 +21,6 @@ pub mod piece;
 pub mod progress;
 pub mod report_write;
 pub mod schedule;
-pub mod set_back;
 pub mod waiting;
 
 /// The text of a panic.

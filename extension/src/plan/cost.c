@@ -85,7 +85,7 @@ typedef struct FilterCost
 	double		row_share;		/* of the tuples: left to clauses that go by row */
 } FilterCost;
 
-/* What was found of the table that was looked at last: it is asked for again. */
+/* What was found of a table: each join of it asks again. */
 typedef struct TableMemo
 {
 	const PlannerInfo *root;
@@ -94,14 +94,14 @@ typedef struct TableMemo
 	double		buffered_share; /* negative: not known yet */
 } TableMemo;
 
-static TableMemo memo = {NULL, NULL, {0, 0}, -1};
+static TableMemo memos[TABLES_REMEMBERED];
+static int	memo_count = 0;
 
-/* To be called where planning begins or ends: another table may have this address. */
+/* To be called where planning begins or ends: another table may have an address of these. */
 void
-cost_forget_table(void)
+cost_forget_tables(void)
 {
-	memo.root = NULL;
-	memo.rel = NULL;
+	memo_count = 0;
 }
 
 /* The rows of tables that the statement reads, as its planning has found them. */
@@ -177,14 +177,17 @@ cost_filters(PlannerInfo *root, RelOptInfo *rel)
 static TableMemo *
 look_at_table(PlannerInfo *root, RelOptInfo *rel)
 {
-	if (memo.root == root && memo.rel == rel)
-		return &memo;
-	cost_forget_table();
-	memo.filters = cost_filters(root, rel);
-	memo.buffered_share = -1;
-	memo.root = root;
-	memo.rel = rel;
-	return &memo;
+	TableMemo  *memo;
+
+	for (int i = 0; i < memo_count; i++)
+		if (memos[i].root == root && memos[i].rel == rel)
+			return &memos[i];
+	if (memo_count == TABLES_REMEMBERED)
+		memo_count = 0;
+	memo = &memos[memo_count];
+	*memo = (TableMemo) {root, rel, cost_filters(root, rel), -1};
+	memo_count++;
+	return memo;
 }
 
 /*

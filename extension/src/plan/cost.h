@@ -24,7 +24,7 @@ typedef struct ScanSaving
 
 extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
 								   double share, bool for_input);
-extern void cost_forget_table(void);
+extern void cost_forget_tables(void);
 extern void cost_forget_rows(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
 extern Cost cost_agg_saving(Cost agg_cost, double group_count,

@@ -5,6 +5,8 @@
 #ifndef BATCHEXEC_PLAN_H
 #define BATCHEXEC_PLAN_H
 
+#include "nodes/pathnodes.h"
+
 #include "batchexec.h"
 #include "group.h"
 
@@ -59,8 +61,21 @@ extern List *grouping_order(const Grouping *grouping, const Agg *agg);
 extern double agg_group_estimate(const Agg *agg);
 extern double agg_distinct_estimate(const Agg *agg, List *rtable);
 
-/* plan_path.c: returns what was set before */
+/* Of a path whose rows stay in batches */
+typedef struct BatchedCost
+{
+	Cost		startup;
+	Cost		total;
+} BatchedCost;
+
+/* plan_path.c: the first returns what was set before */
 extern bool path_set_planning(bool is_batched);
+extern bool path_is_planning(void);
+extern Path *path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
+extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
 extern void path_install_hooks(void);
+
+/* plan_join_path.c */
+extern void join_path_install_hook(void);
 
 #endif

@@ -188,15 +188,16 @@ holds_expression(const List *targets)
 }
 
 /*
- * Why an aggregation can't do without the Sort below it, or NULL.  One without
- * DISTINCT could have been hashed, but the planner has preferred to sort.
+ * Why an aggregation can't do without the Sort below it, or NULL.  Its groups are
+ * sorted instead, but not those of a worker, which may pass them on in parts.
  */
 static const char *
 order_obstacle(const AggContext *context)
 {
 	const Grouping *grouping = &context->grouping;
 
-	if (!context->has_distinct)
+	if (!context->has_distinct &&
+		(grouping->has_sets || context->agg->aggsplit != AGGSPLIT_SIMPLE))
 		return "its input is sorted";
 	if (context->depends_on_order)
 		return "its input is sorted, and an aggregate depends on the order";

@@ -12,6 +12,7 @@
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
+#include "utils/fmgroids.h"
 
 #include "cost.h"
 #include "limits.h"
@@ -45,6 +46,10 @@ key_is_ambiguous(const Node *key)
 		case FLOAT8OID:
 			return true;
 		case NUMERICOID:
+			/* A field of a date is a whole number. */
+			if (IsA(key, FuncExpr) && ((const FuncExpr *) key)->funcid == F_EXTRACT_TEXT_DATE)
+				return false;
+			/* FALLTHROUGH */
 		case BPCHAROID:
 			return exprTypmod(key) < 0;
 		default:

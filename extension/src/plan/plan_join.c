@@ -208,8 +208,8 @@ keys_are_comparable(const Node *outer, const Node *inner)
 }
 
 /* Why a key of a join has no batched form, or NULL. */
-static const char *
-clause_obstacle(const Node *clause)
+const char *
+join_clause_obstacle(const Node *clause)
 {
 	const OpExpr *comparison = (const OpExpr *) clause;
 	VectorOperation operation;
@@ -282,7 +282,7 @@ join_obstacle(const HashJoin *join)
 		return "its outer side computes expressions";
 	foreach(cell, join->hashclauses)
 	{
-		obstacle = clause_obstacle(lfirst(cell));
+		obstacle = join_clause_obstacle(lfirst(cell));
 		if (obstacle != NULL)
 			return obstacle;
 	}

@@ -52,8 +52,15 @@ path_set_planning(bool is_batched)
 	const bool	before = plans_batches;
 
 	plans_batches = is_batched;
-	cost_forget_table();
+	cost_forget_tables();
 	return before;
+}
+
+/* Will it? */
+bool
+path_is_planning(void)
+{
+	return plans_batches;
 }
 
 /* The leader works, too, but less the more workers it has to serve (as in core). */
@@ -134,6 +141,33 @@ batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
 
 	path->total_cost -= saved;
 	return saved > 0 ? path : NULL;
+}
+
+/* A sequential scan of a table that is worth reading in batches, or NULL. */
+Path *
+path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
+{
+	int			workers = is_partial ? scan_workers(rel->partial_pathlist) : 0;
+
+	if ((is_partial && workers == 0) || !table_is_batchable(root, rel))
+		return NULL;
+	return create_seqscan_path(root, rel, NULL, workers);
+}
+
+/* What a sequential scan costs whose rows stay in batches; false where they can't. */
+bool
+path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost)
+{
+	Path		by_row = *path;
+
+	if (!is_sequential_scan(path) || !table_is_batchable(root, path->parent))
+		return false;
+	/* The path may have a batched cost already. */
+	cost_seqscan(&by_row, root, path->parent, NULL);
+	cost->startup = by_row.startup_cost;
+	cost->total = by_row.total_cost -
+		cost_scan_saving(root, path->parent, process_share(path), true).as_input;
+	return true;
 }
 
 static void
@@ -621,4 +655,5 @@ path_install_hooks(void)
 	set_rel_pathlist_hook = add_batched_scans;
 	previous_upper_hook = create_upper_paths_hook;
 	create_upper_paths_hook = add_batched_aggregations;
+	join_path_install_hook();
 }

@@ -163,7 +163,10 @@ mod tests {
                         .parameters
                         .iter()
                         .flatten()
-                        .map(|parameter| &parameter.name)
+                        .filter_map(|parameter| match parameter {
+                            RefOr::T(parameter) => Some(&parameter.name),
+                            RefOr::Ref(_) => None,
+                        })
                         .collect();
                     assert!(
                         link.parameters.keys().all(|name| known.contains(&name)),
