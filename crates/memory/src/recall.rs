@@ -4,6 +4,7 @@
 //! [related terms](related), and the term groups are [evaluated](evaluate) over the postings: matched refs first, then
 //! the messages that they came from. Each of these steps asks the store once, whatever the number of terms.
 
+mod best;
 mod distinct;
 pub mod evaluate;
 mod fuse;
@@ -28,8 +29,9 @@ use crate::limits::{HEAD_MESSAGES, MESSAGES_DEFAULT, REFS_DEFAULT};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::property::Property;
 use crate::query::search_query::DateTimeRange;
-use crate::query::{CompileOptions, Expression, SearchQuery, Select, compile, understand};
-use crate::store::{KnowledgeStore, StoredMessage, blocking};
+use crate::query::{CompileOptions, Expression, SearchQuery, compile, understand};
+use crate::recall::matches::Matches;
+use crate::store::{Columns, KnowledgeStore, StoredMessage, blocking};
 use fuse::{Fusion, Ranking, Scope};
 pub use related::{RecordedRelations, Relations};
 use text::TextQuestion;
@@ -169,15 +171,15 @@ pub async fn recall_query(
             .or(options.time_range.filter(|_| question.trim().is_empty())),
     };
     let weights = options.weights;
-    let (scores, columns) = text::score(store, by_text, embedder, columns.languages(), weights).await?;
-    let fusion = Arc::new(Fusion {
-        text: scores,
-        columns,
-    });
+    let ((text, columns), matched) = tokio::try_join!(
+        text::score(store, by_text, embedder, columns.languages(), weights),
+        match_query(store, &query, relations, &compile_options),
+    )?;
+    let fusion = Arc::new(Fusion { text, columns });
     let mut ranking = Ranking::new(fusion.clone(), scope(store, options).await?);
-    let found = search_with(store, &query, relations, options, &compile_options, Some(&fusion)).await?;
     let mut refs = Vec::new();
-    for found in found.into_iter().flatten() {
+    for matched in matched.into_iter().flatten() {
+        let found = matched.rank_with_texts(&fusion, options.refs_max).await?;
         if !fusion.text.is_for_all() {
             ranking.add_matches(&found.messages, weights.matched);
         }
@@ -187,14 +189,19 @@ pub async fn recall_query(
     let head = options
         .messages_max
         .map(|max| max.max(if is_ranked { HEAD_MESSAGES } else { 0 }));
-    let mut messages = load_messages(store, &ranking.best(head)).await?;
-    if is_ranked {
-        head::rerank(&mut messages, &weights);
-    }
-    messages.truncate(options.messages_max.unwrap_or(usize::MAX));
+    let best = ranking.best(head);
+    let messages = async {
+        let mut messages = load_messages(store, &best).await?;
+        if is_ranked {
+            head::rerank(&mut messages, &weights);
+        }
+        messages.truncate(options.messages_max.unwrap_or(usize::MAX));
+        Ok(messages)
+    };
+    let (messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;
     Ok(Recalled {
         messages,
-        knowledge: load_refs(store, refs, options).await?,
+        knowledge,
         query,
     })
 }
@@ -287,8 +294,8 @@ fn best_once<T: Copy, K: std::hash::Hash + Eq + Ord + Copy>(
     scored.retain(|item| seen.insert(key(item)));
 }
 
-/// Compiles and evaluates a query: for each of its search expressions, what each select expression found. An
-/// expression that finds nothing is tried again without the verb in its scope.
+/// Searches by a query: for each of its search expressions, what each select expression found. An expression that finds
+/// nothing is tried again without the verb in its scope.
 pub async fn search(
     store: &dyn KnowledgeStore,
     query: &SearchQuery,
@@ -296,17 +303,57 @@ pub async fn search(
     options: &RecallOptions,
 ) -> Result<Vec<Vec<Found>>, MemoryError> {
     let compile_options = compile_options(store, options).await?;
-    search_with(store, query, relations, options, &compile_options, None).await
+    let matched = match_query(store, query, relations, &compile_options).await?;
+    let mut results = Vec::with_capacity(matched.len());
+    for matched in matched {
+        let mut found = Vec::with_capacity(matched.len());
+        for matched in matched {
+            found.push(matched.rank(options).await?);
+        }
+        results.push(found);
+    }
+    Ok(results)
 }
 
-async fn search_with(
+/// What a select expression matched.
+struct Matched {
+    matches: Matches,
+    /// They know all refs that matched.
+    columns: Arc<Columns>,
+}
+
+impl Matched {
+    async fn rank(self, options: &RecallOptions) -> Result<Found, MemoryError> {
+        let (refs_max, messages_max) = (options.refs_max, options.messages_max);
+        blocking(move || Ok(rank::rank(&self.matches, &self.columns, refs_max, messages_max))).await
+    }
+
+    async fn rank_with_texts(
+        self,
+        fusion: &Arc<Fusion>,
+        refs_max: Option<usize>,
+    ) -> Result<Found, MemoryError> {
+        let fusion = fusion.clone();
+        blocking(move || {
+            Ok(rank::rank_with_texts(
+                &self.matches,
+                &self.columns,
+                &fusion.text,
+                refs_max,
+            ))
+        })
+        .await
+    }
+}
+
+/// Compiles and evaluates a query: for each of its search expressions, what each select expression matched. An expression that
+/// matches nothing is tried again without the verb in its scope.
+async fn match_query(
     store: &dyn KnowledgeStore,
     query: &SearchQuery,
     relations: &Relations<'_>,
-    options: &RecallOptions,
     options_strict: &CompileOptions,
-    fusion: Option<&Arc<Fusion>>,
-) -> Result<Vec<Vec<Found>>, MemoryError> {
+) -> Result<Vec<Vec<Matched>>, MemoryError> {
     let options_loose = CompileOptions {
         verb_scope: false,
         ..options_strict.clone()
@@ -316,11 +363,11 @@ async fn search_with(
     let mut results = Vec::with_capacity(strict.len());
     for (strict, loose) in strict.into_iter().zip(loose) {
         let is_different = strict != loose;
-        let mut found = evaluate_expression(store, strict, relations, options, fusion).await?;
-        if is_different && found.iter().all(Found::is_empty) {
-            found = evaluate_expression(store, loose, relations, options, fusion).await?;
+        let mut matched = match_expression(store, strict, relations).await?;
+        if is_different && matched.iter().all(|matched| matched.matches.is_empty()) {
+            matched = match_expression(store, loose, relations).await?;
         }
-        results.push(found);
+        results.push(matched);
     }
     Ok(results)
 }
@@ -346,42 +393,23 @@ pub async fn compile_options(
     })
 }
 
-async fn evaluate_expression(
+async fn match_expression(
     store: &dyn KnowledgeStore,
     expression: Expression,
     relations: &Relations<'_>,
-    options: &RecallOptions,
-    fusion: Option<&Arc<Fusion>>,
-) -> Result<Vec<Found>, MemoryError> {
-    let mut found = Vec::with_capacity(expression.select_expressions.len());
-    for select in expression.select_expressions {
-        found.push(evaluate_select(store, select, relations, options, fusion).await?);
+) -> Result<Vec<Matched>, MemoryError> {
+    let mut matched = Vec::with_capacity(expression.select_expressions.len());
+    for mut select in expression.select_expressions {
+        related::expand(store, &mut select, relations).await?;
+        let texts = evaluate::texts(&select);
+        // In this order: what a commit adds in between is then in the columns and not in the postings, which is harmless.
+        let postings = store.postings(texts.clone()).await?;
+        let columns = store.columns().await?;
+        let evaluated = blocking(move || {
+            let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
+            Ok(Matched { matches, columns })
+        });
+        matched.push(evaluated.await?);
     }
-    Ok(found)
-}
-
-/// Evaluates one select expression. With a fusion, refs are ranked by the texts too, and all matched messages are
-/// returned, in no order.
-async fn evaluate_select(
-    store: &dyn KnowledgeStore,
-    mut select: Select,
-    relations: &Relations<'_>,
-    options: &RecallOptions,
-    fusion: Option<&Arc<Fusion>>,
-) -> Result<Found, MemoryError> {
-    related::expand(store, &mut select, relations).await?;
-    let texts = evaluate::texts(&select);
-    // In this order: what a commit adds in between is then in the columns and not in the postings, which is harmless.
-    let postings = store.postings(texts.clone()).await?;
-    let columns = store.columns().await?;
-    let (refs_max, messages_max) = (options.refs_max, options.messages_max);
-    let fusion = fusion.cloned();
-    blocking(move || {
-        let matches = evaluate::evaluate(&select, &columns, texts, &postings)?;
-        Ok(match fusion {
-            Some(fusion) => rank::rank_with_texts(matches, &columns, &fusion.text, refs_max),
-            None => rank::rank(matches, &columns, refs_max, messages_max),
-        })
-    })
-    .await
+    Ok(matched)
 }

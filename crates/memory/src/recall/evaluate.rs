@@ -234,8 +234,10 @@ impl<'a> Evaluation<'a> {
     }
 
     fn is_in_scope(&self, ordinal: u32) -> bool {
-        let message = self.columns.message(ordinal) as usize;
-        self.scopes.iter().all(|scope| scope.0[message])
+        self.scopes.is_empty() || {
+            let message = self.columns.message(ordinal) as usize;
+            self.scopes.iter().all(|scope| scope.0[message])
+        }
     }
 
     fn forget_seen(&mut self) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::Scored;
-use crate::recall::rank::keep_best;
+use crate::recall::best::Best;
 use crate::recall::text::TextScores;
 use crate::store::Columns;
 
@@ -40,10 +40,11 @@ pub(super) struct Ranking {
 impl Ranking {
     /// The ranking by texts.
     pub(super) fn new(fusion: Arc<Fusion>, scope: Scope) -> Ranking {
-        let messages = 0..fusion.columns.message_end();
         let best = fusion.text.best();
+        let mut scores = fusion.text.all().to_vec();
+        scores.resize(fusion.columns.message_end() as usize, 0.0);
         Ranking {
-            scores: messages.map(|message| fusion.text.of(message)).collect(),
+            scores,
             whole: if best > 0.0 { best } else { 1.0 },
             fusion,
             scope,
@@ -85,15 +86,15 @@ impl Ranking {
                 range.is_none_or(|range| columns.time(message).is_some_and(|at| range.contains(at)));
             is_tagged && is_timely && columns.has_message(message)
         };
-        let scored = (0_u32..).zip(&self.scores).filter(|(_, score)| **score > 0.0);
-        let mut messages: Vec<Scored<MessageOrdinal>> = scored
-            .filter(|(message, _)| is_in_scope(*message))
-            .map(|(message, &score)| Scored {
-                value: MessageOrdinal(message),
-                score,
-            })
-            .collect();
-        keep_best(&mut messages, max);
-        messages
+        let mut best = Best::new(max);
+        for (message, &score) in (0_u32..).zip(&self.scores) {
+            if score > 0.0 && best.admits(score) && is_in_scope(message) {
+                best.add(Scored {
+                    value: MessageOrdinal(message),
+                    score,
+                });
+            }
+        }
+        best.into_sorted()
     }
 }

@@ -2,15 +2,12 @@
 //!
 //! A message that asks seldom answers. A message with rare words of those before it is likely about the same thing.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::limits::{HEAD_LETTERS_MAX, HEAD_MESSAGES, LIKENESS_MESSAGES};
 use crate::recall::RecalledMessage;
 use crate::recall::weights::Weights;
 use crate::words::{Language, split, stem};
-
-/// The words of one message with their counts.
-type Counts = BTreeMap<String, f64>;
 
 /// Ranks the first messages again. They are sorted by score, best first.
 pub(super) fn rerank(messages: &mut [RecalledMessage], weights: &Weights) {
@@ -34,58 +31,82 @@ pub(super) fn rerank(messages: &mut [RecalledMessage], weights: &Weights) {
 
 /// The cosine of each message to the sum of the first ones, by words weighed by their rarity among these messages.
 fn likeness(messages: &[RecalledMessage]) -> Vec<f64> {
-    let counted: Vec<Counts> = messages
+    let mut stems = Stems::default();
+    let mut vectors: Vec<Vector> = messages
         .iter()
-        .map(|message| counts(&message.message.message.text()))
+        .map(|message| stems.counts(&message.message.message.text()))
         .collect();
-    let mut standing: BTreeMap<&str, f64> = BTreeMap::new();
-    for word in counted.iter().flat_map(BTreeMap::keys) {
-        *standing.entry(word).or_default() += 1.0;
+    let mut with_word = vec![0.0_f64; stems.numbers.len()];
+    for &(word, _) in vectors.iter().flatten() {
+        with_word[word] += 1.0;
     }
     let all = messages.len() as f64;
-    let vectors: Vec<BTreeMap<&str, f64>> = counted
-        .iter()
-        .map(|counts| {
-            let weighed = counts.iter().map(|(word, count)| {
-                let with_word = standing[word.as_str()];
-                let rarity = (1.0 + (all - with_word + 0.5) / (with_word + 0.5)).ln();
-                (word.as_str(), (1.0 + count.ln()) * rarity)
-            });
-            normed(weighed.collect())
-        })
-        .collect();
-    let mut first: BTreeMap<&str, f64> = BTreeMap::new();
+    let rarity = |with_word: f64| (1.0 + (all - with_word + 0.5) / (with_word + 0.5)).ln();
+    let rarities: Vec<f64> = with_word.into_iter().map(rarity).collect();
+    for vector in &mut vectors {
+        for (word, weight) in &mut *vector {
+            *weight = (1.0 + weight.ln()) * rarities[*word];
+        }
+        let length = length(vector.iter().map(|(_, weight)| *weight));
+        vector.iter_mut().for_each(|(_, weight)| *weight /= length);
+    }
+    let mut first = vec![0.0; rarities.len()];
     for (message, vector) in messages.iter().zip(&vectors).take(LIKENESS_MESSAGES) {
-        for (word, weight) in vector {
-            *first.entry(word).or_default() += message.score * weight;
+        for &(word, weight) in vector {
+            first[word] += message.score * weight;
         }
     }
-    let first = normed(first);
-    let cosine = |vector: &BTreeMap<&str, f64>| {
-        let common = vector
-            .iter()
-            .filter_map(|(word, weight)| Some(weight * first.get(word)?));
-        common.sum()
-    };
+    let length = length(first.iter().copied());
+    first.iter_mut().for_each(|weight| *weight /= length);
+    let cosine = |vector: &Vector| vector.iter().map(|&(word, weight)| weight * first[word]).sum();
     vectors.iter().map(cosine).collect()
 }
 
-fn normed(mut vector: BTreeMap<&str, f64>) -> BTreeMap<&str, f64> {
-    let length = vector.values().map(|weight| weight * weight).sum::<f64>().sqrt();
-    if length > 0.0 {
-        vector.values_mut().for_each(|weight| *weight /= length);
-    }
-    vector
+/// Weights of words by their numbers, each word once.
+type Vector = Vec<(usize, f64)>;
+
+/// The length of a vector; 1, where it is 0 long.
+fn length(weights: impl Iterator<Item = f64>) -> f64 {
+    let length = weights.map(|weight| weight * weight).sum::<f64>().sqrt();
+    if length > 0.0 { length } else { 1.0 }
 }
 
-fn counts(text: &str) -> Counts {
-    let text: String = text.chars().take(HEAD_LETTERS_MAX).collect();
-    let language = Language::of([text.as_str()].into_iter());
-    let mut counts = Counts::new();
-    for word in split(&text).filter(|word| !language.is_function_word(word)) {
-        *counts.entry(stem(&word, language)).or_default() += 1.0;
+/// The stems of some messages, numbered.
+#[derive(Default)]
+struct Stems {
+    numbers: HashMap<String, usize>,
+    /// The stem of each word by its language, as far as it was asked for; `None` for function words.
+    of_words: HashMap<Language, HashMap<String, Option<usize>>>,
+}
+
+impl Stems {
+    /// How often each stem stands in a text.
+    fn counts(&mut self, text: &str) -> Vector {
+        let end = text
+            .char_indices()
+            .nth(HEAD_LETTERS_MAX)
+            .map_or(text.len(), |(end, _)| end);
+        let words: Vec<String> = split(&text[..end]).collect();
+        let language = Language::of_words(words.iter().map(String::as_str));
+        let of_words = self.of_words.entry(language).or_default();
+        let mut numbers: Vec<usize> = Vec::with_capacity(words.len());
+        for word in words {
+            let number = match of_words.get(&word) {
+                Some(known) => *known,
+                None => {
+                    let next = self.numbers.len();
+                    let number = (!language.is_function_word(&word))
+                        .then(|| *self.numbers.entry(stem(&word, language)).or_insert(next));
+                    of_words.insert(word, number);
+                    number
+                }
+            };
+            numbers.extend(number);
+        }
+        numbers.sort_unstable();
+        let counts = numbers.chunk_by(|left, right| left == right);
+        counts.map(|same| (same[0], same.len() as f64)).collect()
     }
-    counts
 }
 
 #[cfg(test)]

@@ -134,14 +134,31 @@ impl Matches {
         }
     }
 
+    /// The place of an ordinal in the list, behind all others where it is new. Its match has no hits and no score then.
+    pub fn place_of(&mut self, ordinal: u32) -> usize {
+        self.place(ordinal).unwrap_or_else(|| {
+            self.push(Match {
+                ordinal,
+                hits: 0,
+                score: 0.0,
+                related_hits: 0,
+                related_score: 0.0,
+            });
+            self.list.len() - 1
+        })
+    }
+
     /// Adds other matches of the same kind.
     pub fn unite(&mut self, other: Matches) {
         if self.is_empty() {
             *self = other;
             return;
         }
-        for found in &other.list {
-            match self.place(found.ordinal) {
+        // In a loop of its own: these lookups miss the caches, and the processor has many such under way only in a short loop.
+        // Each ordinal is in `other` once, so that none of them moves another's place.
+        let places: Vec<Option<usize>> = other.list.iter().map(|found| self.place(found.ordinal)).collect();
+        for (found, place) in other.list.iter().zip(places) {
+            match place {
                 Some(place) => self.list[place].add(found),
                 None => self.push(*found),
             }

@@ -2,10 +2,17 @@
 
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
-use crate::recall::matches::{Matches, smooth};
+use crate::recall::best::Best;
+use crate::recall::matches::{Match, Matches, smooth};
 use crate::recall::text::TextScores;
 use crate::recall::{Found, Scored};
 use crate::store::Columns;
+
+/// How many kinds of knowledge there are.
+const KINDS: usize = KnowledgeKind::ALL.len();
+
+/// The score of a kind without a ref.
+const NO_REF: f64 = f64::NEG_INFINITY;
 
 /// Ranks matched refs by kind, and the messages that they came from, and keeps the best.
 ///
@@ -13,107 +20,102 @@ use crate::store::Columns;
 /// tag, whose best ref beats those of the kinds before. Messages with a hit for every kind that matched at all, where
 /// there are any, are the only ones that count.
 pub fn rank(
-    matches: Matches,
+    matches: &Matches,
     columns: &Columns,
     refs_max: Option<usize>,
     messages_max: Option<usize>,
 ) -> Found {
-    let mut by_kind = by_kind(&matches, columns);
-    let mut messages = rank_messages(&by_kind, columns);
-    keep_best(&mut messages, messages_max);
-    for (_, refs) in &mut by_kind {
-        keep_best(refs, refs_max);
-    }
+    let Found { refs, messages } = rank_refs(matches, columns, refs_max, |found, _| found.score);
+    let mut best = Best::new(messages_max);
+    messages.into_iter().for_each(|message| best.add(message));
     Found {
-        refs: by_kind,
-        messages,
+        refs,
+        messages: best.into_sorted(),
     }
 }
 
 /// As [`rank`], but the text of the message that a ref came from counts as much as its match, and all messages that
 /// matched are returned, in no order.
 pub fn rank_with_texts(
-    matches: Matches,
+    matches: &Matches,
     columns: &Columns,
     texts: &TextScores,
     refs_max: Option<usize>,
 ) -> Found {
-    let mut by_kind = by_kind(&matches, columns);
-    let messages = rank_messages(&by_kind, columns);
-    let all = by_kind.iter().flat_map(|(_, refs)| refs);
-    let best = all.map(|found| found.score).fold(0.0, f64::max);
-    for (_, refs) in &mut by_kind {
-        for found in &mut *refs {
-            let by_text = texts.of(columns.message(found.value.0)) / texts.best().max(f64::MIN_POSITIVE);
-            found.score += best * by_text;
-        }
-        keep_best(refs, refs_max);
-    }
-    Found {
-        refs: by_kind,
-        messages,
-    }
+    let best = matches.iter().map(|found| found.score).fold(0.0, f64::max);
+    let share = match texts.best() {
+        best_text if best_text > 0.0 => best / best_text,
+        _ => 0.0,
+    };
+    rank_refs(matches, columns, refs_max, |found, message| {
+        found.score + share * texts.of(message)
+    })
 }
 
-/// The matched refs by kind.
-fn by_kind(matches: &Matches, columns: &Columns) -> Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)> {
-    let mut by_kind: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)> =
-        KnowledgeKind::ALL.map(|kind| (kind, Vec::new())).into();
-    let mut counts = [0_usize; KnowledgeKind::ALL.len()];
-    let kinds = matches.iter().map(|found| columns.kind(found.ordinal));
-    kinds.flatten().for_each(|kind| counts[kind as usize] += 1);
-    for ((_, refs), count) in by_kind.iter_mut().zip(counts) {
-        refs.reserve_exact(count);
-    }
-    for found in matches.iter() {
-        let Some(kind) = columns.kind(found.ordinal) else {
+/// The best refs of each kind by `score`, which is given a match and its message; and the messages of all refs, by their matches.
+fn rank_refs(
+    matches: &Matches,
+    columns: &Columns,
+    refs_max: Option<usize>,
+    score: impl Fn(&Match, u32) -> f64,
+) -> Found {
+    let mut refs = KnowledgeKind::ALL.map(|kind| (kind, Best::new(refs_max), false));
+    let mut messages = Matches::new(columns.message_end());
+    // The best score of each kind, by the place of the message.
+    let mut best: Vec<[f64; KINDS]> = Vec::new();
+    // In loops of their own: these lookups miss the caches, and the processor has many such under way only in a short loop.
+    let places: Vec<(Option<KnowledgeKind>, u32)> = matches
+        .iter()
+        .map(|found| (columns.kind(found.ordinal), columns.message(found.ordinal)))
+        .collect();
+    let scores = matches
+        .iter()
+        .zip(&places)
+        .map(|(found, (_, message))| score(found, *message));
+    let scores: Vec<f64> = scores.collect();
+    for ((found, (kind, message)), score) in matches.iter().zip(places).zip(scores) {
+        let Some(kind) = kind else {
             continue;
         };
-        by_kind[kind as usize].1.push(Scored {
+        let (_, best_refs, is_found) = &mut refs[kind as usize];
+        *is_found = true;
+        best_refs.add(Scored {
             value: RefOrdinal(found.ordinal),
-            score: found.score,
+            score,
         });
+        let place = messages.place_of(message);
+        if place == best.len() {
+            best.push([NO_REF; KINDS]);
+        }
+        let best = &mut best[place][kind as usize];
+        *best = best.max(found.score);
     }
-    by_kind.retain(|(_, refs)| !refs.is_empty());
-    by_kind
+    let kinds = refs.iter().filter(|(_, _, is_found)| *is_found).count() as u32;
+    let found = refs.into_iter().filter(|(_, _, is_found)| *is_found);
+    Found {
+        refs: found.map(|(kind, best, _)| (kind, best.into_sorted())).collect(),
+        messages: rank_messages(&messages, &best, kinds),
+    }
 }
 
-fn rank_messages(
-    by_kind: &[(KnowledgeKind, Vec<Scored<RefOrdinal>>)],
-    columns: &Columns,
-) -> Vec<Scored<MessageOrdinal>> {
-    let mut messages = Matches::new(columns.message_end());
-    for (_, refs) in by_kind {
-        let mut best = Matches::new(columns.message_end());
-        for found in refs {
-            best.add_best(columns.message(found.value.0), found.score);
-        }
-        for found in best.iter() {
-            messages.add_best(found.ordinal, found.score);
-        }
-    }
-    let kinds = by_kind.len() as u32;
-    if messages.hits_max() >= kinds {
-        messages.retain(|found| found.hits >= kinds);
-    }
-    let scored = messages.iter().map(|found| Scored {
-        value: MessageOrdinal(found.ordinal),
-        score: smooth(found.score, found.hits),
+/// The messages that count, where so many kinds matched.
+fn rank_messages(messages: &Matches, best: &[[f64; KINDS]], kinds: u32) -> Vec<Scored<MessageOrdinal>> {
+    let hits_and_score = |by_kind: &[f64; KINDS]| {
+        by_kind
+            .iter()
+            .fold((0, NO_REF), |(hits, best), &score| match score > best {
+                true => (hits + 1, score),
+                false => (hits, best),
+            })
+    };
+    let hits_max = best.iter().map(|by_kind| hits_and_score(by_kind).0).max();
+    let hits_min = if hits_max >= Some(kinds) { kinds } else { 0 };
+    let scored = messages.iter().zip(best).filter_map(|(message, by_kind)| {
+        let (hits, score) = hits_and_score(by_kind);
+        (hits >= hits_min).then(|| Scored {
+            value: MessageOrdinal(message.ordinal),
+            score: smooth(score, hits),
+        })
     });
     scored.collect()
-}
-
-/// Sorts by score, best first, then by number, and keeps at most `max`.
-pub(super) fn keep_best<T: Ord>(scored: &mut Vec<Scored<T>>, max: Option<usize>) {
-    let better = |left: &Scored<T>, right: &Scored<T>| {
-        let by_score = right.score.total_cmp(&left.score);
-        by_score.then_with(|| left.value.cmp(&right.value))
-    };
-    if let Some(max) = max
-        && max < scored.len()
-    {
-        scored.select_nth_unstable_by(max, better);
-        scored.truncate(max);
-    }
-    scored.sort_unstable_by(better);
 }

@@ -17,7 +17,7 @@ use crate::limits::{QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::nearest::nearest;
 use crate::recall::weights::Weights;
-use crate::store::conversations::{Conversations, are_beside};
+use crate::store::conversations::{Conversations, NEIGHBOURS_APART_MAX};
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
 
@@ -75,6 +75,11 @@ impl TextScores {
     /// Whether all messages of a time or a speaker are asked for, which are listed in reading order.
     pub fn is_for_all(&self) -> bool {
         self.is_for_all
+    }
+
+    /// The scores by message. Messages beyond its end have none.
+    pub fn all(&self) -> &[f64] {
+        &self.scores
     }
 
     /// The score of the best message.
@@ -201,6 +206,12 @@ impl LookedUp {
     }
 
     fn score(&self, columns: &Columns) -> TextScores {
+        if !self.is_for_all
+            && self.nearest.is_empty()
+            && self.words.iter().all(|word| word.messages.is_empty())
+        {
+            return TextScores::default();
+        }
         let mut scores = match self.is_for_all {
             true => self.all(columns),
             false => self.by_signs(columns),
@@ -221,27 +232,32 @@ impl LookedUp {
 
     /// By words and meaning, with neighbours and speakers.
     fn by_signs(&self, columns: &Columns) -> Vec<f64> {
-        let end = columns.message_end();
-        let mut own = self.by_words(columns, Units::Messages(columns));
+        let conversations = columns.conversations();
+        let WordScores {
+            messages: mut own,
+            conversations: by_conversation,
+        } = self.by_words(columns, conversations);
         self.add_meaning(&mut own);
-        let mut scores = with_neighbours(&own, columns, &self.weights);
-        if self.weights.conversation > 0.0 {
-            let conversations = columns.conversations();
-            let by_conversation = self.by_words(columns, Units::Conversations(conversations));
-            for (message, score) in (0..).zip(&mut scores) {
-                if *score > 0.0 {
-                    *score += self.weights.conversation * by_conversation[conversations.of(message) as usize];
+        let mut scores = with_neighbours(&own, conversations, &self.weights);
+        let Weights {
+            conversation,
+            brevity,
+            ..
+        } = self.weights;
+        for (message, score) in (0..).zip(&mut scores) {
+            if *score > 0.0 {
+                let length = f64::from(columns.length(message));
+                *score += conversation * by_conversation[conversations.of(message) as usize];
+                if brevity > 0.0 {
+                    *score *= length / (length + brevity);
                 }
             }
         }
-        if self.weights.brevity > 0.0 {
-            for (message, score) in (0..).zip(&mut scores) {
-                let length = f64::from(columns.length(message));
-                *score *= length / (length + self.weights.brevity);
+        for &message in &self.spoken {
+            if let Some(score) = scores.get_mut(message as usize) {
+                *score *= self.weights.speaker;
             }
         }
-        let spoken = self.spoken.iter().filter(|&&message| message < end);
-        spoken.for_each(|&message| scores[message as usize] *= self.weights.speaker);
         scores
     }
 
@@ -275,95 +291,114 @@ impl LookedUp {
         scores
     }
 
-    /// BM25 over units of text: messages or conversations.
-    fn by_words(&self, columns: &Columns, units: Units<'_>) -> Vec<f64> {
-        let mut scores = vec![0.0; units.end() as usize];
-        let (all, mean_length) = (f64::from(units.count()), units.mean_length());
-        let Weights {
-            saturation,
-            length_share,
-            ..
-        } = self.weights;
+    /// BM25 over messages, and over conversations.
+    fn by_words(&self, columns: &Columns, conversations: &Conversations) -> WordScores {
+        let mut scores = WordScores {
+            messages: vec![0.0; columns.message_end() as usize],
+            conversations: vec![0.0; conversations.count() as usize],
+        };
+        let of_messages = Bm25 {
+            texts: columns.message_count(),
+            mean_length: columns.mean_length(),
+            weights: &self.weights,
+        };
+        let of_conversations = Bm25 {
+            texts: conversations.count(),
+            mean_length: conversations.mean_length(),
+            weights: &self.weights,
+        };
+        let (mut by_message, mut by_conversation) = (Vec::new(), Vec::new());
         for word in &self.words {
-            let known = word
+            by_message.clear();
+            by_conversation.clear();
+            // Messages ascend, and so do their conversations.
+            for &message in word
                 .messages
                 .iter()
-                .filter(|&&message| columns.has_message(message));
-            let of_units: Vec<u32> = known.map(|&message| units.of(message)).collect();
-            // Messages ascend, and so do their units.
-            let counts = || of_units.chunk_by(|left, right| left == right);
-            let with_word = counts().count() as f64;
-            let rarity = (1.0 + (all - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln();
-            for run in counts() {
-                let (unit, count) = (run[0], run.len() as f64);
-                let length = f64::from(units.length(unit)) / mean_length;
-                let norm = saturation * (1.0 - length_share + length_share * length);
-                scores[unit as usize] += word.weight * rarity * count * (saturation + 1.0) / (count + norm);
+                .filter(|&&message| columns.has_message(message))
+            {
+                count(&mut by_message, message);
+                count(&mut by_conversation, conversations.of(message));
+            }
+            let length = |message| columns.length(message);
+            of_messages.add(&by_message, word.weight, length, &mut scores.messages);
+            if self.weights.conversation > 0.0 {
+                let length = |conversation| conversations.length(conversation);
+                of_conversations.add(&by_conversation, word.weight, length, &mut scores.conversations);
             }
         }
         scores
     }
 }
 
-/// What BM25 counts as one text: a message or a conversation.
-#[derive(Clone, Copy)]
-enum Units<'a> {
-    Messages(&'a Columns),
-    Conversations(&'a Conversations),
+/// The scores of messages and conversations, by their numbers.
+struct WordScores {
+    messages: Vec<f64>,
+    conversations: Vec<f64>,
 }
 
-impl Units<'_> {
-    fn of(&self, message: u32) -> u32 {
-        match self {
-            Units::Messages(_) => message,
-            Units::Conversations(conversations) => conversations.of(message),
-        }
-    }
+/// A text, a message or a conversation, with the number of times that a word stands in it.
+struct Counted {
+    text: u32,
+    count: u32,
+}
 
-    /// Beyond the number of every unit.
-    fn end(&self) -> u32 {
-        match self {
-            Units::Messages(columns) => columns.message_end(),
-            Units::Conversations(conversations) => conversations.count(),
-        }
+/// Counts a word of a text, which is not before that of the last call.
+fn count(counts: &mut Vec<Counted>, text: u32) {
+    match counts.last_mut() {
+        Some(last) if last.text == text => last.count += 1,
+        _ => counts.push(Counted { text, count: 1 }),
     }
+}
 
-    fn count(&self) -> u32 {
-        match self {
-            Units::Messages(columns) => columns.message_count(),
-            Units::Conversations(conversations) => conversations.count(),
-        }
-    }
+/// BM25 over texts.
+struct Bm25<'a> {
+    texts: u32,
+    /// Words of a text.
+    mean_length: f64,
+    weights: &'a Weights,
+}
 
-    /// Words of a unit.
-    fn length(&self, unit: u32) -> u32 {
-        match self {
-            Units::Messages(columns) => columns.length(unit),
-            Units::Conversations(conversations) => conversations.length(unit),
-        }
-    }
-
-    fn mean_length(&self) -> f64 {
-        match self {
-            Units::Messages(columns) => columns.mean_length(),
-            Units::Conversations(conversations) => conversations.mean_length(),
+impl Bm25<'_> {
+    /// Adds the scores of a word to those of the texts in which it stands.
+    fn add(&self, counts: &[Counted], weight: f64, length: impl Fn(u32) -> u32, scores: &mut [f64]) {
+        let Weights {
+            saturation,
+            length_share,
+            ..
+        } = *self.weights;
+        let with_word = counts.len() as f64;
+        let rarity = (1.0 + (f64::from(self.texts) - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln();
+        let whole = weight * rarity * (saturation + 1.0);
+        let (norm, norm_of_word) = (
+            saturation * (1.0 - length_share),
+            saturation * length_share / self.mean_length,
+        );
+        for &Counted { text, count } in counts {
+            let count = f64::from(count);
+            scores[text as usize] += whole * count / (count + norm + norm_of_word * f64::from(length(text)));
         }
     }
 }
 
 /// Adds to each score a part of those beside it in the same conversation.
-fn with_neighbours(own: &[f64], columns: &Columns, weights: &Weights) -> Vec<f64> {
-    let mut scores = own.to_vec();
-    for (message, &score) in (0_u32..).zip(own) {
-        if score == 0.0 {
-            continue;
+fn with_neighbours(own: &[f64], conversations: &Conversations, weights: &Weights) -> Vec<f64> {
+    let followers = conversations.followers();
+    let part = |message: usize, apart: usize, score: f64| {
+        let is_beside = followers[message] >> (apart - 1) & 1 != 0;
+        if is_beside {
+            weights.neighbours[apart - 1] * score
+        } else {
+            0.0
         }
-        for (distance, share) in (1_u32..).zip(weights.neighbours) {
-            for other in [message.checked_sub(distance), message.checked_add(distance)] {
-                if let Some(other) = other.filter(|&other| are_beside(columns, message, other)) {
-                    scores[other as usize] += share * score;
-                }
-            }
+    };
+    let mut scores = own.to_vec();
+    for (message, score) in scores.iter_mut().enumerate() {
+        for apart in (1..=NEIGHBOURS_APART_MAX).rev().filter(|&apart| apart <= message) {
+            *score += part(message - apart, apart, own[message - apart]);
+        }
+        for apart in (1..=NEIGHBOURS_APART_MAX).filter(|&apart| message + apart < own.len()) {
+            *score += part(message, apart, own[message + apart]);
         }
     }
     scores

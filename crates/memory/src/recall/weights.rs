@@ -20,6 +20,8 @@
 //! better ones (0.738 instead of 0.744). With vectors, on the two: the names of speakers in the question that is embedded (0.771
 //! instead of 0.788), and the speaker before each message's text (0.776 instead of 0.781).
 
+use crate::store::conversations::NEIGHBOURS_APART_MAX;
+
 /// How much each sign counts that a message answers a question.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
@@ -28,7 +30,7 @@ pub struct Weights {
     /// BM25: how much the length of a message counts.
     pub length_share: f64,
     /// The parts of its score that a message adds to those one and two places away.
-    pub neighbours: [f64; 2],
+    pub neighbours: [f64; NEIGHBOURS_APART_MAX],
     /// The weight of a word of a speaker's name in a text: it tells the addressee, and not the subject.
     pub name: f64,
     /// The weight of a word that a misspelt one was taken for.

@@ -3,10 +3,15 @@
 use crate::limits::CONVERSATION_GAP_MS;
 use crate::store::Columns;
 
-/// The conversation of every message, and the words of every conversation: 4 bytes a message, 4 a conversation.
+/// How far apart two messages of a conversation count as neighbours at most.
+pub const NEIGHBOURS_APART_MAX: usize = 2;
+
+/// The conversation and the neighbours of every message, and the words of every conversation: 5 bytes a message, 4 a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct Conversations {
     of: Vec<u32>,
+    /// Bit n - 1: the message n places on is [beside](are_beside) this one.
+    followers: Vec<u8>,
     lengths: Vec<u32>,
     mean_length: f64,
 }
@@ -26,10 +31,18 @@ impl Conversations {
             }
             of.push(lengths.len() as u32 - 1);
         }
+        let followers = (0..columns.message_end()).map(|message| {
+            (0..NEIGHBOURS_APART_MAX as u32).fold(0, |followers, bit| {
+                let is_beside = are_beside(columns, message, message.saturating_add(bit + 1));
+                followers | u8::from(is_beside) << bit
+            })
+        });
+        let followers = followers.collect();
         let words: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
         Conversations {
             mean_length: (words as f64 / lengths.len().max(1) as f64).max(1.0),
             of,
+            followers,
             lengths,
         }
     }
@@ -37,6 +50,12 @@ impl Conversations {
     /// The conversation of a message that is below the [end](Columns::message_end).
     pub fn of(&self, message: u32) -> u32 {
         self.of[message as usize]
+    }
+
+    /// By message: bit n - 1 says whether the message n places on is of the same conversation, for n up to
+    /// [`NEIGHBOURS_APART_MAX`].
+    pub fn followers(&self) -> &[u8] {
+        &self.followers
     }
 
     /// How many words a conversation has.
@@ -56,7 +75,7 @@ impl Conversations {
 }
 
 /// Whether two messages, one after the other or with few between them, are of one conversation.
-pub fn are_beside(columns: &Columns, message: u32, other: u32) -> bool {
+fn are_beside(columns: &Columns, message: u32, other: u32) -> bool {
     let is_near = match (columns.time(message), columns.time(other)) {
         (Some(left), Some(right)) => left.0.abs_diff(right.0) <= CONVERSATION_GAP_MS.unsigned_abs(),
         _ => true,

@@ -139,12 +139,18 @@ impl Language {
     /// The language of a text in parts: the one with the most function words in it, or of its script. English, where
     /// neither tells.
     pub fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Language {
+        Language::of_words(texts.flat_map(split))
+    }
+
+    /// The language of a text by its [words](split).
+    pub fn of_words(words: impl Iterator<Item = impl AsRef<str>>) -> Language {
         let mut counts = [0_u32; Language::ALL.len()];
-        for word in texts.flat_map(split).take(LANGUAGE_WORDS_MAX) {
+        for word in words.take(LANGUAGE_WORDS_MAX) {
+            let word = word.as_ref();
             if let Some(script) = word.chars().next().and_then(by_script) {
                 counts[script as usize] += FUNCTION_WORDS_MIN;
             }
-            if let Some(languages) = LANGUAGES_OF.get(&*word) {
+            if let Some(languages) = LANGUAGES_OF.get(word) {
                 languages
                     .iter()
                     .for_each(|language| counts[language as usize] += 1);
