@@ -109,6 +109,8 @@ def drain_peer(folder, name, place, jobs, processes, nap_s):
         environment = dict(
             os.environ, BENCH_PLACE=place, BENCH_MOMENTS=moments, BENCH_NAP_S=str(nap_s), BENCH_PROCESSES=str(processes),
             PYTHONPATH=str(FOLDER),
+            # Some start further processes by the first `python` of the path.
+            PATH=os.pathsep.join([os.path.dirname(python), os.environ.get("PATH", os.defpath)]),
         )
         enqueue = [python, str(FOLDER / "enqueue.py"), f"{name}_peer", str(jobs), str(processes)]
         ended = subprocess.run(enqueue, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=DRAIN_S)
