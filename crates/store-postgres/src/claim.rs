@@ -4,6 +4,8 @@
 //! be claimed, and batch. Within a rank, those that are due come first. So a claim reads the heads of the wanted
 //! lanes, rank by rank, and seeks past everything that is not due. A claim skips slices that
 //! others are claiming, and locks only the slices that it takes, so no claim waits for another or finds too little.
+//! Others may roll back, or only change a slice: a claim that skipped some and has room says that there may be more soon, so
+//! that no worker ends its drain by it.
 
 pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
@@ -25,6 +27,7 @@ use crate::database::connection::{Param, Pending};
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
+use crate::limits::PASSED_OVER_AGAIN_MS;
 use crate::submit::lanes::NEWS;
 
 /// Slices that a claim looks at at least.
@@ -111,7 +114,7 @@ pub(crate) struct Claimed {
     pub taken: Vec<Taken>,
     /// When the next can be claimed, where there were fewer than wanted.
     pub next_run_at: Option<Pending<Vec<Row>>>,
-    /// The same, where it is known by now.
+    /// The same, as far as it is known by now.
     pub next_at: Option<Timestamp>,
     /// Whether jobs wait for others to be over.
     pub limited: bool,
@@ -125,6 +128,8 @@ struct Claim {
     /// By place in line.
     found: BTreeMap<(Place, i64), Slice>,
     seen: Vec<i64>,
+    /// Whether other transactions have locked some of what was found.
+    passed_over: bool,
     /// Those lanes whose jobs age.
     agings: HashMap<i64, Aging>,
     now: Timestamp,
@@ -247,14 +252,15 @@ impl Transaction {
             false => None,
         };
         let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
+        let next_at = (claim.has_room() && claim.passed_over).then(|| again_at(self.now));
         self.cache.remember_keeping_up(claim.has_room());
         let taken = claim.take();
         self.hold(worker, lease, &taken);
         Ok(Claimed {
             taken,
             next_run_at,
+            next_at,
             limited,
-            ..Claimed::default()
         })
     }
 
@@ -297,6 +303,7 @@ impl Claim {
             bytes: 0,
             found: BTreeMap::new(),
             seen: Vec::new(),
+            passed_over: false,
             agings: agings
                 .filter_map(|(lane, aging)| aging.map(|aging| (lane.id, aging)))
                 .collect(),
@@ -317,6 +324,7 @@ impl Claim {
             self.seen.push(row.try_get(0)?);
             looked_at = row.try_get(13)?;
             if row.try_get::<_, Option<i64>>(1)?.is_none() {
+                self.passed_over = true;
                 continue;
             }
             let slice = Slice::read(row, 1)?;
@@ -351,6 +359,11 @@ impl Claim {
         }
         taken
     }
+}
+
+/// When a claim that passed over what others have locked may find more.
+pub(crate) fn again_at(now: Timestamp) -> Timestamp {
+    now.plus_ms(PASSED_OVER_AGAIN_MS)
 }
 
 /// The moment that [`NEXT`] found.

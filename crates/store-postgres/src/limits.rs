@@ -41,6 +41,9 @@ pub(crate) const CONFLICTS_MAX: u32 = 10;
 /// Groups of submits that are committed at the same time: while one waits for the disk, the next is sent.
 pub(crate) const SUBMITS_UNDER_WAY_MAX: usize = 2;
 
+/// When a worker claims again that passed over slices which other transactions have locked: these may leave them. Milliseconds.
+pub(crate) const PASSED_OVER_AGAIN_MS: i64 = 100;
+
 /// Exchanges that gather for one transaction; those that have gathered with the last of them go with it, so that there are
 /// fewer than twice as many.
 pub(crate) const GROUP_EXCHANGES_MAX: usize = 64;

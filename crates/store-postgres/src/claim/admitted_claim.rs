@@ -14,7 +14,7 @@ use gristmill_store::rules::admission::{Admission, Line, Outlook, Place};
 use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::Row;
 
-use crate::claim::{Claimed, lane_ids};
+use crate::claim::{Claimed, again_at, lane_ids};
 use crate::database::connection::Param;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
@@ -175,10 +175,10 @@ impl Transaction {
             let missed = self
                 .lock_chosen(&mut admission, &mut line, &mut seen, &mut taken)
                 .await?;
+            misses += u32::from(missed);
             if line.room() == 0 || (exhausted && !missed) {
                 break;
             }
-            misses += u32::from(missed);
         }
         admission.remember(&mut self.cache.controls());
         if self.writes.freed {
@@ -194,6 +194,8 @@ impl Transaction {
             self.look_ahead(&admission, &line, &mut claimed).await?;
             let lanes: Vec<Lane> = admission.lanes().cloned().collect();
             claimed.limited |= self.is_beyond(want, &lanes).await?;
+            let again_at = (misses > 0).then(|| again_at(self.now));
+            claimed.next_at = claimed.next_at.into_iter().chain(again_at).min();
         }
         self.hold(worker, lease, &taken);
         claimed.taken = taken;

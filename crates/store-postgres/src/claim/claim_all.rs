@@ -10,7 +10,7 @@ use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{StoreError, Want};
 use tokio_postgres::Row;
 
-use crate::claim::{heads, lane_ids};
+use crate::claim::{again_at, heads, lane_ids};
 use crate::commit::exchange::{Claimable, Outline};
 use crate::database::connection::{Param, Pooled};
 use crate::database::pools::Purpose;
@@ -167,7 +167,9 @@ impl ClaimAll {
         }
         let cache = &self.database.cache;
         let mut outline = Outline::new(LeaseId(self.lease), now);
-        outline.next_at = verdict.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+        let again_at = verdict.try_get::<_, bool>(26)?.then(|| again_at(now));
+        let next_at = verdict.try_get::<_, Option<i64>>(2)?.map(Timestamp);
+        outline.next_at = next_at.into_iter().chain(again_at).min();
         if let Some(lease) = verdict.try_get(24)? {
             cache.keep_spare_lease(lease);
         }

@@ -195,8 +195,9 @@ impl Database {
         let next_run_at = match outline.next_run_at.take() {
             // Where the connection was lost with it, the worker looks again when it likes.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
-            None => outline.next_at,
+            None => None,
         };
+        let next_run_at = next_run_at.into_iter().chain(outline.next_at).min();
         if !damaged.is_empty() {
             let released = outline.released(&damaged);
             self.quarantine_claimed(worker, &damaged, released).await;

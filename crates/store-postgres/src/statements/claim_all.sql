@@ -53,7 +53,9 @@ SELECT v.registered, v.fits,
     b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options,
     gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count,
     CASE WHEN octet_length(b.payloads) <= $13 THEN b.payloads END,
-    (SELECT nextval('gristmill.lease_id') WHERE EXISTS (SELECT FROM taken)), b.sum
+    (SELECT nextval('gristmill.lease_id') WHERE EXISTS (SELECT FROM taken)), b.sum,
+    -- Whether other transactions have locked some.
+    v.fits AND (SELECT count(*) FROM taken) < (SELECT count(*) FROM due)
 FROM marked CROSS JOIN verdict v
 LEFT JOIN (taken t CROSS JOIN LATERAL (SELECT * FROM gristmill.batch WHERE id = t.batch_id OFFSET 0) b) ON true
 ORDER BY t.rank, t.run_at, t.batch_id, lower(t.positions)

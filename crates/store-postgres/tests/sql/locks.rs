@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_batching::BatchStats;
-use gristmill_model::{KeyedBatch, PackedArray, Unique};
-use gristmill_store::{LockWaits, Store, StoreError, SubmittedJobs, WorkSeen};
+use gristmill_model::{Clock, Control, Effect, KeyedBatch, PackedArray, Scope, Unique};
+use gristmill_store::{LockWaits, Store, StoreError, SubmittedJobs, Want, WorkSeen};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio_postgres::Client;
@@ -213,4 +213,55 @@ async fn strangers_with_advisory_locks_stop_nothing() {
         .expect("a waiting worker is not woken")
         .unwrap();
     assert_eq!(lease.slices[0].len(), 2);
+}
+
+/// A claim that passes over jobs which another transaction has locked says that there may be more soon: that transaction may roll
+/// back, so nobody may take it that nothing is left.
+#[tokio::test]
+async fn a_claim_that_passes_over_locked_jobs_expects_them_soon() {
+    let case = Case::new().await;
+    let store = &case.store;
+    submit(store, batch(3)).await;
+    let worker = worker(store).await;
+    let client = case.client().await;
+    let at_any_priority = want(10);
+    let with_priority = Want {
+        priority_min: Some(-5),
+        ..want(10)
+    };
+    for (has_limit, want) in [
+        (false, &at_any_priority),
+        (false, &with_priority),
+        (true, &at_any_priority),
+    ] {
+        if has_limit {
+            let limit = Control {
+                scope: Scope::default(),
+                effect: Effect::Concurrency { jobs_max: 100 },
+            };
+            store.put_controls(vec![limit]).await.unwrap();
+        }
+        client
+            .batch_execute("BEGIN; SELECT FROM gristmill.slice FOR UPDATE")
+            .await
+            .unwrap();
+        let before = exchange(store, worker, Vec::new(), Some(want.clone())).await;
+        assert_eq!(before.lease, None);
+        let again_ms = before.next_run_at.map(|at| at.since_ms(case.clock.now()));
+        assert_eq!(again_ms, Some(100), "{has_limit} {want:?}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+        let after = exchange(store, worker, Vec::new(), Some(want.clone())).await;
+        let slice = only(after.lease);
+        assert_eq!(slice.positions, positions("0-2"));
+        let back = released_at(&slice, &slice.positions);
+        exchange(store, worker, vec![back], None).await;
+    }
+    let all = exchange(store, worker, Vec::new(), Some(want(10))).await;
+    assert_eq!(
+        exchange(store, worker, Vec::new(), Some(want(10)))
+            .await
+            .next_run_at,
+        None
+    );
+    assert!(all.lease.is_some());
 }
