@@ -15,6 +15,9 @@ use crate::store::{Columns, Postings};
 /// How much more a term counts that is the name or type of an entity than one that stands elsewhere.
 const ENTITY_BOOST: f64 = ENTITY_WEIGHT / TERM_WEIGHT;
 
+/// Refs that are looked up before the first of them is added: their places stay in the processor's cache until then.
+const LOOKED_UP_AT_ONCE: usize = 1_024;
+
 /// All texts that a select expression looks up, each once, with its related terms and tags.
 pub fn texts(select: &Select) -> Vec<String> {
     let mut texts = Vec::new();
@@ -137,20 +140,16 @@ impl<'a> Evaluation<'a> {
     /// A term in any role. Entities whose name or type it is count more, also by a related term.
     fn any_role(&mut self, search: &'a SearchTerm, matches: &mut Matches) {
         let boosted = self.named(search);
-        let columns = self.columns;
         self.each_new_term(search, |evaluation, text, weight, is_exact| {
             let Some(postings) = evaluation.postings.get(text).copied() else {
                 return;
             };
-            for &ordinal in postings.by_property.iter().flat_map(|(_, refs)| refs) {
-                if columns.kind(ordinal).is_some() && evaluation.is_in_scope(ordinal) {
-                    let boost = if boosted.contains(ordinal) {
-                        ENTITY_BOOST
-                    } else {
-                        1.0
-                    };
-                    add(matches, ordinal, boost * weight, is_exact);
-                }
+            let weight_of = |ordinal| match boosted.contains(ordinal) {
+                true => ENTITY_BOOST * weight,
+                false => weight,
+            };
+            for (_, refs) in &postings.by_property {
+                evaluation.add_all(refs, weight_of, is_exact, matches);
             }
         });
     }
@@ -190,16 +189,35 @@ impl<'a> Evaluation<'a> {
         is_exact: bool,
         matches: &mut Matches,
     ) -> bool {
-        let mut is_found = false;
         let refs = self
             .postings
             .get(text)
             .map_or(&[][..], |postings| postings.of(property));
-        for &ordinal in refs {
-            if self.columns.kind(ordinal).is_some() && self.is_in_scope(ordinal) {
-                add(matches, ordinal, weight, is_exact);
-                is_found = true;
+        self.add_all(refs, |_| weight, is_exact, matches)
+    }
+
+    /// Adds those of these refs that are there and in scope, and says whether there were any.
+    fn add_all(
+        &self,
+        refs: &[u32],
+        weight_of: impl Fn(u32) -> f64,
+        is_exact: bool,
+        matches: &mut Matches,
+    ) -> bool {
+        let mut is_found = false;
+        let mut counting = Vec::with_capacity(refs.len().min(LOOKED_UP_AT_ONCE));
+        for refs in refs.chunks(LOOKED_UP_AT_ONCE) {
+            counting.clear();
+            let counts = |ordinal: &u32| self.columns.kind(*ordinal).is_some() && self.is_in_scope(*ordinal);
+            counting.extend(refs.iter().copied().filter(counts));
+            matches.fetch(&counting);
+            for &ordinal in &counting {
+                match is_exact {
+                    true => matches.add_exact(ordinal, weight_of(ordinal)),
+                    false => matches.add_related(ordinal, weight_of(ordinal)),
+                }
             }
+            is_found |= !counting.is_empty();
         }
         is_found
     }
@@ -320,14 +338,6 @@ fn finish(matches: &mut Matches, group: &Group) {
     };
     if hits_min > 1 {
         matches.retain(|found| found.hits >= hits_min);
-    }
-}
-
-fn add(matches: &mut Matches, ordinal: u32, score: f64, is_exact: bool) {
-    if is_exact {
-        matches.add_exact(ordinal, score);
-    } else {
-        matches.add_related(ordinal, score);
     }
 }
 
