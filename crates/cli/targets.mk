@@ -4,6 +4,11 @@
 chaos-fleet: build runtimes ## kill -9 of servers, agents, workers and PostgreSQL under load, 100 cycles a store
 	CYCLES=100 LEASE=15s $(CARGO) test --release --locked --package gristmill --test fleet_chaos -- --nocapture
 
+.PHONY: chaos-database
+chaos-database: build runtimes postgres ## Crash PostgreSQL alone under a fleet's load, 200 cycles
+	STORE=postgres KILL=database CYCLES=200 LEASE=15s \
+	  $(CARGO) test --release --locked --package gristmill --test fleet_chaos -- --nocapture
+
 .PHONY: test-corruption
 test-corruption: ## Random bit flips in 1,000 SQLite files: no wrong value, no hang, no panic; FLIP_SEED=7 tries others
 	GRISTMILL_FLIPPED_FILES=1000 GRISTMILL_FLIP_SEED=$${FLIP_SEED:-1} $(CARGO) test --release --locked \

@@ -2,8 +2,8 @@
 //! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
 //!
 //! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default; none where
-//! 0), `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the
-//! default tests are quick).
+//! 0), `KILL` what is killed (`server,agent,worker,database` by default), `SEED` where the randomness begins, `LEASE` how
+//! long a silent worker keeps its jobs (2s by default, so that the default tests are quick).
 
 mod load;
 mod processes;
@@ -52,12 +52,15 @@ async fn main() {
     let lease = std::env::var("LEASE").unwrap_or_else(|_| "2s".to_owned());
     let (cycles, seed) = (number("CYCLES", 6), number("SEED", 1));
     let stores = std::env::var("STORE").unwrap_or_else(|_| "sqlite,postgres".to_owned());
+    let victims = std::env::var("KILL").map_or(Kind::ALL.to_vec(), |names| {
+        names.split(',').map(Kind::named).collect()
+    });
     for store in stores.split(',') {
         for kind in [Kind::Agent, Kind::Worker] {
             stop_past_the_lease(store, &lease, kind).await;
         }
         if cycles > 0 {
-            kill_under_load(store, &lease, cycles, seed).await;
+            kill_under_load(store, &lease, &victims, cycles, seed).await;
         }
     }
 }
@@ -69,6 +72,22 @@ enum Kind {
     Agent,
     Worker,
     Database,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Server, Kind::Agent, Kind::Worker, Kind::Database];
+
+    fn named(name: &str) -> Kind {
+        match name {
+            "server" => Kind::Server,
+            "agent" => Kind::Agent,
+            "worker" => Kind::Worker,
+            "database" => Kind::Database,
+            other => {
+                panic!("KILL={other} cannot be killed; there are `server`, `agent`, `worker` and `database`")
+            }
+        }
+    }
 }
 
 /// Processes on one store.
@@ -215,7 +234,7 @@ impl Fleet {
     }
 }
 
-async fn kill_under_load(store: &str, lease: &str, cycles: u64, seed: u64) {
+async fn kill_under_load(store: &str, lease: &str, victims: &[Kind], cycles: u64, seed: u64) {
     let mut rng = SplitMix64::new(seed);
     let mut fleet = Fleet::new(store, lease);
     // One agent has a network that can be relied on, and two have none.
@@ -241,6 +260,8 @@ async fn kill_under_load(store: &str, lease: &str, cycles: u64, seed: u64) {
         load.until_ended(before + 1).await;
         if deck.is_empty() {
             deck = fleet.all();
+            deck.retain(|(kind, _)| victims.contains(kind));
+            assert!(!deck.is_empty(), "{store} has nothing of {victims:?}");
         }
         let (kind, index) = deck.swap_remove(rng.below(deck.len() as u64) as usize);
         fleet = tokio::task::block_in_place(|| {
