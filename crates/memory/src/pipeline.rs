@@ -326,9 +326,16 @@ impl Ingestion {
             }
             None => Ok(()),
         };
-        if let Some(committing) = run.committing.take() {
-            // What has begun is finished; it is not told any more.
-            let _ = committing.await;
+        if run.committing.is_some() {
+            // What has begun is finished, and told: the totals name all that is on disk.
+            let told = match committed(&mut run.committing).await {
+                Ok(committed) => run.count(committed, &mut on_event),
+                Err(error) => Err(error),
+            };
+            run.committing = None;
+            if let (Err(IngestError::Stopped), Err(error)) = (&ended, told) {
+                ended = Err(error);
+            }
         }
         if let Some(embedding) = run.embedding.take() {
             match &ended {

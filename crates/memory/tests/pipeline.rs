@@ -406,6 +406,36 @@ async fn calls_that_have_begun_are_kept_when_it_is_stopped() {
     assert_eq!(service.calls_total(), 40, "no call is paid for twice");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commit_that_is_under_way_at_a_stop_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = Place::open(folder.path()).await;
+    let lines: String = (0..6_000)
+        .map(|number| format!("{{\"text\": \"Bee {number} hums.\"}}\n"))
+        .collect();
+    let ingestion = Ingestion::new(
+        place.knowledge.clone(),
+        place.engine.clone(),
+        Arc::new(LocalExtractor),
+        4,
+        IngestOptions::default(),
+    );
+    let stopper = ingestion.stopper();
+    let mut told = 0;
+    let ended = ingestion
+        .run(place.inputs(&[("bees.jsonl", &lines)]), |event| {
+            if let IngestEvent::Committed(progress) = event {
+                told = progress.messages;
+                stopper.stop();
+            }
+        })
+        .await;
+    assert!(matches!(ended, Err(IngestError::Stopped)), "{ended:?}");
+    let stored = place.knowledge.columns().await.expect("columns").message_end();
+    assert!((1..6_000).contains(&stored), "{stored} messages");
+    assert_eq!(told, u64::from(stored));
+}
+
 #[tokio::test]
 async fn nobody_runs_what_an_earlier_run_left() {
     let folder = tempfile::tempdir().expect("a folder");
