@@ -157,6 +157,9 @@ impl Shared {
                 Err(error) => {
                     tracing::debug!(%error, "waiting for work failed");
                     state.waiting_failed = true;
+                    // The server keeps the answer no longer, and it may have been a claim. Other requests go on to succeed, so
+                    // that only leaving gives it back.
+                    state.renew |= error.kind == SourceErrorKind::Unregistered;
                 }
             }
         }

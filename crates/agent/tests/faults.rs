@@ -10,6 +10,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{Completed, PackedBuilder, Report};
 use gristmill_server::ServeOptions;
 use gristmill_worker::{Source, WorkerSettings};
+use support::held_answer::holding_proxy;
 use support::proxy::lossy_proxy;
 use support::worker::doubling;
 use support::{PATIENCE, Server, batch, check_doubled, options_for, rows, source, states, submit, want};
@@ -100,6 +101,54 @@ async fn run_on_a_bad_network(servers: usize, seed: u64) {
     for other in others {
         other.stop().await;
     }
+    server.stop().await;
+}
+
+/// The server keeps few answers. A claim whose answer is asked for again too late has no other owner than its worker, which goes on
+/// to send heartbeats, so that nobody rescues its jobs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
+    let server = Server::start().await;
+    let (url, held) = holding_proxy(server.address).await;
+    let source: Arc<dyn Source> = Arc::new(source(options_for(&url)));
+    source.register().await.unwrap();
+    submit(&server.engine, batch("double", 1)).await;
+    let first = source.exchange(vec![], want(1)).await.unwrap().lease.unwrap();
+    assert!(source.exchange(vec![], want(1)).await.unwrap().lease.is_none());
+    let waiting = {
+        let source = source.clone();
+        tokio::spawn(async move { source.wait_for_work().await })
+    };
+    let second = submit(&server.engine, batch("double", 1)).await;
+    tokio::time::timeout(PATIENCE, held.claimed.notified())
+        .await
+        .unwrap();
+    let mut report = Report::new(first.id, first.slices[0].batch, 1);
+    let mut values = PackedBuilder::new();
+    values.push_value(&0).unwrap();
+    report.completed = Some(Completed {
+        positions: "0".parse().unwrap(),
+        values: values.finish(),
+        durations_us: vec![1],
+    });
+    for _ in 0..8 {
+        source.exchange(vec![report.clone()], None).await.unwrap();
+    }
+    held.lose.notify_one();
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    let again = async {
+        loop {
+            if let Some(lease) = source.exchange(vec![], want(1)).await.unwrap().lease {
+                return lease;
+            }
+            source.wait_for_work().await;
+        }
+    };
+    let lease = tokio::time::timeout(PATIENCE, again)
+        .await
+        .expect("the job is claimed again");
+    assert_eq!(lease.slices[0].batch, second);
+    source.leave(BatchStats::default()).await.unwrap();
     server.stop().await;
 }
 

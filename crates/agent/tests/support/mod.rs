@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod held_answer;
 pub mod proxy;
 pub mod worker;
 

@@ -34,12 +34,17 @@ struct Proxy {
     rng: Arc<Mutex<SplitMix64>>,
 }
 
-/// Starts a proxy to servers, one of which gets each request, and returns its URL.
-pub async fn lossy_proxy(targets: &[SocketAddr], seed: u64) -> String {
+/// A client that speaks to servers.
+pub fn client() -> reqwest::Client {
     // An error says that the process has a provider already, which does as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
+/// Starts a proxy to servers, one of which gets each request, and returns its URL.
+pub async fn lossy_proxy(targets: &[SocketAddr], seed: u64) -> String {
     let proxy = Proxy {
-        client: reqwest::Client::new(),
+        client: client(),
         targets: targets.into(),
         rng: Arc::new(Mutex::new(SplitMix64::new(seed))),
     };
@@ -71,39 +76,39 @@ impl Proxy {
     fn target(&self) -> SocketAddr {
         self.targets[self.below(self.targets.len() as u64) as usize]
     }
+}
 
-    async fn forward(
-        &self,
-        target: SocketAddr,
-        parts: &axum::http::request::Parts,
-        body: Bytes,
-    ) -> Option<Response> {
-        let url = format!("http://{target}{}", parts.uri);
-        let mut headers = parts.headers.clone();
-        headers.remove("host");
-        headers.remove("content-length");
-        let sent = self
-            .client
-            .request(parts.method.clone(), url)
-            .headers(headers)
-            .body(body)
-            .send()
-            .await
-            .ok()?;
-        let (status, headers) = (sent.status(), sent.headers().clone());
-        let mut answer = Response::new(Body::from(sent.bytes().await.ok()?));
-        *answer.status_mut() = status;
-        for name in ["content-type", "content-encoding"] {
-            if let Some(value) = headers.get(name) {
-                answer.headers_mut().insert(name, value.clone());
-            }
+/// Sends a request on to a server. Nothing where no answer came.
+pub async fn forward(
+    client: &reqwest::Client,
+    target: SocketAddr,
+    parts: &axum::http::request::Parts,
+    body: Bytes,
+) -> Option<Response> {
+    let url = format!("http://{target}{}", parts.uri);
+    let mut headers = parts.headers.clone();
+    headers.remove("host");
+    headers.remove("content-length");
+    let sent = client
+        .request(parts.method.clone(), url)
+        .headers(headers)
+        .body(body)
+        .send()
+        .await
+        .ok()?;
+    let (status, headers) = (sent.status(), sent.headers().clone());
+    let mut answer = Response::new(Body::from(sent.bytes().await.ok()?));
+    *answer.status_mut() = status;
+    for name in ["content-type", "content-encoding"] {
+        if let Some(value) = headers.get(name) {
+            answer.headers_mut().insert(name, value.clone());
         }
-        Some(answer)
     }
+    Some(answer)
 }
 
 /// A connection that ends in the middle of its answer.
-fn lost() -> Response {
+pub fn lost() -> Response {
     let broken = futures::stream::once(async { Err::<Bytes, _>(std::io::Error::other("lost")) });
     Body::from_stream(broken).into_response()
 }
@@ -119,17 +124,17 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
         Fate::Lost => return lost(),
         Fate::Late => tokio::time::sleep(later).await,
         Fate::Twice => {
-            proxy.forward(target, &parts, body.clone()).await;
+            forward(&proxy.client, target, &parts, body.clone()).await;
         }
         Fate::AgainLater => {
             let (proxy, parts, body) = (proxy.clone(), parts.clone(), body.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(later).await;
-                proxy.forward(target, &parts, body).await;
+                forward(&proxy.client, target, &parts, body).await;
             });
         }
         Fate::Fine | Fate::AnswerLost => {}
     }
-    let answer = proxy.forward(target, &parts, body).await;
+    let answer = forward(&proxy.client, target, &parts, body).await;
     answer.filter(|_| fate != Fate::AnswerLost).unwrap_or_else(lost)
 }

@@ -1,0 +1,64 @@
+//! A network that holds the answer to the first claim that waits at the server, and then loses it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use gristmill_server::protocol::{ExchangeRequest, ExchangeResponse};
+use tokio::sync::Notify;
+
+use super::proxy::{client, forward, lost};
+
+/// The answer that is held.
+pub struct HeldAnswer {
+    target: SocketAddr,
+    client: reqwest::Client,
+    is_over: AtomicBool,
+    /// The server has claimed jobs for the request, and the answer is held.
+    pub claimed: Notify,
+    /// Loses the answer.
+    pub lose: Notify,
+}
+
+/// Starts such a network before a server, and returns its URL.
+pub async fn holding_proxy(target: SocketAddr) -> (String, Arc<HeldAnswer>) {
+    let held = Arc::new(HeldAnswer {
+        target,
+        client: client(),
+        is_over: AtomicBool::new(false),
+        claimed: Notify::new(),
+        lose: Notify::new(),
+    });
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().fallback(pass).with_state(held.clone());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, held)
+}
+
+async fn pass(State(held): State<Arc<HeldAnswer>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let waits = ExchangeRequest::decode(&body).is_ok_and(|exchange| exchange.wait_ms > 0);
+    let Some(answer) = forward(&held.client, held.target, &parts, body).await else {
+        return lost();
+    };
+    if !waits || held.is_over.load(Ordering::Relaxed) {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let has_claimed =
+        ExchangeResponse::decode(&body).is_ok_and(|response| response.exchanged.lease.is_some());
+    if has_claimed {
+        held.is_over.store(true, Ordering::Relaxed);
+        held.claimed.notify_one();
+        held.lose.notified().await;
+        return lost();
+    }
+    Response::from_parts(head, body.into())
+}
