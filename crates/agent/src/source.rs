@@ -279,7 +279,20 @@ impl Source for HttpSource {
             hops: stats,
             progress,
         };
-        match shared.send_json::<HeartbeatAnswer>(&request, &body).await {
+        let answer = shared.send_json::<HeartbeatAnswer>(&request, &body).await;
+        let is_former = shared
+            .lock()
+            .registration
+            .as_ref()
+            .is_none_or(|own| own.worker != worker);
+        if is_former {
+            // The worker has begun anew meanwhile: this tells nothing of the jobs that it holds now.
+            return Ok(Heartbeat {
+                known: true,
+                ..Heartbeat::default()
+            });
+        }
+        match answer {
             Ok(answer) => {
                 Connection::look_back(shared.clone());
                 let mut state = shared.lock();

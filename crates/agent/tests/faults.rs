@@ -4,12 +4,18 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use gristmill_agent::{ServerListener, ServerNews};
+use async_trait::async_trait;
+use gristmill_agent::{HttpSource, ServerListener, ServerNews};
 use gristmill_batching::BatchStats;
-use gristmill_model::{Completed, PackedBuilder, Report};
+use gristmill_model::{
+    BatchId, Completed, JobProgress, JobState, LeaseId, PackedBuilder, Positions, Report, SystemClock,
+};
 use gristmill_server::ServeOptions;
-use gristmill_worker::{Source, WorkerSettings};
+use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
+use gristmill_worker::{Job, NoObserver, Source, SourceError, Worker, WorkerSettings, job_handler};
 use support::held_answer::holding_proxy;
 use support::proxy::lossy_proxy;
 use support::worker::doubling;
@@ -150,6 +156,103 @@ async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
     assert_eq!(lease.slices[0].batch, second);
     source.leave(BatchStats::default()).await.unwrap();
     server.stop().await;
+}
+
+/// A heartbeat of a former registration may be answered after the worker has begun anew: it drops its jobs, and the server has them
+/// as held by a worker that goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_called_unknown_runs_its_jobs_all_the_same() {
+    let server = Server::start().await;
+    let id = submit(&server.engine, batch("double", 3_000)).await;
+    let source = Arc::new(Forgetful {
+        inner: server.source(),
+        is_running: AtomicBool::new(false),
+        is_told: AtomicBool::new(false),
+    });
+    // By the thousandth job a claim holds many, which wait behind the one that runs.
+    let settings = WorkerSettings {
+        concurrency: 1,
+        micro_batch_jobs_max: 1,
+        ..until_empty()
+    };
+    let mut worker = Worker::new(
+        source.clone(),
+        settings,
+        Arc::new(NoObserver),
+        Arc::new(SystemClock),
+    );
+    worker.handle(
+        "double",
+        job_handler(move |job: Job<u32>| {
+            let source = source.clone();
+            async move {
+                if job.payload >= 1_000 && !source.is_told.load(Ordering::Relaxed) {
+                    source.is_running.store(true, Ordering::Relaxed);
+                    job.context.cancelled().await;
+                }
+                Ok(2 * job.payload)
+            }
+        }),
+    );
+    tokio::time::timeout(PATIENCE, worker.run())
+        .await
+        .unwrap()
+        .unwrap();
+    let states = states(&**server.store(), id).await;
+    let completed = states.iter().filter(|state| **state == Some(JobState::Completed));
+    assert_eq!(completed.count(), 3_000);
+    server.stop().await;
+}
+
+/// A source that says once, while jobs run, that it does not know the worker.
+struct Forgetful {
+    inner: HttpSource,
+    is_running: AtomicBool,
+    is_told: AtomicBool,
+}
+
+#[async_trait]
+impl Source for Forgetful {
+    async fn register(&self) -> Result<(), SourceError> {
+        self.inner.register().await
+    }
+
+    async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError> {
+        self.inner.exchange(reports, want).await
+    }
+
+    async fn heartbeat(
+        &self,
+        stats: BatchStats,
+        progress: Vec<JobProgress>,
+    ) -> Result<Heartbeat, SourceError> {
+        let mut answer = self.inner.heartbeat(stats, progress).await?;
+        if self.is_running.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed) {
+            answer.known = false;
+        }
+        Ok(answer)
+    }
+
+    async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
+        self.inner.leave(stats).await
+    }
+
+    async fn children(
+        &self,
+        lease: LeaseId,
+        batch: BatchId,
+        parents: &Positions,
+    ) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
+        self.inner.children(lease, batch, parents).await
+    }
+
+    async fn wait_for_work(&self) {
+        self.inner.wait_for_work().await;
+    }
+
+    fn heartbeat_every(&self) -> Option<Duration> {
+        Some(Duration::from_millis(20))
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,6 +72,8 @@ pub(crate) struct Mill {
     /// When the next exchange may begin, where outcomes gather for it.
     trip_at: Option<Instant>,
     outage: Option<Outage>,
+    /// The source has said that it does not know the worker: the next trip registers anew.
+    begin_anew: bool,
     fatal: Option<SourceError>,
     summary: WorkerSummary,
 }
@@ -133,6 +135,7 @@ impl Mill {
             offer: None,
             trip_at: None,
             outage: None,
+            begin_anew: false,
             fatal: None,
             summary: WorkerSummary::default(),
             settings,
@@ -443,12 +446,8 @@ impl Mill {
     fn take_heartbeat(&mut self, heartbeat: &Heartbeat) {
         if !heartbeat.known {
             tracing::warn!("the leases were lost: no heartbeat arrived for too long; beginning anew");
-            for lane in &mut self.lanes {
-                lane.take_all();
-            }
-            for delivery in self.deliveries.values() {
-                delivery.revoke_all();
-            }
+            self.lose_leases();
+            self.begin_anew = true;
             return;
         }
         for revoked in &heartbeat.revoked {
@@ -456,6 +455,16 @@ impl Mill {
             for delivery in self.deliveries.values() {
                 delivery.revoke(revoked);
             }
+        }
+    }
+
+    /// Drops all jobs, those that run among them.
+    fn lose_leases(&mut self) {
+        for lane in &mut self.lanes {
+            lane.take_all();
+        }
+        for delivery in self.deliveries.values() {
+            delivery.revoke_all();
         }
     }
 

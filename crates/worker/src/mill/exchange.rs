@@ -16,10 +16,12 @@ use crate::mill::outage::Outage;
 use crate::mill::run_spans::{self, Traced};
 use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
-use crate::source::{SourceError, SourceErrorKind};
+use crate::source::{Source, SourceError, SourceErrorKind};
 
 /// A running exchange: the reports, the number of requested jobs, and the answer.
 pub(super) struct Trip {
+    /// Whether it registers the worker anew.
+    begins_anew: bool,
     reports: Vec<Report>,
     /// Their jobs by trace, where anybody wants to know.
     traced: Traced,
@@ -98,6 +100,12 @@ impl Mill {
             self.trip_at = Some(outage.again_at);
             return;
         }
+        // A worker that drains leaves soon, which gives everything back.
+        let begins_anew = self.begin_anew && !self.is_draining();
+        if begins_anew {
+            // The last trip may have registered and claimed before that was heard: these jobs go back with the others.
+            self.lose_leases();
+        }
         let holding = self.holding();
         let mut asked = self.wanted_jobs(holding, now);
         let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= now;
@@ -107,17 +115,20 @@ impl Mill {
             let left = u32::try_from(self.claims.left()).unwrap_or(u32::MAX);
             asked = slots.min(LEASE_JOBS_MAX).min(left);
         }
-        if asked == 0 && self.reports.is_empty() {
+        if asked == 0 && self.reports.is_empty() && !begins_anew {
             return;
         }
         let exchange_at = self.claims.exchange_at(asked, holding, now);
-        let may_wait =
-            !urgent && !self.is_draining() && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
+        let may_wait = !urgent
+            && !begins_anew
+            && !self.is_draining()
+            && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
         if exchange_at > now && may_wait {
             self.trip_at = Some(exchange_at);
             return;
         }
         self.claims.exchange_began(now);
+        self.begin_anew = false;
         let reports = self.reports.take();
         let traced = self.spans.take_uncommitted();
         if !reports.is_empty() {
@@ -135,14 +146,17 @@ impl Mill {
         let narrowed = is_narrowed(want.as_ref());
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
-            let answer = match source.exchange(reports.clone(), want.clone()).await {
-                Err(error) if error.kind == SourceErrorKind::Unregistered => match source.register().await {
-                    Ok(()) => source.exchange(reports.clone(), want).await,
-                    Err(error) => Err(error),
+            let answer = match begins_anew {
+                true => register_and_exchange(&*source, &reports, want).await,
+                false => match source.exchange(reports.clone(), want.clone()).await {
+                    Err(error) if error.kind == SourceErrorKind::Unregistered => {
+                        register_and_exchange(&*source, &reports, want).await
+                    }
+                    answer => answer,
                 },
-                answer => answer,
             };
             Trip {
+                begins_anew,
                 reports,
                 traced,
                 asked,
@@ -188,6 +202,7 @@ impl Mill {
                 }
             }
             Err(error) => {
+                self.begin_anew |= trip.begins_anew;
                 self.spans.put_back(trip.traced);
                 self.take_failed_trip(trip.reports, error);
             }
@@ -298,6 +313,15 @@ impl Mill {
         }
         self.outage = Some(outage);
     }
+}
+
+async fn register_and_exchange(
+    source: &dyn Source,
+    reports: &[Report],
+    want: Option<Want>,
+) -> Result<Exchanged, SourceError> {
+    source.register().await?;
+    source.exchange(reports.to_vec(), want).await
 }
 
 /// Whether a claim leaves jobs out for their priority.
