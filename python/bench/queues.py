@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import pathlib
 import shutil
@@ -161,6 +162,17 @@ def drain_ours(place, jobs, processes, nap_s):
         return found
 
 
+def bare_times(jobs, processes, nap_s):
+    """What `times_the_sum` gives for processes that run the same jobs in a loop, without a queue."""
+    import work
+
+    share = jobs // processes
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ.update(BENCH_MOMENTS=os.path.join(temporary, "moments"), BENCH_NAP_S=str(nap_s))
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            return max(pool.map(work.seconds_of, [share] * processes, 1)) / (share * nap_s)
+
+
 def _moments(path, jobs):
     import work
 
@@ -175,6 +187,6 @@ def per_second(moments):
     return (len(moments) - 1) / (moments[-1] - moments[0])
 
 
-def times_the_bound(moments, processes, nap_s):
-    """From the begin of the first job to the end of the last one, over the least time that it can take."""
+def times_the_sum(moments, processes, nap_s):
+    """From the begin of the first job to the end of the last one, over the sum of the naps divided by the processes."""
     return (moments[-1] - moments[0] + nap_s) / (len(moments) * nap_s / processes)

@@ -84,8 +84,9 @@ def _is_tool(module: str) -> bool:
 
 def write_script(folder: str, description: dict[str, Any]) -> str:
     """The script of a worker's processes, in that folder."""
+    # The fork server imports what stands before the first other statement once, not in each process.
     text = (
-        "import gristmill._process\n"
+        "import gristmill._app, gristmill._process\n"
         f"main = gristmill._process.load(__import__('json').loads({json.dumps(json.dumps(description))}))\n"
     )
     with tempfile.NamedTemporaryFile(

@@ -2,8 +2,8 @@
 //!
 //! A Python interpreter takes tens of milliseconds of processor time to start and to read its shim. The fork server does
 //! both once. Each child then imports the script by itself: what an import starts, opens or draws (threads, connections,
-//! random numbers) cannot be shared by forks. Only the standard modules that a script imports before it does anything
-//! else are imported before the fork. `shims/python/fork_server.py` is the other side.
+//! random numbers) cannot be shared by forks. Before the fork, the server imports only the modules with which the script
+//! begins, as long as they are standard ones or the Python package's. `shims/python/fork_server.py` is the other side.
 //!
 //! A child is reaped on request only, so that its number is its own until then. Where there is no fork server, because it
 //! cannot start, has several threads or has ended, processes start one by one. Children outlive a fork server that ends.

@@ -7,10 +7,12 @@ FORKS_FD = 8
 FORK, REAP = 1, 2
 # The numbers of the descriptors in a child, in the order in which they come with FORK.
 CHILD_FDS = (1, REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD)
+# Modules of the Python package that only define functions and classes, as standard modules do.
+PACKAGE_MODULES = ("gristmill._app", "gristmill._process")
 
 
 def first_imports(script):
-    """The standard modules that a script imports before it does anything else."""
+    """The modules that a script imports before it does anything else, as long as they are standard ones or the package's."""
     import _ast
 
     standard = getattr(sys, "stdlib_module_names", ())
@@ -33,7 +35,7 @@ def first_imports(script):
         else:
             return
         for name in names:
-            if name.partition(".")[0] not in standard:
+            if name.partition(".")[0] not in standard and name not in PACKAGE_MODULES:
                 return
             yield name
 

@@ -286,15 +286,19 @@ class Process:
     def serve_alone(self):
         """Runs one job after the other."""
         self.words[MANNER] = BEGUN_LAST
+        begun = None
         while True:
-            while self.take_frame():
+            while begun is not None or self.take_frame():
                 if self.frame is not None:
-                    self.run_frame(self.frame)
+                    begun = self.run_frame(self.frame, begun)
             self.outbox.flush()
             if not self.requests.fill():
                 return
 
-    def run_frame(self, frame):
+    def run_frame(self, frame, begun):
+        """Runs the jobs of the frame in hand, and before them the one that has begun, if any. Ends early where outcomes are due:
+        returns the job that has begun then, which may be of the next frame."""
+        jobs = frame.jobs if begun is None else itertools.chain((begun,), frame.jobs)
         outbox, encode, words, value_bytes_max = self.outbox, self.encode, self.words, self.value_bytes_max
         values, durations, numbers = outbox.values.append, outbox.durations.append, outbox.numbers.append
         log_bytes_max = self.log_bytes_max
@@ -303,9 +307,9 @@ class Process:
         flush_every_ns = self.flush_every_ns
         unsent_bytes = 0
         start = now_ns()
-        for number, payload in frame.jobs:
+        for number, payload in jobs:
             words[BEGUN] = number + 1
-            if outbox.is_parked:
+            if outbox.is_parked and outbox.has_unsent():
                 outbox.ring()
             outcome = None
             try:
@@ -332,11 +336,25 @@ class Process:
             unsent_bytes += len(outcome)
             # Another job as long as this one would end too late.
             if end + end - start - outbox.flushed_ns >= flush_every_ns or unsent_bytes > UNSENT_BYTES_MAX:
+                begun = self.arrived_job()
+                if begun is not None:
+                    # The same frame says that it has begun. Otherwise the flusher would wake up to say so.
+                    words[BEGUN] = begun[0] + 1
                 outbox.flush()
-                unsent_bytes = 0
-                end = now_ns()
+                self.job = None
+                return begun
             start = end
         self.job = None
+        return None
+
+    def arrived_job(self):
+        """The next job, if it has arrived. Its frame is the one in hand."""
+        while True:
+            job = next(self.frame.jobs, None)
+            if job is not None:
+                return job
+            if not self.take_frame() and not (self.requests.has_arrived() and self.requests.fill()):
+                return None
 
     # --- threads ---
 

@@ -1,6 +1,7 @@
 # Gristmill's side of a warm Python process: imports the script once, then runs a stream of jobs.
 # The protocol is described in protocol.rs. Python 3.8 and newer.
 import io
+import itertools
 import json
 import mmap
 import os

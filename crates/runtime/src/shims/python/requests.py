@@ -9,6 +9,8 @@ class Requests:
         self.buffer = bytearray(REQUESTS_BYTES)
         self.begin = self.end = 0
         self.needed = 16
+        self.arrivals = select.poll()
+        self.arrivals.register(REQUESTS_FD, select.POLLIN)
 
     def next(self):
         """Kind and body of the next frame, if all of it has been read. The body holds until the next `fill`."""
@@ -26,6 +28,10 @@ class Requests:
         body = memoryview(self.buffer)[self.begin + 16 : self.begin + self.needed]
         self.begin += self.needed
         return kind, body
+
+    def has_arrived(self):
+        """Whether `fill` would not wait."""
+        return bool(self.arrivals.poll(0))
 
     def fill(self):
         """Reads once; False at the end."""
