@@ -157,9 +157,9 @@ impl Shared {
                 Err(error) => {
                     tracing::debug!(%error, "waiting for work failed");
                     state.waiting_failed = true;
-                    // The server keeps the answer no longer, and it may have been a claim. Other requests go on to succeed, so
-                    // that only leaving gives it back.
-                    state.renew |= error.kind == SourceErrorKind::Unregistered;
+                    // The answer is given up, or the server keeps it no longer, and it may have been a claim. Other requests go on
+                    // to succeed, so that only leaving gives it back. An agent that stops leaves in any case.
+                    state.renew |= error.kind != SourceErrorKind::Transient;
                 }
             }
         }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gristmill_agent::{HttpSource, ServerListener, ServerNews};
+use gristmill_agent::{HttpSource, HttpSourceOptions, ServerListener, ServerNews};
 use gristmill_batching::BatchStats;
 use gristmill_model::{
-    BatchId, Completed, JobProgress, JobState, LeaseId, PackedBuilder, Positions, Report, SystemClock,
+    BatchId, Completed, JobProgress, JobState, Lease, LeaseId, PackedBuilder, Positions, Report, SystemClock,
 };
 use gristmill_server::ServeOptions;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
@@ -110,6 +110,16 @@ async fn run_on_a_bad_network(servers: usize, seed: u64) {
     server.stop().await;
 }
 
+/// Claims until there is a job.
+async fn claim(source: &dyn Source) -> Lease {
+    loop {
+        if let Some(lease) = source.exchange(vec![], want(1)).await.unwrap().lease {
+            return lease;
+        }
+        source.wait_for_work().await;
+    }
+}
+
 /// The server keeps few answers. A claim whose answer is asked for again too late has no other owner than its worker, which goes on
 /// to send heartbeats, so that nobody rescues its jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,18 +152,40 @@ async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
     }
     held.lose.notify_one();
     tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
-    let again = async {
-        loop {
-            if let Some(lease) = source.exchange(vec![], want(1)).await.unwrap().lease {
-                return lease;
-            }
-            source.wait_for_work().await;
-        }
-    };
-    let lease = tokio::time::timeout(PATIENCE, again)
+    let lease = tokio::time::timeout(PATIENCE, claim(&*source))
         .await
         .expect("the job is claimed again");
     assert_eq!(lease.slices[0].batch, second);
+    source.leave(BatchStats::default()).await.unwrap();
+    server.stop().await;
+}
+
+/// An agent asks for a lost answer for a limited time. The claim that it then gives up is its own as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_is_given_back_whose_answer_is_given_up() {
+    let server = Server::start().await;
+    let (url, held) = holding_proxy(server.address).await;
+    let options = HttpSourceOptions {
+        give_up_after: Duration::ZERO,
+        ..options_for(&url)
+    };
+    let source: Arc<dyn Source> = Arc::new(source(options));
+    source.register().await.unwrap();
+    assert!(source.exchange(vec![], want(1)).await.unwrap().lease.is_none());
+    let waiting = {
+        let source = source.clone();
+        tokio::spawn(async move { source.wait_for_work().await })
+    };
+    let batch = submit(&server.engine, batch("double", 1)).await;
+    tokio::time::timeout(PATIENCE, held.claimed.notified())
+        .await
+        .unwrap();
+    held.lose.notify_one();
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    let lease = tokio::time::timeout(PATIENCE, claim(&*source))
+        .await
+        .expect("the job is claimed again");
+    assert_eq!(lease.slices[0].batch, batch);
     source.leave(BatchStats::default()).await.unwrap();
     server.stop().await;
 }
