@@ -46,6 +46,7 @@ SELECT * FROM compare('SELECT count(*) FROM facts LEFT JOIN few ON facts.k = few
 SELECT * FROM compare('SELECT count(*), count(facts.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k');
 SELECT * FROM compare('SELECT few.k, count(*), count(facts.k), sum(amount) FROM few LEFT JOIN facts ON facts.k = few.k GROUP BY few.k');
 SELECT * FROM compare('SELECT few.label, few.k, facts.k, facts.t, facts.n, facts.id FROM few LEFT JOIN facts ON facts.k = few.k AND facts.amount < 9 WHERE coalesce(facts.k, 7) < 100');
+SELECT * FROM compare('SELECT few.label, facts.k FROM few LEFT JOIN facts ON facts.k = few.k WHERE few.k IS NULL AND few.n > 1');
 -- Rows, columns of types without vectors, filters, conditions by column and by row.
 SELECT * FROM compare('SELECT facts.*, few.* FROM facts JOIN few ON facts.k = few.k WHERE amount < 20');
 SELECT * FROM compare('SELECT facts.id, few.id, r, facts.f, flag, facts.at, few.c FROM facts JOIN few ON facts.wide = few.k WHERE facts.k < 20 AND few.n > 1');
