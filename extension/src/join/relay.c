@@ -30,10 +30,15 @@ targets_of(TupleDesc descriptor)
 	for (int i = 0; i < descriptor->natts; i++)
 	{
 		const Form_pg_attribute column = TupleDescAttr(descriptor, i);
-		Var		   *var = makeVar(INDEX_VAR, i + 1, column->atttypid, column->atttypmod,
-								  column->attcollation, 0);
+		Expr	   *target;
 
-		targets = lappend(targets, makeTargetEntry((Expr *) var, i + 1, NULL, false));
+		/* A dropped column has no type. */
+		if (column->attisdropped)
+			target = (Expr *) makeNullConst(INT4OID, -1, InvalidOid);
+		else
+			target = (Expr *) makeVar(INDEX_VAR, i + 1, column->atttypid, column->atttypmod,
+									  column->attcollation, 0);
+		targets = lappend(targets, makeTargetEntry(target, i + 1, NULL, false));
 	}
 	return targets;
 }
