@@ -46,6 +46,7 @@ SELECT * FROM compare('SELECT count(*) FROM facts LEFT JOIN few ON facts.k = few
 SELECT * FROM compare('SELECT count(*), count(facts.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k');
 SELECT * FROM compare('SELECT few.k, count(*), count(facts.k), sum(amount) FROM few LEFT JOIN facts ON facts.k = few.k GROUP BY few.k');
 SELECT * FROM compare('SELECT few.label, few.k, facts.k, facts.t, facts.n, facts.id FROM few LEFT JOIN facts ON facts.k = few.k AND facts.amount < 9 WHERE coalesce(facts.k, 7) < 100');
+SELECT * FROM compare('SELECT few.label, facts.k FROM few LEFT JOIN facts ON facts.k = few.k WHERE few.k IS NULL AND few.n > 1');
 -- Rows, columns of types without vectors, filters, conditions by column and by row.
 SELECT * FROM compare('SELECT facts.*, few.* FROM facts JOIN few ON facts.k = few.k WHERE amount < 20');
 SELECT * FROM compare('SELECT facts.id, few.id, r, facts.f, flag, facts.at, few.c FROM facts JOIN few ON facts.wide = few.k WHERE facts.k < 20 AND few.n > 1');
@@ -128,6 +129,10 @@ SELECT compare_preferred('SELECT count(*), sum(a.v), sum(b.v), max(b.t) FROM man
 SELECT compare_preferred('SELECT a.v, count(*) FROM many a JOIN few ON a.v % 100 = few.k GROUP BY a.v');
 RESET work_mem; RESET hash_mem_multiplier;
 RESET enable_parallel_hash; RESET max_parallel_workers_per_gather; SET max_parallel_workers_per_gather = 0;
+-- The groups of a join exceed the memory: the stock aggregation reads the join's rows anew.
+SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
+SELECT * FROM compare('SELECT count(*), sum(c), sum(labels) FROM (SELECT amount, count(*) AS c, count(label) AS labels FROM facts LEFT JOIN few USING (k) GROUP BY amount) g');
+RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort;
 -- Prepared, switched off after planning, and on again.
 PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
 SET plan_cache_mode = force_generic_plan;

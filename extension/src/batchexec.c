@@ -23,7 +23,7 @@ bool		batchexec_enabled = true;
 int			batchexec_batch_rows = BATCH_ROWS_MAX;
 int			batchexec_mode = BATCH_MODE_ALLOW;
 bool		batchexec_explain = true;
-bool		batchexec_join_paths = false;
+bool		batchexec_join_paths = true;
 
 /*
  * Costs, calibrated on tables in shared buffers: a row that the stock server
@@ -84,7 +84,7 @@ define_settings(void)
 	DefineCustomBoolVariable("batchexec.join_paths",
 							 "Proposes batched hash joins to the planner at the cost of batches.",
 							 "Off: a join is batched only where the planner has chosen a hash join at the stock cost.",
-							 &batchexec_join_paths, false, PGC_USERSET, 0,
+							 &batchexec_join_paths, true, PGC_USERSET, 0,
 							 NULL, NULL, NULL);
 	define_cost("batchexec.cost_startup",
 				"Sets the planner's estimate of the cost of starting a batched node.",

@@ -4,7 +4,7 @@ PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
-	test-sqlsmith test-sources test-insert test-statistics test-assertions test-pg17 test-pg18 test-all
+	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -29,6 +29,10 @@ test-concurrency: all
 # The 22 queries of TPC-H at scale factor 0.1, serial and parallel.
 test-tpch: all
 	$(CHECK)tpch_check.py
+
+# Is the plan that the planner takes about as fast as the better of stock and batched?
+test-choice: all
+	$(CHECK)choice_check.py $(if $(SEED),--seed $(SEED))
 
 # 2,000 queries of sqlsmith: no crash.
 test-sqlsmith: all

@@ -341,6 +341,12 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 	GroupFilter *filter = &table->filter;
 	int			count = 0;
 
+	/* A right join's table may hold rows with NULL keys alone. */
+	if (table->group_count == 0)
+	{
+		selection->count = 0;
+		return;
+	}
 	if (filter->groups != table->group_count)
 		make_filter(table);
 	else if (filter->is_useless)

@@ -21,12 +21,35 @@ typedef struct RelayState
 	const RelaySource *source;
 } RelayState;
 
+/* The results of a node as columns: an Agg above makes its hash table's rows of these. */
+static List *
+targets_of(TupleDesc descriptor)
+{
+	List	   *targets = NIL;
+
+	for (int i = 0; i < descriptor->natts; i++)
+	{
+		const Form_pg_attribute column = TupleDescAttr(descriptor, i);
+		Expr	   *target;
+
+		/* A dropped column has no type. */
+		if (column->attisdropped)
+			target = (Expr *) makeNullConst(INT4OID, -1, InvalidOid);
+		else
+			target = (Expr *) makeVar(INDEX_VAR, i + 1, column->atttypid, column->atttypmod,
+									  column->attcollation, 0);
+		targets = lappend(targets, makeTargetEntry(target, i + 1, NULL, false));
+	}
+	return targets;
+}
+
 /* The node in the place of a plan; the source outlives its execution. */
 Plan *
 relay_plan(const RelaySource *source, const Plan *in_place_of)
 {
 	CustomScan *relay = makeNode(CustomScan);
 
+	relay->scan.plan.targetlist = targets_of(source->descriptor);
 	relay->scan.plan.startup_cost = in_place_of->startup_cost;
 	relay->scan.plan.total_cost = in_place_of->total_cost;
 	relay->scan.plan.plan_rows = in_place_of->plan_rows;

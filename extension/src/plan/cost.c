@@ -90,6 +90,7 @@ typedef struct TableMemo
 {
 	const PlannerInfo *root;
 	const RelOptInfo *rel;
+	bool		knows_filters;
 	FilterCost	filters;
 	double		buffered_share; /* negative: not known yet */
 } TableMemo;
@@ -185,9 +186,37 @@ look_at_table(PlannerInfo *root, RelOptInfo *rel)
 	if (memo_count == TABLES_REMEMBERED)
 		memo_count = 0;
 	memo = &memos[memo_count];
-	*memo = (TableMemo) {root, rel, cost_filters(root, rel), -1};
+	*memo = (TableMemo) {.root = root,.rel = rel,.buffered_share = -1};
 	memo_count++;
 	return memo;
+}
+
+static const FilterCost *
+table_filters(PlannerInfo *root, RelOptInfo *rel)
+{
+	TableMemo  *table = look_at_table(root, rel);
+
+	if (!table->knows_filters)
+	{
+		table->filters = cost_filters(root, rel);
+		table->knows_filters = true;
+	}
+	return &table->filters;
+}
+
+/* How much of a table is in shared buffers; looked up once. */
+double
+cost_buffered_share(PlannerInfo *root, RelOptInfo *rel)
+{
+	TableMemo  *table;
+
+	if (!IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION || rel->pages == 0)
+		return 0;
+	table = look_at_table(root, rel);
+	if (table->buffered_share < 0)
+		table->buffered_share = buffered_share(planner_rt_fetch(rel->relid, root)->relid,
+											   rel->pages);
+	return table->buffered_share;
 }
 
 /*
@@ -197,9 +226,7 @@ look_at_table(PlannerInfo *root, RelOptInfo *rel)
 ScanSaving
 cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_input)
 {
-	RangeTblEntry *entry = planner_rt_fetch(rel->relid, root);
-	TableMemo  *table = look_at_table(root, rel);
-	const FilterCost filters = table->filters;
+	const FilterCost filters = *table_filters(root, rel);
 	double		tuples = rel->tuples * share;
 	double		results = rel->rows * share;
 	double		by_row = tuples * filters.row_share;
@@ -213,12 +240,11 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 	saving.as_input = saved - by_row * batchexec_cost_result_row;
 	if (saving.as_input > 0)
 	{
-		/* Sampled only where an aggregation may use it. */
-		if (for_input && table->buffered_share < 0)
-			table->buffered_share = buffered_share(entry->relid, rel->pages);
 		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
-		saving.as_input += rel->pages * page_cost *
-			Max(1 - batchexec_cost_page, 0) * Max(table->buffered_share, 0);
+		/* Sampled only where an aggregation or a join may use it. */
+		if (for_input)
+			saving.as_input += rel->pages * page_cost *
+				Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
 	}
 	saving.as_scan = Max(saving.as_scan, 0);
 	saving.as_input = Max(saving.as_input, 0);

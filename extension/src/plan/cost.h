@@ -24,6 +24,7 @@ typedef struct ScanSaving
 
 extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
 								   double share, bool for_input);
+extern double cost_buffered_share(PlannerInfo *root, RelOptInfo *rel);
 extern void cost_forget_tables(void);
 extern void cost_forget_rows(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
@@ -34,5 +35,9 @@ extern Cost cost_saved_by_reading(double rows);
 extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
 extern double cost_distinct_values(Oid relid, AttrNumber column, double rows);
 extern bool cost_table_pays(Oid relid, double *rows);
+
+/* path_cost.c */
+extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
+extern Cost cost_cheapest_buffered(PlannerInfo *root, List *paths);
 
 #endif

@@ -76,6 +76,7 @@ extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, Batch
 extern void path_install_hooks(void);
 
 /* plan_join_path.c */
+extern bool path_is_batched_join(const Path *path);
 extern void join_path_install_hook(void);
 
 #endif

@@ -3,18 +3,21 @@
  *	  Batched hash joins, told to the planner.
  *
  * A join whose outer side comes in batches gets a hash join's path with the costs
- * of a BatchJoin, so that it is chosen before a nested loop through an index
- * where it is cheaper.  As in plan_path.c, it is the planner's own path.
+ * of a BatchJoin, where that is cheaper than all of the stock server's paths are
+ * once pages in shared buffers are taken out of their costs (path_cost.c).  As in
+ * plan_path.c, it is the planner's own path.
+ *
+ * The comparison needs all paths of the join, so the search for join orders goes
+ * level by level, as core's does: the joins that might be batched are collected on
+ * the way, and compared at the end of their level.
  *
  * What a node hands on in batches costs less than the same as rows.  A path has
- * one cost, that of rows; that of batches is found anew from the path's parts.
- *
- * Off by default (batchexec.join_paths): nested loops over buffered index pages run
- * faster than their cost says, so that some queries get a slower plan.
+ * one cost, that of rows; that of batches is remembered here.
  */
 #include "postgres.h"
 
 #include "optimizer/cost.h"
+#include "optimizer/geqo.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
@@ -25,9 +28,46 @@
 #include "join_table.h"
 #include "plan.h"
 
-static set_join_pathlist_hook_type previous_join_hook = NULL;
+#if PG_VERSION_NUM >= 160000
+#define ALL_RELIDS(root_)	((root_)->all_query_rels)
+#else
+#define ALL_RELIDS(root_)	((root_)->all_baserels)
+#endif
 
-static bool cost_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
+/* What core never computes: its hash joins have one batch, or more. */
+#define BATCHED_JOIN_MARK	0
+
+/* A join that might be batched. */
+typedef struct JoinCandidate
+{
+	RelOptInfo *joined;
+	RelOptInfo *outer;
+	RelOptInfo *inner;
+	JoinType	type;
+	JoinPathExtraData extra;
+	List	   *keys;
+} JoinCandidate;
+
+/* The cheapest batched path of a join, whether or not it beats the stock ones. */
+typedef struct BatchedJoin
+{
+	const RelOptInfo *joined;
+	bool		is_partial;
+	Path	   *path;
+	BatchedCost cost;
+} BatchedJoin;
+
+/* What the search for the join order of one query has found. */
+typedef struct JoinSearch
+{
+	const PlannerInfo *root;
+	List	   *candidates;		/* of this level */
+	List	   *joins;			/* BatchedJoins of all levels */
+} JoinSearch;
+
+static join_search_hook_type previous_search_hook = NULL;
+static set_join_pathlist_hook_type previous_join_hook = NULL;
+static JoinSearch *search = NULL;
 
 /* May a node above stop the query before all rows of a join are read? */
 static bool
@@ -109,133 +149,307 @@ inner_is_batchable(const Path *inner)
 		cost_groups_fit_memory(inner->rows, target->width, list_length(target->exprs));
 }
 
+/* A join's inner path, and what a batched join costs over it. */
+typedef struct JoinChoice
+{
+	const JoinCandidate *candidate;
+	Path	   *outer;
+	Path	   *inner;
+	BatchedCost cost;
+} JoinChoice;
+
+/* Is the path one that was made here? */
+bool
+path_is_batched_join(const Path *path)
+{
+	return IsA(path, HashPath) && ((const HashPath *) path)->num_batches == BATCHED_JOIN_MARK;
+}
+
+/* Pairs of equal keys, before the other clauses are checked. */
+static double
+count_matches(PlannerInfo *root, const JoinCandidate *candidate)
+{
+	const List *clauses = candidate->extra.restrictlist;
+	double		selectivity;
+
+	if (candidate->type != JOIN_INNER || list_length(clauses) == list_length(candidate->keys))
+		return candidate->joined->rows;
+	selectivity = clauselist_selectivity(root, list_difference_ptr(clauses, candidate->keys),
+										 0, JOIN_INNER, NULL);
+	return Min(candidate->joined->rows / Max(selectivity, 1e-9),
+			   candidate->outer->rows * candidate->inner->rows);
+}
+
 /* What a batched join costs over an outer side in batches, without what is above it. */
 static BatchedCost
 cost_join(PlannerInfo *root, BatchedCost outer_cost, const Path *outer, const Path *inner,
-		  List *keys, List *clauses, double pairs)
+		  const JoinCandidate *candidate)
 {
-	const int	key_count = list_length(keys);
+	const int	key_count = list_length(candidate->keys);
+	const double matches = count_matches(root, candidate);
 	BatchedCost cost;
 	QualCost	all;
 	QualCost	of_keys;
 
-	cost_qual_eval(&all, clauses, root);
-	cost_qual_eval(&of_keys, keys, root);
-	cost.startup = outer_cost.startup + inner->total_cost +
+	cost_qual_eval(&all, candidate->extra.restrictlist, root);
+	cost_qual_eval(&of_keys, candidate->keys, root);
+	cost.startup = outer_cost.startup + cost_path_buffered(root, inner) +
 		(cpu_tuple_cost + cpu_operator_cost * key_count) * inner->rows;
 	cost.total = cost.startup + outer_cost.total - outer_cost.startup +
 		batchexec_cost_startup + outer->rows * key_count * batchexec_cost_row +
-		pairs * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
+		matches * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
 	return cost;
 }
 
-static bool
-cost_hash_join_in_batches(PlannerInfo *root, const HashPath *join, BatchedCost *cost)
+/* The cheapest path of a join whose rows stay in batches, or NULL. */
+static BatchedJoin *
+batched_join(const RelOptInfo *joined, bool is_partial)
 {
-	const JoinPath *path = &join->jpath;
-	BatchedCost outer;
+	ListCell   *cell;
 
-	if (path->path.parallel_aware || path->path.param_info != NULL ||
-		!type_is_batchable(path->jointype) ||
-		!target_is_columns(path->outerjoinpath->pathtarget) ||
-		!inner_is_batchable(path->innerjoinpath) ||
-		batched_keys(path->path.parent, path->outerjoinpath->parent,
-					 path->innerjoinpath->parent, path->jointype,
-					 path->joinrestrictinfo) == NIL ||
-		!cost_in_batches(root, path->outerjoinpath, &outer))
-		return false;
-	*cost = cost_join(root, outer, path->outerjoinpath, path->innerjoinpath,
-					  join->path_hashclauses, path->joinrestrictinfo, path->path.rows);
-	return true;
-}
+	foreach(cell, search->joins)
+	{
+		BatchedJoin *join = lfirst(cell);
 
-/* What a path costs that hands on batches; false: it has none. */
-static bool
-cost_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost)
-{
-	if (IsA(path, HashPath))
-		return cost_hash_join_in_batches(root, (const HashPath *) path, cost);
-	return path_cost_scan_in_batches(root, path, cost);
+		if (join->joined == joined && join->is_partial == is_partial)
+			return join;
+	}
+	return NULL;
 }
 
 /* Of a join's outer side, the path that hands on batches, and its cost as such; or NULL. */
 static Path *
 outer_in_batches(PlannerInfo *root, RelOptInfo *outer, bool is_partial, BatchedCost *cost)
 {
-	ListCell   *cell;
+	const BatchedJoin *join;
+	Path	   *path;
 
 	if (!target_is_columns(outer->reltarget))
 		return NULL;
-	if (IS_SIMPLE_REL(outer))
+	if (!IS_SIMPLE_REL(outer))
 	{
-		Path	   *path = path_sequential_scan(root, outer, is_partial);
-
-		if (path == NULL || !path_cost_scan_in_batches(root, path, cost))
+		join = batched_join(outer, is_partial);
+		if (join == NULL)
 			return NULL;
-		path->startup_cost = cost->startup;
-		path->total_cost = cost->total;
-		return path;
+		*cost = join->cost;
+		return join->path;
 	}
-	foreach(cell, is_partial ? outer->partial_pathlist : outer->pathlist)
-		if (IsA(lfirst(cell), HashPath) && cost_in_batches(root, lfirst(cell), cost))
-			return lfirst(cell);
-	return NULL;
+	path = path_sequential_scan(root, outer, is_partial);
+	if (path == NULL || !path_cost_scan_in_batches(root, path, cost))
+		return NULL;
+	path->startup_cost = cost->startup;
+	path->total_cost = cost->total;
+	return path;
 }
 
-static void
-add_batched_join(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, Path *inner,
-				 JoinType type, JoinPathExtraData *extra, List *keys, bool is_partial)
+/* The inner path of a candidate that fits in memory, or NULL. */
+static Path *
+inner_of_candidate(const JoinCandidate *candidate, bool is_partial)
 {
+	RelOptInfo *inner = candidate->inner;
+	Path	   *path = inner->cheapest_total_path;
+
+	if (is_partial && (candidate->type == JOIN_RIGHT ||
+					   candidate->outer->partial_pathlist == NIL))
+		return NULL;
+	if (is_partial && !path->parallel_safe)
+		path = get_cheapest_parallel_safe_total_inner(inner->pathlist);
+	return path != NULL && inner_is_batchable(path) ? path : NULL;
+}
+
+/* The cheapest of the candidates for a join. */
+static JoinChoice
+cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
+{
+	JoinChoice	best = {0};
+	ListCell   *cell;
+
+	foreach(cell, search->candidates)
+	{
+		const JoinCandidate *candidate = lfirst(cell);
+		JoinChoice	choice = {.candidate = candidate};
+
+		if (candidate->joined != joined)
+			continue;
+		choice.inner = inner_of_candidate(candidate, is_partial);
+		if (choice.inner == NULL)
+			continue;
+		choice.outer = outer_in_batches(root, candidate->outer, is_partial, &choice.cost);
+		if (choice.outer == NULL)
+			continue;
+		choice.cost = cost_join(root, choice.cost, choice.outer, choice.inner, candidate);
+		if (best.candidate == NULL || choice.cost.total < best.cost.total)
+			best = choice;
+	}
+	return best;
+}
+
+static Path *
+create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *choice)
+{
+	JoinCandidate *candidate = unconstify(JoinCandidate *, choice->candidate);
 	JoinCostWorkspace workspace;
-	BatchedCost cost;
-	Path	   *outer_path = outer_in_batches(root, outer, is_partial, &cost);
 	HashPath   *path;
 
-	if (outer_path == NULL)
-		return;
-	initial_cost_hashjoin(root, &workspace, type, keys, outer_path, inner, extra, false);
-	path = create_hashjoin_path(root, joined, type, &workspace, extra, outer_path, inner,
-								false, extra->restrictlist, NULL, keys);
-	cost = cost_join(root, cost, outer_path, inner, keys, extra->restrictlist,
-					 path->jpath.path.rows);
-	path->jpath.path.startup_cost = cost.startup;
-	path->jpath.path.total_cost = cost.total +
-		path->jpath.path.rows * (batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
-	if (is_partial)
-		add_partial_path(joined, (Path *) path);
-	else
-		add_path(joined, (Path *) path);
+	/* The last candidate that was looked at may be of the other direction. */
+	(void) batched_keys(joined, candidate->outer, candidate->inner, candidate->type,
+						candidate->extra.restrictlist);
+	initial_cost_hashjoin(root, &workspace, candidate->type, candidate->keys, choice->outer,
+						  choice->inner, &candidate->extra, false);
+	path = create_hashjoin_path(root, joined, candidate->type, &workspace, &candidate->extra,
+								choice->outer, choice->inner, false,
+								candidate->extra.restrictlist, NULL, candidate->keys);
+	path->num_batches = BATCHED_JOIN_MARK;
+	return &path->jpath.path;
 }
 
+/* Will an aggregation take the rows of this join, in batches? */
+static bool
+feeds_aggregation(const PlannerInfo *root, const RelOptInfo *joined)
+{
+	return bms_equal(joined->relids, ALL_RELIDS(root)) &&
+		(root->parse->hasAggs || root->parse->groupClause != NIL);
+}
+
+/* Remember the cheapest batched path of a join; add it where it beats the stock ones. */
 static void
-add_batched_joins(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelOptInfo *inner,
+add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
+{
+	const JoinChoice choice = cheapest_candidate(root, joined, is_partial);
+	List	   *paths = is_partial ? joined->partial_pathlist : joined->pathlist;
+	BatchedJoin *join;
+	Path	   *path;
+
+	if (choice.candidate == NULL)
+		return;
+	path = create_batched_join(root, joined, &choice);
+	path->startup_cost = choice.cost.startup;
+	path->total_cost = choice.cost.total;
+	if (!feeds_aggregation(root, joined))
+		path->total_cost += path->rows *
+			(batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
+	join = palloc(sizeof(BatchedJoin));
+	*join = (BatchedJoin) {joined, is_partial, path, choice.cost};
+	search->joins = lappend(search->joins, join);
+	if (path->total_cost >= cost_cheapest_buffered(root, paths))
+		return;
+	/* The planner may free a path that it is given. */
+	join->path = palloc(sizeof(HashPath));
+	memcpy(join->path, path, sizeof(HashPath));
+	if (is_partial)
+		add_partial_path(joined, path);
+	else
+		add_path(joined, path);
+}
+
+/* Remember what might be batched of the joins of these sides. */
+static void
+collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelOptInfo *inner,
 				  JoinType type, JoinPathExtraData *extra)
 {
+	JoinCandidate *candidate;
 	List	   *keys;
-	Path	   *inner_path = inner->cheapest_total_path;
 
 	if (previous_join_hook != NULL)
 		previous_join_hook(root, joined, outer, inner, type, extra);
-	if (!batchexec_join_paths || !path_is_planning() || !enable_hashjoin ||
-		!type_is_batchable(type) ||
-		query_may_stop(root) || !bms_is_empty(joined->lateral_relids))
+	if (search == NULL || search->root != root || joined->reloptkind != RELOPT_JOINREL ||
+		!type_is_batchable(type) || !bms_is_empty(joined->lateral_relids))
 		return;
 	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
 	if (keys == NIL)
 		return;
-	if (inner_is_batchable(inner_path))
-		add_batched_join(root, joined, outer, inner_path, type, extra, keys, false);
-	if (!joined->consider_parallel || outer->partial_pathlist == NIL || type == JOIN_RIGHT)
-		return;
-	if (!inner_path->parallel_safe)
-		inner_path = get_cheapest_parallel_safe_total_inner(inner->pathlist);
-	if (inner_path != NULL && inner_is_batchable(inner_path))
-		add_batched_join(root, joined, outer, inner_path, type, extra, keys, true);
+	candidate = palloc(sizeof(JoinCandidate));
+	*candidate = (JoinCandidate) {joined, outer, inner, type, *extra, keys};
+	search->candidates = lappend(search->candidates, candidate);
+}
+
+/* The paths of the joins of one level, as core completes them. */
+static void
+complete_level(PlannerInfo *root, List *joins)
+{
+	ListCell   *cell;
+
+	foreach(cell, joins)
+	{
+		RelOptInfo *joined = lfirst(cell);
+
+		generate_partitionwise_join_paths(root, joined);
+		add_batched_join(root, joined, false);
+		if (joined->consider_parallel)
+			add_batched_join(root, joined, true);
+		if (!bms_equal(joined->relids, ALL_RELIDS(root)))
+			generate_useful_gather_paths(root, joined, false);
+		set_cheapest(joined);
+	}
+	list_free(search->candidates);
+	search->candidates = NIL;
+}
+
+/* Can any of these tables be the outer side of a batched join? */
+static bool
+has_batchable_table(PlannerInfo *root, List *rels)
+{
+	ListCell   *cell;
+
+	foreach(cell, rels)
+		if (path_sequential_scan(root, lfirst(cell), false) != NULL)
+			return true;
+	return false;
+}
+
+static RelOptInfo *
+search_levels(PlannerInfo *root, int levels, List *initial_rels)
+{
+	RelOptInfo *result;
+
+	root->join_rel_level = palloc0((levels + 1) * sizeof(List *));
+	root->join_rel_level[1] = initial_rels;
+	for (int level = 2; level <= levels; level++)
+	{
+		join_search_one_level(root, level);
+		complete_level(root, root->join_rel_level[level]);
+	}
+	if (root->join_rel_level[levels] == NIL)
+		elog(ERROR, "failed to build any %d-way joins", levels);
+	result = linitial(root->join_rel_level[levels]);
+	root->join_rel_level = NULL;
+	return result;
+}
+
+static RelOptInfo *
+search_joins(PlannerInfo *root, int levels, List *initial_rels)
+{
+	JoinSearch	own = {.root = root};
+	JoinSearch *const before = search;
+	RelOptInfo *volatile result = NULL;
+
+	if (previous_search_hook != NULL)
+		return previous_search_hook(root, levels, initial_rels);
+	if (enable_geqo && levels >= geqo_threshold)
+		return geqo(root, levels, initial_rels);
+	if (!batchexec_join_paths || !path_is_planning() || !enable_hashjoin ||
+		query_may_stop(root) || !has_batchable_table(root, initial_rels))
+		return standard_join_search(root, levels, initial_rels);
+
+	/* A function that is evaluated on the way may plan a search of its own, and fail. */
+	search = &own;
+	PG_TRY();
+	{
+		result = search_levels(root, levels, initial_rels);
+	}
+	PG_FINALLY();
+	{
+		search = before;
+	}
+	PG_END_TRY();
+	return result;
 }
 
 void
 join_path_install_hook(void)
 {
 	previous_join_hook = set_join_pathlist_hook;
-	set_join_pathlist_hook = add_batched_joins;
+	set_join_pathlist_hook = collect_candidate;
+	previous_search_hook = join_search_hook;
+	join_search_hook = search_joins;
 }

@@ -188,7 +188,8 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 		!table_is_batchable(root, rel))
 		return;
 	path = batched_scan(root, rel, 0);
-	if (path == NULL)
+	if (path == NULL ||
+		cost_path_buffered(root, path) >= cost_cheapest_buffered(root, rel->pathlist))
 		return;
 	add_path(rel, path);
 	workers = scan_workers(rel->partial_pathlist);
@@ -196,6 +197,9 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 	if (path != NULL)
 		add_partial_path(rel, path);
 }
+
+/* By so much costs have to differ to count as different, as in core. */
+#define COST_FUZZ	1.01
 
 /* What is known of an aggregation before its paths are made. */
 typedef struct AggregationContext
@@ -206,6 +210,7 @@ typedef struct AggregationContext
 	bool		has_distinct;
 	bool		depends_on_order;
 	bool		is_batchable;
+	Cost		stock_cost;		/* of the cheapest path, its buffered pages left out */
 } AggregationContext;
 
 static bool
@@ -300,7 +305,7 @@ static bool
 add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 {
 	RelOptInfo *rel = path->parent;
-	ScanSaving	saving;
+	BatchedCost cost;
 	ListCell   *cell;
 
 	if (IsA(path, ProjectionPath))
@@ -321,10 +326,8 @@ add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 		rel->rtekind != RTE_RELATION)
 		return false;
 	/* A small part of a partitioned table neither gains nor hinders. */
-	if (!table_is_batchable(root, rel))
-		return true;
-	saving = cost_scan_saving(root, rel, process_share(path), true);
-	*saved += saving.as_input - saving.as_scan;
+	if (path_cost_scan_in_batches(root, path, &cost))
+		*saved += path->total_cost - cost.total;
 	return true;
 }
 
@@ -392,6 +395,17 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 	return true;
 }
 
+/*
+ * Batches read whole tables: an index may be the cheaper way to what is in memory.
+ * Of paths that cost the same, as core sees it, batches are the better one.
+ */
+static void
+add_if_cheaper(RelOptInfo *grouped, Path *path, const AggregationContext *context)
+{
+	if (path->total_cost <= context->stock_cost * COST_FUZZ)
+		add_path(grouped, path);
+}
+
 /* Core's path of an aggregation over this input; NULL where it has found no use for one. */
 static AggPath *
 copy_aggregation(const RelOptInfo *grouped, const Path *input, AggStrategy strategy)
@@ -439,7 +453,7 @@ add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 	if (agg == NULL)
 		agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, agg->numGroups, context))
-		add_path(grouped, (Path *) agg);
+		add_if_cheaper(grouped, (Path *) agg, context);
 }
 
 /*
@@ -458,7 +472,7 @@ add_distinct_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 		input = (Path *) create_sort_path(root, grouped, input, root->group_pathkeys, -1.0);
 	agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, group_count, context))
-		add_path(grouped, (Path *) agg);
+		add_if_cheaper(grouped, (Path *) agg, context);
 }
 
 /* Are all sets of a path hashed, or without keys? */
@@ -512,7 +526,7 @@ add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, const AggregationConte
 	copy = makeNode(GroupingSetsPath);
 	memcpy(copy, cheapest, sizeof(GroupingSetsPath));
 	if (save_by_batches(root, &copy->path, copy->subpath, groups_of_sets(copy), context))
-		add_path(grouped, &copy->path);
+		add_if_cheaper(grouped, &copy->path, context);
 }
 
 /* The partial aggregations that core has found, of the same tables; or NULL. */
@@ -542,12 +556,12 @@ add_parallel_aggregation(PlannerInfo *root, RelOptInfo *grouped, AggPath *partia
 		return;
 	gather = (Path *) create_gather_path(root, partial_rel, (Path *) agg,
 										 partial_rel->reltarget, NULL, &rows);
-	add_path(grouped, (Path *)
-			 create_agg_path(root, grouped, gather, grouped->reltarget,
-							 GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN,
-							 AGGSPLIT_FINAL_DESERIAL, GROUP_CLAUSE(root),
-							 (List *) extra->havingQual, &extra->agg_final_costs,
-							 group_count));
+	agg = create_agg_path(root, grouped, gather, grouped->reltarget,
+						  GROUP_CLAUSE(root) != NIL ? AGG_HASHED : AGG_PLAIN,
+						  AGGSPLIT_FINAL_DESERIAL, GROUP_CLAUSE(root),
+						  (List *) extra->havingQual, &extra->agg_final_costs,
+						  group_count);
+	add_if_cheaper(grouped, &agg->path, context);
 }
 
 static void
@@ -576,7 +590,10 @@ static void
 add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 {
 	const Query *query = root->parse;
-	const AggregationContext context = {.is_batchable = true};
+	const AggregationContext context = {
+		.is_batchable = true,
+		.stock_cost = cost_cheapest_buffered(root, distinct->pathlist),
+	};
 	List	   *clauses = DISTINCT_CLAUSE(root);
 	AggPath    *agg;
 	Path	   *path;
@@ -603,7 +620,7 @@ add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 	agg = create_agg_path(root, distinct, path, path->pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, clauses, NIL, NULL, group_count);
 	if (save_by_batches(root, &agg->path, path, group_count, &context))
-		add_path(distinct, &agg->path);
+		add_if_cheaper(distinct, &agg->path, &context);
 }
 
 static void
@@ -630,6 +647,7 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	context.scanrelid = input->relid;
 	if (!aggregation_is_batchable(root, grouped, extra, &context))
 		return;
+	context.stock_cost = cost_cheapest_buffered(root, grouped->pathlist);
 	if (root->parse->groupingSets != NIL)
 	{
 		add_grouping_sets(root, grouped, &context);

@@ -76,18 +76,22 @@ class Query:
 class QueryMaker:
     """Makes queries over a round's tables."""
 
-    def __init__(self, rng: random.Random, tables: list, is_parallel: bool = False, may_write: bool = True):
+    def __init__(self, rng: random.Random, tables: list, is_parallel: bool = False, may_write: bool = True,
+                 joins_only: bool = False):
         self.rng = rng
         self.tables = tables
         self.is_parallel = is_parallel
         self.may_write = may_write
+        self.joins_only = joins_only
         self.names = 0
 
     def make(self) -> Query:
         shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 14),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
                   (self.guarded, 3), (self.united, 6), (self.topmost, 6)]
-        if self.is_parallel:
+        if self.joins_only:
+            shapes = [(self.joined, 1)]
+        elif self.is_parallel:
             # Only what has one answer, however the workers share the rows.
             shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15)]
         elif self.may_write:

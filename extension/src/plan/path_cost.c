@@ -1,0 +1,215 @@
+/*
+ * path_cost.c
+ *	  What paths of the stock server cost where their pages are in shared buffers.
+ *
+ * The stock model charges each page as one from disk.  A batched path is charged
+ * for what it reads (cost.c), so the two can only be compared once the pages in
+ * shared buffers are taken out of the other's costs: an index scan of 15,000
+ * buffered pages is charged 60,000 units, and takes the time of a thousand.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "nodes/pathnodes.h"
+#include "optimizer/cost.h"
+#include "optimizer/optimizer.h"
+#include "utils/float.h"
+#include "utils/spccache.h"
+
+#include "cost.h"
+#include "limits.h"
+#include "plan.h"
+
+/* Pages of a B-tree that core charges for on the way down, in operators a level. */
+#define DESCENT_OPERATORS	50
+
+static Cost path_saving(PlannerInfo *root, const Path *path);
+
+/* Of the cost of pages, what is left out where so much of a table is in shared buffers. */
+static Cost
+page_saving(PlannerInfo *root, RelOptInfo *rel, Cost page_cost)
+{
+	if (page_cost <= 0)
+		return 0;
+	return page_cost * Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
+}
+
+static double
+workers_of(const Path *path)
+{
+	return path->parallel_aware ? Max(path->parallel_workers, 1) : 1;
+}
+
+static Cost
+saving_of_scan(PlannerInfo *root, const Path *path)
+{
+	RelOptInfo *rel = path->parent;
+	double		page_cost;
+
+	if (path->pathtype != T_SeqScan || !IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION)
+		return 0;
+	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
+	return page_saving(root, rel, rel->pages * page_cost);
+}
+
+/* What core charges for the pages of an index, as its cost less that of its tuples. */
+static Cost
+index_page_cost(const IndexPath *path, double tuples)
+{
+	const IndexOptInfo *index = path->indexinfo;
+	const double descents = (Max(index->tree_height, 0) + 1) * DESCENT_OPERATORS;
+	const Cost	tuple_cost = cpu_index_tuple_cost +
+		cpu_operator_cost * list_length(path->indexclauses);
+
+	return path->indextotalcost - tuples * tuple_cost -
+		cpu_operator_cost * (descents + log2(Max(index->tuples, 2)));
+}
+
+static Cost
+saving_of_index(PlannerInfo *root, const IndexPath *path)
+{
+	RelOptInfo *rel = path->path.parent;
+	const double tuples = clamp_row_est(path->indexselectivity * rel->tuples);
+	const Cost	tuple_cost = cpu_tuple_cost + rel->baserestrictcost.per_tuple;
+	const Cost	heap = path->path.total_cost - path->indextotalcost -
+		tuples * tuple_cost / workers_of(&path->path);
+
+	return page_saving(root, rel, Max(heap, 0) + Max(index_page_cost(path, tuples), 0));
+}
+
+static Cost
+saving_of_bitmap(PlannerInfo *root, const BitmapHeapPath *path)
+{
+	RelOptInfo *rel = path->path.parent;
+	const Cost	tuple_cost = cpu_tuple_cost + rel->baserestrictcost.per_tuple;
+	Cost		index_cost;
+	Selectivity selectivity;
+
+	cost_bitmap_tree_node(path->bitmapqual, &index_cost, &selectivity);
+	return page_saving(root, rel, path->path.total_cost - index_cost -
+					   clamp_row_est(selectivity * rel->tuples) * tuple_cost /
+					   workers_of(&path->path));
+}
+
+/* How often the inner side of a nested loop is read. */
+static double
+inner_loops(const JoinPath *join)
+{
+	const Path *inner = join->innerjoinpath;
+	double		loops = Max(join->outerjoinpath->rows, 1);
+
+	if (IsA(inner, MaterialPath))
+		return 1;
+	if (IsA(inner, MemoizePath))
+		return Min(loops, Max(((const MemoizePath *) inner)->est_entries, 1));
+	return loops;
+}
+
+static Cost
+saving_of_join(PlannerInfo *root, const JoinPath *join)
+{
+	const Path *outer = join->outerjoinpath;
+	const Path *inner = join->innerjoinpath;
+	double		loops = IsA(join, NestPath) ? inner_loops(join) : 1;
+	const Cost	of_outer = path_saving(root, outer);
+	const Cost	of_inner = path_saving(root, inner) * loops;
+	const Cost	inner_cost = join->path.total_cost - outer->total_cost;
+	const Cost	full_inner_cost = inner->total_cost * loops;
+
+	/* A semi join's inner side is not read to its end. */
+	return of_outer + (full_inner_cost > inner_cost && full_inner_cost > 0 ?
+					   of_inner * Max(inner_cost, 0) / full_inner_cost : of_inner);
+}
+
+static Cost
+saving_of_list(PlannerInfo *root, List *paths)
+{
+	Cost		saving = 0;
+	ListCell   *cell;
+
+	foreach(cell, paths)
+		saving += path_saving(root, lfirst(cell));
+	return saving;
+}
+
+/* Of the cost of a path, what is charged for pages that are in shared buffers. */
+static Cost
+path_saving(PlannerInfo *root, const Path *path)
+{
+	switch (nodeTag(path))
+	{
+		case T_Path:
+			return saving_of_scan(root, path);
+		case T_IndexPath:
+			return saving_of_index(root, (const IndexPath *) path);
+		case T_BitmapHeapPath:
+			return saving_of_bitmap(root, (const BitmapHeapPath *) path);
+		case T_HashPath:
+			/* The cost of a batched join leaves these out already. */
+			if (path_is_batched_join(path))
+				return 0;
+			/* FALLTHROUGH */
+		case T_NestPath:
+		case T_MergePath:
+			return saving_of_join(root, (const JoinPath *) path);
+		case T_AppendPath:
+			return saving_of_list(root, ((const AppendPath *) path)->subpaths);
+		case T_MergeAppendPath:
+			return saving_of_list(root, ((const MergeAppendPath *) path)->subpaths);
+		case T_MaterialPath:
+			return path_saving(root, ((const MaterialPath *) path)->subpath);
+		case T_MemoizePath:
+			return path_saving(root, ((const MemoizePath *) path)->subpath);
+		case T_UniquePath:
+			return path_saving(root, ((const UniquePath *) path)->subpath);
+		case T_GatherPath:
+			return path_saving(root, ((const GatherPath *) path)->subpath);
+		case T_GatherMergePath:
+			return path_saving(root, ((const GatherMergePath *) path)->subpath);
+		case T_ProjectionPath:
+			return path_saving(root, ((const ProjectionPath *) path)->subpath);
+		case T_SortPath:
+		case T_IncrementalSortPath:
+			return path_saving(root, ((const SortPath *) path)->subpath);
+		case T_AggPath:
+			/* Nor are they in that of a batched aggregation: it is below its input's. */
+			if (path->total_cost < ((const AggPath *) path)->subpath->total_cost)
+				return 0;
+			return path_saving(root, ((const AggPath *) path)->subpath);
+		case T_GroupPath:
+			return path_saving(root, ((const GroupPath *) path)->subpath);
+		case T_UpperUniquePath:
+			return path_saving(root, ((const UpperUniquePath *) path)->subpath);
+		case T_SubqueryScanPath:
+			if (path->parent->subroot == NULL)
+				return 0;
+			return path_saving(path->parent->subroot, ((const SubqueryScanPath *) path)->subpath);
+		default:
+			return 0;
+	}
+}
+
+/* What a path costs, without its pages that are in shared buffers. */
+Cost
+cost_path_buffered(PlannerInfo *root, const Path *path)
+{
+	return Max(path->total_cost - path_saving(root, path), 0);
+}
+
+/* Of the paths that need no value from another table, the least such cost. */
+Cost
+cost_cheapest_buffered(PlannerInfo *root, List *paths)
+{
+	Cost		cheapest = get_float8_infinity();
+	ListCell   *cell;
+
+	foreach(cell, paths)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL)
+			cheapest = Min(cheapest, cost_path_buffered(root, path));
+	}
+	return cheapest;
+}
