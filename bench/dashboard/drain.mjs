@@ -1,14 +1,16 @@
 // @ts-check
-/** The drain of waiting jobs by a worker in a process of its own, before any tab was open and with five tabs. */
+/** The drain of waiting jobs by a worker in a process of its own: in turn without a tab, and with five. */
 
 import { readFileSync } from "node:fs";
-import { readBacklog } from "./request.mjs";
+import { percentile, readBacklog } from "./request.mjs";
 
 /** The tabs: the pages that ask for most. */
 const TABS = ["", "jobs", "batches", "queues", "history"];
-/** Of the jobs, this part is drained before the measuring begins, and then with each number of tabs. */
+/** Of the jobs, this part is drained before the measuring begins. */
 const WARM_UP = 0.1;
-const MEASURED = 0.4;
+/** Pairs of a part without a tab and one with five, and the part of all jobs in each of the two. */
+const PAIRS = 5;
+const MEASURED = 0.07;
 const TICKS_PER_SECOND = 100;
 const WAIT_MS = 50;
 
@@ -26,13 +28,30 @@ function idleSeconds() {
   return (Number(fields[4]) + Number(fields[5])) / TICKS_PER_SECOND;
 }
 
-/** Waits until at most so many jobs are left, and tells when and how many. @param {string} url @param {number} jobs_left */
+/** Waits until at most so many jobs are left; how many, and when they were counted. @param {string} url @param {number} jobs_left */
 async function leftAtMost(url, jobs_left) {
   for (;;) {
-    const { jobs } = await readBacklog(url);
-    if (jobs <= jobs_left) return { jobs, at: performance.now() };
+    const { jobs, counted_at } = await readBacklog(url);
+    if (jobs <= jobs_left) return { jobs, at: counted_at };
     await new Promise((ready) => setTimeout(ready, WAIT_MS));
   }
+}
+
+/** @typedef {{jobs_per_second: number, server_cores: number, idle_cores: number, seconds: number}} Part */
+
+/** The medians of the parts. @param {Part[]} parts */
+function medians(parts) {
+  const median = (/** @type {keyof Part} */ of) =>
+    percentile(
+      parts.map((part) => part[of]),
+      0.5,
+    );
+  return {
+    jobs_per_second: median("jobs_per_second"),
+    server_cores: median("server_cores"),
+    idle_cores: median("idle_cores"),
+    seconds: median("seconds"),
+  };
 }
 
 /**
@@ -44,47 +63,65 @@ async function leftAtMost(url, jobs_left) {
 export async function measureDrain(server, startWorker, startBrowser) {
   const pid = Number(server.server?.pid);
   const all = (await readBacklog(server.url)).jobs;
-  startWorker();
-  let left = all * (1 - WARM_UP);
-  let from = await leftAtMost(server.url, left);
-  const measured = async () => {
-    const cpu = processorSeconds(pid);
-    const idle = idleSeconds();
-    const begun = from;
-    left = Math.max(0, left - all * MEASURED);
-    from = await leftAtMost(server.url, left);
-    const seconds = Math.max(from.at - begun.at, 1) / 1_000;
-    return {
-      jobs_per_second: (begun.jobs - from.jobs) / seconds,
-      server_cores: (processorSeconds(pid) - cpu) / seconds,
-      idle_cores: (idleSeconds() - idle) / seconds,
-      seconds,
-    };
-  };
-  const alone = await measured();
   const chromium = await startBrowser();
   const context = await chromium.newContext({
     viewport: { width: 1280, height: 860 },
   });
+  const tabs = [];
+  for (const path of TABS) tabs.push({ path, page: await context.newPage() });
   let requests = 0;
   context.on("response", () => (requests += 1));
-  for (const path of TABS) {
-    const page = await context.newPage();
-    await page.goto(`${server.url}/#/${path}`);
-    await page.locator("main h1").waitFor({ timeout: 60_000 });
+  startWorker();
+  await leftAtMost(server.url, all * (1 - WARM_UP));
+
+  /** The next part of the jobs. @returns {Promise<Part>} */
+  const next = async () => {
+    const begun = await leftAtMost(server.url, all);
+    const cpu = processorSeconds(pid);
+    const idle = idleSeconds();
+    const from = performance.now();
+    const end = await leftAtMost(
+      server.url,
+      Math.max(0, begun.jobs - all * MEASURED),
+    );
+    const used_seconds = (performance.now() - from) / 1_000;
+    const seconds = Math.max(end.at - begun.at, 1) / 1_000;
+    return {
+      jobs_per_second: (begun.jobs - end.jobs) / seconds,
+      server_cores: (processorSeconds(pid) - cpu) / used_seconds,
+      idle_cores: (idleSeconds() - idle) / used_seconds,
+      seconds,
+    };
+  };
+  const alone = [];
+  const watched = [];
+  let watched_seconds = 0;
+  let asked = 0;
+  for (let pair = 0; pair < PAIRS; pair += 1) {
+    alone.push(await next());
+    for (const { path, page } of tabs) {
+      await page.goto(`${server.url}/#/${path}`);
+      await page.locator("main h1").waitFor({ timeout: 60_000 });
+    }
+    requests = 0;
+    const part = await next();
+    watched.push(part);
+    asked += requests;
+    watched_seconds += part.seconds;
+    for (const { page } of tabs) await page.goto("about:blank");
   }
-  from = await leftAtMost(server.url, left);
-  left = from.jobs;
-  requests = 0;
-  const watched = await measured();
-  const per_second = requests / Math.max(watched.seconds, 0.001);
   await chromium.close();
   await leftAtMost(server.url, 0);
+  const found = { alone: medians(alone), watched: medians(watched) };
+  const pairs = alone.map(
+    (part, pair) =>
+      100 * (1 - (watched[pair]?.jobs_per_second ?? 0) / part.jobs_per_second),
+  );
   return {
-    alone,
-    watched,
-    requests_per_second: per_second,
-    // Few jobs are drained before the tabs are open: then there is nothing to compare.
-    lost_percent: watched.jobs_per_second > 0 ? 100 * (1 - watched.jobs_per_second / alone.jobs_per_second) : null,
+    ...found,
+    pairs_lost_percent: pairs,
+    requests_per_second: asked / Math.max(watched_seconds, 0.001),
+    lost_percent:
+      100 * (1 - found.watched.jobs_per_second / found.alone.jobs_per_second),
   };
 }

@@ -11,13 +11,19 @@ const ROWS = "main tbody tr[data-row]";
  */
 export function pages({ batch, completed, dead }) {
   return [
+    // Without a question to the store: what the browser itself takes.
+    ["a page that does not exist", "nothing", "main .empty"],
     ["overview", "", ".tiles .tile-figure"],
     ["batches", "batches", ROWS],
     ["batches with dead jobs", "batches?states=dead", ROWS],
     ["one batch", `batches/${batch}`, `.strip canvas[width], ${ROWS}`],
     ["jobs", "jobs", ROWS],
     ["dead jobs", "jobs?states=dead", ROWS],
-    ["jobs of a kind and state", "jobs?kind=crawl&states=waiting", `${ROWS}, main .empty`],
+    [
+      "jobs of a kind and state",
+      "jobs?kind=crawl&states=waiting",
+      `${ROWS}, main .empty`,
+    ],
     ["jobs of a group", "jobs?group=customer-7", `${ROWS}, main .empty`],
     ["jobs with a tag", "jobs?tags=customer%3D7", `${ROWS}, main .empty`],
     ["a completed job", `jobs/${completed}`, ".json pre"],
@@ -56,7 +62,8 @@ function watch(/** @type {string} */ wanted) {
 }
 
 /**
- * Loads a page so many times, each as after typing its address, with the browser's cache as it is.
+ * Loads a page so many times, each as from a bookmark in a tab that shows something else of the server, with the browser's
+ * cache as it is: no process of the browser is made for it.
  * @param {import("playwright-core").Browser} chromium @param {string} url @param {string} path @param {string} wanted @param {number} loads
  */
 export async function loadTimes(chromium, url, path, wanted, loads) {
@@ -73,7 +80,7 @@ export async function loadTimes(chromium, url, path, wanted, loads) {
   /** @type {Map<string, number>} */
   const slowest = new Map();
   for (let load = 0; load < loads; load += 1) {
-    await page.goto("about:blank");
+    await page.goto(`${url}/assets/icon.svg`);
     await page.goto(`${url}/#/${path}`, { waitUntil: "commit" });
     await page.waitForFunction(
       () => /** @type {any} */ (globalThis).seen?.whole_ms > 0,

@@ -19,8 +19,9 @@ INTRODUCTION = """\
 # Measured results of the dashboard
 
 Written by `make bench-dashboard` on {date}, with {jobs:,} jobs in the store: SQLite with `synchronous=FULL`, and a private
-PostgreSQL {version} with {settings}. A page's time is from the start of its navigation until Chromium has painted its first
-content, on this machine; each page is loaded {loads} times. The mix of jobs is in `dashboard/mix.mjs`.
+PostgreSQL {version} with {settings}. A page's time is from the start of its navigation, in a tab that shows an image of the
+server, until Chromium has painted its first content, on this machine; each page is loaded {loads} times. The first row is of a
+page that asks the store for nothing. The mix of jobs is in `dashboard/mix.mjs`.
 """
 
 
@@ -108,12 +109,13 @@ def page_cells(store, page):
 def drained(store, found):
     """How the drain went, in words."""
     drain = found["drain"]
-    alone, watched = drain["alone"], drain["watched"]
+    alone, watched, pairs = drain["alone"], drain["watched"], drain["pairs_lost_percent"]
     states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items() if count)
     return (
-        f"* {store}: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.0f} s before any tab was open, "
-        f"{number(watched['jobs_per_second'])} over {watched['seconds']:.0f} s with five tabs, whose "
-        f"{drain['requests_per_second']:.1f} requests a second were answered. The server used {alone['server_cores']:.3f} and "
+        f"* {store}: in turn, {len(pairs)} times each: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.0f} s without "
+        f"a tab, {number(watched['jobs_per_second'])} over {watched['seconds']:.0f} s with five (medians; lost in each pair: "
+        f"{', '.join(f'{lost:.1f}' for lost in pairs)} %). {drain['requests_per_second']:.1f} requests of the tabs a second were "
+        f"answered. The server used {alone['server_cores']:.3f} and "
         f"{watched['server_cores']:.3f} cores; {alone['idle_cores']:.2f} and {watched['idle_cores']:.2f} were idle. The browser ran "
         f"at the priority `idle`, as if on another machine. Then the store had {states} jobs."
     )

@@ -1,6 +1,6 @@
 /** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
 
-import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { api, get, onOutcome, query, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
 
 /** An event of the store, as `/events` streams it. */
@@ -35,6 +35,8 @@ export const SHARED_WITHIN_MS = 2_000;
 const SAMPLES_MAX = 600;
 /** Events that are kept for the page of events. */
 export const EVENTS_MAX = 500;
+/** Pages are drawn again at most this often because of what is known of the server. Milliseconds. */
+const NOTIFY_AT_MOST_EVERY_MS = 100;
 /** Pages ask again at most this often because of events. Milliseconds. */
 const REFRESH_AT_MOST_EVERY_MS = 1_000;
 /** A slow answer is asked for again only after so many times as long as it took: a tab costs a large store little. */
@@ -57,6 +59,7 @@ class Live {
   private source: EventSource | undefined;
   private cursor: string | undefined;
   private failures = 0;
+  private notified_at = -Infinity;
   private timers: { sample?: number; listen?: number; notify?: number } = {};
   private started = false;
 
@@ -65,12 +68,14 @@ class Live {
     return () => this.listeners.delete(listener);
   }
 
-  /** Notifies at most once in a frame's time, however many events come. */
+  /** Notifies at once after a quiet time, and else at most once in a while, however many events come. */
   private changed(): void {
+    const pause_ms = Math.max(0, this.notified_at + NOTIFY_AT_MOST_EVERY_MS - performance.now());
     this.timers.notify ??= window.setTimeout(() => {
       delete this.timers.notify;
+      this.notified_at = performance.now();
       for (const listener of this.listeners) listener();
-    }, 100);
+    }, pause_ms);
   }
 
   start(): void {
@@ -177,7 +182,7 @@ export const live = new Live();
 /** Draws again when something of the server changed. */
 export function useLive(): Live {
   const [, draw] = useReducer((count: number) => count + 1, 0);
-  useEffect(() => live.subscribe(() => draw(undefined)), []);
+  useLayoutEffect(() => live.subscribe(() => draw(undefined)), []);
   return live;
 }
 
@@ -194,7 +199,8 @@ export interface Loaded<T> {
 export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded<T> {
   const [state, setState] = useState<{ path: string | undefined; data?: T; error?: Error }>({ path: undefined });
   const reloading = useRef(() => {});
-  useEffect(() => {
+  // Before the browser paints: the request does not wait for a frame.
+  useLayoutEffect(() => {
     if (path === undefined) return;
     const abort = new AbortController();
     let timer: number | undefined;

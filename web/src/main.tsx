@@ -2,9 +2,9 @@ import "uplot/dist/uPlot.min.css";
 import "./styles/base.css";
 import "./styles/parts.css";
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Session, session } from "./api/client.ts";
-import { Loading, Notices, Problem } from "./components/basics.tsx";
+import { Notices, Problem } from "./components/basics.tsx";
 import { Operations } from "./components/operations.tsx";
 import { clock, compact } from "./format.ts";
 import { listenToKeys, PAGES } from "./keyboard.ts";
@@ -27,14 +27,18 @@ import { href, type Route, useRoute } from "./router.ts";
 import { maySubmit, setRole } from "./rights.ts";
 import { readTheme, type Theme, THEMES, useTheme } from "./theme.ts";
 
+// Asked before anything is drawn, together with what the page asks for.
+live.start();
+let asked: Promise<Session> | undefined = session.show();
+
 function App() {
   const [known, setKnown] = useState<Session>();
   const [error, setError] = useState<Error>();
   const connection = useLive();
-  useEffect(() => {
-    live.start();
+  useLayoutEffect(() => {
     if (known) return;
-    session.show().then(setKnown, setError);
+    (asked ?? session.show()).then(setKnown, setError);
+    asked = undefined;
   }, [connection.lostSince === undefined]);
   if (connection.signedOut) {
     return (
@@ -46,12 +50,19 @@ function App() {
       />
     );
   }
-  if (!known) return <main class="content">{error ? <Problem error={error} /> : <Loading />}</main>;
-  setRole(known.role);
+  if (!known && error) {
+    return (
+      <main class="content">
+        <Problem error={error} />
+      </main>
+    );
+  }
+  // Until the caller is known, the page shows no action.
+  setRole(known?.role);
   return <Shell session={known} />;
 }
 
-function Shell(props: { session: Session }) {
+function Shell(props: { session: Session | undefined }) {
   const route = useRoute();
   const connection = useLive();
   const [keys, showKeys] = useState(false);
@@ -100,20 +111,22 @@ function Shell(props: { session: Session }) {
           <button type="button" class="quiet small" onClick={() => showKeys(true)}>
             Keys <kbd>?</kbd>
           </button>
-          {props.session.tokens && (
+          {props.session?.tokens && (
             <button type="button" class="quiet small" onClick={() => void signOut()}>
               Sign out
             </button>
           )}
-          <p class="note">
-            {props.session.tokens && (
-              <>
-                {props.session.subject}, {props.session.role}
-                <br />
-              </>
-            )}
-            version {props.session.version}
-          </p>
+          {props.session && (
+            <p class="note">
+              {props.session.tokens && (
+                <>
+                  {props.session.subject}, {props.session.role}
+                  <br />
+                </>
+              )}
+              version {props.session.version}
+            </p>
+          )}
         </div>
       </nav>
       <div class="column">

@@ -4,14 +4,14 @@ import type { Session } from "./api/client.ts";
 
 type Role = Session["role"];
 
-/** `null` on a server without tokens, where every caller may do everything. */
-let role: Role = null;
+/** `null` on a server without tokens, where every caller may do everything; unknown until the server has answered. */
+let role: Role | undefined;
 
-export function setRole(now: Role): void {
+export function setRole(now: Role | undefined): void {
   role = now;
 }
 
-const isAnyOf = (...roles: Role[]) => role === null || roles.includes(role);
+const isAnyOf = (...roles: Role[]) => role === null || (role !== undefined && roles.includes(role));
 
 export const mayChange = () => isAnyOf("admin", "operator", "submit");
 export const mayOperate = () => isAnyOf("admin", "operator");

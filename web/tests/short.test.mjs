@@ -33,7 +33,8 @@ test("the overview shows the counts and what needs attention", async () => {
     page.locator(".tiles a", { hasText: label }).locator(".tile-figure").innerText();
   assert.equal(await tile("Completed"), "412");
   assert.equal(await tile("Dead"), "4");
-  await page.getByText("4 jobs ran out of attempts, of the kind mail, resize").waitFor();
+  await page.getByText("4 jobs ran out of attempts: mail 3, resize 1").waitFor();
+  await page.getByText("3 jobs waiting without a worker for the kind: report 2, crawl 1").waitFor();
   await page.getByText("Kind crawl is paused: robots.txt changed").waitFor();
   await page.locator(".uplot canvas").first().waitFor();
   assert.deepEqual(faults, []);

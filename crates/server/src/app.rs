@@ -13,6 +13,7 @@ use gristmill_store::{HistoryFilter, HistoryRow, JobCounts, KindCounts, Run, Sto
 use tokio::sync::{Semaphore, watch};
 
 use crate::caller::{Caller, Role};
+use crate::endpoints::backlog::Counted;
 use crate::endpoints::operations::kept::Operations;
 use crate::error::ApiError;
 use crate::knowledge::Knowledge;
@@ -22,6 +23,7 @@ use crate::limits::{
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
 use crate::rate::recent::Recent;
+use crate::rate::watched::Watched;
 use crate::room::Rooms;
 use crate::sessions::Sessions;
 use crate::trust::Trust;
@@ -79,6 +81,8 @@ pub struct Shared {
     pub interest: Interest,
     /// The jobs by queue and kind, as they were lately.
     pub recent_queues: Recent<(), Arc<Vec<KindCounts>>>,
+    /// The open work, for autoscalers.
+    pub backlog: Arc<Watched<Arc<Counted>>>,
     /// Histories, as they were lately.
     pub recent_history: Recent<HistoryFilter, Arc<Vec<HistoryRow>>>,
     /// The newest runs, by their number, as they were lately.
@@ -122,6 +126,7 @@ impl App {
             log_followers: AtomicU64::new(0),
             interest: Interest::default(),
             recent_queues: Recent::default(),
+            backlog: Arc::default(),
             recent_history: Recent::default(),
             recent_runs: Recent::default(),
             probed: tokio::sync::Mutex::default(),

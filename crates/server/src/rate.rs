@@ -1,6 +1,7 @@
 //! How often a token may ask: a token bucket each.
 
 pub mod recent;
+pub mod watched;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

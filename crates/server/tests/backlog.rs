@@ -13,6 +13,7 @@ async fn counts(api: &Api, query: &str) -> [u64; 5] {
     assert_eq!(answer.status, StatusCode::OK, "{query}");
     let backlog = answer.json();
     assert!(backlog["oldest_due_seconds"].as_f64().unwrap() >= 0.0);
+    assert!(backlog["counted_at"].as_i64().unwrap() > 0);
     ["jobs", "due", "running", "held_back", "later"].map(|name| backlog[name].as_u64().unwrap())
 }
 
@@ -87,4 +88,37 @@ async fn a_token_sees_the_backlog_of_its_queue() {
     let other = api.send(get("/backlog?queue=default")).await;
     assert_eq!(other.status, StatusCode::FORBIDDEN);
     assert!(other.refusal().contains("`default`"));
+}
+
+/// Batches of one job: more than are counted anew for each caller.
+const MANY: u64 = 2_100;
+
+async fn backlog_of_many_batches(api: Api) {
+    let submits = (0..MANY).map(|_| api.submit("mail", json!([1])));
+    futures::future::join_all(submits).await;
+    assert_eq!(counts(&api, "?kind=mail").await, [MANY, MANY, 0, 0, 0]);
+    assert_eq!(counts(&api, "?kind=unknown").await, [0; 5]);
+    // An answer is a little old, and one that follows has the change.
+    api.submit("mail", json!([1, 2])).await;
+    let mut counted_at = 0;
+    loop {
+        let backlog = api.get("/backlog").await.json();
+        let at = backlog["counted_at"].as_i64().unwrap();
+        assert!(at >= counted_at, "{at} after {counted_at}");
+        counted_at = at;
+        match backlog["jobs"].as_u64().unwrap() {
+            MANY => tokio::task::yield_now().await,
+            jobs => break assert_eq!(jobs, MANY + 2),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_backlog_of_many_batches_is_counted_ahead_on_sqlite() {
+    backlog_of_many_batches(Api::new().await).await;
+}
+
+#[tokio::test]
+async fn the_backlog_of_many_batches_is_counted_ahead_on_postgres() {
+    backlog_of_many_batches(Api::on_postgres().await).await;
 }

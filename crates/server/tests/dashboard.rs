@@ -90,6 +90,30 @@ async fn the_page_is_served_to_this_machine_with_its_headers() {
 }
 
 #[tokio::test]
+async fn browsers_keep_the_files_that_the_page_names_until_they_change() {
+    let api = Api::new().await;
+    let page = api.send(Request::get("/").body(Body::empty()).unwrap()).await;
+    let page = String::from_utf8(page.body.to_vec()).unwrap();
+    let named: Vec<&str> = page
+        .split('"')
+        .filter(|part| part.starts_with("/assets/"))
+        .collect();
+    assert_eq!(named.len(), 3, "{page}");
+    for path in named {
+        let (plain, version) = path.split_once("?v=").unwrap();
+        for (path, cache) in [
+            (path, "public, max-age=31536000, immutable"),
+            (plain, "no-cache"),
+            (&format!("{plain}?v={version}0"), "no-cache"),
+        ] {
+            let answer = api.send(Request::get(path).body(Body::empty()).unwrap()).await;
+            assert_eq!(answer.headers["cache-control"], cache, "{path}");
+            assert_eq!(answer.headers["etag"], format!("\"{version}\""), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_bundle_is_small_when_compressed() {
     let api = Api::new().await;
     let mut bytes = 0;

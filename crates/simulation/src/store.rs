@@ -17,11 +17,12 @@ use gristmill_model::{
 use gristmill_store::awaited::Awaited;
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
-    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
-    JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, OutputPage,
-    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
-    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
+    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
+    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch,
+    OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
+    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
+    WorkerRow,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -271,6 +272,10 @@ impl Store for FaultyStore {
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         operate!(self.counts(filter))
+    }
+
+    async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError> {
+        operate!(self.batch_summaries(batches))
     }
 
     async fn job_ids(

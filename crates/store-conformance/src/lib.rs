@@ -202,6 +202,8 @@ macro_rules! store_conformance {
                 jobs_are_listed_in_pages,
                 jobs_are_counted,
                 jobs_are_listed_by_time,
+                dead_jobs_are_listed_in_pages,
+                batches_are_summarized,
                 a_job_is_shown,
                 runs_are_kept,
                 a_run_is_deleted_with_its_batches,

@@ -39,16 +39,18 @@ use gristmill_model::{
 };
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::ReportedEnds;
+use gristmill_store::query::sorted_page;
 use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
-    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
-    JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker, OutcomeWatch,
-    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
-    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
+    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
+    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker,
+    OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
+    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
+    WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -409,6 +411,15 @@ impl Store for PostgresStore {
         let now = self.database.now();
         self.database
             .read(|snapshot| async move { query::counts(&snapshot, now, filter).await })
+            .await
+    }
+
+    async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError> {
+        let now = self.database.now();
+        self.database
+            .read(
+                |snapshot| async move { query::batch_summaries(&snapshot, now, &sorted_page(batches)).await },
+            )
             .await
     }
 

@@ -14,7 +14,7 @@ mod prerequisite;
 pub(crate) mod tag;
 
 pub(crate) use batches::{is_finished, outcomes, payloads, run_batches, workers};
-pub(crate) use counts::{counts, kind_counts, stats};
+pub(crate) use counts::{batch_summaries, counts, kind_counts, stats};
 pub(crate) use history::history;
 pub(crate) use job::{job, job_ids, jobs};
 pub(crate) use lock_waits::lock_waits;

@@ -42,6 +42,7 @@ use gristmill_model::{
 };
 use gristmill_store::live_output::{OutputPage, check_printed, pack_followed};
 use gristmill_store::metrics::{GatheredEnds, ReportedEnds};
+use gristmill_store::query::sorted_page;
 use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
@@ -49,11 +50,11 @@ use gristmill_store::rules::controls::check_controls;
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
-    BatchOutcomes, BatchPositions, BatchRow, Change, Changed, CheckPage, CheckPlace, Children, ControlFilter,
-    EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts, JobDetails,
-    JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch, Page,
-    PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection, Store,
-    StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
+    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
+    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch,
+    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
+    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
@@ -414,6 +415,12 @@ impl Store for SqliteStore {
         let now = self.clock.now();
         let filter = filter.clone();
         self.read(move |connection| query::counts(connection, now, &filter))
+            .await
+    }
+
+    async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError> {
+        let (now, batches) = (self.clock.now(), sorted_page(batches));
+        self.read(move |connection| query::batch_summaries(connection, now, &batches))
             .await
     }
 

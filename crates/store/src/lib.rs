@@ -45,9 +45,9 @@ pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
 pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
 pub use query::{
-    BatchPositions, BatchRow, Change, Changed, FailedPrerequisite, JobCounts, JobDetails, JobFilter,
-    JobPause, JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned, Selection,
-    StoreStats, TableSize, TagValue,
+    BatchPositions, BatchRow, BatchSummary, Change, Changed, FailedPrerequisite, JobCounts, JobDetails,
+    JobFilter, JobPause, JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned,
+    Selection, StoreStats, TableSize, TagValue,
 };
 pub use rules::controls::ControlFilter;
 pub use rules::keys::SubmittedJobs;
@@ -216,6 +216,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// The number of matching jobs, by state.
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError>;
+
+    /// These batches with the states of their jobs, by id ascending, at most
+    /// [`PAGE_ROWS_MAX`](gristmill_model::limits::PAGE_ROWS_MAX); without those that do not exist.
+    async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError>;
 
     /// The ids of matching jobs, packed: by batch ascending, after the batch `after` (from the first if `None`), of at
     /// most `batches_max` batches. Empty only if there are no more.

@@ -47,6 +47,8 @@ pub struct LaneMetrics {
     pub due: u64,
     /// Jobs that workers hold.
     pub running: u64,
+    /// Pieces of open work, each a row: how much it costs to count these jobs.
+    pub pieces: u64,
     /// The time since when the oldest due job can be claimed.
     pub oldest_due_at: Option<Timestamp>,
     /// Jobs that have ended, since the store was made.
@@ -204,6 +206,7 @@ impl LaneMetrics {
         self.waiting += other.waiting;
         self.due += other.due;
         self.running += other.running;
+        self.pieces += other.pieces;
         let oldest = self.oldest_due_at.into_iter().chain(other.oldest_due_at);
         self.oldest_due_at = oldest.min();
         self.ended.add(&other.ended);

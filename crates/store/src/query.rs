@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_batching::BatchStats;
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{
     BatchId, BatchOptions, JobId, JobState, Positions, RunId, Scope, ShownProgress, TagCondition, Timestamp,
 };
@@ -349,6 +350,31 @@ pub struct BatchRow {
     pub count: u32,
     /// When it was submitted.
     pub submitted_at: Timestamp,
+}
+
+/// The first of these batches, as many as a page has, by id.
+pub fn sorted_page(batches: &[BatchId]) -> Vec<BatchId> {
+    let mut page: Vec<BatchId> = batches.iter().take(PAGE_ROWS_MAX as usize).copied().collect();
+    page.sort_unstable();
+    page.dedup();
+    page
+}
+
+/// A batch with the states of its jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchSummary {
+    /// Its id.
+    pub batch: BatchId,
+    /// The kind of its jobs.
+    pub kind: Arc<str>,
+    /// Their queue.
+    pub queue: Arc<str>,
+    /// Their group.
+    pub group: Option<Arc<str>>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// Its jobs by state.
+    pub counts: JobCounts,
 }
 
 /// Which ended batches are to be deleted. Both conditions must hold.

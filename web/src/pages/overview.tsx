@@ -22,6 +22,8 @@ import { effectText, scopeText } from "./controls.tsx";
 const LIVE_SPAN_MS = 10 * 60_000;
 const HISTORY_SPAN_MS = 48 * 3_600_000;
 const HOUR_MS = 3_600_000;
+/** Kinds that one line names. */
+const KINDS_NAMED_MAX = 3;
 /** A worker is shown as silent after this time without a heartbeat. Milliseconds. */
 export const SILENT_AFTER_MS = 15_000;
 
@@ -212,6 +214,24 @@ function byHour(rows: HistoryRow[], since: number) {
   return hours;
 }
 
+/** Whether a registered worker runs the kind on the queue. Until workers are known, it is taken for granted. */
+function isServed({ kind, queue }: QueueCounts, workers: Worker[] | undefined): boolean {
+  const runs = (named: string[], name: string) => named.length === 0 || named.includes(name);
+  return workers === undefined || workers.some(({ kinds, queues }) => runs(kinds, kind) && runs(queues, queue));
+}
+
+/** `resize 314, mail 3, and 2 other kinds`: the most first. */
+function byKind(queues: QueueCounts[], of: (counts: QueueCounts) => number): string {
+  const kinds = new Map<string, number>();
+  for (const counts of queues) {
+    if (of(counts) > 0) kinds.set(counts.kind, (kinds.get(counts.kind) ?? 0) + of(counts));
+  }
+  const sorted = [...kinds].sort((a, b) => b[1] - a[1]);
+  const named = sorted.slice(0, KINDS_NAMED_MAX).map(([kind, jobs]) => `${kind} ${whole(jobs)}`);
+  const others = sorted.length - named.length;
+  return named.join(", ") + (others > 0 ? `, and ${plural(others, "other kind")}` : "");
+}
+
 interface Concern {
   level: "bad" | "warn" | "note";
   text: string;
@@ -230,11 +250,9 @@ function Attention(props: {
   const concerns: Concern[] = [];
   const { states, now } = props;
   if (states.dead > 0) {
-    const kinds = props.queues.filter(({ dead }) => dead > 0).sort((a, b) => b.dead - a.dead);
-    const named = [...new Set(kinds.map(({ kind }) => kind))].slice(0, 3).join(", ");
     concerns.push({
       level: "bad",
-      text: `${plural(states.dead, "job")} ran out of attempts, of the kind ${named}`,
+      text: `${plural(states.dead, "job")} ran out of attempts: ${byKind(props.queues, ({ dead }) => dead)}`,
       to: href("failures"),
       action: "See the errors",
     });
@@ -249,11 +267,12 @@ function Attention(props: {
       action: "See the workers",
     });
   }
-  if (states.waiting > 0 && props.workers?.length === 0) {
-    const kind = props.queues.find(({ waiting }) => waiting > 0)?.kind ?? "";
+  const unserved = props.queues.filter((counts) => counts.waiting > 0 && !isServed(counts, props.workers));
+  if (unserved.length > 0) {
+    const jobs = unserved.reduce((sum, { waiting }) => sum + waiting, 0);
     concerns.push({
       level: "warn",
-      text: `${plural(states.waiting, "job")} waiting, and no worker is registered, such as for the kind ${kind}`,
+      text: `${plural(jobs, "job")} waiting without a worker for the kind: ${byKind(unserved, ({ waiting }) => waiting)}`,
       to: href("workers"),
       action: "Start a worker",
     });

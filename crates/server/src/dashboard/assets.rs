@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::sync::LazyLock;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,9 @@ use crate::error::ApiError;
 /// The page runs its own script and style, and reaches this server alone.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// How long browsers keep a file that never changes: a year, the longest that they do.
+const KEPT: &str = "public, max-age=31536000, immutable";
 
 /// The headers of each answer.
 const HEADERS: [(HeaderName, &str); 5] = [
@@ -40,6 +43,8 @@ struct Asset {
     content_type: &'static str,
     plain: &'static [u8],
     gzipped: Bytes,
+    /// The hash of its content.
+    version: String,
     tag: HeaderValue,
 }
 
@@ -47,8 +52,9 @@ impl Asset {
     fn new(name: &'static str, content_type: &'static str, plain: &'static [u8]) -> Asset {
         let mut hasher = DefaultHasher::new();
         plain.hash(&mut hasher);
-        let tag = HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish()))
-            .unwrap_or(HeaderValue::from_static("\"\""));
+        let version = format!("{:016x}", hasher.finish());
+        let tag =
+            HeaderValue::from_str(&format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"\""));
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         let gzipped = encoder.write_all(plain).and_then(|()| encoder.finish());
         Asset {
@@ -57,6 +63,7 @@ impl Asset {
             plain,
             // Writing to memory does not fail; without a gzipped form, the plain one is sent.
             gzipped: gzipped.unwrap_or_default().into(),
+            version,
             tag,
         }
     }
@@ -72,27 +79,45 @@ macro_rules! file {
     };
 }
 
-/// The page itself, then its files. Each is compressed once, when the first request comes.
-static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+/// The page's files. Each is compressed once, when the first request comes.
+static FILES: LazyLock<[Asset; 3]> = LazyLock::new(|| {
     [
-        file!("index.html", "text/html; charset=utf-8"),
         file!("app.js", "text/javascript; charset=utf-8"),
         file!("app.css", "text/css; charset=utf-8"),
         file!("icon.svg", "image/svg+xml"),
     ]
 });
 
+/// The page itself. It names its files with their versions, so that browsers keep them.
+static INDEX: LazyLock<Asset> = LazyLock::new(|| {
+    let mut text = include_str!("../../dashboard/index.html").to_owned();
+    for file in FILES.iter() {
+        let path = format!("\"/assets/{}", file.name);
+        text = text.replace(&format!("{path}\""), &format!("{path}?v={}\"", file.version));
+    }
+    // The page is made once, and lives as long as the program.
+    Asset::new("index.html", "text/html; charset=utf-8", text.leak().as_bytes())
+});
+
 /// `GET /`.
 pub async fn index(headers: HeaderMap) -> Response {
-    answer(&ASSETS[0], &headers, "no-store")
+    answer(&INDEX, &headers, "no-store")
 }
 
-/// `GET /assets/{file}`.
-pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
-    ASSETS[1..]
+/// `GET /assets/{file}`; with its version, a file never changes.
+pub async fn asset(
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    FILES
         .iter()
         .find(|asset| asset.name == name)
-        .map(|asset| answer(asset, &headers, "no-cache"))
+        .map(|asset| {
+            let asked = query.as_deref().and_then(|query| query.strip_prefix("v="));
+            let kept = asked == Some(&asset.version);
+            answer(asset, &headers, if kept { KEPT } else { "no-cache" })
+        })
         .ok_or_else(|| ApiError::NoSuchPath(format!("/assets/{name}").chars().take(200).collect()))
 }
 

@@ -1,9 +1,11 @@
 //! `GET /backlog`: the work that is left for workers, as numbers for autoscalers.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::{Control, Effect, Timestamp};
-use gristmill_store::LaneMetrics;
+use gristmill_store::{LaneMetrics, Store};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -11,6 +13,8 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::limits::BACKLOG_COUNTED_ANEW_PIECES_MAX;
+use crate::rate::watched::Figure;
 
 /// Which jobs are counted. Conditions that are left out leave all through.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -40,6 +44,30 @@ pub struct Backlog {
     later: u64,
     /// How long the oldest due job has been due. Seconds; 0 without one.
     oldest_due_seconds: f64,
+    /// When they were counted. Milliseconds since 1970.
+    counted_at: i64,
+}
+
+/// One count of the open work.
+#[derive(Debug)]
+pub struct Counted {
+    lanes: Vec<LaneMetrics>,
+    controls: Vec<Control>,
+    at: Timestamp,
+}
+
+impl Figure for Arc<Counted> {
+    fn is_cheap(&self) -> bool {
+        let pieces: u64 = self.lanes.iter().map(|lane| lane.pieces).sum();
+        pieces <= BACKLOG_COUNTED_ANEW_PIECES_MAX
+    }
+}
+
+async fn count(store: Arc<dyn Store>) -> Result<Arc<Counted>, ApiError> {
+    let controls = store.controls().await?;
+    let lanes = store.open_lanes().await?;
+    let at = store.now();
+    Ok(Arc::new(Counted { lanes, controls, at }))
 }
 
 impl Backlog {
@@ -65,6 +93,7 @@ impl Backlog {
         )]
         let seconds = age_ms as f64 / 1e3;
         backlog.oldest_due_seconds = seconds;
+        backlog.counted_at = now.0;
         backlog
     }
 }
@@ -82,7 +111,8 @@ fn is_held_back(controls: &[Control], lane: &LaneMetrics) -> bool {
 
 /// Read the backlog, for autoscalers
 ///
-/// Counts the open work alone, however many jobs have ended.
+/// Answers from the last count of the open work where it lies in many batches. Such a count is made ahead while somebody asks,
+/// and is then at most 100 times as old as counting takes, and 20 s. Jobs that have ended cost nothing.
 #[utoipa::path(
     get,
     path = "/backlog",
@@ -100,13 +130,20 @@ pub async fn backlog(
     Query(query): Query<BacklogQuery>,
 ) -> Result<Json<Backlog>, ApiError> {
     let queue = caller.filter_queue(query.queue)?;
-    let controls = app.store().controls().await?;
-    let lanes = app.store().open_lanes().await?;
-    let lanes = lanes.iter().filter(|lane| {
+    let store = app.store().clone();
+    let stopping = app.clone();
+    let counted = app
+        .backlog
+        .get(
+            move || count(store.clone()),
+            async move { stopping.stopped().await },
+        )
+        .await?;
+    let lanes = counted.lanes.iter().filter(|lane| {
         query.kind.as_ref().is_none_or(|kind| **kind == *lane.kind)
             && queue.as_ref().is_none_or(|queue| **queue == *lane.queue)
     });
-    Ok(Json(Backlog::of(lanes, &controls, app.store().now())))
+    Ok(Json(Backlog::of(lanes, &counted.controls, counted.at)))
 }
 
 #[cfg(test)]
@@ -163,6 +200,7 @@ mod tests {
                 held_back: 7 - due,
                 later: 20,
                 oldest_due_seconds,
+                counted_at: 3_000,
             };
             assert_eq!(
                 Backlog::of(lanes.iter(), &controls, Timestamp(3_000)),

@@ -2,9 +2,8 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use futures::{StreamExt, TryStreamExt, stream};
 use gristmill_model::BatchId;
-use gristmill_store::{JobCounts, JobFilter, Page, StoreError};
+use gristmill_store::{BatchSummary, JobCounts, JobFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -14,7 +13,7 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{BATCH_ROWS_MAX, BATCHES_VIEWED_AT_ONCE};
+use crate::limits::BATCH_ROWS_MAX;
 
 /// Batches on a page by default.
 const PAGE_ROWS: u32 = 50;
@@ -130,37 +129,25 @@ pub async fn batches(
         None => newest(&app, &filter).await?,
     };
     let (matching, next) = descending(&app, &filter, newest, rows_max).await?;
-    let views = stream::iter(matching)
-        .map(|jobs| view(app.clone(), jobs.batch.0))
-        .buffered(BATCHES_VIEWED_AT_ONCE);
+    let ids: Vec<BatchId> = matching.iter().map(|jobs| jobs.batch).collect();
     // A prune may delete a batch meanwhile.
-    let batches = views.try_filter_map(|view| std::future::ready(Ok(view)));
+    let summaries = app.store().batch_summaries(&ids).await?;
     Ok(Json(BatchesPage {
-        batches: batches.try_collect().await?,
+        batches: summaries.into_iter().rev().map(Into::into).collect(),
         next,
     }))
 }
 
-async fn view(app: App, batch: i64) -> Result<Option<BatchView>, StoreError> {
-    let filter = JobFilter {
-        batch: Some(BatchId(batch)),
-        ..JobFilter::default()
-    };
-    let first = Page {
-        after: None,
-        limit: 1,
-    };
-    let Some(row) = app.store().jobs(&filter, first).await?.pop() else {
-        return Ok(None);
-    };
-    let states = app.store().counts(&filter).await?;
-    Ok(Some(BatchView {
-        batch,
-        kind: row.kind.to_string(),
-        queue: row.queue.to_string(),
-        group: row.group.map(|group| group.to_string()),
-        submitted_at: row.submitted_at.0,
-        jobs: states.total(),
-        states,
-    }))
+impl From<BatchSummary> for BatchView {
+    fn from(summary: BatchSummary) -> Self {
+        BatchView {
+            batch: summary.batch.0,
+            kind: summary.kind.to_string(),
+            queue: summary.queue.to_string(),
+            group: summary.group.map(|group| group.to_string()),
+            submitted_at: summary.submitted_at.0,
+            jobs: summary.counts.total(),
+            states: summary.counts,
+        }
+    }
 }

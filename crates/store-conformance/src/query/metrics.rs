@@ -46,6 +46,7 @@ pub async fn open_jobs_are_measured(database: &dyn Database) {
         waiting: 9,
         due: 3,
         running: 1,
+        pieces: 5,
         oldest_due_at: Some(now),
         ended: EndedJobs::default(),
     };
@@ -54,6 +55,7 @@ pub async fn open_jobs_are_measured(database: &dyn Database) {
         waiting: 1,
         due: 1,
         running: 0,
+        pieces: 1,
         ..expected.clone()
     };
     let found = lanes(&*store).await;

@@ -1,6 +1,6 @@
 //! Queries, runs, pruning, closing.
 
-use gristmill_model::{Clock, JobId, JobState, NewBatch, Rejected, RunId};
+use gristmill_model::{BatchId, Clock, JobId, JobState, NewBatch, Rejected, RunId};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{
     JobFilter, NewRun, Page, PruneOptions, Pruned, RunAdvance, RunState, Selection, Store, StoreError,
@@ -76,6 +76,130 @@ pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
     };
     assert!(ids(&*store, &nowhere, page(None, 2)).await.is_empty());
     assert!(ids(&*store, &all, page(None, 0)).await.is_empty());
+}
+
+/// Pages of dead jobs go on over batches without and with several of them, also beside another state and another condition.
+pub async fn dead_jobs_are_listed_in_pages(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let mut dead = Vec::new();
+    for number in 0..12 {
+        let kind = if number % 4 == 3 { "other" } else { KIND };
+        let id = submit(
+            &*store,
+            NewBatch {
+                kind: kind.to_owned(),
+                ..once(3)
+            },
+        )
+        .await;
+        let slice = only(claim(&*store, worker, 3).await);
+        let (failed, completed) = match number % 3 {
+            0 => ("", "0-2"),
+            1 => ("1", "0,2"),
+            _ => ("0,2", "1"),
+        };
+        if !failed.is_empty() {
+            let report = failed_at(&slice, &positions(failed), &error());
+            exchange(&*store, worker, vec![report], None).await;
+            dead.extend(positions(failed).iter().map(|position| (kind, job(id, position))));
+        }
+        exchange(
+            &*store,
+            worker,
+            vec![completed_at(&slice, &positions(completed))],
+            None,
+        )
+        .await;
+    }
+    let waiting = submit(&*store, batch(1)).await;
+    for (kind, states) in [
+        (None, vec![JobState::Dead]),
+        (Some("other"), vec![JobState::Dead]),
+        (None, vec![JobState::Dead, JobState::Waiting]),
+        (
+            Some(KIND),
+            vec![JobState::Cancelled, JobState::Waiting, JobState::Dead],
+        ),
+    ] {
+        let mut expected: Vec<JobId> = dead
+            .iter()
+            .filter(|(of, _)| kind.is_none_or(|kind| kind == *of))
+            .map(|(_, job)| *job)
+            .collect();
+        expected.extend(states.contains(&JobState::Waiting).then(|| job(waiting, 0)));
+        let filter = JobFilter {
+            kind: kind.map(str::to_owned),
+            states,
+            ..JobFilter::default()
+        };
+        for limit in [1, 2, 5, 50] {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let rows = store.jobs(&filter, page(after, limit)).await.unwrap();
+                let Some(last) = rows.last() else { break };
+                after = Some(last.job);
+                seen.extend(rows.into_iter().map(|row| row.job));
+            }
+            assert_eq!(seen, expected, "{filter:?} {limit}");
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let found = store.job_ids(&filter, after, limit).await.unwrap();
+                let Some(last) = found.last() else { break };
+                after = Some(last.batch);
+                for jobs in found {
+                    seen.extend(jobs.positions.iter().map(|position| job(jobs.batch, position)));
+                }
+            }
+            assert_eq!(seen, expected, "{filter:?} {limit}");
+        }
+    }
+}
+
+/// Batches tell where their jobs stand, as counts of each alone do.
+pub async fn batches_are_summarized(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let ended = submit(&*store, once(4)).await;
+    let slice = only(claim(&*store, worker, 4).await);
+    let failed = failed_at(&slice, &positions("1"), &error());
+    exchange(
+        &*store,
+        worker,
+        vec![failed, completed_at(&slice, &positions("0,3"))],
+        None,
+    )
+    .await;
+    let mut grouped = batch_of("other", 2);
+    grouped.options.group = Some("acme".to_owned());
+    grouped.options.run_at = Some(database.clock().now().plus_ms(60_000));
+    let grouped = submit(&*store, grouped).await;
+    let blocked = NewBatch {
+        after: vec![gristmill_model::After::batch(grouped)],
+        ..batch(3)
+    };
+    let blocked = submit(&*store, blocked).await;
+    let asked = [blocked, BatchId(blocked.0 + 50), ended, grouped, ended];
+    let found = store.batch_summaries(&asked).await.unwrap();
+    let ids: Vec<BatchId> = found.iter().map(|summary| summary.batch).collect();
+    assert_eq!(ids, [ended, grouped, blocked]);
+    for summary in &found {
+        let alone = JobFilter {
+            batch: Some(summary.batch),
+            ..JobFilter::default()
+        };
+        assert_eq!(summary.counts, store.counts(&alone).await.unwrap());
+        assert_eq!(summary.submitted_at, database.clock().now());
+    }
+    let counts = &found[0].counts;
+    assert_eq!((counts.completed, counts.dead, counts.running), (2, 1, 1));
+    assert_eq!((found[1].counts.scheduled, found[2].counts.blocked), (2, 3));
+    assert_eq!((&*found[1].kind, &*found[1].queue), ("other", "default"));
+    assert_eq!(
+        (found[0].group.as_deref(), found[1].group.as_deref()),
+        (None, Some("acme"))
+    );
+    assert!(store.batch_summaries(&[]).await.unwrap().is_empty());
 }
 
 /// Jobs are found by the time of their submit, and the newest ones first.

@@ -3,15 +3,18 @@
 //! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
 //! the batches less all others, and the reports of successes, by far the most rows, are not read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gristmill_batching::{BatchStats, EndReason, HopStats};
 use gristmill_model::{BatchId, JobState, Timestamp};
+use gristmill_store::rules::lanes::group;
 use gristmill_store::rules::piece::count;
-use gristmill_store::{JobCounts, JobFilter, KindCounts, StoreStats, TableSize};
+use gristmill_store::{BatchSummary, JobCounts, JobFilter, KindCounts, StoreStats, TableSize};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use crate::database::columns::{read_state, sum};
+use crate::database::columns::{number, read_state, sum};
 use crate::database::snapshot::Snapshot;
 use crate::failure::{Failure, Result};
 use crate::limits::COUNTED_BATCHES_PER_STATEMENT;
@@ -113,6 +116,58 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
         }
     }
     Ok(totals)
+}
+
+/// The open and unsuccessful jobs of batches, by state.
+const STATES_OF_BATCHES: &str = "SELECT batch_id, CASE WHEN run_at <= $2 THEN 'waiting' ELSE 'scheduled' END, sum(count) \
+     FROM gristmill.slice WHERE batch_id = ANY ($1) GROUP BY 1, 2 \
+     UNION ALL SELECT batch_id, 'running', sum(count) FROM gristmill.held WHERE batch_id = ANY ($1) GROUP BY 1 \
+     UNION ALL SELECT batch_id, CASE WHEN pauses IS NULL THEN 'blocked' ELSE 'paused' END, sum(count) \
+     FROM gristmill.blocked WHERE batch_id = ANY ($1) GROUP BY 1, 2 \
+     UNION ALL SELECT batch_id, state, sum(count) FROM gristmill.report \
+     WHERE batch_id = ANY ($1) AND state IN ('dead', 'cancelled', 'expired') AND state <> 'completed' GROUP BY 1, 2";
+
+/// These batches with the states of their jobs.
+pub(crate) async fn batch_summaries(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    batches: &[BatchId],
+) -> Result<Vec<BatchSummary>> {
+    let ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
+    let of_batches: [&(dyn ToSql + Sync); 1] = [&ids];
+    let of_states: [&(dyn ToSql + Sync); 2] = [&ids, &now.0];
+    let (rows, states) = tokio::try_join!(
+        snapshot.query(
+            "SELECT b.id, l.kind, l.queue, l.job_group, b.submitted_at, b.count FROM gristmill.batch b \
+             JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = ANY ($1) ORDER BY b.id",
+            &of_batches,
+        ),
+        snapshot.query(STATES_OF_BATCHES, &of_states),
+    )?;
+    let mut counts: HashMap<BatchId, JobCounts> = HashMap::with_capacity(rows.len());
+    for row in &states {
+        let of_batch = counts.entry(BatchId(row.try_get(0)?)).or_default();
+        *of_batch.get_mut(read_state(row, 1)?) += sum(row, 2)?;
+    }
+    let summary = |row: &Row| -> Result<BatchSummary> {
+        let batch = BatchId(row.try_get(0)?);
+        let mut counts = counts.remove(&batch).unwrap_or_default();
+        let (jobs, others) = (u64::from(number(row, 5)?), counts.total());
+        counts.completed = jobs.checked_sub(others).ok_or_else(|| {
+            Failure::Damaged(format!(
+                "batch {batch} has {jobs} jobs, and {others} of them have not completed"
+            ))
+        })?;
+        Ok(BatchSummary {
+            batch,
+            kind: row.try_get::<_, &str>(1)?.into(),
+            queue: row.try_get::<_, &str>(2)?.into(),
+            group: group(row.try_get::<_, &str>(3)?.into()),
+            submitted_at: Timestamp(row.try_get(4)?),
+            counts,
+        })
+    };
+    rows.iter().map(summary).collect()
 }
 
 /// The jobs by queue, kind and state.

@@ -14,12 +14,12 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::query::counts::hops;
 
-/// Open jobs by lane: how many wait, are due and run, and since when the oldest is due.
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due.
 const OPEN: &str = "SELECT lane_id, sum(count)::bigint, coalesce(sum(count) FILTER (WHERE run_at <= $1), 0)::bigint, 0::bigint, \
-     min(run_at) FILTER (WHERE run_at <= $1) FROM gristmill.slice GROUP BY 1 \
-     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count)::bigint, NULL FROM gristmill.held h \
+     min(run_at) FILTER (WHERE run_at <= $1), count(*) FROM gristmill.slice GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count)::bigint, NULL, count(*) FROM gristmill.held h \
      JOIN gristmill.batch b ON b.id = h.batch_id GROUP BY 1 \
-     UNION ALL SELECT b.lane_id, sum(w.count)::bigint, 0, 0, NULL FROM gristmill.blocked w \
+     UNION ALL SELECT b.lane_id, sum(w.count)::bigint, 0, 0, NULL, count(*) FROM gristmill.blocked w \
      JOIN gristmill.batch b ON b.id = w.batch_id GROUP BY 1";
 
 /// The figures of the store.
@@ -84,6 +84,7 @@ fn add_open(lanes: &mut LanesBuilder, rows: &[Row]) -> Result<()> {
         lane.waiting += sum(row, 1)?;
         lane.due += sum(row, 2)?;
         lane.running += sum(row, 3)?;
+        lane.pieces += sum(row, 5)?;
         if let Some(at) = row.try_get::<_, Option<i64>>(4)? {
             lane.oldest_due_at = Some(Timestamp(at));
         }

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, Timestamp};
+use gristmill_store::rules::lanes::group;
 use gristmill_store::rules::piece::count;
-use gristmill_store::{JobCounts, JobFilter, KindCounts, StoreStats};
+use gristmill_store::{BatchSummary, JobCounts, JobFilter, KindCounts, StoreStats};
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use crate::columns::{POSITION_BITS, read_state};
 use crate::failure::{Failure, Result};
@@ -129,6 +130,39 @@ fn add_completed(
         })?;
     }
     Ok(())
+}
+
+/// These batches with the states of their jobs.
+pub(crate) fn batch_summaries(
+    connection: &Connection,
+    now: Timestamp,
+    batches: &[BatchId],
+) -> Result<Vec<BatchSummary>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT l.kind, l.queue, l.job_group, b.submitted_at FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1",
+    )?;
+    let mut found = Vec::with_capacity(batches.len());
+    for &batch in batches {
+        let row = statement.query_row([batch.0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        });
+        let Some((kind, queue, stored_group, submitted_at)) = row.optional()? else {
+            continue;
+        };
+        let filter = JobFilter {
+            batch: Some(batch),
+            ..JobFilter::default()
+        };
+        found.push(BatchSummary {
+            batch,
+            kind,
+            queue,
+            group: group(stored_group),
+            submitted_at: Timestamp(submitted_at),
+            counts: counts(connection, now, &filter)?,
+        });
+    }
+    Ok(found)
 }
 
 /// The jobs by queue, kind and state.

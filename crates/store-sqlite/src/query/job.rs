@@ -217,12 +217,13 @@ pub(crate) fn jobs(
 ) -> Result<Vec<JobRow>> {
     let narrowed = narrowed(connection, filter)?;
     let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
+    // Each batch with reports of a state has a job for the page, but that of the last job.
+    let candidates = candidates(filter, &conditions, limit.saturating_add(1));
     let sql = format!(
         "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id \
-         WHERE {} AND b.id >= ?{} AND {} ORDER BY b.id",
+         WHERE {} AND b.id >= ?{} AND {candidates} ORDER BY b.id",
         conditions.sql,
         conditions.params.len() + 1,
-        candidates(filter),
     );
     let mut params = conditions.params;
     params.push(Value::from(after.map_or(0, |job| job.batch.0)));
@@ -255,14 +256,14 @@ pub(super) fn matching(
 ) -> Result<Vec<BatchId>> {
     let conditions = BatchConditions::narrowed(filter, narrowed);
     let (first, limit) = (conditions.params.len() + 1, conditions.params.len() + 2);
+    let candidates = candidates(filter, &conditions, batches_max);
     let sql = format!(
-        "SELECT b.id FROM batch b JOIN lane l ON l.id = b.lane_id WHERE {} AND b.id > ?{first} AND {} \
+        "SELECT b.id FROM batch b JOIN lane l ON l.id = b.lane_id WHERE {} AND b.id >= ?{first} AND {candidates} \
          ORDER BY b.id LIMIT ?{limit}",
         conditions.sql,
-        candidates(filter),
     );
     let mut params = conditions.params;
-    params.extend([Value::from(after.0), Value::from(batches_max)]);
+    params.extend([Value::from(after.0.saturating_add(1)), Value::from(batches_max)]);
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(params), |row| Ok(BatchId(row.get(0)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -316,29 +317,51 @@ fn add_ids(
     Ok(())
 }
 
-/// Narrows batches to those that may have jobs in the wanted states. Where a batch, a run, tags or keys are named, that
-/// is narrow enough.
-fn candidates(filter: &JobFilter) -> String {
+/// Narrows batches to those that may have jobs in the wanted states, from the one on that the parameter behind those of the
+/// conditions names. Where a batch, a run, tags or keys are named, that is narrow enough. No more than the first `batches_max`
+/// need to be found.
+fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32) -> String {
     let states = &filter.states;
     let is_narrow = filter.batch.is_some() || filter.run.is_some() || filter.tells_jobs_apart();
     if is_narrow || states.is_empty() || states.contains(&JobState::Completed) {
         return "true".to_owned();
     }
+    let first = format!("?{}", conditions.params.len() + 1);
     let mut parts = Vec::new();
     if states.contains(&JobState::Waiting) || states.contains(&JobState::Scheduled) {
-        parts.push("SELECT batch_id FROM slice".to_owned());
+        parts.push(format!("SELECT batch_id FROM slice WHERE batch_id >= {first}"));
     }
     if states.contains(&JobState::Blocked) || states.contains(&JobState::Paused) {
-        parts.push("SELECT batch_id FROM blocked".to_owned());
+        parts.push(format!("SELECT batch_id FROM blocked WHERE batch_id >= {first}"));
     }
     if states.contains(&JobState::Running) {
-        parts.push("SELECT batch_id FROM held".to_owned());
+        parts.push(format!("SELECT batch_id FROM held WHERE batch_id >= {first}"));
     }
-    // The second condition is what lets SQLite use the partial index.
-    parts.extend(states.iter().filter(|state| state.is_final()).map(|state| {
-        format!("SELECT id >> {POSITION_BITS} FROM report WHERE state = '{state}' AND state <> 'completed'")
-    }));
+    // Other conditions leave some of the batches out.
+    let limit = match conditions.params.is_empty() {
+        true => format!(" LIMIT {batches_max}"),
+        false => String::new(),
+    };
+    let finals = states.iter().filter(|state| state.is_final());
+    parts.extend(finals.map(|state| reported_in(*state, &first, &limit)));
     format!("b.id IN ({})", parts.join(" UNION "))
+}
+
+/// The batches from `first` on with reports of an unsuccessful state, in their order: each step of the recursion leads to the next
+/// batch, so a limit is reached without a look at all others.
+fn reported_in(state: JobState, first: &str, limit: &str) -> String {
+    // The second condition is what lets SQLite use the partial index.
+    let from = |batch: &str| {
+        format!(
+            "(SELECT id >> {POSITION_BITS} FROM report WHERE state = '{state}' AND state <> 'completed' \
+             AND id >= {batch} << {POSITION_BITS} ORDER BY id LIMIT 1)"
+        )
+    };
+    let (first, next) = (from(first), from("(step.batch_id + 1)"));
+    format!(
+        "SELECT batch_id FROM (WITH RECURSIVE step(batch_id) AS (SELECT {first} UNION ALL SELECT {next} FROM step \
+         WHERE step.batch_id IS NOT NULL) SELECT batch_id FROM step WHERE batch_id IS NOT NULL{limit})"
+    )
 }
 
 /// Adds jobs of one batch, until the page is full.

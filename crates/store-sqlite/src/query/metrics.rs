@@ -11,12 +11,12 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::worker::hops::hops_of;
 
-/// Open jobs by lane: how many wait, are due and run, and since when the oldest is due. Slices lie in the order of lanes, so
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due. Slices lie in the order of lanes, so
 /// nothing is sorted.
-const OPEN: &str = "SELECT lane_id, sum(count), sum(iif(run_at <= ?1, count, 0)), 0, min(iif(run_at <= ?1, run_at, NULL)) \
+const OPEN: &str = "SELECT lane_id, sum(count), sum(iif(run_at <= ?1, count, 0)), 0, min(iif(run_at <= ?1, run_at, NULL)), count(*) \
      FROM slice GROUP BY lane_id \
-     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
-     UNION ALL SELECT b.lane_id, sum(w.count), 0, 0, NULL FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
+     UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL, count(*) FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
+     UNION ALL SELECT b.lane_id, sum(w.count), 0, 0, NULL, count(*) FROM blocked w JOIN batch b ON b.id = w.batch_id GROUP BY 1";
 
 /// The figures of the store.
 pub(crate) fn metrics(connection: &Connection, now: Timestamp) -> Result<StoreMetrics> {
@@ -70,6 +70,7 @@ fn add_open(connection: &Connection, now: Timestamp, lanes: &mut LanesBuilder) -
         lane.waiting += jobs(1)?;
         lane.due += jobs(2)?;
         lane.running += jobs(3)?;
+        lane.pieces += jobs(5)?;
         if let Some(at) = row.get::<_, Option<i64>>(4)? {
             lane.oldest_due_at = Some(Timestamp(at));
         }

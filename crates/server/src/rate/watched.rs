@@ -1,0 +1,259 @@
+//! A figure of the store that callers ask for again and again, though it costs a look at much of the store. While somebody
+//! asks, looks are made ahead, so that a caller waits for none.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::ApiError;
+use crate::limits::{RECENT_FOR_TIMES_ITS_COST, WATCHED_FOR, WATCHED_PAUSE_MAX, WATCHED_PAUSE_MIN};
+
+/// Figures that know what a look at them costs.
+pub trait Figure {
+    /// Whether each caller gets a look of its own.
+    fn is_cheap(&self) -> bool;
+}
+
+/// The last look at a figure, and whether looks are made ahead.
+#[derive(Debug)]
+pub struct Watched<F> {
+    state: Mutex<State<F>>,
+    /// Callers without a recent figure wait for one look.
+    looking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State<F> {
+    last: Option<Looked<F>>,
+    asked_at: Option<Instant>,
+    is_watched: bool,
+}
+
+#[derive(Debug)]
+struct Looked<F> {
+    figure: F,
+    began: Instant,
+    at: Instant,
+    took: Duration,
+}
+
+impl<F> Looked<F> {
+    /// How long after this look the next one is made ahead: looks take at most 2 % of one core, or one every
+    /// [`WATCHED_PAUSE_MAX`].
+    fn pause(&self) -> Duration {
+        (self.took * RECENT_FOR_TIMES_ITS_COST).min(WATCHED_PAUSE_MAX)
+    }
+
+    /// Whether callers get this figure: it is at most two pauses old.
+    fn is_recent(&self) -> bool {
+        self.at.elapsed() <= self.pause() * 2
+    }
+}
+
+impl<F> Default for Watched<F> {
+    fn default() -> Self {
+        let state = State {
+            last: None,
+            asked_at: None,
+            is_watched: false,
+        };
+        Watched {
+            state: Mutex::new(state),
+            looking: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl<F: Figure + Clone + Send + 'static> Watched<F> {
+    fn state(&self) -> MutexGuard<'_, State<F>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> Option<F> {
+        let state = self.state();
+        let last = state.last.as_ref()?;
+        (!last.figure.is_cheap() && last.is_recent()).then(|| last.figure.clone())
+    }
+
+    /// The figure: of a new look while that is cheap, else of the last one. Looks are then made ahead until nobody has asked
+    /// for a time, or `stopped`.
+    pub async fn get<Look, Looking, Stopped>(
+        self: &Arc<Self>,
+        look: Look,
+        stopped: Stopped,
+    ) -> Result<F, ApiError>
+    where
+        Look: Fn() -> Looking + Send + Sync + 'static,
+        Looking: Future<Output = Result<F, ApiError>> + Send,
+        Stopped: Future<Output = ()> + Send + 'static,
+    {
+        let now = Instant::now();
+        self.state().asked_at = Some(now);
+        if let Some(figure) = self.recent() {
+            return Ok(figure);
+        }
+        let figure = self.look(now, &look).await?;
+        if !figure.is_cheap() && !std::mem::replace(&mut self.state().is_watched, true) {
+            let watched = self.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = watched.watch(look) => {}
+                    () = stopped => watched.state().is_watched = false,
+                }
+            });
+        }
+        Ok(figure)
+    }
+
+    /// One look for all that wait for it.
+    async fn look<Looking>(&self, asked_at: Instant, look: &impl Fn() -> Looking) -> Result<F, ApiError>
+    where
+        Looking: Future<Output = Result<F, ApiError>>,
+    {
+        let _looking = self.looking.lock().await;
+        if let Some(figure) = self.recent() {
+            return Ok(figure);
+        }
+        if let Some(last) = &self.state().last
+            && last.began >= asked_at
+        {
+            return Ok(last.figure.clone());
+        }
+        self.look_anew(look).await
+    }
+
+    async fn look_anew<Looking>(&self, look: &impl Fn() -> Looking) -> Result<F, ApiError>
+    where
+        Looking: Future<Output = Result<F, ApiError>>,
+    {
+        let began = Instant::now();
+        let figure = look().await?;
+        self.state().last = Some(Looked {
+            figure: figure.clone(),
+            began,
+            at: Instant::now(),
+            took: began.elapsed(),
+        });
+        Ok(figure)
+    }
+
+    /// Looks again and again, until nobody has asked for [`WATCHED_FOR`] or looks have become cheap.
+    async fn watch<Looking>(&self, look: impl Fn() -> Looking)
+    where
+        Looking: Future<Output = Result<F, ApiError>>,
+    {
+        loop {
+            let next = {
+                let mut state = self.state();
+                let last = state.last.as_ref().filter(|last| !last.figure.is_cheap());
+                let next = last.map(|last| last.at + last.pause());
+                let is_asked = state.asked_at.is_some_and(|at| at.elapsed() <= WATCHED_FOR);
+                match next.filter(|_| is_asked) {
+                    Some(next) => next,
+                    None => {
+                        state.is_watched = false;
+                        return;
+                    }
+                }
+            };
+            // After a failure the last look stays: the pause keeps failures from following each other closely.
+            sleep_until(next.max(Instant::now() + WATCHED_PAUSE_MIN)).await;
+            let _looking = self.looking.lock().await;
+            // Callers whose figure becomes too old look themselves, and are told why it fails.
+            let _ = self.look_anew(&look).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    /// The number of a look.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    struct Number(u32, bool);
+
+    impl Figure for Number {
+        fn is_cheap(&self) -> bool {
+            self.1
+        }
+    }
+
+    /// A store whose look takes 10 ms.
+    #[derive(Default)]
+    struct Store {
+        looks: AtomicU32,
+        is_cheap: AtomicBool,
+    }
+
+    const LOOK: Duration = Duration::from_millis(10);
+    const PAUSE: Duration = Duration::from_millis(10 * RECENT_FOR_TIMES_ITS_COST as u64);
+
+    impl Store {
+        async fn ask(self: &Arc<Self>, watched: &Arc<Watched<Number>>) -> u32 {
+            let store = self.clone();
+            let look = move || {
+                let store = store.clone();
+                async move {
+                    tokio::time::sleep(LOOK).await;
+                    let number = store.looks.fetch_add(1, Ordering::Relaxed) + 1;
+                    Ok(Number(number, store.is_cheap.load(Ordering::Relaxed)))
+                }
+            };
+            watched.get(look, std::future::pending()).await.unwrap().0
+        }
+
+        fn looks(&self) -> u32 {
+            self.looks.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cheap_figure_is_new_for_each_caller() {
+        let (store, watched) = (Arc::new(Store::default()), Arc::default());
+        store.is_cheap.store(true, Ordering::Relaxed);
+        assert_eq!((store.ask(&watched).await, store.ask(&watched).await), (1, 2));
+        tokio::time::sleep(WATCHED_FOR).await;
+        assert_eq!(store.looks(), 2, "nothing is looked at ahead");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_are_made_ahead_while_somebody_asks() {
+        let (store, watched) = (Arc::new(Store::default()), Arc::default());
+        let (one, other) = tokio::join!(store.ask(&watched), store.ask(&watched));
+        assert_eq!((one, other), (1, 1), "both wait for one look");
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let asked_at = Instant::now();
+            let number = store.ask(&watched).await;
+            assert_eq!(asked_at.elapsed(), Duration::ZERO, "nobody waits");
+            assert!(store.looks() - number <= 1);
+        }
+        let expected = 100_000 / u32::try_from((PAUSE + LOOK).as_millis()).unwrap();
+        assert!(store.looks().abs_diff(expected) <= 2, "{}", store.looks());
+        tokio::time::sleep(WATCHED_FOR + PAUSE).await;
+        let looks = store.looks();
+        tokio::time::sleep(WATCHED_FOR).await;
+        assert_eq!(store.looks(), looks, "nobody asks any more");
+        assert_eq!(store.ask(&watched).await, looks + 1, "an old figure is no answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_figure_that_has_become_cheap_is_looked_at_for_each_caller() {
+        let (store, watched) = (Arc::new(Store::default()), Arc::default());
+        store.ask(&watched).await;
+        store.is_cheap.store(true, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE + LOOK * 2).await;
+        let looks = store.looks();
+        assert_eq!(store.ask(&watched).await, looks + 1);
+        tokio::time::sleep(PAUSE * 3).await;
+        assert_eq!(store.looks(), looks + 1);
+        store.is_cheap.store(false, Ordering::Relaxed);
+        store.ask(&watched).await;
+        tokio::time::sleep(PAUSE * 3).await;
+        assert!(store.looks() >= looks + 4, "looks are made ahead again");
+    }
+}
