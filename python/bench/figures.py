@@ -22,7 +22,7 @@ import queues
 import gristmill
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(queues.FOLDER), str(ROOT / "bench" / "postgres")]
+sys.path[:0] = [str(queues.FOLDER), str(ROOT / "bench"), str(ROOT / "bench" / "postgres")]
 
 NAP_S, NAP_PROCESSES = 0.005, 8
 # The best chunk sizes of a pool are among these.
@@ -176,6 +176,8 @@ class Report:
         self.only = only
         self.rows = {}
         self.left_out = []
+        # What bounds the rows of a table: a section of bench/bounds.md.
+        self.bounds = {}
 
     def wants(self, *names):
         return any(re.search(self.only, name) for name in names)
@@ -203,9 +205,27 @@ class Report:
                 cells = [f"{figure:,.{digits}f}" for figure in figures] + [f"{asked:,}" if asked else ""]
                 lines.append(f"| {name} | {' | '.join(cells)} | {note} |")
             parts.append("\n".join(lines))
+        notes = self.bounds_of_missed()
+        if notes:
+            parts.append("\n".join(["## What bounds what is not reached", "", *notes]))
         if self.left_out:
             parts.append("Left out: " + "; ".join(self.left_out) + ".")
         return "\n\n".join(parts)
+
+
+    def bounds_of_missed(self):
+        """A line of Markdown for each row that does not reach what is asked for. A rate is to be at least that, all else at most."""
+        from harness.report import bounds
+
+        notes = bounds()
+        lines = []
+        for table, rows in self.rows.items():
+            is_rate = table[1].endswith("a second")
+            for name, measured, asked, _ in rows:
+                figure = statistics.median(measured)
+                if asked and (figure < asked if is_rate else figure > asked):
+                    lines.append(f"* {table[0]}, {name}: {notes.get(self.bounds.get(table), 'not known yet.')}")
+        return lines
 
 
 RATES = ("Submits and maps", "items a second", 0)
@@ -352,6 +372,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, help="the Markdown file to write as well")
     arguments = parser.parse_args()
     sizes, report = Sizes(arguments.quick, arguments.runs), Report(arguments.only)
+    report.bounds = {NAPS: "python-naps", embedding.TABLE: "python-embeddings"}
     parts = [
         lambda: measure_rates(report, sizes),
         lambda: measure_waits(report, sizes),
