@@ -65,6 +65,11 @@ impl Process {
         }
     }
 
+    /// Its number, which is in the name of its worker.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
