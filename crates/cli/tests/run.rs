@@ -4,10 +4,10 @@
 mod workspace;
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
-use workspace::{Workspace, exists, json_lines, numbers};
+use workspace::{Ended, Workspace, exists, json_lines, numbers};
 
 on_each_store! {
     a_python_script_runs_over_jsonl_and_the_output_is_in_order,
@@ -284,6 +284,19 @@ fn a_closed_pipe_ends_the_run_quietly() {
     assert_eq!(again.lines().count(), 20_000);
 }
 
+/// Runs a command that may have so many files open at once.
+fn run_with_files_max(command: &Command, files_max: u32) -> Ended {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit -n {files_max}; exec \"$0\" \"$@\"")])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(command.get_current_dir().expect("it has a folder"))
+        .env_remove("GRISTMILL_STORE")
+        .stdin(Stdio::null());
+    Ended::from(shell.output().expect("a shell starts"))
+}
+
 #[test]
 fn a_full_disk_is_named_and_nothing_is_lost() {
     let workspace = Workspace::new();
@@ -299,6 +312,29 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
     );
     workspace.run("run same.py -i items.jsonl -o out.jsonl").expect(0);
     assert_eq!(workspace.read("out.jsonl").lines().count(), 5_000);
+}
+
+/// Whatever the number of file descriptors that the process may open: it says that they are too few for it, or all jobs complete.
+#[test]
+fn too_few_file_descriptors_fail_no_job() {
+    let workspace = Workspace::new();
+    workspace.write("double.py", "def main(payload):\n    return payload * 2\n");
+    let lines: Vec<String> = (0..2_000).map(|number| format!("{number}\n")).collect();
+    workspace.write("in.jsonl", lines.concat());
+    let mut completed = 0;
+    for files in (16..=64).step_by(4) {
+        let output = format!("{files}.jsonl");
+        let run = format!("run double.py --input in.jsonl --output {output} --store {files}.db -j 4 --quiet");
+        let ended = run_with_files_max(&workspace.command(&run), files);
+        match ended.code {
+            Some(0) => {
+                completed += 1;
+                assert_eq!(workspace.read(&output).lines().count(), 2_000, "{files}");
+            }
+            _ => assert!(ended.error().contains("Too many open files"), "{files}"),
+        }
+    }
+    assert!(completed > 3, "{completed}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use gristmill_model::JobError;
+use rustix::io::Errno;
 
 /// Why a script cannot be run at all.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +84,17 @@ pub enum RuntimeError {
     /// A system call of the runtime itself failed.
     #[error("cannot talk to the script's process: {0}")]
     Plumbing(#[source] io::Error),
+}
+
+impl RuntimeError {
+    /// Whether the system lacks file descriptors, processes or memory, and may have them later.
+    pub(crate) fn is_shortage(&self) -> bool {
+        let (RuntimeError::Spawn { source, .. } | RuntimeError::Plumbing(source)) = self else {
+            return false;
+        };
+        let shortages = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+        Errno::from_io_error(source).is_some_and(|errno| shortages.contains(&errno))
+    }
 }
 
 struct Traceback<'a>(&'a JobError);

@@ -51,6 +51,12 @@ pub const RECORD_BYTES_MAX: usize = 4_096 - 22;
 /// Milliseconds that a script may take to start: imports of large libraries included.
 pub const START_MS_MAX: u64 = 300_000;
 
+/// Milliseconds before a process is started again for which the system had too few files or too little memory.
+pub const START_AGAIN_MS: u64 = 500;
+
+/// Milliseconds of such a shortage after which the jobs of its slot fail.
+pub const SHORTAGE_MS_MAX: u64 = 60_000;
+
 /// Milliseconds that the fork server may take to start, or to answer.
 pub const FORK_SERVER_MS_MAX: u64 = 10_000;
 

@@ -1,6 +1,8 @@
 //! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
 //! and replaces it when a job kills it or runs too long.
 
+mod shortage;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +13,12 @@ use crate::answers::Said;
 use crate::child::describe;
 use crate::error::RuntimeError;
 use crate::in_flight::InFlight;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, TIMEOUT_SLACK_FLUSHES};
+use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, START_AGAIN_MS, TIMEOUT_SLACK_FLUSHES};
 use crate::pool::{Pool, Told};
 use crate::process::{Arrived, Begun, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError, Run};
 use crate::stream::{SentPiece, Stream};
+use shortage::Shortage;
 
 /// Why a process is replaced while it has work.
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub(crate) struct Slot {
     is_retiring: bool,
     /// Abandoned jobs that still run, by their numbers, with the time of their abandonment.
     unwanted: BTreeMap<u32, Instant>,
+    shortage: Option<Shortage>,
 }
 
 impl Slot {
@@ -58,6 +62,7 @@ impl Slot {
             recalling: None,
             is_retiring: false,
             unwanted: BTreeMap::new(),
+            shortage: None,
         }
     }
 
@@ -246,8 +251,19 @@ impl Slot {
         self.recalling = None;
         self.is_retiring = false;
         match WarmProcess::start(&self.recipe) {
-            Ok(process) => self.process = Some(process),
-            Err(error) => self.fail_all(error),
+            Ok(process) => (self.process, self.shortage) = (Some(process), None),
+            Err(error) => self.wait_out(error),
+        }
+    }
+
+    /// Starts a process later where the system is short of what it needs: that is no fault of the jobs, which other slots may
+    /// recall meanwhile. Where none has ever started, nobody would.
+    fn wait_out(&mut self, error: RuntimeError) {
+        let is_shortage = error.is_shortage() && self.pool.started().is_some();
+        self.shortage = is_shortage.then(|| Shortage::again(self.shortage)).flatten();
+        match self.shortage {
+            Some(_) => tracing::warn!(%error, "a script process is started later"),
+            None => self.fail_all(error),
         }
     }
 
@@ -257,6 +273,9 @@ impl Slot {
         }
         if self.process.is_none() {
             if self.in_flight.is_empty() && !self.pool.has_next(self.number) {
+                return;
+            }
+            if self.shortage.is_some_and(|shortage| shortage.waits()) {
                 return;
             }
             self.start_process();
@@ -363,8 +382,9 @@ impl Slot {
         let waker = self.pool.waker(self.number);
         let Some(process) = &mut self.process else {
             let mut fds = [rustix::event::PollFd::new(waker, rustix::event::PollFlags::IN)];
-            // Without a process nothing is under way: only new work or the end can come.
-            crate::descriptors::poll_ms(&mut fds, None).map_err(RuntimeError::Plumbing)?;
+            // Without a process nothing is under way: only new work, the end or a new start can come.
+            let again_ms = self.shortage.map(|_| START_AGAIN_MS);
+            crate::descriptors::poll_ms(&mut fds, again_ms).map_err(RuntimeError::Plumbing)?;
             self.pool.acknowledge(self.number);
             return Ok(());
         };
