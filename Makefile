@@ -45,7 +45,7 @@ $(WORDNET):
 	touch $@
 
 .PHONY: test
-test: format lint docs test-rust test-loom test-web-short test-extension ## Run format, clippy, docs and all default tests
+test: format lint docs test-rust test-loom test-shuttle test-web-short test-extension ## Run format, clippy, docs and all default tests
 
 .PHONY: format
 format: ## Check the format
@@ -69,6 +69,10 @@ test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' ru
 .PHONY: test-loom
 test-loom: ## Check every interleaving of group commit, by loom
 	RUSTFLAGS="--cfg loom" $(CARGO) test --package gristmill-batching --release --locked --test loom --target-dir target/loom
+
+.PHONY: test-shuttle
+test-shuttle: ## Try random interleavings of a worker's threads, by shuttle
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --package gristmill-worker --release --locked --lib --target-dir target/shuttle interleavings
 
 .PHONY: runtimes
 runtimes: ## Install Deno, Bun and a newer Node below build/, for the tests of scripts

@@ -21,6 +21,7 @@ pub mod source;
 pub mod spans;
 mod stopper;
 mod summary;
+mod sync;
 pub mod worker;
 
 pub use gristmill_store::ChildOutcome;

@@ -3,14 +3,15 @@
 //! change. Without followers a worker sends nothing, and an exchange runs no further query.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use gristmill_model::limits::{
     LIVE_OUTPUT_BYTES_PER_JOB_MAX, LIVE_OUTPUT_BYTES_PER_WRITE_MAX, PROGRESS_JOBS_MAX,
 };
 use gristmill_model::{BatchId, Followed, JobId, Positions, Printed};
 use tokio::sync::Notify;
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// Gathers the output of followed jobs. Without followers it costs one read of a flag. Clones are cheap and share their
 /// state.
@@ -80,7 +81,7 @@ impl Gathered {
 
 impl LiveOutputBoard {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 
     /// Sets the followed jobs.

@@ -2,6 +2,8 @@
 
 pub mod delivery;
 mod exchange;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod outage;
 mod preemption;
 mod repeats;

@@ -1,13 +1,14 @@
 //! The progress that handlers report, until the worker's heartbeat passes it to the source, about once a second.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{BatchId, JobId, JobProgress, Positions, Progress, RateMeter};
 use tokio::sync::Notify;
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// The last progress reports of the running jobs of one worker. Costs nothing without reports. Clones are cheap and
 /// share their state.
@@ -40,7 +41,7 @@ struct Said {
 
 impl ProgressBoard {
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.jobs)
     }
 
     /// Notes how far a job is. Of more than [`PROGRESS_JOBS_MAX`] jobs at once, the later ones are not noted.

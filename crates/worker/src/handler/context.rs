@@ -1,8 +1,7 @@
 //! The channel between a running job and its worker.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use gristmill_model::limits::{VALUE_BYTES_MAX, WRITES_PER_JOB_MAX};
 use gristmill_model::{
@@ -15,6 +14,7 @@ use crate::handler::micro_batch::{JobOrigin, MicroBatchJob};
 use crate::io::IoCounter;
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// The state that the jobs of one running micro-batch share with their worker.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Writes {
 
 impl Writes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<Write>>> {
-        self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_job)
     }
 
     /// Whether any job ever wanted anything.
@@ -85,7 +85,7 @@ pub(crate) struct SpawnedSiblings {
 
 impl SpawnedSiblings {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<ChildBatch>>> {
-        self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_job)
     }
 
     /// Whether any job ever spawned any.

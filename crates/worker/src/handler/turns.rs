@@ -1,7 +1,7 @@
 //! The runners of handlers made of async functions: each runs its jobs one after the other.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use crate::handler::OutcomeSink;
 use crate::handler::answers::{Answers, Step};
 use crate::handler::context::JobContext;
 use crate::handler::micro_batch::{MicroBatch, MicroBatchJob};
+use crate::sync::{Mutex, lock};
 
 /// Lets the calls of each runner run in their order, and gives back what has not begun.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ impl Default for Turn {
 
 impl Turns {
     fn of(&self, runner: usize) -> Arc<Turn> {
-        let mut runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runners = lock(&self.runners);
         if runners.len() <= runner {
             runners.resize_with(runner + 1, Arc::default);
         }

@@ -1,7 +1,6 @@
 //! One micro-batch in the hands of a runner.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -17,6 +16,7 @@ use crate::live_output::LiveOutputBoard;
 use crate::progress::ProgressBoard;
 use crate::signals::Signals;
 use crate::source::{Source, SourceError};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// The id of a delivery within one worker. Later ones have larger numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -172,7 +172,7 @@ impl Delivery {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Has `handler` run the jobs. A panic of the handler fails what it left unanswered. Of jobs that finalize, `source` is
