@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-tpch bench-clickbench
+.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -20,3 +20,7 @@ bench-clickbench: all
 
 bench-quick: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --rows 200000 --rounds 3 --skip-tpch --skip-clickbench --skip-unchanged
+
+# TPC-H by DuckDB, from its own tables, beside both.
+bench-duckdb: all
+	PG_CONFIG=$(PG_CONFIG) bench/duckdb_beside.py --rounds $(or $(ROUNDS),3) --scale-factor $(SCALE_FACTOR) $(if $(WRITE),--write)
