@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""TPC-H by DuckDB from its own tables, beside stock and batched PostgreSQL: wall milliseconds of one core.
+"""TPC-H by DuckDB beside stock and batched PostgreSQL, wall milliseconds of one core.
 
     make -C extension bench-duckdb SCALE_FACTOR=1 WRITE=1
 
-DuckDB's tables are columns, compressed, in memory; PostgreSQL's are rows. DuckDB's extension that reads
-PostgreSQL's tables is not in its package on PyPI, and is downloaded from DuckDB's own server, so there is no
-column for it.
+DuckDB reads the same rows of the same server through its postgres extension, and then its own tables:
+columns, compressed, in memory.
 """
 
 import argparse
@@ -23,20 +22,26 @@ import tpch_data  # noqa: E402
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, inside_python_environment, run_check  # noqa: E402
 from server import Server, stop_on_signals  # noqa: E402
 
-DUCKDB_REQUIREMENT = "duckdb>=1.1,<2"
+# The extension is built for this version alone.
+REQUIREMENTS = (PSYCOPG_REQUIREMENT, "duckdb==1.5.5", "duckdb-extension-postgres-scanner==1.5.5")
 SETTINGS = {"shared_buffers": "4GB", "work_mem": "256MB", "max_wal_size": "16GB"}
 SESSION = f"load '{LIBRARY_NAME}'; set max_parallel_workers_per_gather = 0; set jit = off"
 SECTION = "Beside DuckDB"
 
 
-def open_duckdb(scale_factor: float):
-    """The eight tables in DuckDB's memory, of the types that PostgreSQL's have; one thread."""
+def open_duckdb(scale_factor: float, server: Server):
+    """The eight tables in DuckDB's memory, of the types that PostgreSQL's have, and the server's; one thread."""
     import duckdb
+    import duckdb_extension_postgres_scanner
     connection = duckdb.connect(config={"threads": 1})
     connection.execute((tpch_data.TEMPLATES / "schema.sql").read_text())
     folder = tpch_data.generated_files(scale_factor)
     for table in tpch_data.TABLES:
         connection.execute(f"insert into {table} select * from read_csv('{folder / table}.csv', header = true)")
+    package = Path(duckdb_extension_postgres_scanner.__file__).parent
+    connection.execute(f"install '{next(package.rglob('*.duckdb_extension'))}'; load postgres_scanner")
+    connection.execute(f"attach 'host={server.directory} user={server.environment['PGUSER']} dbname=postgres' as server "
+                       "(type postgres, read_only)")
     return connection
 
 
@@ -47,12 +52,13 @@ def wall_ms(run) -> float:
 
 
 def measured(session, duck, number: int, rounds: int) -> list:
-    """Medians of stock, batched and DuckDB, which take turns after one to warm up."""
+    """Medians of stock, batched and both of DuckDB's ways, which take turns after one to warm up."""
     sql = tpch_data.query(number)
-    sides = {"off": [], "on": [], "duckdb": []}
+    sides = {"off": [], "on": [], "server.public": [], "memory.main": []}
     for turn in range(-1, rounds):
         for side, taken in sides.items():
-            if side == "duckdb":
+            if "." in side:
+                duck.execute(f"use {side}")
                 time_ms = wall_ms(lambda: duck.execute(sql).fetchall())
             else:
                 session.execute(f"set batchexec.enabled = {side}")
@@ -63,11 +69,14 @@ def measured(session, duck, number: int, rounds: int) -> list:
 
 
 def table(rows: list) -> str:
-    lines = ["| query | stock ms | batched ms | DuckDB's own tables ms | batched / DuckDB |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| Q{number} | {stock:.1f} | {batched:.1f} | {duck:.1f} | {batched / duck:.1f} |"
-              for number, stock, batched, duck in rows]
-    mean = math.exp(statistics.mean(math.log(batched / duck) for _, _, batched, duck in rows))
-    return "\n".join([*lines, f"| geometric mean | | | | {mean:.1f} |"])
+    headings = ["query", "stock ms", "batched ms", "DuckDB through postgres ms", "DuckDB's own tables ms",
+                "through postgres / batched", "own tables / batched"]
+    lines = [headings, ["---"] * len(headings)]
+    lines += [[f"Q{number}", *(f"{taken:.1f}" for taken in times), f"{times[2] / times[1]:.2f}x", f"{times[3] / times[1]:.2f}x"]
+              for number, times in rows]
+    means = [math.exp(statistics.mean(math.log(times[side] / times[1]) for _, times in rows)) for side in (2, 3)]
+    lines.append(["geometric mean", "", "", "", "", *(f"{mean:.2f}x" for mean in means)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:
@@ -77,14 +86,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the table in bench/RESULTS.md")
     options = parser.parse_args()
     stop_on_signals()
-    duck = open_duckdb(options.scale_factor)
     with Server(settings=SETTINGS) as server:
         tpch_data.load(server, options.scale_factor)
+        duck = open_duckdb(options.scale_factor, server)
         session = measure.Session(server.conninfo())
         session.execute(SESSION)
-        rows = [(number, *measured(session, duck, number, options.rounds)) for number in tpch_data.QUERY_NUMBERS]
+        rows = [(number, measured(session, duck, number, options.rounds)) for number in tpch_data.QUERY_NUMBERS]
     import duckdb
-    text = (f"Printed by `bench/duckdb_beside.py {' '.join(sys.argv[1:])}`: TPC-H, one core each. {report.machine()}; DuckDB "
+    text = (f"Printed by `bench/duckdb_beside.py {' '.join(sys.argv[1:])}`: TPC-H, one core each; a ratio above 1 is batched's lead. {report.machine()}; DuckDB "
             f"{duckdb.__version__}; {date.today().isoformat()}. Wall milliseconds, medians of {options.rounds} runs.\n\n{table(rows)}")
     print(text)
     if options.write:
@@ -93,7 +102,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    inside_python_environment(PSYCOPG_REQUIREMENT, DUCKDB_REQUIREMENT)
+    inside_python_environment(*REQUIREMENTS)
     import measure
     import report
     run_check(main)
