@@ -4,7 +4,7 @@
     make -C extension bench                    the whole table; writes bench/RESULTS.md
     bench/bench.py --rows 100000 --rounds 3    a quick look; prints, writes nothing
     bench/bench.py --only 'sum(a)'             the rows whose name holds this text
-    bench/bench.py --only TPC-H --scale-factor 1 --rounds 3
+    bench/bench.py --only TPC-H --scale-factor 1 --rounds 3 --write-section 'TPC-H with joins'
 
 Serial rows compare CPU milliseconds with jit off, parallel rows wall milliseconds with two workers
 and jit on. Every figure is a median of `--rounds` runs in which the sides take turns.
@@ -317,6 +317,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    parser.add_argument("--write-section", metavar="TITLE", help="put the table in this section of bench/RESULTS.md")
     options = parser.parse_args()
     options.rows = options.rows or list(ROWS_DEFAULT)
     if not 1 <= options.rounds <= ROUNDS_MAX:
@@ -343,6 +344,9 @@ def main() -> int:
         if options.write:
             (BENCH_DIRECTORY / "RESULTS.md").write_text(
                 report.document(table, server, options, date.today()))
+        if options.write_section:
+            report.write_section(BENCH_DIRECTORY / "RESULTS.md", options.write_section,
+                                 report.section(table, server, options, sys.argv[1:], date.today()))
         for line in server.crashes():
             print(f"server log: {line}")
     reached = sum(row.is_reached for row in bench.rows)

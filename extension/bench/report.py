@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shlex
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,3 +160,23 @@ the share of the speed that is left. Each column is NULL in the share of the row
 The within-2% rows compare a session with the library against one without it on the same server.
 
 {table_text}"""
+
+
+def section(table_text: str, server, options, arguments: list, today) -> str:
+    """The text of a section of RESULTS.md: what was run, where, and the table."""
+    version = server.psql("show server_version").strip()
+    return (f"Printed by `bench/bench.py {shlex.join(arguments)}`. {machine()}; PostgreSQL {version}; "
+            f"{today.isoformat()}. Medians of {options.rounds} runs.\n\n{table_text}")
+
+
+def write_section(results: Path, title: str, text: str) -> None:
+    """Put a text in the place of a section of a Markdown file, or at its end."""
+    parts = re.split(r"^(?=## )", results.read_text(), flags=re.MULTILINE)
+    new = f"## {title}\n\n{text.strip()}\n"
+    for number, part in enumerate(parts):
+        if part.startswith(f"## {title}\n"):
+            parts[number] = new
+            break
+    else:
+        parts.append(new)
+    results.write_text("\n".join(part.rstrip("\n") + "\n" for part in parts))

@@ -133,6 +133,14 @@ RESET enable_parallel_hash; RESET max_parallel_workers_per_gather; SET max_paral
 SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
 SELECT * FROM compare('SELECT count(*), sum(c), sum(labels) FROM (SELECT amount, count(*) AS c, count(label) AS labels FROM facts LEFT JOIN few USING (k) GROUP BY amount) g');
 RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort;
+-- A record's fields are found where it is made alone.
+CREATE TABLE edges AS SELECT i AS f, i + 1 AS t FROM generate_series(1, 500) i;
+ANALYZE edges;
+SET batchexec.mode = prefer;
+EXPLAIN (VERBOSE, COSTS OFF) WITH RECURSIVE reached(f, t) AS (SELECT * FROM edges WHERE f = 1 UNION ALL SELECT edges.* FROM edges, reached WHERE edges.f = reached.t)
+    SEARCH BREADTH FIRST BY f, t SET seq SELECT * FROM reached ORDER BY seq;
+RESET batchexec.mode;
+DROP TABLE edges;
 -- Prepared, switched off after planning, and on again.
 PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
 SET plan_cache_mode = force_generic_plan;

@@ -243,6 +243,18 @@ returns_columns(const Plan *plan)
 	return true;
 }
 
+/* EXPLAIN finds the fields of a record where it is made, but not through a pair's columns. */
+static bool
+returns_records(const Plan *plan)
+{
+	ListCell   *cell;
+
+	foreach(cell, plan->targetlist)
+		if (exprType((Node *) lfirst_node(TargetEntry, cell)->expr) == RECORDOID)
+			return true;
+	return false;
+}
+
 static const char *
 type_obstacle(const HashJoin *join)
 {
@@ -280,6 +292,8 @@ join_obstacle(const HashJoin *join)
 		return psprintf("its inner side has more than %d columns", JOIN_INNER_COLUMNS_MAX);
 	if (!returns_columns(outer))
 		return "its outer side computes expressions";
+	if (returns_records(outer) || returns_records(inner))
+		return "a column is a record";
 	foreach(cell, join->hashclauses)
 	{
 		obstacle = join_clause_obstacle(lfirst(cell));

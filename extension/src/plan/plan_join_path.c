@@ -48,21 +48,26 @@ typedef struct JoinCandidate
 	List	   *keys;
 } JoinCandidate;
 
-/* The cheapest batched path of a join, whether or not it beats the stock ones. */
-typedef struct BatchedJoin
+/*
+ * The path of a table or join whose rows come in batches: a join's cheapest one,
+ * whether or not it beats the stock ones.  NULL: a table has none.
+ */
+typedef struct BatchedInput
 {
-	const RelOptInfo *joined;
+	const RelOptInfo *rel;
 	bool		is_partial;
 	Path	   *path;
 	BatchedCost cost;
-} BatchedJoin;
+} BatchedInput;
 
 /* What the search for the join order of one query has found. */
 typedef struct JoinSearch
 {
 	const PlannerInfo *root;
 	List	   *candidates;		/* of this level */
-	List	   *joins;			/* BatchedJoins of all levels */
+	List	   *inputs;			/* BatchedInputs of all levels */
+	List	   *batchable;		/* clauses that can be keys */
+	List	   *others;			/* clauses that can't */
 } JoinSearch;
 
 static join_search_hook_type previous_search_hook = NULL;
@@ -107,6 +112,24 @@ clause_joins(const RestrictInfo *clause, const RelOptInfo *outer, const RelOptIn
 		 bms_is_subset(clause->right_relids, outer->relids));
 }
 
+/* Can a clause be a key of a batched join?  Looked up once in a search. */
+static bool
+clause_is_batchable(RestrictInfo *clause)
+{
+	bool		is_batchable;
+
+	if (list_member_ptr(search->batchable, clause))
+		return true;
+	if (list_member_ptr(search->others, clause))
+		return false;
+	is_batchable = join_clause_obstacle((Node *) clause->clause) == NULL;
+	if (is_batchable)
+		search->batchable = lappend(search->batchable, clause);
+	else
+		search->others = lappend(search->others, clause);
+	return is_batchable;
+}
+
 /*
  * The clauses that a batched hash join of these sides has as its keys; NIL where it
  * has no batched form.  Says which side of a clause is the outer one, as core wants it.
@@ -127,7 +150,7 @@ batched_keys(const RelOptInfo *joined, const RelOptInfo *outer, const RelOptInfo
 		if (clause->can_join && OidIsValid(clause->hashjoinoperator) &&
 			clause_joins(clause, outer, inner))
 		{
-			if (join_clause_obstacle((Node *) clause->clause) != NULL)
+			if (!clause_is_batchable(clause))
 				return NIL;
 			clause->outer_is_left = bms_is_subset(clause->left_relids, outer->relids);
 			keys = lappend(keys, clause);
@@ -201,45 +224,54 @@ cost_join(PlannerInfo *root, BatchedCost outer_cost, const Path *outer, const Pa
 	return cost;
 }
 
-/* The cheapest path of a join whose rows stay in batches, or NULL. */
-static BatchedJoin *
-batched_join(const RelOptInfo *joined, bool is_partial)
+/* What was found of a table or join as an outer side, or NULL. */
+static BatchedInput *
+find_input(const RelOptInfo *rel, bool is_partial)
 {
 	ListCell   *cell;
 
-	foreach(cell, search->joins)
+	foreach(cell, search->inputs)
 	{
-		BatchedJoin *join = lfirst(cell);
+		BatchedInput *input = lfirst(cell);
 
-		if (join->joined == joined && join->is_partial == is_partial)
-			return join;
+		if (input->rel == rel && input->is_partial == is_partial)
+			return input;
 	}
 	return NULL;
 }
 
-/* Of a join's outer side, the path that hands on batches, and its cost as such; or NULL. */
-static Path *
-outer_in_batches(PlannerInfo *root, RelOptInfo *outer, bool is_partial, BatchedCost *cost)
+static BatchedInput *
+remember_input(const RelOptInfo *rel, bool is_partial, Path *path, BatchedCost cost)
 {
-	const BatchedJoin *join;
+	BatchedInput *input = palloc(sizeof(BatchedInput));
+
+	*input = (BatchedInput) {rel, is_partial, path, cost};
+	search->inputs = lappend(search->inputs, input);
+	return input;
+}
+
+/* Of a join's outer side, the path that hands on batches, and its cost as such; or NULL. */
+static const BatchedInput *
+outer_in_batches(PlannerInfo *root, RelOptInfo *outer, bool is_partial)
+{
+	BatchedInput *input = find_input(outer, is_partial);
+	BatchedCost cost = {0, 0};
 	Path	   *path;
 
-	if (!target_is_columns(outer->reltarget))
-		return NULL;
-	if (!IS_SIMPLE_REL(outer))
+	if (input == NULL && IS_SIMPLE_REL(outer))
 	{
-		join = batched_join(outer, is_partial);
-		if (join == NULL)
-			return NULL;
-		*cost = join->cost;
-		return join->path;
+		path = target_is_columns(outer->reltarget) ?
+			path_sequential_scan(root, outer, is_partial) : NULL;
+		if (path != NULL && !path_cost_scan_in_batches(root, path, &cost))
+			path = NULL;
+		if (path != NULL)
+		{
+			path->startup_cost = cost.startup;
+			path->total_cost = cost.total;
+		}
+		input = remember_input(outer, is_partial, path, cost);
 	}
-	path = path_sequential_scan(root, outer, is_partial);
-	if (path == NULL || !path_cost_scan_in_batches(root, path, cost))
-		return NULL;
-	path->startup_cost = cost->startup;
-	path->total_cost = cost->total;
-	return path;
+	return input != NULL && input->path != NULL ? input : NULL;
 }
 
 /* The inner path of a candidate that fits in memory, or NULL. */
@@ -268,16 +300,18 @@ cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
 	{
 		const JoinCandidate *candidate = lfirst(cell);
 		JoinChoice	choice = {.candidate = candidate};
+		const BatchedInput *outer;
 
 		if (candidate->joined != joined)
 			continue;
 		choice.inner = inner_of_candidate(candidate, is_partial);
 		if (choice.inner == NULL)
 			continue;
-		choice.outer = outer_in_batches(root, candidate->outer, is_partial, &choice.cost);
-		if (choice.outer == NULL)
+		outer = outer_in_batches(root, candidate->outer, is_partial);
+		if (outer == NULL)
 			continue;
-		choice.cost = cost_join(root, choice.cost, choice.outer, choice.inner, candidate);
+		choice.outer = outer->path;
+		choice.cost = cost_join(root, outer->cost, choice.outer, choice.inner, candidate);
 		if (best.candidate == NULL || choice.cost.total < best.cost.total)
 			best = choice;
 	}
@@ -317,7 +351,7 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 {
 	const JoinChoice choice = cheapest_candidate(root, joined, is_partial);
 	List	   *paths = is_partial ? joined->partial_pathlist : joined->pathlist;
-	BatchedJoin *join;
+	BatchedInput *input;
 	Path	   *path;
 
 	if (choice.candidate == NULL)
@@ -328,14 +362,16 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 	if (!feeds_aggregation(root, joined))
 		path->total_cost += path->rows *
 			(batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
-	join = palloc(sizeof(BatchedJoin));
-	*join = (BatchedJoin) {joined, is_partial, path, choice.cost};
-	search->joins = lappend(search->joins, join);
+	input = remember_input(joined, is_partial, target_is_columns(joined->reltarget) ? path : NULL,
+						   choice.cost);
 	if (path->total_cost >= cost_cheapest_buffered(root, paths))
 		return;
 	/* The planner may free a path that it is given. */
-	join->path = palloc(sizeof(HashPath));
-	memcpy(join->path, path, sizeof(HashPath));
+	if (input->path != NULL)
+	{
+		input->path = palloc(sizeof(HashPath));
+		memcpy(input->path, path, sizeof(HashPath));
+	}
 	if (is_partial)
 		add_partial_path(joined, path);
 	else
@@ -353,7 +389,9 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 	if (previous_join_hook != NULL)
 		previous_join_hook(root, joined, outer, inner, type, extra);
 	if (search == NULL || search->root != root || joined->reloptkind != RELOPT_JOINREL ||
-		!type_is_batchable(type) || !bms_is_empty(joined->lateral_relids))
+		!type_is_batchable(type) || !bms_is_empty(joined->lateral_relids) ||
+		(outer_in_batches(root, outer, false) == NULL &&
+		 (outer->partial_pathlist == NIL || outer_in_batches(root, outer, true) == NULL)))
 		return;
 	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
 	if (keys == NIL)
