@@ -2,7 +2,8 @@
 /** The drain of waiting jobs by a worker in a process of its own: in turn without a tab, and with five. */
 
 import { readFileSync } from "node:fs";
-import { percentile, readBacklog } from "./request.mjs";
+import { WORKED } from "./mix.mjs";
+import { percentile, readOpen } from "./request.mjs";
 
 /** The tabs: the pages that ask for most. */
 const TABS = ["", "jobs", "batches", "queues", "history"];
@@ -12,7 +13,7 @@ const WARM_UP = 0.1;
 const PAIRS = 5;
 const MEASURED = 0.07;
 const TICKS_PER_SECOND = 100;
-const WAIT_MS = 50;
+const WAIT_MS = 100;
 
 /** Processor seconds of a process. @param {number} pid */
 function processorSeconds(pid) {
@@ -31,8 +32,8 @@ function idleSeconds() {
 /** Waits until at most so many jobs are left; how many, and when they were counted. @param {string} url @param {number} jobs_left */
 async function leftAtMost(url, jobs_left) {
   for (;;) {
-    const { jobs, counted_at } = await readBacklog(url);
-    if (jobs <= jobs_left) return { jobs, at: counted_at };
+    const jobs = await readOpen(url, WORKED);
+    if (jobs <= jobs_left) return { jobs, at: performance.now() };
     await new Promise((ready) => setTimeout(ready, WAIT_MS));
   }
 }
@@ -62,7 +63,7 @@ function medians(parts) {
  */
 export async function measureDrain(server, startWorker, startBrowser) {
   const pid = Number(server.server?.pid);
-  const all = (await readBacklog(server.url)).jobs;
+  const all = await readOpen(server.url, WORKED);
   const chromium = await startBrowser();
   const context = await chromium.newContext({
     viewport: { width: 1280, height: 860 },

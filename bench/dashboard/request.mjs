@@ -24,9 +24,16 @@ export function timed(url) {
   });
 }
 
-/** @param {string} url */
-export async function readBacklog(url) {
-  return (await timed(`${url}/api/v1/backlog`)).body;
+/** The open jobs of these kinds, counted anew: the backlog may be some seconds old. @param {string} url @param {string[]} kinds */
+export async function readOpen(url, kinds) {
+  const text = await (await fetch(`${url}/api/v1/metrics`)).text();
+  const samples = text.matchAll(
+    /^gristmill_jobs_(?:due|running)\{kind="([^"]*)",[^}]*\} (\d+)$/gm,
+  );
+  let jobs = 0;
+  for (const [, kind, count] of samples)
+    if (kinds.includes(kind ?? "")) jobs += Number(count);
+  return jobs;
 }
 
 /** @param {string} url @param {number} count @returns {Promise<number[]>} */

@@ -1,6 +1,7 @@
 /** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
 
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
+import { parse } from "./router.ts";
 import { api, get, onOutcome, query, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
 
 /** An event of the store, as `/events` streams it. */
@@ -27,6 +28,8 @@ export interface Sample {
 
 /** Counts are asked for at this interval while the tab is visible. Milliseconds. */
 const SAMPLE_EVERY_MS = 2_000;
+/** Where a page other than the overview is opened, counts are asked for so much later. Milliseconds. */
+const COUNTED_AFTER_MS = 250;
 /** Tabs share counts of the server that are at most this old. Milliseconds. */
 const COUNTED_WITHIN_MS = 1_500;
 /** The same for histories and for the counts of runs. Milliseconds. */
@@ -92,7 +95,13 @@ class Live {
         if (outcome === "answered") this.follow();
       }
     });
-    this.follow();
+    // The counts of a large store cost more than most pages: those go first.
+    if (!document.hidden && parse(location.hash).path.length > 0) {
+      this.listen();
+      this.timers.sample = window.setTimeout(() => this.follow(), COUNTED_AFTER_MS);
+    } else {
+      this.follow();
+    }
   }
 
   /** Asks and listens while the tab is visible; a hidden one costs the server nothing. */
@@ -256,6 +265,16 @@ export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded
     error: current ? state.error : undefined,
     reload: () => reloading.current(),
   };
+}
+
+/** Whether the first content of a page has had its time: what costs the server much is asked for then. */
+export function useSettled(): boolean {
+  const [settled, setSettled] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(true), COUNTED_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  return settled;
 }
 
 /** The time, for relative times; moves once a second while the tab is visible. */

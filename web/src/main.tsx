@@ -73,6 +73,10 @@ function Shell(props: { session: Session | undefined }) {
   useEffect(() => {
     scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
+    // On a phone, the pages stand in a line that is wider than the screen.
+    const list = document.querySelector<HTMLElement>(".side ul");
+    const current = list?.querySelector<HTMLElement>("[aria-current]");
+    if (list && current) list.scrollLeft = current.offsetLeft - (list.clientWidth - current.offsetWidth) / 2;
   }, [place]);
   const dead = (connection.queues ?? []).reduce((sum, counts) => sum + counts.dead, 0);
   const signOut = async () => {

@@ -1,6 +1,6 @@
 /** Light or dark, as the system has it or as chosen. */
 
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
@@ -16,7 +16,8 @@ export function readTheme(): Theme {
 }
 
 export function useTheme(theme: Theme): void {
-  useEffect(() => {
+  // Before the browser paints, so that no page flashes in the other theme.
+  useLayoutEffect(() => {
     if (theme === "system") delete document.documentElement.dataset["theme"];
     else document.documentElement.dataset["theme"] = theme;
     try {

@@ -243,7 +243,7 @@ pub const BACKLOG_COUNTED_ANEW_PIECES_MAX: u64 = 2_000;
 pub const WATCHED_PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// The longest pause between two looks that are made ahead.
-pub const WATCHED_PAUSE_MAX: Duration = Duration::from_secs(10);
+pub const WATCHED_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Looks are made ahead for so long after the last caller: autoscalers ask every 30 s or oftener.
 pub const WATCHED_FOR: Duration = Duration::from_secs(120);

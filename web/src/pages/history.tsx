@@ -19,7 +19,7 @@ type Period = keyof typeof PERIODS;
 
 const MEASURES = {
   ended: {
-    label: "ended jobs",
+    label: "Ended jobs",
     color: "--completed",
     of: (row: HistoryRow) => row.completed + row.dead + row.expired,
     join: (a: number, b: number) => a + b,

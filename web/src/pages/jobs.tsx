@@ -17,7 +17,7 @@ import { begin } from "../components/operations.tsx";
 import { PriorityOptions } from "../components/priorities.tsx";
 import { Table } from "../components/table.tsx";
 import { moment, plural, shorten, span, whole } from "../format.ts";
-import { useLive, useLoaded } from "../live.ts";
+import { useLive, useLoaded, useSettled } from "../live.ts";
 import { mayChange } from "../rights.ts";
 import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters, statesOf } from "./filters.tsx";
@@ -58,9 +58,11 @@ export function Jobs(props: { route: Route }) {
 /** The jobs by state: of kinds and queues, from the totals that the whole page has, so that large stores count nothing. */
 function useCounts(filter: Record<string, string | undefined>) {
   const { queues } = useLive();
-  const known = queues && Object.keys(filter).every((name) => name === "kind" || name === "queue");
-  const counted = useLoaded<{ states: States }>(known ? undefined : `/jobs/count${query(filter)}`);
+  const settled = useSettled();
+  const known = Object.keys(filter).every((name) => name === "kind" || name === "queue");
+  const counted = useLoaded<{ states: States }>(known || !settled ? undefined : `/jobs/count${query(filter)}`);
   if (!known) return counted;
+  if (!queues) return { data: undefined, error: undefined };
   const { kind, queue } = filter;
   const states = total(
     queues.filter((counts) => (!kind || counts.kind === kind) && (!queue || counts.queue === queue)),

@@ -69,7 +69,7 @@ export function Schedules() {
               {
                 title: "Schedule",
                 class: "name",
-                cell: ({ schedule, paused, kind }) => (
+                cell: ({ schedule, paused, kind, rule }) => (
                   <>
                     <a href={href("jobs", { kind })}>{schedule}</a>{" "}
                     {paused && (
@@ -77,10 +77,11 @@ export function Schedules() {
                         paused
                       </span>
                     )}
+                    <code class="narrow">{ruleText(rule)}</code>
                   </>
                 ),
               },
-              { title: "Rule", cell: ({ rule }) => <code>{ruleText(rule)}</code> },
+              { title: "Rule", cell: ({ rule }) => <code>{ruleText(rule)}</code>, wide: true },
               {
                 title: "Kind",
                 cell: ({ kind, queue }) => (queue === "default" ? kind : `${kind} · ${queue}`),

@@ -104,7 +104,7 @@ export function Submit() {
             {checked.problem ?? (lines ? `JSON: ${plural(checked.payloads.length, "job")}` : "JSON: 1 job")}
           </p>
         </Panel>
-        <Panel title="Options" note="what is empty has the server's default">
+        <Panel title="Options" note="empty fields take the server's defaults">
           <div class="fields">
             <label>
               <span>Priority</span>

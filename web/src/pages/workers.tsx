@@ -37,7 +37,7 @@ export function Workers() {
             id={({ worker }) => worker}
             columns={[
               { title: "Worker", cell: ({ name }) => name, class: "name" },
-              { title: "Host", cell: ({ host, process_id }) => `${host} · ${process_id}` },
+              { title: "Host", cell: ({ host, process_id }) => `${host} · ${process_id}`, wide: true },
               {
                 title: "State",
                 cell: ({ heartbeat_at, draining }) =>

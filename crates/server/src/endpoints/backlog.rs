@@ -112,7 +112,7 @@ fn is_held_back(controls: &[Control], lane: &LaneMetrics) -> bool {
 /// Read the backlog, for autoscalers
 ///
 /// Answers from the last count of the open work where it lies in many batches. Such a count is made ahead while somebody asks,
-/// and is then at most 100 times as old as counting takes, and 20 s. Jobs that have ended cost nothing.
+/// and is then at most 100 times as old as counting takes, and 4 s. Jobs that have ended cost nothing.
 #[utoipa::path(
     get,
     path = "/backlog",
