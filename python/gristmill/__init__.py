@@ -19,6 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ._app import App as App
     from ._errors import Fail as Fail
     from ._errors import GristmillError as GristmillError
@@ -85,7 +87,18 @@ def __dir__() -> list[str]:
 def job() -> Any:
     """The running job; None outside of one. It has `id` ("42:7"), `attempt` (from 1), `batch`, `kind`, `queue`, `key`, `group`,
     `tags` (a dict), `deadline` (the time.time() by which it has to have completed, or None) and `traceparent` (the submitter's
-    trace context, or None)."""
+    trace context, or None).
+
+    >>> import gristmill, tempfile
+    >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+    >>> @app.job
+    ... def who(name):
+    ...     return f"{name}, attempt {gristmill.job().attempt} of {gristmill.job().kind}"
+    >>> handle = who.submit("Ada")
+    >>> app.drain(), handle.result(), gristmill.job()
+    (1, 'Ada, attempt 1 of who', None)
+    >>> app.close()
+    """
     from ._process import offered
 
     runtime = offered()
@@ -96,7 +109,11 @@ def progress(
     done: int | None = None, total: int | None = None, message: str | None = None, fraction: float | None = None
 ) -> None:
     """Says how far the running job is: so much is done of so much, in any unit, or a fraction from 0 to 1, and what it is at.
-    Does nothing outside of a job."""
+    Does nothing outside of a job. `App.find` and the dashboard show it.
+
+    >>> import gristmill
+    >>> gristmill.progress(3, 10, "resizing")
+    """
     from ._process import offered
 
     runtime = offered()
@@ -104,22 +121,81 @@ def progress(
         runtime.progress(done, total, message, fraction)
 
 
-def spawn(*arguments: Any, **options: Any) -> Any:
-    """Returned by a job: it waits for these children; then the function `finalize(payload, memo, outcomes)` of its script is
-    called. For scripts of `gristmill run`."""
-    return _within("spawn").spawn(*arguments, **options)
+def spawn(
+    children: Iterable[Any] = (),
+    memo: Any = None,
+    kind: Job[..., Any] | str | None = None,
+    queue: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    batches: Iterable[Mapping[str, Any]] = (),
+    on_failure: str = "fail",
+) -> Any:
+    """Returned by a job: it waits for these children without a process. Then the function that `Job.finalize` decorates is called
+    with their outcomes (in a script of `gristmill run`, its function `finalize(payload, memo, outcomes)`).
+
+    `children` are items as `submit_many` has them, of the job `kind`, or of the running job's own. `memo` is kept for `finalize`.
+    `batches` are children of several kinds, each a dict of `payloads` and perhaps `kind`, `queue`, `tags` and `options`.
+    `on_failure`: "fail" ends the job with the first child that fails, "collect" leaves the decision to `finalize`. Fails outside
+    of a job.
+
+    >>> import gristmill, tempfile
+    >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+    >>> @app.job
+    ... def total(numbers):
+    ...     return gristmill.spawn(numbers) if isinstance(numbers, list) else numbers
+    >>> @total.finalize
+    ... def add_up(numbers, memo, outcomes):
+    ...     return sum(outcome["value"] for outcome in outcomes)
+    >>> handle = total.submit([1, 2, 3])
+    >>> app.drain(), handle.result()
+    (4, 6)
+    >>> app.close()
+    """
+    from ._items.children import children_of, plain
+
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    return _within("spawn").spawn(batches=children_of(children, named, batches), memo=plain(memo), on_failure=on_failure)
 
 
-def done(*arguments: Any, **options: Any) -> Any:
-    """Returned by a child: it completes with this value, and its parent waits for these siblings, too. For scripts of
-    `gristmill run`."""
-    return _within("done").done(*arguments, **options)
+def done(
+    value: Any = None,
+    siblings: Iterable[Any] = (),
+    kind: Job[..., Any] | str | None = None,
+    queue: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    batches: Iterable[Mapping[str, Any]] = (),
+) -> Any:
+    """Returned by a child: it completes with this value, and its parent waits for these siblings, too. They are as the children
+    of `spawn`. Fails outside of a job.
+
+    >>> import gristmill, tempfile
+    >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+    >>> @app.job
+    ... def count_down(number):
+    ...     return gristmill.done(number, [number - 1] if number > 1 else [])
+    >>> @app.job
+    ... def start(number):
+    ...     return gristmill.spawn([number], kind=count_down)
+    >>> @start.finalize
+    ... def gather(number, memo, outcomes):
+    ...     return [outcome["value"] for outcome in outcomes]
+    >>> handle = start.submit(3)
+    >>> app.drain(), handle.result()
+    (4, [3, 2, 1])
+    >>> app.close()
+    """
+    from ._items.children import children_of, plain
+
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    return _within("done").done(plain(value), batches=children_of(siblings, named, batches))
 
 
 def _within(name: str) -> Any:
     from ._process import offered
 
     runtime = offered()
-    if runtime is None:
-        raise RuntimeError(f"gristmill.{name} is for a job that runs in a worker's process")
+    if runtime is None or runtime.job() is None:
+        raise RuntimeError(f"gristmill.{name} is for a running job: return it from the job's function")
     return runtime

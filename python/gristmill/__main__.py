@@ -21,6 +21,12 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["worker"] and any(_is_application(word) for word in arguments[1:]):
         return work(arguments[1:])
+    if arguments[:1] == ["worker"]:
+        if {"-h", "--help"} & set(arguments):
+            print("For the jobs of an application in Python: gristmill worker MODULE:APP --help\n", flush=True)
+        for word in arguments[1:]:
+            if not os.path.exists(word) and os.path.isfile(f"{word}.py"):
+                sys.exit(f"error: {word} is neither MODULE:APP, such as {word}:app, nor a script, such as {word}.py")
     run_program(arguments)
 
 
@@ -42,11 +48,15 @@ def work(arguments: list[str]) -> int:
     """Runs `gristmill worker MODULE:APP`."""
     import argparse
 
-    parser = argparse.ArgumentParser(prog="gristmill worker", description="Runs the jobs of an application.")
+    parser = argparse.ArgumentParser(
+        prog="gristmill worker",
+        description="Runs the jobs of an application in Python, until Ctrl-C or SIGTERM.",
+        epilog="Example: gristmill worker shop:app -j 8",
+    )
     parser.add_argument("application", metavar="MODULE:APP", help="where the application is, such as shop:app")
-    parser.add_argument("-j", "--concurrency", type=int, help="processes for each job; the number of processors by default")
-    parser.add_argument("-q", "--queue", action="append", dest="queues", help="only this queue; may be repeated")
-    parser.add_argument("--job", action="append", dest="jobs", help="only the jobs of this name; may be repeated")
+    parser.add_argument("-j", "--concurrency", type=int, metavar="N", help="processes for each job; the number of processors by default")
+    parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="QUEUE", help="only this queue; may be repeated")
+    parser.add_argument("--job", action="append", dest="jobs", metavar="JOB", help="only the jobs of this name; may be repeated")
     parser.add_argument("--name", help="the worker's name, for people")
     parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to run, now or later")
     parser.add_argument("--until-idle", action="store_true", help="end when nothing can be run now")
@@ -82,13 +92,17 @@ def find_application(place: str) -> App:
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if module_name.endswith(".py"):
+            sys.exit(f"error: {place} names a file: give its module, as in {module_name[:-3].replace(os.sep, '.')}:{attribute}")
         if error.name != module_name.partition(".")[0]:
             raise
         sys.exit(f"error: there is no module {module_name}, neither here nor installed: give MODULE:APP, such as shop:app")
     for name in attribute.split("."):
         found = getattr(found, name, None)
     if not isinstance(found, App):
-        sys.exit(f"error: {place} is not a gristmill.App; name the variable that holds it")
+        others = [name for name, value in vars(sys.modules[module_name]).items() if isinstance(value, App)]
+        known = f"; the module has {module_name}:{others[0]}" if others else ""
+        sys.exit(f"error: {place} is not a gristmill.App; name the variable that holds it{known}")
     return found
 
 

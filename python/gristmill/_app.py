@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from ._job import RETRIES_DEFAULT, Job, Span, is_job, options_json
-from ._operations.operations import Operations, as_query, conditions_of
+from ._job import Job, is_job
+from ._operations.operations import CONDITIONS, Operations, as_query, conditions_of
 from ._operations.requests import ask
+from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json
 from ._process import stop_import
 from ._spans import seconds
 
@@ -41,7 +43,7 @@ class App(Operations):
     """
 
     def __init__(self, store: str | os.PathLike[str] = "gristmill.db", *, durable: bool = True) -> None:
-        self.store = os.fspath(store)
+        self.store = _checked_place(os.fsdecode(store))
         self.durable = durable
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: Engine | None = None
@@ -94,7 +96,13 @@ class App(Operations):
         return self._engine is not None
 
     def close(self) -> None:
-        """Stops the application's workers and closes the store. The next use opens it again."""
+        """Stops the application's workers and closes the store. The next use opens it again.
+
+        >>> import gristmill, tempfile
+        >>> with gristmill.App(tempfile.mkdtemp() + "/jobs.db") as app:
+        ...     app.counts()["waiting"]
+        0
+        """
         if self.is_server:
             from ._remote.agents import running as agents
 
@@ -151,6 +159,7 @@ class App(Operations):
         **options: Any,
     ) -> Any:
         """Makes a function a job. Its payload is JSON: with one parameter the argument itself, with several an object.
+        Dataclasses, typed dicts, pydantic models, enums, dates, decimals and UUIDs are converted by the annotations, both ways.
 
         `name`: the kind of its jobs; the function's name by default. `retries`: attempts after the first one; 2 by default.
         `retry_delay` (1 s) and `backoff` ("jitter", "constant", "linear", "exponential"): when. `timeout`: of one attempt.
@@ -158,10 +167,20 @@ class App(Operations):
         `cached`: the value of an equal payload within this time stands for a new run. `processes`: at most so many processes
         in a worker; its concurrency by default. `concurrency`: asynchronous jobs at once in a process. `threads`: synchronous
         jobs at once in a process. Spans are seconds, timedeltas or text such as "30s".
+
+        >>> import gristmill
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.job(retries=5, backoff="exponential", timeout="1m", queue="mail")
+        ... async def send(address: str, text: str = "") -> str:
+        ...     return f"sent to {address}"
+        >>> send
+        <gristmill job 'send'>
         """
+        options_known = (*OPTIONS, "name", "queue", "processes", "concurrency", "threads")
+        check_names("app.job(…)", options, options_known)
 
         def define(function: Callable[..., Any]) -> Job[..., Any]:
-            kind = name or _kind_of(function)
+            kind = _kind_of(function) if name is None else name
             options.setdefault("retries", RETRIES_DEFAULT)
             job: Job[..., Any] = Job(self, function, kind, queue, options_json(**options), processes, concurrency, threads)
             return self._add(job)
@@ -188,11 +207,23 @@ class App(Operations):
         keys are in one batch. A batch that raises is halved until the culprit is alone; one that ran out of memory leaves
         batches half as large for the rest of the process. The `setup` of a class is called once in each process. Batch
         handlers have one process (`processes`) by default. Other options are those of `job`.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.batch(size=64, wait="5ms")
+        ... def lengths(texts: list[str]) -> list[int]:
+        ...     return [len(text) for text in texts]
+        >>> jobs = lengths.submit_many(["a", "bb"])
+        >>> app.drain(), jobs.results()
+        (2, [1, 2])
+        >>> app.close()
         """
         from ._batch import BatchJob
 
+        check_names("app.batch(…)", options, (*OPTIONS, "size", "wait", "key", "name", "queue", "processes"))
+
         def define(function: Callable[..., Any]) -> Job[..., Any]:
-            kind = name or _kind_of(function)
+            kind = _kind_of(function) if name is None else name
             options.setdefault("retries", RETRIES_DEFAULT)
             return self._add(
                 BatchJob(self, function, kind, queue, options_json(**options), size, seconds(wait), key, processes)
@@ -202,8 +233,7 @@ class App(Operations):
 
     def _add(self, job: Job[..., Any]) -> Job[..., Any]:
         before = self.jobs.get(job.name)
-        where = (job.function.__module__, job.function.__qualname__)
-        if before is not None and (before.function.__module__, before.function.__qualname__) != where:
+        if before is not None and _where(before.function) != _where(job.function):
             raise ValueError(f"this application has a job {job.name!r} already, {before.function!r}: give one of them another name=")
         self.jobs[job.name] = job
         return job
@@ -211,11 +241,21 @@ class App(Operations):
     # --- running ---
 
     def map(self, function: Callable[[Any], R], items: Iterable[Any], **options: Any) -> Iterator[R]:
-        """As `Job.map`, for a function that is no job of the application; also a lambda or a function of a notebook."""
+        """As `Job.map`, for a function that is no job of the application; also a lambda, a `functools.partial`, a method of an
+        object, or a function of a notebook.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> factor = 3
+        >>> list(app.map(lambda number: factor * number, [1, 2]))
+        [3, 6]
+        >>> app.close()
+        """
         if is_job(function):
             return function.map(items, **options)
         own = ("ordered", "return_exceptions", "name", "processes", "progress")
         mapped = {name: options.pop(name) for name in own if name in options}
+        check_names("app.map(…)", options, (*own, *OPTIONS))
         job: Job[..., Any] = Job(self, function, _kind_of(function), "default", options_json(**options))
         return job.map(items, **mapped)
 
@@ -224,13 +264,26 @@ class App(Operations):
         concurrency: int | None = None,
         *,
         queues: Iterable[str] | None = None,
-        jobs: Iterable[str] | None = None,
+        jobs: Iterable[Job[..., Any] | str] | None = None,
         until: str = "stopped",
         name: str | None = None,
     ) -> LocalWorker | RemoteWorker:
-        """Starts a worker in the background: `with app.worker(): …`. Options are those of `work`."""
+        """Starts a worker in the background, which stops at the end of a `with` block. Options are those of `work`.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> with app.worker(concurrency=1):
+        ...     double.submit(21).result(timeout=30)
+        42
+        >>> app.close()
+        """
         stop_import("app.worker(…)")
-        kinds = list(self.jobs.values()) if jobs is None else [self.jobs[kind] for kind in jobs]
+        concurrency = at_once("concurrency", concurrency)
+        queues = names_of(queues)
+        kinds = self._jobs_named(jobs)
         if self.is_server:
             from ._remote.agents import RemoteWorker
 
@@ -244,7 +297,7 @@ class App(Operations):
         concurrency: int | None = None,
         *,
         queues: Iterable[str] | None = None,
-        jobs: Iterable[str] | None = None,
+        jobs: Iterable[Job[..., Any] | str] | None = None,
         until: str = "stopped",
         name: str | None = None,
     ) -> int:
@@ -252,16 +305,47 @@ class App(Operations):
         `gristmill agent`'s, whose token (`AGENT_TOKEN`) has the role `agent`.
 
         `concurrency`: processes at once, for each job; the number of processors by default. `queues`: those of the
-        application's jobs by default. `jobs`: the names of the jobs that it runs; all by default. `until`: "idle" ends it
+        application's jobs by default. `jobs`: the jobs that it runs, or their names; all by default. `until`: "idle" ends it
         when nothing can be claimed now, "empty" when nothing can be claimed now or later.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> jobs = double.submit_many(range(5))
+        >>> app.work(concurrency=1, until="empty")
+        5
+        >>> app.close()
         """
         stop_import("app.work(…)")
         worker = self.worker(concurrency, queues=queues, jobs=jobs, until=until, name=name)
         return worker.run_until_signal()
 
+    def _jobs_named(self, jobs: Iterable[Job[..., Any] | str] | None) -> list[Job[..., Any]]:
+        """These jobs of the application; all by default."""
+        if jobs is None:
+            return list(self.jobs.values())
+        names = [kind.name if is_job(kind) else str(kind) for kind in names_of(jobs) or ()]
+        unknown = [name for name in names if name not in self.jobs]
+        if unknown:
+            raise ValueError(f"the application has no job {unknown[0]!r}; it has {', '.join(sorted(self.jobs)) or 'none'}")
+        return [self.jobs[name] for name in names]
+
     def drain(self, concurrency: int = 1) -> int:
         """Runs the jobs that can run now, and those that they bring about; for tests. Returns how many completed. Delayed jobs
-        and retries stay."""
+        and retries stay.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> now, later = double.submit(1), double.submit(2, delay="1h")
+        >>> app.drain(), now.state(), later.state()
+        (1, 'completed', 'scheduled')
+        >>> app.close()
+        """
         if self.is_server:
             raise ValueError("drain() is for stores of tests: run a server's jobs with app.work(until='empty')")
         completed = 0
@@ -271,31 +355,61 @@ class App(Operations):
             # Jobs that wait although a worker has just looked at them cannot be claimed, such as those of a paused queue.
             if not waiting or waiting == before:
                 return completed
-            ended = self.work(concurrency, jobs=waiting, until="idle")
+            with self.worker(concurrency, jobs=waiting, until="idle") as worker:
+                ended = worker.wait() or 0
             before = [] if ended else waiting
             completed += ended
 
     def executor(self, processes: int | None = None) -> JobExecutor:
-        """A `concurrent.futures.Executor` whose calls are jobs of this application."""
+        """A `concurrent.futures.Executor` whose calls are jobs of this application.
+
+        >>> import gristmill, math, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> with app.executor(processes=1) as executor:
+        ...     list(executor.map(math.isqrt, [16, 25]))
+        [4, 5]
+        >>> app.close()
+        """
         from .executor import JobExecutor
 
         if self.is_server:
             raise ValueError("an executor needs a store of its own: its functions travel past the store to its own workers")
-        return JobExecutor(self, processes)
+        return JobExecutor(self, at_once("processes", processes))
 
     # --- asking ---
 
     def counts(self, queue: str | None = None, **conditions: Any) -> dict[str, int]:
-        """The numbers of jobs by state, of one queue or of all. Conditions are those of `find`."""
+        """The numbers of jobs by state, of one queue or of all. Conditions are those of `find`.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> jobs = double.submit_many(range(3), tags={"customer": "7"})
+        >>> app.counts()["waiting"], app.counts(tags={"customer": "8"})["waiting"]
+        (3, 0)
+        >>> app.close()
+        """
         if not conditions:
             return self.engine().counts(queue)
+        check_names("app.counts(…)", conditions, CONDITIONS)
         query = as_query(conditions_of(queue=queue, **conditions))
         counts: dict[str, int] = ask(self.engine(), "GET", "/jobs/count", query)["states"]
         return counts
 
     def forget(self, name: str) -> bool:
         """Deletes the map of this name with its results; whether there was one. Then the name can begin anew. A map that runs
-        cannot be deleted."""
+        cannot be deleted.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> list(app.map(abs, [-1, -2], name="positive"))
+        [1, 2]
+        >>> app.forget("positive"), app.forget("positive")
+        (True, False)
+        >>> app.close()
+        """
         from ._map import MapLock
 
         if self.is_server:
@@ -308,5 +422,28 @@ class App(Operations):
 
 
 def _kind_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
     name = getattr(function, "__qualname__", type(function).__name__)
     return name.rpartition("<locals>.")[2].strip("<>")
+
+
+def _where(function: Any) -> tuple[Any, Any]:
+    """Where a function stands. It is defined anew when its module is loaded again."""
+    return getattr(function, "__module__", None), getattr(function, "__qualname__", function)
+
+
+def _checked_place(store: str) -> str:
+    """The place of a store, if it can be one."""
+    if not store or store == ":memory:":
+        raise ValueError(
+            f"{store!r} is no place of a store, which workers share: give the path of a file. For tests,"
+            " gristmill.testing.temporary_store and the fixture gristmill_app keep a file in memory"
+        )
+    scheme, separator, _ = store.partition("://")
+    if separator and "/" not in scheme and scheme not in ("postgresql", "postgres", "https", "http"):
+        raise ValueError(
+            f"{scheme}://… is no place of a store: give the path of a file, a PostgreSQL URL (postgresql://…) or a server's"
+            " (https://…)"
+        )
+    return store

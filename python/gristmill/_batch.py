@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from ._errors import Retry
 from ._job import Job
+from ._options import AT_ONCE_MAX, whole_number
 from ._values import converter, hints_of
 
 if TYPE_CHECKING:
@@ -16,12 +18,19 @@ if TYPE_CHECKING:
 
 # Payloads of this many batches are in a process at once: one that runs, and the next one that gathers.
 BATCHES_HELD = 2
+# Jobs in one batch. All of them are running jobs of the process.
+SIZE_MAX = AT_ONCE_MAX
+
+
+# A payload with the future of its result.
+Gathered = tuple[Any, "asyncio.Future[Any]"]
 
 
 class BatchShape:
     """The types of the items of a batch handler's lists."""
 
     is_single = True
+    names: tuple[str, ...] = ()
 
     def __init__(self, handler: Any) -> None:
         function = handler.__call__ if inspect.isclass(handler) else handler
@@ -42,6 +51,9 @@ class BatchShape:
     def payload_of_item(self, item: Any) -> Any:
         return item
 
+    def arguments_of(self, payload: Any) -> Any:
+        return payload if self.payloads is None else self.payloads([payload])[0]
+
 
 class BatchJob(Job[..., Any]):
     """A job that runs together with others."""
@@ -58,10 +70,11 @@ class BatchJob(Job[..., Any]):
         key: Callable[[Any], Hashable] | None,
         processes: int,
     ) -> None:
-        if size < 1:
-            raise ValueError(f"size={size}: a batch has at least one job")
+        whole_number("size", size, 1, SIZE_MAX)
+        if key is not None and not callable(key):
+            raise TypeError(f"key={key!r}: give a function of a payload")
         # What `Job` reads of a function of single payloads.
-        super().__init__(app, _one, name, queue, options, processes, concurrency=size * BATCHES_HELD)
+        super().__init__(app, _one, name, queue, options, processes, concurrency=min(size * BATCHES_HELD, AT_ONCE_MAX))
         self.function = function
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", name)
@@ -129,7 +142,7 @@ class Batcher:
         self.key = key
         self.convert = convert
         # By key: the payloads with the futures of their results, and the timer of the first one.
-        self.gathering: dict[Hashable, tuple[list[tuple[Any, asyncio.Future[Any]]], asyncio.TimerHandle]] = {}
+        self.gathering: dict[Hashable, tuple[list[Gathered], asyncio.TimerHandle]] = {}
         # Batches that run: asyncio itself holds tasks weakly.
         self.running: set[asyncio.Task[None]] = set()
 
@@ -160,11 +173,11 @@ class Batcher:
         self.running.add(task)
         task.add_done_callback(self.running.discard)
 
-    async def run(self, items: list[tuple[Any, asyncio.Future[Any]]]) -> None:
+    async def run(self, items: list[Gathered]) -> None:
         """Runs a batch. One that fails is halved until the culprit is alone."""
         # Jobs that were cancelled or timed out meanwhile are not run.
         items = [item for item in items if not item[1].done()]
-        portions = [items[first : first + self.size] for first in range(0, len(items), self.size)]
+        portions = self.portions(items)
         while portions:
             portion = portions.pop(0)
             try:
@@ -176,8 +189,11 @@ class Batcher:
                     continue
                 half = (len(portion) + 1) // 2
                 if _is_out_of_memory(error):
+                    # The rest of this batch is cut as later batches are.
                     self.size = min(self.size, half)
-                portions[:0] = [portion[:half], portion[half:]]
+                    portions = self.portions([*portion, *itertools.chain.from_iterable(portions)])
+                else:
+                    portions[:0] = [portion[:half], portion[half:]]
                 continue
             except BaseException as error:
                 for _, future in [item for items in (portion, *portions) for item in items]:
@@ -185,6 +201,9 @@ class Batcher:
                 raise
             for (_, future), result in zip(portion, results):
                 _end(future, result)
+
+    def portions(self, items: list[Gathered]) -> list[list[Gathered]]:
+        return [items[first : first + self.size] for first in range(0, len(items), self.size)]
 
     async def results(self, payloads: list[Any]) -> list[Any]:
         if self.convert is not None:

@@ -6,19 +6,48 @@ from datetime import timedelta
 
 
 class GristmillError(Exception):
-    """The root of the package's exceptions."""
+    """The root of the package's exceptions.
+
+    >>> issubclass(StoreError, GristmillError)
+    True
+    """
 
 
 class StoreError(GristmillError):
-    """The store refused an operation or could not be reached; the message says which and why."""
+    """The store refused an operation or could not be reached; the message says which and why.
+
+    >>> app.details("not a job")
+    Traceback (most recent call last):
+    gristmill._errors.StoreError: `not a job` is not a job id: write the batch and the position, as in 42:7
+    """
 
 
 class WorkerError(GristmillError):
-    """A worker or its processes could not start or go on."""
+    """A worker or its processes could not start or go on.
+
+    >>> issubclass(WorkerError, GristmillError)
+    True
+    """
 
 
 class ResultTimeout(GristmillError, TimeoutError):
-    """The job has not ended within the timeout. It continues: ask again, or cancel it."""
+    """The job has not ended within the timeout. It continues: ask again, or cancel it.
+
+    >>> double.submit(1).result(timeout=0)
+    Traceback (most recent call last):
+    gristmill._errors.ResultTimeout: job 1:0 has not ended after 0 s; it continues, if a worker runs its kind
+    """
+
+
+class JobTraceback(Exception):
+    """Where a job raised its exception, as the cause of a `JobFailed`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(text)
+
+    def __str__(self) -> str:
+        return f"\n{self.text.rstrip()}"
 
 
 class JobFailed(GristmillError):
@@ -26,6 +55,15 @@ class JobFailed(GristmillError):
 
     `job` is its id, `state` is "dead", "cancelled" or "expired", `type` the class of its last exception (such as
     "ValueError"; None without one), `message` its text, and `job_traceback` where it was raised.
+
+    >>> handle = double.submit(None, retries=0)
+    >>> app.drain()
+    0
+    >>> try:
+    ...     handle.result()
+    ... except JobFailed as failed:
+    ...     print(failed.state, failed.type, failed.message)
+    dead TypeError unsupported operand type(s) for *: 'int' and 'NoneType'
     """
 
     def __init__(
@@ -38,6 +76,9 @@ class JobFailed(GristmillError):
         self.job_traceback = job_traceback
         because = f": {type}: {message}" if type else ""
         super().__init__(f"job {job} ended as {state}{because}")
+        if job_traceback:
+            # Python prints the cause of an exception that nobody catches.
+            self.__cause__ = JobTraceback(job_traceback)
 
     def __reduce__(self) -> tuple[object, ...]:
         return JobFailed, (self.job, self.state, self.type, self.message, self.job_traceback)
@@ -47,6 +88,15 @@ class Retry(GristmillError):
     """Raised by a job: this attempt failed, and the next one begins after `after` (seconds, a timedelta or text such as "5m").
 
     The job ends as dead when it has no attempts left.
+
+    >>> @app.job
+    ... def fetch(url: str) -> int:
+    ...     if gristmill.job().attempt == 1:
+    ...         raise gristmill.Retry("busy", after=0)
+    ...     return gristmill.job().attempt
+    >>> handle = fetch.submit("https://example.org")
+    >>> app.drain(), handle.result()
+    (1, 2)
     """
 
     def __init__(self, message: str = "the job asked to be retried", after: float | str | timedelta | None = None) -> None:
@@ -58,6 +108,14 @@ class Retry(GristmillError):
 
 
 class Fail(GristmillError):
-    """Raised by a job: it fails for good, whatever attempts are left."""
+    """Raised by a job: it fails for good, whatever attempts are left.
+
+    >>> @app.job(retries=100)
+    ... def fetch(url: str) -> int:
+    ...     raise gristmill.Fail("gone")
+    >>> handle = fetch.submit("https://example.org")
+    >>> app.drain(), handle.state(), app.details(handle).row.attempt
+    (0, 'dead', 1)
+    """
 
     permanent = True

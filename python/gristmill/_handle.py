@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ._errors import JobFailed, ResultTimeout, StoreError
+from ._options import Span
+from ._spans import seconds
 
 if TYPE_CHECKING:
     from ._app import App
@@ -19,7 +21,12 @@ Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
 
 
 class Handle(Generic[R]):
-    """A submitted job. `await handle` is `handle.result()` for asynchronous code."""
+    """A submitted job. `await handle` is `handle.result()` for asynchronous code.
+
+    >>> handle = double.submit(1)
+    >>> handle.id, handle.state()
+    ('1:0', 'waiting')
+    """
 
     __slots__ = ("app", "batch", "position", "_job")
 
@@ -31,7 +38,11 @@ class Handle(Generic[R]):
 
     @property
     def id(self) -> str:
-        """The job's id, such as "42:7", as the command line shows it."""
+        """The job's id, such as "42:7", as the command line shows it.
+
+        >>> double.submit(1).id
+        '1:0'
+        """
         return f"{self.batch}:{self.position}"
 
     def __str__(self) -> str:
@@ -46,12 +57,24 @@ class Handle(Generic[R]):
     def __hash__(self) -> int:
         return hash((self.batch, self.position))
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Span | None = None) -> R:
         """Waits for the job's end and returns its result. Raises `JobFailed` where it ended otherwise, and `ResultTimeout` (a
-        TimeoutError) after `timeout` seconds."""
-        ended = self.app.engine().wait_job(self.batch, self.position, timeout)
+        TimeoutError) after `timeout` (seconds, a timedelta or text such as "5m").
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> handle = app.job(abs).submit(-1)
+        >>> handle.result(timeout=0.01)
+        Traceback (most recent call last):
+        gristmill._errors.ResultTimeout: job 1:0 has not ended after 0.01 s; it continues, if a worker runs its kind
+        >>> app.drain(), handle.result()
+        (1, 1)
+        >>> app.close()
+        """
+        patience = None if timeout is None else _patience(timeout)
+        ended = self.app.engine().wait_job(self.batch, self.position, patience)
         if ended is None:
-            raise ResultTimeout(f"job {self.id} has not ended after {timeout} s; it continues, if a worker runs its kind")
+            raise ResultTimeout(f"job {self.id} has not ended after {patience} s; it continues, if a worker runs its kind")
         return self.concluded(ended)
 
     def concluded(self, ended: Ended) -> R:
@@ -87,27 +110,66 @@ class Handle(Generic[R]):
         return self.concluded(await future)
 
     def state(self) -> str:
-        """The job's state: "waiting", "running", "completed", "dead", …"""
+        """The job's state: "blocked", "waiting", "scheduled", "paused", "running", "completed", "dead", "cancelled" or "expired".
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> app.job(abs).submit(-1, delay="1h").state()
+        'scheduled'
+        >>> app.close()
+        """
         state = self.app.engine().job_state(self.batch, self.position)
         if state is None:
             raise StoreError(f"job {self.id} does not exist, or was pruned")
         return state
 
     def log(self) -> str | None:
-        """What the job printed in its last attempt; None while it runs or where it printed nothing."""
+        """What the job printed and logged in its last attempt; None while it runs or where it printed nothing.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def say(word: str) -> None:
+        ...     print(word)
+        >>> handle = say.submit("hello")
+        >>> app.drain(), handle.log()
+        (1, 'hello\\n')
+        >>> app.close()
+        """
         return self.app.engine().job_log(self.batch, self.position)
 
     def details(self) -> JobDetails | None:
-        """Everything that is known of the job; None where it was pruned."""
+        """Everything that is known of the job; None where it was pruned.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> details = app.job(abs).submit(-1, tags={"customer": "7"}).details()
+        >>> details.payload, details.tags, details.row.kind
+        (-1, {'customer': '7'}, 'abs')
+        >>> app.close()
+        """
         return self.app.details(self)
 
     def cancel(self) -> bool:
-        """Cancels the job; whether it had not ended."""
+        """Cancels the job; whether it had not ended.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> handle = app.job(abs).submit(-1)
+        >>> handle.cancel(), handle.cancel(), handle.state()
+        (True, False, 'cancelled')
+        >>> app.close()
+        """
         return self.app.engine().cancel_jobs([(self.batch, self.position)]) > 0
 
 
 class Submitted(Sequence[Handle[R]]):
-    """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for."""
+    """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for.
+
+    >>> jobs = double.submit_many(range(3))
+    >>> len(jobs), jobs[-1].id
+    (3, '1:2')
+    """
 
     def __init__(self, app: App, batches: Sequence[tuple[int, ...]], job: Job[..., R] | None = None) -> None:
         self.app = app
@@ -149,13 +211,21 @@ class Submitted(Sequence[Handle[R]]):
             for position in range(first, first + count):
                 yield Handle(self.app, batch, position, self._job)
 
-    def results(self, timeout: float | None = None) -> list[R]:
-        """The results of all jobs, in order. Raises as `Handle.result` does; the timeout (seconds) is for all of them."""
+    def results(self, timeout: Span | None = None) -> list[R]:
+        """The results of all jobs, in order. Raises as `Handle.result` does; the timeout is for all of them.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> jobs = app.job(abs).submit_many([-1, -2])
+        >>> app.drain(), jobs.results(), jobs[1].result()
+        (2, [1, 2], 2)
+        >>> app.close()
+        """
         import time
 
         from ._map import BatchResults
 
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + _patience(timeout)
         convert = None if self._job is None else self._job.shape.result
         engine = self.app.engine()
         results: list[R] = []
@@ -185,3 +255,8 @@ class Submitted(Sequence[Handle[R]]):
         return [
             f"{batch}:{self._alone[at]}" if at in self._alone else str(batch) for at, (batch, _) in enumerate(self.batches)
         ]
+
+
+def _patience(timeout: Span) -> float:
+    """Seconds to wait; less than none is none, as in `concurrent.futures`."""
+    return timeout if isinstance(timeout, (int, float)) else seconds(timeout)

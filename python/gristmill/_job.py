@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, cast, overload
 
 from ._errors import JobFailed
 from ._handle import Handle, Submitted
 from ._items.tables import count, rows
+from ._options import OPTIONS, Span, at_once, check_names, given, names_of, options_json, tag_pairs, unique_json
 from ._process import stop_import
 from ._spans import milliseconds
 from ._values import Converter, converter, hints_of, to_plain
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Span = float | str | timedelta
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Shape:
@@ -35,6 +35,11 @@ class Shape:
         except ValueError:
             # Some built-in functions have none: they take the payload.
             signature = inspect.Signature([inspect.Parameter("payload", inspect.Parameter.POSITIONAL_ONLY)])
+        if isinstance(function, functools.partial):
+            # What it binds by name is no parameter any more.
+            bound = function.keywords
+            parameters = [parameter for name, parameter in signature.parameters.items() if name not in bound]
+            signature = signature.replace(parameters=parameters)
         self.signature = signature
         kinds = [parameter.kind for parameter in signature.parameters.values()]
         if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds[1:]:
@@ -54,7 +59,11 @@ class Shape:
         """The payload of a call."""
         if self.is_single and len(arguments) == 1 and not named:
             return arguments[0]
-        bound = self.signature.bind(*arguments, **(named or {}))
+        try:
+            bound = self.signature.bind(*arguments, **(named or {}))
+        except TypeError as error:
+            shown = ", ".join([*map(reprlib.repr, arguments), *(f"{name}={reprlib.repr(value)}" for name, value in (named or {}).items())])
+            raise TypeError(f"the arguments ({shown}) do not fit the parameters {self.signature}: {error}") from None
         if self.is_single:
             bound.apply_defaults()
             return bound.arguments[self.names[0]]
@@ -71,8 +80,17 @@ class Shape:
         if not self.names:
             return None
         raise TypeError(
-            f"an item of type {type(item).__qualname__} for a function of several parameters: give tuples or dicts of arguments"
+            f"an item is {reprlib.repr(item)}, for a function of several parameters, {self.signature}: give tuples or dicts of arguments"
         )
+
+    def arguments_of(self, payload: Any) -> Any:
+        """A payload as the parameters have it: the argument, or a dict of several."""
+        if self.is_single:
+            convert = self.converters.get(self.names[0])
+            return payload if convert is None else convert(payload)
+        if not self.names:
+            return payload
+        return {name: self.converters[name](value) if name in self.converters else value for name, value in payload.items()}
 
     def calling(self, function: Callable[..., Any]) -> Callable[[Any], Any]:
         """The function of one payload."""
@@ -84,13 +102,7 @@ class Shape:
             return _composed(function, lambda payload: (convert(payload),))
         if not self.names:
             return _composed(function, lambda payload: ())
-        return _composed(
-            function,
-            None,
-            lambda payload: {
-                name: converters[name](value) if name in converters else value for name, value in payload.items()
-            },
-        )
+        return _composed(function, None, self.arguments_of)
 
 
 def _composed(
@@ -115,46 +127,12 @@ def _composed(
     return call
 
 
-# As everywhere in Gristmill, a job has three attempts; an item of a map or an executor has one.
-RETRIES_DEFAULT = 2
-
-
-def options_json(
-    retries: int = 0,
-    retry_delay: Span = 1.0,
-    backoff: str = "jitter",
-    timeout: Span | None = None,
-    priority: int = 0,
-    expires: Span | None = None,
-    group: str | None = None,
-    cached: Span | None = None,
-) -> dict[str, Any]:
-    """The options of a batch, as the engine reads them."""
-    if retries < 0:
-        raise ValueError(f"retries={retries}: it is the number of attempts after the first one, from 0")
-    delay_ms = milliseconds(retry_delay)
-    options: dict[str, Any] = {
-        "priority": priority,
-        "retry": {
-            "attempts_max": retries + 1,
-            "backoff": backoff,
-            "delay_ms": delay_ms,
-            "delay_ms_max": max(delay_ms, 300_000),
-        },
-    }
-    if timeout is not None:
-        options["timeout_ms"] = max(1, milliseconds(timeout))
-    if cached is not None:
-        options["cached_ms"] = milliseconds(cached)
-    if group is not None:
-        options["group"] = group
-    if expires is not None:
-        options["expires_ms"] = milliseconds(expires)
-    return options
-
-
 class Job(Generic[P, R]):
-    """A function of an application. Calling it runs it here; `submit`, `submit_many` and `map` run it in workers."""
+    """A function of an application. Calling it runs it here; `submit`, `submit_many` and `map` run it in workers.
+
+    >>> double(21), double.submit(21).state()
+    (42, 'waiting')
+    """
 
     def __init__(
         self,
@@ -172,10 +150,12 @@ class Job(Generic[P, R]):
         self.name = name
         self.queue = queue
         self.options = options
-        self.processes = processes
-        self.concurrency = concurrency
-        self.threads = threads
+        self.processes = at_once("processes", processes)
+        self.concurrency = at_once("concurrency", concurrency) or 1
+        self.threads = at_once("threads", threads) or 1
         self.shape = Shape(function)
+        # Called when the children of a job have ended.
+        self.finalizer: Callable[..., Any] | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -197,6 +177,35 @@ class Job(Generic[P, R]):
         """What a worker's process calls with a payload."""
         return self.shape.calling(self.function)
 
+    def finalize(self, function: F, /) -> F:
+        """Decorates the function that is called when the children that a job spawned have ended, with the job's payload (a dict
+        for several parameters), the memo and the outcomes. What it returns is the job's result.
+
+        An outcome is a dict of `job` (its id), `state`, and `value` or `error`.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def square(number: int) -> int:
+        ...     return number * number
+        >>> @app.job
+        ... def total(numbers: list[int]) -> int:
+        ...     return gristmill.spawn(numbers, kind=square)
+        >>> @total.finalize
+        ... def add_up(numbers, memo, outcomes):
+        ...     return sum(outcome["value"] for outcome in outcomes)
+        >>> handle = total.submit([1, 2, 3])
+        >>> app.drain(), handle.result()
+        (4, 14)
+        >>> app.close()
+        """
+        self.finalizer = function
+        return function
+
+    def finalizing(self) -> Callable[[Any, Any, Any], Any] | None:
+        """What a worker's process calls when the children of a job have ended."""
+        return None if self.finalizer is None else finalizing(self.finalizer, self.shape.arguments_of)
+
     def result_of(self, value: Any) -> Any:
         """A value as the function's annotation has it."""
         return value if self.shape.result is None else self.shape.result(value)
@@ -210,16 +219,14 @@ class Job(Generic[P, R]):
         **options: Any,
     ) -> dict[str, Any]:
         """What a submit tells the engine of all of its jobs."""
+        check_names(f"a submit of {self.name}", options, (*OPTIONS, "delay", "tags", "after", "queue"))
         own = dict(self.options)
         if options:
-            own.update(options_json(**{**_given(self.options), **options}))
+            own.update(options_json(**{**given(self.options), **options}))
         expires_ms = own.pop("expires_ms", None)
-        if after is None:
-            after = ()
-        elif isinstance(after, (Handle, Submitted, str)):
-            after = (after,)
         names: list[str] = []
-        for prerequisite in after:
+        prerequisites: list[Any] = [after] if isinstance(after, (Handle, Submitted)) else names_of(after) or []
+        for prerequisite in prerequisites:
             names.extend(prerequisite.prerequisites() if isinstance(prerequisite, Submitted) else [str(prerequisite)])
         return {
             "kind": self.name,
@@ -227,9 +234,14 @@ class Job(Generic[P, R]):
             "options": json.dumps(own),
             "delay_ms": None if delay is None else milliseconds(delay),
             "expires_ms": expires_ms,
-            "tags": [(name, str(value)) for name, value in (tags or {}).items()],
+            "tags": tag_pairs(tags),
             "after": names,
         }
+
+    def named_arguments(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Takes the function's own arguments out of the keyword arguments of a submit."""
+        own = [name for name in options if name in self.shape.names and name not in OPTIONS]
+        return {name: options.pop(name) for name in own}
 
     def submit(
         self,
@@ -251,16 +263,28 @@ class Job(Generic[P, R]):
         "replace", "rerun" or "reject"), and for `unique_for` after its submit. `connection`: submits in the open transaction of
         a connection to the store's PostgreSQL database (psycopg, SQLAlchemy, Django) or file (sqlite3, SQLAlchemy, Django),
         which commits or rolls back the job with its own rows. Other options are those of `App.job`, for this job alone, such
-        as `priority` and `timeout`.
+        as `priority` and `timeout`. Arguments of the function can be named, unless an option has the name.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def add(left: int, right: int = 1) -> int:
+        ...     return left + right
+        >>> add.submit(20, right=22, priority=10, tags={"customer": "7"})
+        <gristmill job 1:0>
+        >>> app.drain()
+        1
+        >>> app.close()
         """
         stop_import(f"{self.name}.submit(…)")
+        named = self.named_arguments(options)
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
-        payload = self.shape.payload(arguments)
-        unique = None if key is None else _unique(on_duplicate, unique_for)
+        payload = self.shape.payload(arguments, named)
+        unique = unique_json(key, on_duplicate, unique_for)
         if connection is not None and not self.app.is_eager:
-            from . import _transaction
+            from ._transactions import postgres
 
-            batch, position = _transaction.submit_one(self.app, connection, common, payload, key, unique)
+            batch, position = postgres.submit_one(self.app, connection, common, payload, key, unique)
         elif key is None or unique is None:
             batch, position = self.app.engine().submit_one(common, payload, to_plain)
         else:
@@ -276,17 +300,31 @@ class Job(Generic[P, R]):
         unique_for: Span | None = None,
         **options: Any,
     ) -> Handle[R]:
-        """As `submit`, without blocking the event loop. `connection` is an asynchronous one (asyncpg, psycopg, SQLAlchemy)."""
+        """As `submit`, without blocking the event loop. `connection` is an asynchronous one (asyncpg, psycopg, SQLAlchemy).
+
+        >>> import asyncio, gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> async def main():
+        ...     handle = await double.submit_async(21)
+        ...     return await handle
+        >>> with app.worker(1):
+        ...     asyncio.run(main())
+        42
+        >>> app.close()
+        """
         if connection is None or self.app.is_eager:
             import asyncio
 
             options.update(key=key, on_duplicate=on_duplicate, unique_for=unique_for)
             return await asyncio.to_thread(functools.partial(self.submit, *arguments, **options))
-        from . import _transaction
+        from ._transactions import postgres
 
-        unique = None if key is None else _unique(on_duplicate, unique_for)
-        common, payload = self.common(**options), self.shape.payload(arguments)
-        batch, position = await _transaction.submit_async(self.app, connection, common, payload, key, unique)
+        unique, named = unique_json(key, on_duplicate, unique_for), self.named_arguments(options)
+        common, payload = self.common(**options), self.shape.payload(arguments, named)
+        batch, position = await postgres.submit_async(self.app, connection, common, payload, key, unique)
         return Handle(self.app, batch, position, self)
 
     def submit_many(
@@ -301,16 +339,27 @@ class Job(Generic[P, R]):
         **options: Any,
     ) -> Submitted[R]:
         """Submits a job for each item of any iterable, packed; all are on disk when this returns. A table of pandas, polars or
-        pyarrow has its rows as items, dicts of columns. Options are those of `submit`. Where it fails without `connection`,
-        the items of earlier portions of 4 MiB may be submitted."""
+        pyarrow has its rows as items, dicts of columns. Options are those of `submit` but for `key`. Where it fails without
+        `connection`, the items of earlier portions of 4 MiB may be submitted.
+
+        >>> import gristmill, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> @app.job
+        ... def add(left: int, right: int = 1) -> int:
+        ...     return left + right
+        >>> jobs = add.submit_many([(1, 2), {"left": 3}])
+        >>> app.drain(), jobs.results()
+        (2, [3, 4])
+        >>> app.close()
+        """
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         items = rows(items)
         payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
         if connection is not None and not self.app.is_eager:
-            from . import _transaction
+            from ._transactions import postgres
 
-            batches = _transaction.submit_many(self.app, connection, common, payloads)
+            batches = postgres.submit_many(self.app, connection, common, payloads)
             return Submitted(self.app, batches, self)
         return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
 
@@ -349,8 +398,17 @@ class Job(Generic[P, R]):
         is installed), or a bar of your own with `update(1)`. The number of items in flight is bounded.
 
         On a server, the items are jobs of the function's queue, which the server's workers run.
+
+        >>> import gristmill, os.path, tempfile
+        >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
+        >>> base_name = app.job(os.path.basename)
+        >>> list(base_name.map(["a/b", "c"]))
+        ['b', 'c']
+        >>> app.close()
         """
         stop_import(f"{self.name}.map(…)")
+        check_names(f"a map of {self.name}", options, (*OPTIONS, "ordered", "return_exceptions", "name", "processes", "progress"))
+        processes = at_once("processes", processes)
         total = count(items) if progress is True else None
         items = rows(items)
         if self.app.is_server:
@@ -361,7 +419,7 @@ class Job(Generic[P, R]):
             from ._map import run_map
 
             if options:
-                options = options_json(**{**_given(self.options), **options})
+                options = options_json(**{**given(self.options), **options})
             values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
         if progress is not None and progress is not False:
             from ._items.progress import shown
@@ -401,30 +459,17 @@ class Job(Generic[P, R]):
         return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
 
 
+def finalizing(
+    finalizer: Callable[..., Any], arguments_of: Callable[[Any], Any] | None
+) -> Callable[[Any, Any, Any], Any]:
+    """A finalizer of payloads as they are stored."""
+
+    def finalize(payload: Any, memo: Any, outcomes: Any) -> Any:
+        return finalizer(payload if arguments_of is None else arguments_of(payload), memo, outcomes)
+
+    return finalize
+
+
 def is_job(value: object) -> TypeGuard[Job[..., Any]]:
     """Whether a value is a job."""
     return isinstance(value, Job)
-
-
-def _unique(on_duplicate: str, unique_for: Span | None) -> str:
-    """The rules of deduplication, as the engine reads them."""
-    unique: dict[str, Any] = {"on_duplicate": on_duplicate}
-    if unique_for is not None:
-        unique["period_ms"] = milliseconds(unique_for)
-    return json.dumps(unique)
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments that make these options."""
-    retry = options["retry"]
-    given = {
-        "retries": retry["attempts_max"] - 1,
-        "retry_delay": retry["delay_ms"] / 1000,
-        "backoff": retry["backoff"],
-        "priority": options["priority"],
-        "group": options.get("group"),
-    }
-    for name, key in (("timeout", "timeout_ms"), ("cached", "cached_ms"), ("expires", "expires_ms")):
-        if key in options:
-            given[name] = options[key] / 1000
-    return given

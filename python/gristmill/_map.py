@@ -143,6 +143,8 @@ class _Map:
         self.queue = f"run:{name}" if name else f"run:map-{os.urandom(8).hex()}"
         self.bytes_in_flight = 0
         self.fed_bytes = self.fed_items = 0
+        # Items that an earlier process has submitted.
+        self.resumed_items = 0
         # Fed items that have not been yielded.
         self.in_flight = 0
         # The same without those whose submit is known.
@@ -158,9 +160,8 @@ class _Map:
         self.is_resumed = True
         if name is not None:
             self.resume(name)
-        workers = [job]
         self.worker = LocalWorker.start(
-            job.app, workers, processes or job.processes, [self.queue], "stopped", self.queue, is_followed=True
+            job.app, [job], processes or job.processes, [self.queue], "stopped", self.queue, is_followed=True
         )
         self.feeder: Feeder = self.engine.feeder(self.worker.native, job.name, self.queue, json.dumps(options), name)
 
@@ -176,6 +177,7 @@ class _Map:
             )
         if submitted == 0:
             return
+        self.resumed_items = submitted
         digest, left = (0, 0), submitted
         convert = None if self.job.shape.is_single else self.job.shape.payload_of_item
         while left:
@@ -238,7 +240,7 @@ class _Map:
         if chunk:
             if not self.job.shape.is_single:
                 chunk = [self.job.shape.payload_of_item(item) for item in chunk]
-            self.fed_bytes += self.feeder.feed(chunk, to_plain)
+            self.fed_bytes += self.feeder.feed(chunk, to_plain, self.resumed_items + self.fed_items)
             self.fed_items += len(chunk)
             self.in_flight += len(chunk)
             self.unannounced += len(chunk)

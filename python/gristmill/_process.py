@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable
 
+from ._main_script import note_work
+
 # The name that the main script's module has in a worker's process.
 MAIN = "__gristmill_main__"
 
@@ -30,6 +32,7 @@ def program_path() -> str | None:
 def stop_import(call: str) -> None:
     """Called by whatever gives work to workers. A worker's process that imports a module must not do so."""
     if _importing is None:
+        note_work()
         return
     if _importing == MAIN:
         raise _ImportEnds
@@ -44,13 +47,30 @@ def offered() -> Any:
     return sys.modules.get("_gristmill_process")
 
 
+def load_job(text: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any] | None]:
+    """What a worker's process runs: the function of one payload, and the one that is called when a job's children have ended."""
+    import json
+
+    from ._job import Job, finalizing
+
+    description = json.loads(text)
+    found = _find(description)
+    if isinstance(found, Job):
+        return found.entry(), found.finalizing()
+    main = _calling(found, description)
+    if "finalizer" not in description:
+        return main, None
+    from ._job import Shape
+
+    return main, finalizing(_find(description["finalizer"]), Shape(found).arguments_of)
+
+
 def load(description: dict[str, Any]) -> Callable[[Any], Any]:
     """The function of one payload that a worker's process runs."""
-    sys.path[:] = description["path"]
-    runtime = offered()
-    if runtime is not None:
-        runtime.to_plain = _to_plain
-    found = _find(description)
+    return _calling(_find(description), description)
+
+
+def _calling(found: Any, description: dict[str, Any]) -> Callable[[Any], Any]:
     from ._job import Job, Shape
 
     if isinstance(found, Job):
@@ -70,6 +90,10 @@ def _to_plain(value: Any) -> Any:
 
 
 def _find(description: dict[str, Any]) -> Any:
+    sys.path[:] = description["path"]
+    runtime = offered()
+    if runtime is not None:
+        runtime.to_plain = _to_plain
     if "pickled" in description:
         from ._functions import restore
 
@@ -105,6 +129,7 @@ def _module_of(description: dict[str, Any]) -> Any:
     try:
         if "main" in description:
             _importing = MAIN
+            sys.argv = [description["main"], *description.get("arguments", ())]
             return _main_module(description["main"], description.get("main_text"))
         if "module" in description:
             import importlib
@@ -124,7 +149,6 @@ def _main_module(path: str, text: str | None) -> Any:
     module = types.ModuleType(MAIN)
     module.__file__ = path
     sys.modules[MAIN] = module
-    sys.argv = [path]
     if text is None or os.path.isfile(path):
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)

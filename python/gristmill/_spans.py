@@ -6,6 +6,8 @@ import re
 from datetime import timedelta
 
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+# Longer spans are a slip of the pen, and the store could not hold the moment at their end. Seconds.
+SECONDS_MAX = 1_000 * 366 * 86_400
 _SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
 
 
@@ -23,9 +25,14 @@ def seconds(span: float | str | timedelta) -> float:
             raise ValueError(f'{span!r} is not a span of time: write it as in "5ms", "30s", "5m", "1h 30m" or "2d"')
         amount = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
     else:
-        amount = float(span)
-    if not 0 <= amount < float("inf"):
-        raise ValueError(f"{span!r} is not a span of time: it is less than 0 or has no end")
+        try:
+            amount = float(span)
+        except TypeError:
+            raise TypeError(
+                f"{span!r} is a {type(span).__qualname__}, and not a span of time: give seconds, a timedelta or text such as \"5m\""
+            ) from None
+    if not 0 <= amount <= SECONDS_MAX:
+        raise ValueError(f"{span!r} is not a span of time: it is less than 0 or more than 1,000 years")
     return amount
 
 

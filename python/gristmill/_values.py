@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import decimal
 import enum
 import sys
 import types
@@ -16,8 +17,8 @@ Converter = Callable[[Any], Any]
 
 
 def to_plain(value: Any) -> Any:
-    """What JSON has for an object of another type: dataclasses and pydantic models become dicts, sets and other iterables of
-    the standard library lists, dates ISO 8601."""
+    """What JSON has for an object of another type: dataclasses and pydantic models become dicts, sets and ranges lists, dates
+    ISO 8601, decimals text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)
@@ -29,16 +30,25 @@ def to_plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (set, frozenset, range)):
         return [*typing.cast("typing.Iterable[Any]", value)]
-    if isinstance(value, (uuid.UUID, PurePath)):
+    if isinstance(value, (uuid.UUID, PurePath, decimal.Decimal)):
         return str(value)
+    if getattr(getattr(value, "dtype", None), "kind", None) == "M":
+        # Of a finer unit, numpy would give the nanoseconds since 1970 as a number.
+        return typing.cast(Any, value).astype("datetime64[us]").tolist()
     # Scalars and arrays of numpy, pandas and the like.
-    tolist = getattr(value, "tolist", None)
+    tolist = getattr(typing.cast(Any, value), "tolist", None)
     if callable(tolist):
         return tolist()
-    raise TypeError(
-        f"a {type(value).__qualname__} cannot become JSON: give a dict, list, str, int, float, bool, None, a dataclass or a"
-        " pydantic model, or convert it first"
-    )
+    kind = typing.cast(Any, type(value))
+    if kind in (bytes, bytearray, memoryview):
+        remedy = "give text, such as base64.b64encode(data).decode(), or the path of a file"
+    elif isinstance(value, datetime.timedelta):
+        remedy = "give seconds, by its total_seconds()"
+    else:
+        remedy = (
+            "give a dict, list, str, int, float, bool, None, a dataclass or a pydantic model, or convert it first"
+        )
+    raise TypeError(f"an object of the type {kind.__qualname__} cannot become JSON: {remedy}")
 
 
 def converter(annotation: Any) -> Converter | None:
@@ -73,7 +83,7 @@ def converter(annotation: Any) -> Converter | None:
         return annotation
     if issubclass(annotation, (datetime.datetime, datetime.date, datetime.time)):
         return annotation.fromisoformat
-    if annotation in (tuple, set, frozenset, uuid.UUID) or issubclass(annotation, PurePath):
+    if annotation in (tuple, set, frozenset, uuid.UUID, decimal.Decimal) or issubclass(annotation, PurePath):
         return annotation
     return None
 

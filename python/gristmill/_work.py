@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ._functions import describe, write_script
+from ._functions import describe_job, write_script
 
 if TYPE_CHECKING:
     from ._app import App
@@ -27,7 +27,12 @@ _running: weakref.WeakSet[LocalWorker] = weakref.WeakSet()
 
 
 class LocalWorker:
-    """A worker of this process. It stops at the end of a `with` block."""
+    """A worker of this process. It stops at the end of a `with` block.
+
+    >>> with app.worker(1) as worker:
+    ...     double.submit(21).result(timeout=30)
+    42
+    """
 
     def __init__(self, app: App, native: Worker, folder: str) -> None:
         self.app = app
@@ -63,16 +68,31 @@ class LocalWorker:
         return LocalWorker(app, native, folder)
 
     def ask_to_stop(self) -> None:
-        """Lets it claim no more jobs. Those that have begun go on."""
+        """Lets it claim no more jobs. Those that have begun go on.
+
+        >>> worker = app.worker(1)
+        >>> worker.ask_to_stop()
+        >>> worker.wait(timeout=30)
+        0
+        """
         self.native.stop()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
+        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds.
+
+        >>> app.worker(1).stop(timeout=30)
+        True
+        """
         self.ask_to_stop()
         return self.wait(timeout) is not None
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Waits for the worker's end: how many jobs completed; None after `timeout` seconds."""
+        """Waits for the worker's end: how many jobs completed; None after `timeout` seconds.
+
+        >>> handle = double.submit(1)
+        >>> app.worker(1, until="idle").wait(timeout=30)
+        1
+        """
         ended = self.native.wait(timeout)
         if ended is None:
             return None
@@ -86,7 +106,11 @@ class LocalWorker:
         self.stop()
 
     def run_until_signal(self) -> int:
-        """Waits for the worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second one does not wait."""
+        """Waits for the worker's end, and stops it at SIGINT (Ctrl-C) or SIGTERM; a second one does not wait.
+
+        >>> app.worker(1, until="idle").run_until_signal()
+        0
+        """
         return run_until_signal(self)
 
     def give_up(self) -> None:
@@ -144,7 +168,7 @@ def _interrupt(number: int, frame: object) -> None:
 def _kind(job: Job[..., Any], folder: str, processes: int) -> dict[str, Any]:
     return {
         "kind": job.name,
-        "script": write_script(folder, describe(job.function, job.name, job.batch_options())),
+        "script": write_script(folder, describe_job(job)),
         "python": sys.executable,
         "processes": job.processes or processes,
         "concurrency": job.concurrency if job.is_asynchronous() else 1,

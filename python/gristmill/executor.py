@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ._errors import Fail
 from ._functions import describe
 from ._handle import Handle
-from ._job import Job, Shape, options_json
+from ._job import Job, Shape
+from ._options import options_json
 from ._process import load, stop_import
 from ._values import Converter
 
@@ -84,7 +85,13 @@ class JobExecutor(concurrent.futures.Executor):
         self._is_shut_down = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
-        """Submits a call; it is on disk when this returns."""
+        """Submits a call; it is on disk when this returns.
+
+        >>> import math
+        >>> with app.executor(1) as executor:
+        ...     executor.submit(math.isqrt, 16).result(timeout=30)
+        4
+        """
         stop_import("executor.submit(…)")
         description, shape = self._describe(fn)
         call = {
@@ -147,7 +154,11 @@ class JobExecutor(concurrent.futures.Executor):
         return known
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls. Waits for those that are open, unless `wait` is False; they end all the same."""
+        """Takes no more calls. Waits for those that are open, unless `wait` is False; they end all the same.
+
+        >>> executor = app.executor(1)
+        >>> executor.shutdown()
+        """
         with self._lock:
             self._is_shut_down = True
             worker, self._worker = self._worker, None

@@ -253,11 +253,13 @@ impl Engine {
         let mut submitted = Vec::new();
         let (mut group, mut bytes) = (Vec::new(), 0);
         let mut builder = PackedBuilder::new();
+        let mut number = 0;
         let mut items = payloads.try_iter()?;
         loop {
             let item = items.next().transpose()?;
             if let Some(item) = &item {
-                encoder.push(&mut builder, item)?;
+                encoder.push_item(&mut builder, item, number)?;
+                number += 1;
             }
             if builder.count() > 0 && (item.is_none() || is_full(&builder)) {
                 let payloads = std::mem::take(&mut builder).finish();
@@ -598,7 +600,7 @@ pub fn digest(
         bytes: before.1,
         ..Default::default()
     };
-    for payloads in pack(&items, &to_plain)? {
+    for payloads in pack(&items, &to_plain, None)? {
         progress = advanced(progress, &payloads);
     }
     Ok((progress.crc32, progress.bytes))

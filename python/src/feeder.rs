@@ -146,14 +146,15 @@ impl Feeder {
 #[pymethods]
 impl Feeder {
     /// Packs a list of payloads, and submits them in the background, in order. Waits while too many batches are on their
-    /// way. Returns how many bytes they have.
+    /// way. Returns how many bytes they have. `first` is the number of the first one, for errors.
     fn feed(
         &self,
         py: Python<'_>,
         items: Vec<Bound<'_, PyAny>>,
         to_plain: Bound<'_, PyAny>,
+        first: u64,
     ) -> PyResult<usize> {
-        let packed = pack(&items, &to_plain)?;
+        let packed = pack(&items, &to_plain, Some(first))?;
         let bytes = packed.iter().map(|payloads| payloads.as_str().len()).sum();
         let sender = self.lock()?.batches.clone();
         let sender =
@@ -192,13 +193,20 @@ impl Feeder {
     }
 }
 
-/// Payloads as packed arrays of full size.
-pub fn pack<'py>(items: &[Bound<'py, PyAny>], to_plain: &Bound<'py, PyAny>) -> PyResult<Vec<PackedArray>> {
+/// Payloads as packed arrays of full size. An error names the item, where `first` is the number of the first one.
+pub fn pack<'py>(
+    items: &[Bound<'py, PyAny>],
+    to_plain: &Bound<'py, PyAny>,
+    first: Option<u64>,
+) -> PyResult<Vec<PackedArray>> {
     let encoder = Encoder { to_plain };
     let mut packed = Vec::new();
     let mut builder = PackedBuilder::new();
-    for item in items {
-        encoder.push(&mut builder, item)?;
+    for (index, item) in (0..).zip(items) {
+        match first {
+            Some(first) => encoder.push_item(&mut builder, item, first + index)?,
+            None => encoder.push(&mut builder, item)?,
+        }
         if is_full(&builder) {
             packed.push(std::mem::take(&mut builder).finish());
         }

@@ -131,7 +131,7 @@ pub fn submit_over(
 ) -> PyResult<Vec<(i64, u32)>> {
     let now = now_ms.map_or_else(|| SystemClock.now(), Timestamp);
     let template = common.read(now)?;
-    let payloads = pack(&payloads, &to_plain)?.into_iter();
+    let payloads = pack(&payloads, &to_plain, None)?.into_iter();
     let batches: Vec<NewBatch> = payloads
         .map(|payloads| NewBatch {
             payloads,

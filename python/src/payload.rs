@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use gristmill_model::limits::JSON_DEPTH_MAX;
 use gristmill_model::{PackedBuilder, PackedError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -32,7 +33,29 @@ impl<'py> Encoder<'_, 'py> {
         pushed.map_err(|error| match (raised.take(), error) {
             (Some(raised), _) => raised,
             (None, PackedError::NotJson { reason, .. }) => PyTypeError::new_err(reason),
+            (None, PackedError::ItemTooLarge { bytes, bytes_max, .. }) => PyValueError::new_err(format!(
+                "a payload is {bytes} bytes long, and the limit is {bytes_max}: give a reference to it, such as a path"
+            )),
+            (None, PackedError::TooDeep { .. }) => {
+                PyValueError::new_err(format!("a payload nests deeper than {JSON_DEPTH_MAX} levels"))
+            }
             (None, other) => PyValueError::new_err(other.to_string()),
+        })
+    }
+
+    /// Adds one of many items. An error names it by its number, from 0.
+    pub fn push_item(&self, builder: &mut PackedBuilder, value: &Bound<'py, PyAny>, number: u64) -> PyResult<()> {
+        self.push(builder, value).map_err(|error| {
+            let py = value.py();
+            let text = format!("item {number}: {}", error.value(py));
+            let kind = error.get_type(py);
+            if kind.is(py.get_type::<PyTypeError>()) {
+                PyTypeError::new_err(text)
+            } else if kind.is(py.get_type::<PyValueError>()) {
+                PyValueError::new_err(text)
+            } else {
+                error
+            }
         })
     }
 }

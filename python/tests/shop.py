@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import decimal
 import enum
 import logging
 import os
@@ -107,6 +108,23 @@ def say(payload):
     gristmill.progress(1, 2, "half")
     job = gristmill.job()
     return [job.id, job.kind, job.attempt, job.tags]
+
+
+def same(value):
+    return value
+
+
+def double_price(price: decimal.Decimal) -> decimal.Decimal:
+    assert type(price) is decimal.Decimal
+    return 2 * price
+
+
+@app.job
+def log_all(payload):
+    logging.basicConfig(level=logging.INFO, force=True)
+    logging.getLogger("shop").info("begins")
+    logging.getLogger("shop").warning("careful")
+    print("printed")
 
 
 @app.job(retries=0, timeout=0.2)

@@ -48,6 +48,26 @@ def test_out_of_memory_halves_batches_from_then_on(app, jobs):
     assert set(submitted.results()) <= {1, 2}
 
 
+def test_a_batch_that_was_too_large_is_not_tried_again():
+    from gristmill._batch import Batcher
+
+    sizes = []
+
+    def handler(items):
+        sizes.append(len(items))
+        if len(items) > 3:
+            raise MemoryError("too many")
+        return items
+
+    async def run():
+        batcher = Batcher(handler, 32, 60, None)
+        assert await asyncio.gather(*map(batcher.main, range(32))) == list(range(32))
+        assert await asyncio.gather(*map(batcher.main, range(2))) == [0, 1]
+
+    asyncio.run(run())
+    assert sizes == [32, 16, 8, 4] + [2] * 17
+
+
 def test_a_wrong_number_of_results_is_an_error_of_all(app, jobs):
     submitted = jobs["forget_one"].submit_many(range(3))
     app.drain()

@@ -2,13 +2,18 @@
 
 import doctest
 import importlib.util
+import inspect
 import os
 import pathlib
+import pkgutil
 import re
 import subprocess
 import sys
 
 import pytest
+
+import gristmill
+import gristmill.testing
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
 EXAMPLE = re.compile(r"```python\n# ([\w.]+)(?:, needs (\w+))?\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
@@ -40,12 +45,56 @@ def test_the_readme_is_true(tmp_path):
     assert (ended.stdout, ended.returncode) == ("['HELLO']\n", 0), ended.stderr
 
 
-@pytest.mark.parametrize("module", ["_app", "_spans", "executor", "testing"])
-def test_the_docstrings_are_true(module, tmp_path, monkeypatch):
+def double(number):
+    return 2 * number
+
+
+def _examples():
+    """The docstrings of the package that have examples."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    optional = ("integrations", "ray")
+    for found in pkgutil.walk_packages(gristmill.__path__, "gristmill."):
+        if found.name.split(".")[1] in optional or found.name.endswith(("_native", "__main__", "leash")):
+            continue
+        yield from finder.find(importlib.import_module(found.name), found.name)
+    yield from finder.find(gristmill, "gristmill")
+
+
+@pytest.mark.parametrize("example", {test.name: test for test in _examples() if test.examples}.values(), ids=lambda test: test.name)
+def test_the_docstrings_are_true(example, app, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = importlib.import_module(f"gristmill.{module}")
-    failed, tried = doctest.testmod(found)
-    assert tried > 0 and failed == 0
+    job = app.job(double)
+    example.globs.update(app=app, double=job, gristmill=gristmill)
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
+    assert result.attempted > 0 and result.failed == 0
+
+
+# What the package itself calls, and people do not.
+INTERNAL = {
+    "testing.Clock": ["now_ms", "open"],
+    "App": ["engine", "is_file", "is_open", "is_server", "run_eagerly"],
+    "Events": ["close"],
+    "Handle": ["concluded"],
+    "Job": ["batch_options", "common", "entry", "finalizing", "is_asynchronous", "named_arguments", "result_of"],
+    "LocalWorker": ["end", "give_up", "start"],
+    "Submitted": ["places", "prerequisites"],
+}
+
+
+def test_what_people_call_has_an_example():
+    named = [(name, getattr(gristmill, name)) for name in gristmill.__all__]
+    named += [(f"testing.{name}", getattr(gristmill.testing, name)) for name in gristmill.testing.__all__]
+    without = [name for name, value in named if ">>>" not in (value.__doc__ or "")]
+    for name, kind in named:
+        for of in kind.__mro__ if inspect.isclass(kind) else ():
+            for member, value in vars(of).items() if of.__module__.startswith("gristmill") else ():
+                function = value.fget if isinstance(value, property) else value
+                if member.startswith("_") or not inspect.isfunction(function) or member in INTERNAL.get(name, ()):
+                    continue
+                # The answers' constructors are static.
+                if ">>>" not in (function.__doc__ or ""):
+                    without.append(f"{name}.{member}")
+    assert without == []
 
 
 def test_the_package_is_light_to_import():

@@ -2,8 +2,11 @@
 
 import asyncio
 import dataclasses
+import datetime
+import decimal
 import json
 import math
+import re
 
 import pytest
 import shop
@@ -102,7 +105,7 @@ def test_payloads_are_what_json_makes_of_them(app, jobs, payload):
 def test_what_json_cannot_hold_is_refused_with_its_type(app, jobs):
     loop = []
     loop.append(loop)
-    refused = [(object(), "a object cannot"), (math.nan, "NaN"), ({(1,): 2}, "tuple"), (loop, "nests"), ("\ud800", "surrogate")]
+    refused = [(object(), "type object cannot"), (math.nan, "NaN"), ({(1,): 2}, "tuple"), (loop, "nests"), ("\ud800", "surrogate")]
     for payload, reason in refused:
         with pytest.raises((TypeError, ValueError), match=reason):
             jobs["double"].submit(payload)
@@ -126,6 +129,21 @@ def test_failures_tell_the_exception(app, jobs):
 
 async def _await(handle):
     return await handle
+
+
+def test_a_failure_that_nobody_catches_shows_the_line_of_the_job(run_python):
+    ended = run_python(
+        """
+        import gristmill
+        app = gristmill.App("jobs.db")
+        def invert(number):
+            return 1 / number
+        list(app.map(invert, [0]))
+        """,
+        check=False,
+    )
+    assert "return 1 / number" in ended.stderr
+    assert ended.stderr.endswith("JobFailed: job 1:0 ended as dead: ZeroDivisionError: division by zero\n")
 
 
 def test_a_job_has_three_attempts_by_default(app):
@@ -187,6 +205,122 @@ def test_asynchronous_jobs_share_a_process(app, jobs):
     submitted = jobs["meet"].submit_many(range(200))
     run(app, "meet")
     assert submitted.results() == list(range(200))
+
+
+def test_arguments_can_be_named(app, jobs):
+    add = jobs["add"]
+    handles = [add.submit(left=1, right=2), add.submit(1, right=3), jobs["double"].submit(number=4)]
+    run(app, "add", "double")
+    assert [handle.result() for handle in handles] == [3, 4, 8]
+    assert asyncio.run(_submitted_with_names(add)) == [{"left": 5, "right": 6}]
+    with pytest.raises(TypeError, match=r"the arguments \(1, left=2\) do not fit .* multiple values"):
+        add.submit(1, left=2)
+
+
+async def _submitted_with_names(add):
+    return [(await add.submit_async(left=5, right=6)).details().payload]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        (lambda job, app: job.submit(1, retrys=2), TypeError, "has no option retrys=: did you mean retries="),
+        (lambda job, app: job.submit_many([1], key="a"), TypeError, "has no option key=: it has "),
+        (lambda job, app: job.submit(1, on_duplicate="reject"), ValueError, "give key=, too"),
+        (lambda job, app: job.submit(1, key="a", on_duplicate="drop"), ValueError, "give one of 'skip'"),
+        (lambda job, app: job.submit(1, key=5), TypeError, "give text, such as '5'"),
+        (lambda job, app: job.submit(1, priority=10**6), ValueError, "whole number from -32768 to 32,767"),
+        (lambda job, app: job.submit(1, retries="3"), TypeError, "whole number from 0"),
+        (lambda job, app: job.submit(1, timeout=0), ValueError, "no attempt could end in time"),
+        (lambda job, app: job.submit(1, delay=1e300), ValueError, "more than 1,000 years"),
+        (lambda job, app: job.submit(1, delay=datetime.datetime.now()), TypeError, "is a datetime, and not a span"),
+        (lambda job, app: job.submit(1, tags=["a"]), TypeError, "give a dict of names and values"),
+        (lambda job, app: job.submit(1, tags={1: "a"}), TypeError, "a tag's name is 1"),
+        (lambda job, app: list(job.map([1], processes=0)), ValueError, "processes=0"),
+        (lambda job, app: list(app.map(abs, [1], proceses=2)), TypeError, "did you mean processes="),
+        (lambda job, app: app.job(threads=0)(abs), ValueError, "threads=0"),
+        (lambda job, app: app.job(backoff="slow")(abs), ValueError, "give one of 'jitter'"),
+        (lambda job, app: app.batch(key="text")(abs), TypeError, "give a function of a payload"),
+        (lambda job, app: app.worker(0), ValueError, "concurrency=0"),
+        (lambda job, app: app.work(jobs="triple"), ValueError, "the application has no job 'triple'; it has "),
+        (lambda job, app: list(app.find(state="dead")), TypeError, "did you mean states="),
+        (lambda job, app: app.cancel(kind="double"), TypeError, "has no option kind="),
+        (lambda job, app: list(app.find(job=5)), TypeError, "give a job of the application"),
+        (lambda job, app: app.pause("x", jobs="double"), TypeError, "did you mean job="),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_remedy(app, jobs, call, error, reason):
+    with pytest.raises(error, match=re.escape(reason)):
+        call(jobs["double"], app)
+    assert sum(app.counts().values()) == 0
+
+
+def test_one_queue_or_job_is_given_without_a_list(app, jobs):
+    jobs["double"].submit(1)
+    assert app.work(1, jobs=jobs["double"], queues="default", until="idle") == 1
+
+
+def test_waiting_takes_spans(app, jobs):
+    handle = jobs["double"].submit(1)
+    for timeout in ("1ms", datetime.timedelta(milliseconds=1), 0, -1):
+        with pytest.raises(gristmill.ResultTimeout):
+            handle.result(timeout=timeout)
+
+
+def test_values_of_the_standard_library_and_numpy_are_kept(app):
+    import numpy
+
+    seconds = numpy.array(["2001-02-03T04:05:06"], dtype="datetime64[s]")
+    values = [decimal.Decimal("1.10"), seconds, seconds.astype("datetime64[ns]"), seconds.astype("datetime64[ns]")[0], numpy.int64(3)]
+    moment = "2001-02-03T04:05:06"
+    assert list(app.map(shop.same, values)) == ["1.10", [moment], [moment], moment, 3]
+    assert list(app.map(shop.double_price, [decimal.Decimal("1.10")])) == [decimal.Decimal("2.20")]
+    with pytest.raises(TypeError, match="base64"):
+        list(app.map(shop.same, [b"bytes"]))
+
+
+def test_the_item_that_cannot_be_stored_is_named(app, jobs):
+    items = [0.0] * 1_500 + [math.nan]
+    with pytest.raises(TypeError, match="^item 1500: NaN in a payload"):
+        jobs["double"].submit_many(items)
+    with pytest.raises(TypeError, match="^item 1500: NaN in a payload"):
+        list(jobs["double"].map(items))
+    with pytest.raises(TypeError, match="^NaN in a payload"):
+        jobs["double"].submit(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("", "is no place of a store"),
+        (":memory:", "gristmill.testing"),
+        ("mysql://host/shop", "mysql://… is no place"),
+        ("sqlite:///jobs.db", "is no place"),
+    ],
+)
+def test_a_place_that_can_hold_no_store_is_refused(place, reason):
+    with pytest.raises(ValueError, match=reason):
+        gristmill.App(place)
+
+
+def test_a_place_that_cannot_be_opened_is_explained(tmp_path):
+    (tmp_path / "text.db").write_text("no database" * 1_000)
+    for place, reason in [
+        (tmp_path, "it is a folder; name a file in it"),
+        (tmp_path / "none" / "jobs.db", "its folder does not exist; make the folder"),
+        (tmp_path / "text.db", "it is not a SQLite database; choose another file$"),
+        ("/proc/jobs.db", "its folder cannot be written; name a file elsewhere"),
+    ]:
+        with pytest.raises(gristmill.StoreError, match=reason):
+            gristmill.App(place).counts()
+
+
+def test_what_is_logged_has_its_level(app, jobs):
+    handle = jobs["log_all"].submit(None)
+    run(app, "log_all")
+    assert handle.result() is None
+    log = handle.log()
+    assert "INFO:shop:begins" in log and "WARNING:shop:careful" in log and "printed" in log
 
 
 def test_options_are_checked(app):

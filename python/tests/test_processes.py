@@ -38,7 +38,9 @@ def test_the_command_line_runs_an_application_until_it_is_asked_to_stop(app):
     ("arguments", "reason"),
     [
         (["worker", "nowhere:app"], "there is no module nowhere"),
-        (["worker", "shop:double"], "shop:double is not a gristmill.App"),
+        (["worker", "shop:double"], "shop:double is not a gristmill.App; name the variable that holds it; the module has shop:app"),
+        (["worker", "shop.py:app"], "give its module, as in shop:app"),
+        (["worker", "shop"], "shop is neither MODULE:APP, such as shop:app, nor a script, such as shop.py"),
         (["worker", "shop:app", "-j", "0"], "give a number from 1"),
         (["worker", "shop:app", "--job", "x"], "the application has no job 'x'"),
     ],
@@ -47,6 +49,12 @@ def test_the_command_line_names_what_is_wrong(arguments, reason):
     ended = command(*arguments)
     _, errors = ended.communicate(timeout=60)
     assert ended.returncode != 0 and reason in errors
+
+
+def test_the_help_of_workers_names_applications():
+    for arguments, words in [(["--help"], "gristmill worker MODULE:APP --help"), (["shop:app", "--help"], "--until-empty")]:
+        output, _ = command("worker", *arguments).communicate(timeout=60)
+        assert words in output
 
 
 def test_the_program_of_the_wheel_reads_the_same_store(app):
@@ -128,6 +136,58 @@ def test_an_iterable_that_forks_leaves_the_store_open(app):
     assert len(submitted) == 3 and app.counts()["waiting"] == 3
 
 
+def test_gunicorn_forks_workers_that_submit(app, tmp_path):
+    """With `--preload`, the master imports the application and opens the store before it forks."""
+    (tmp_path / "site.py").write_text(
+        "import os, gristmill\n"
+        "jobs = gristmill.App(os.environ['STORE'], durable=False)\n"
+        "@jobs.job\n"
+        "def double(number: int) -> int:\n"
+        "    return 2 * number\n"
+        "double.submit(0)\n"
+        "def web(environment, start_response):\n"
+        "    handle = double.submit(int(environment['QUERY_STRING']))\n"
+        "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
+        "    return [f'{os.getpid()} {handle.id}'.encode()]\n"
+    )
+    (tmp_path / "site.py").rename(tmp_path / "web_site.py")
+    address = tmp_path / "socket"
+    master = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--bind", f"unix:{address}", "web_site:web"],
+        cwd=tmp_path,
+        env={**os.environ, "STORE": app.store},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for line in master.stderr:
+            if "Listening at" in line:
+                break
+        answers = [_ask(str(address), number).split() for number in range(20)]
+    finally:
+        master.terminate()
+        master.communicate(timeout=60)
+    assert str(master.pid) not in {process for process, _ in answers}
+    assert len({job for _, job in answers}) == 20
+    assert app.counts()["waiting"] == 21
+
+
+def _ask(address, number):
+    import http.client
+    import socket
+
+    connection = http.client.HTTPConnection("site", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(60)
+    connection.sock.connect(address)
+    connection.request("GET", f"/?{number}")
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status == 200, text
+    return text
+
+
 def test_a_native_object_of_another_process_says_so(app):
     engine = app.engine()
     child = os.fork()
@@ -172,6 +232,62 @@ def test_control_c_interrupts_a_wait(run_python):
         """
     )
     assert ended.stdout == "interrupted waiting\n"
+
+
+def test_control_c_interrupts_an_await(run_python):
+    ended = run_python(
+        """
+        import asyncio, gristmill, os, signal, threading
+        app = gristmill.App("jobs.db")
+        handle = app.job(lambda payload: payload).submit(1)
+        async def main():
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            await handle
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            print("interrupted", handle.state())
+        """
+    )
+    assert ended.stdout == "interrupted waiting\n"
+
+
+def test_control_c_interrupts_a_drain(run_python):
+    ended = run_python(
+        """
+        import gristmill, os, signal
+        app = gristmill.App("jobs.db")
+        @app.job
+        def interrupt(process):
+            os.kill(process, signal.SIGINT)
+        interrupt.submit(os.getpid())
+        interrupt.submit(os.getpid(), after="1:0")
+        try:
+            app.drain()
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert ended.stdout == "interrupted\n"
+
+
+def test_control_c_interrupts_a_submit_of_many(run_python):
+    ended = run_python(
+        """
+        import gristmill, os, signal
+        app = gristmill.App("jobs.db")
+        def items():
+            for number in range(10**9):
+                if number == 5_000:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield number
+        try:
+            app.job(abs).submit_many(items())
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert ended.stdout == "interrupted\n"
 
 
 def test_a_main_script_of_another_machine_comes_as_its_text(run_python):

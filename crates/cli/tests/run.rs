@@ -433,7 +433,7 @@ fn a_store_that_is_none_or_cannot_be_written_is_named() {
         .run("run same.py -i items.jsonl --store none/gristmill.db")
         .error();
     assert!(
-        error.contains("the store none/gristmill.db cannot be made, because its folder does not exist"),
+        error.contains("none/gristmill.db cannot be opened: its folder does not exist; make the folder"),
         "{error}"
     );
     let error = workspace
@@ -441,7 +441,7 @@ fn a_store_that_is_none_or_cannot_be_written_is_named() {
         .error();
     assert!(
         error.contains(
-            "/proc/gristmill.db cannot be made, because its folder cannot be written: name a file elsewhere"
+            "/proc/gristmill.db cannot be opened: it does not exist, and its folder cannot be written; name a file elsewhere"
         ),
         "{error}"
     );

@@ -96,9 +96,12 @@ impl Failure {
             Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path, reason },
             Some(ErrorCode::NotADatabase) => StoreError::Open {
                 path,
-                reason: "it is not a SQLite database; choose another file with --store".to_owned(),
+                reason: "it is not a SQLite database; choose another file".to_owned(),
             },
-            Some(ErrorCode::CannotOpen) => StoreError::Open { path, reason },
+            Some(ErrorCode::CannotOpen) => {
+                let reason = cannot_open(&path).map_or(reason, str::to_owned);
+                StoreError::Open { path, reason }
+            }
             Some(ErrorCode::DatabaseCorrupt) => StoreError::Corrupt { path, reason },
             Some(ErrorCode::TooBig) => StoreError::InvalidInput(
                 "a batch's payloads, or a report's values, are over the gigabyte that one row of SQLite holds: \
@@ -108,4 +111,16 @@ impl Failure {
             _ => StoreError::Database(reason),
         }
     }
+}
+
+/// The reason why SQLite cannot open or make a file, where the file system shows it.
+fn cannot_open(path: &Path) -> Option<&'static str> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() {
+        return Some("it is a folder; name a file in it");
+    }
+    if !folder.unwrap_or(Path::new(".")).is_dir() {
+        return Some("its folder does not exist; make the folder, or name another file");
+    }
+    (!path.exists()).then_some("it does not exist, and its folder cannot be written; name a file elsewhere")
 }

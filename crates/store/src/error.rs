@@ -54,7 +54,7 @@ pub enum StoreError {
     #[error("the run with the id {0} does not exist")]
     RunUnknown(RunId),
     /// The file is a database of another program.
-    #[error("{} is not a Gristmill store (application id {application_id:#010x}); choose another file with --store", path.display())]
+    #[error("{} is not a Gristmill store (application id {application_id:#010x}); choose another file", path.display())]
     NotAStore {
         /// The file.
         path: PathBuf,

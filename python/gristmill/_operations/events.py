@@ -18,6 +18,11 @@ class Events:
     """A listener to the events of a store: `for event in events` and `async for event in events`.
 
     It ends after `timeout` seconds without an event; without a timeout, it does not end by itself.
+
+    >>> with app.events(timeout=10) as events:
+    ...     handle = double.submit(1)
+    ...     [event.type for event, _ in zip(events, range(1))]
+    ['submitted']
     """
 
     def __init__(self, native: Any, timeout: float | None) -> None:
@@ -26,7 +31,11 @@ class Events:
         self._is_closed = False
 
     def take(self, timeout: float | None = None) -> Event | None:
-        """The next event; None after so many seconds without one."""
+        """The next event; None after so many seconds without one.
+
+        >>> app.events().take(timeout=0.01) is None
+        True
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while not self._is_closed:
             left = LOOK_S if until is None else min(LOOK_S, until - time.monotonic())

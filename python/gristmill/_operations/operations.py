@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from .._options import check_names
 from .._process import stop_import
 from .requests import ask, moment_ms, pages, part, without_none
 
 if TYPE_CHECKING:
     from .._handle import Handle
-    from .._job import Job, Span
+    from .._job import Job
     from .._native import Engine
+    from .._options import Span
     from .events import Events
     from .records import Control, HistoryRow, JobDetails, JobRow, Schedule
 
@@ -21,7 +23,10 @@ Tags = Mapping[str, str | None]
 
 
 class Operations:
-    """The operations of an application on its store beside submitting and running jobs. On a server, the token's role decides."""
+    """The operations of an application on its store beside submitting and running jobs. On a server, the token's role decides.
+
+    In the examples, `app` has an empty store and a job `double`.
+    """
 
     def engine(self) -> Engine:
         """The engine of this process."""
@@ -35,9 +40,16 @@ class Operations:
         Conditions: `states` (a state or several), `job` (a job or the name of its kind), `queue`, `group`, `batch`, `tags`
         (a dict; None stands for any value), `since` and `until` (the submit; datetimes or seconds since 1970), `key`,
         `key_prefix`, `parent`.
+
+        >>> jobs = double.submit_many(range(3), tags={"customer": "7"})
+        >>> [row.id for row in app.find(states="waiting", job=double, tags={"customer": "7"})]
+        ['1:0', '1:1', '1:2']
+        >>> [row.id for row in app.find(newest=True, limit=1)]
+        ['1:2']
         """
         from .records import JobRow
 
+        check_names("app.find(…)", conditions, (*CONDITIONS, "newest", "limit"))
         query = as_query(conditions_of(**conditions))
         if newest:
             listed = ask(self.engine(), "GET", "/jobs", {**query, "newest": "true", "limit": limit})["jobs"]
@@ -45,45 +57,89 @@ class Operations:
         return map(JobRow.of, pages(self.engine(), "/jobs", "jobs", query, limit))
 
     def details(self, job: str | Handle[Any]) -> JobDetails | None:
-        """Everything that is known of one job; None where there is no such job."""
+        """Everything that is known of one job; None where there is no such job.
+
+        >>> handle = double.submit(21)
+        >>> app.drain(), app.details(handle).value, app.details("99:0")
+        (1, 42, None)
+        """
         from .records import JobDetails
 
         view = ask(self.engine(), "GET", f"/jobs/{part(str(job))}", is_optional=True)
         return None if view is None else JobDetails.of(view)
 
     def tag_values(self, tag: str) -> Iterator[tuple[str, int]]:
-        """The values of a tag of all stored jobs, each with its number of jobs."""
+        """The values of a tag of all stored jobs, each with its number of jobs.
+
+        >>> jobs = double.submit_many(range(3), tags={"customer": "7"})
+        >>> list(app.tag_values("customer"))
+        [('7', 3)]
+        """
         rows = pages(self.engine(), f"/tags/{part(tag)}", "values", {}, None)
         return ((row["value"], row["jobs"]) for row in rows)
 
     def cancel(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
-        """Cancels jobs that have not ended: these, or those that match (as `find` has it). How many that were."""
+        """Cancels jobs that have not ended: these, or those that match (as `find` has it). How many that were.
+
+        >>> handle = double.submit(1)
+        >>> jobs = double.submit_many(range(3), tags={"customer": "7"})
+        >>> app.cancel(handle), app.cancel(tags={"customer": "7"})
+        (1, 3)
+        """
         return self._change("cancel", jobs, conditions)
 
     def retry(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
-        """Lets dead, cancelled or expired jobs run again, with all their attempts. How many that were."""
+        """Lets dead, cancelled or expired jobs run again, with all their attempts. How many that were.
+
+        >>> handle = double.submit(1)
+        >>> handle.cancel(), app.retry(handle), handle.state()
+        (True, 1, 'waiting')
+        """
         return self._change("retry", jobs, conditions)
 
     def discard(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
-        """Ends dead jobs as cancelled: they no longer count as dead. How many that were."""
+        """Ends dead jobs as cancelled: they no longer count as dead. How many that were.
+
+        >>> handle = double.submit(None, retries=0)
+        >>> app.drain(), handle.state()
+        (0, 'dead')
+        >>> app.discard(states="dead"), handle.state()
+        (1, 'cancelled')
+        """
         return self._change("discard", jobs, conditions)
 
     def prioritise(self, priority: int, *jobs: str | Handle[Any], **conditions: Any) -> int:
-        """Gives jobs that have not ended another priority. How many that were."""
+        """Gives jobs that have not ended another priority. How many that were.
+
+        >>> handle = double.submit(1)
+        >>> app.prioritise(10, handle), app.details(handle).row.priority
+        (1, 10)
+        """
         return self._change("prioritise", jobs, conditions, priority=priority)
 
     def pause_jobs(
         self, reason: str, *jobs: str | Handle[Any], until_moment: Moment | None = None, **conditions: Any
     ) -> int:
-        """Pauses jobs that have not ended, until they are resumed by the same reason. How many that were."""
+        """Pauses jobs that have not ended, until they are resumed by the same reason. How many that were.
+
+        >>> handle = double.submit(1)
+        >>> app.pause_jobs("holiday", handle), app.drain(), handle.state()
+        (1, 0, 'paused')
+        """
         return self._change("pause", jobs, conditions, reason=reason, until=moment_ms(until_moment))
 
     def resume_jobs(self, reason: str | None, *jobs: str | Handle[Any], **conditions: Any) -> int:
-        """Ends the jobs' pauses of this reason, or all their own. How many jobs that were."""
+        """Ends the jobs' pauses of this reason, or all their own. How many jobs that were.
+
+        >>> handle = double.submit(1)
+        >>> app.pause_jobs("holiday", handle), app.resume_jobs("holiday", handle), handle.state()
+        (1, 1, 'waiting')
+        """
         return self._change("resume", jobs, conditions, reason=reason)
 
     def _change(self, what: str, jobs: Iterable[Any], conditions: dict[str, Any], **members: Any) -> int:
         stop_import(f"app.{what}(…)")
+        check_names(f"a call that changes jobs ({what})", conditions, CONDITIONS)
         named = [str(job) for job in jobs]
         if named and conditions:
             raise ValueError("give either jobs or conditions")
@@ -115,6 +171,12 @@ class Operations:
         Put again under the same name, a schedule is changed; with the same rule it stays due as it was, so a program may put
         its schedules at each start. `catch_up`: the action for moments that passed while no process ran: "one" job for all,
         "all" or "skip". `overlap`: the action while the last job has not ended: "allow", "skip" or "replace" it.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="30 4 * * *", time_zone="Europe/Berlin")
+        >>> schedule.payload, schedule.rule["cron"]["expression"]
+        (21, '30 4 * * *')
+        >>> app.schedule("often", double, 21, every="5m").rule
+        {'every': {'interval_ms': 300000}}
         """
         import json
 
@@ -142,7 +204,12 @@ class Operations:
         return Schedule.of(ask(self.engine(), "PUT", f"/schedules/{part(name)}", body=body))
 
     def schedules(self) -> Iterator[Schedule]:
-        """All schedules, by name."""
+        """All schedules, by name.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="@daily")
+        >>> [schedule.name for schedule in app.schedules()]
+        ['nightly']
+        """
         from .records import Schedule
         from .requests import PAGE_ROWS
 
@@ -155,26 +222,50 @@ class Operations:
             after = page[-1]["schedule"]
 
     def find_schedule(self, name: str) -> Schedule | None:
-        """The schedule of this name."""
+        """The schedule of this name.
+
+        >>> app.find_schedule("nightly") is None
+        True
+        """
         from .records import Schedule
 
         view = ask(self.engine(), "GET", f"/schedules/{part(name)}", is_optional=True)
         return None if view is None else Schedule.of(view)
 
     def pause_schedule(self, name: str, until: Moment | None = None) -> Schedule:
-        """Lets a schedule submit nothing, until it is resumed or that moment has come."""
+        """Lets a schedule submit nothing, until it is resumed or that moment has come.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="@daily")
+        >>> app.pause_schedule("nightly").is_paused, app.resume_schedule("nightly").is_paused
+        (True, False)
+        """
         return self._change_schedule(name, "pause", without_none({"until": moment_ms(until)}))
 
     def resume_schedule(self, name: str) -> Schedule:
-        """Ends the pause of a schedule. Moments that passed meanwhile are skipped."""
+        """Ends the pause of a schedule. Moments that passed meanwhile are skipped.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="@daily")
+        >>> app.resume_schedule("nightly").is_paused
+        False
+        """
         return self._change_schedule(name, "resume")
 
     def trigger_schedule(self, name: str) -> Schedule:
-        """Submits the job of a schedule now."""
+        """Submits the job of a schedule now.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="@daily")
+        >>> app.trigger_schedule("nightly").fired, app.drain()
+        (1, 1)
+        """
         return self._change_schedule(name, "trigger")
 
     def delete_schedule(self, name: str) -> bool:
-        """Deletes a schedule; whether there was one. Its jobs stay."""
+        """Deletes a schedule; whether there was one. Its jobs stay.
+
+        >>> schedule = app.schedule("nightly", double, 21, cron="@daily")
+        >>> app.delete_schedule("nightly"), app.delete_schedule("nightly")
+        (True, False)
+        """
         deleted: bool = ask(self.engine(), "DELETE", f"/schedules/{part(name)}", is_optional=True) is not None
         return deleted
 
@@ -190,11 +281,21 @@ class Operations:
         """Lets workers claim no jobs of a scope: `queue`, `job` (or its kind's name) and `group`; all jobs without any.
 
         Pauses of several reasons stack. Running jobs go on. The pause ends at the moment `until`, or by `resume`.
+
+        >>> handle = double.submit(1)
+        >>> app.pause("holiday", job=double)
+        >>> app.drain(), app.resume("holiday", job=double), app.drain()
+        (0, True, 1)
         """
         self._put_control({"pause": without_none({"reason": reason, "until": moment_ms(until)})}, scope)
 
     def resume(self, reason: str, **scope: Any) -> bool:
-        """Ends the pause of this reason and exactly this scope; whether there was one."""
+        """Ends the pause of this reason and exactly this scope; whether there was one.
+
+        >>> app.resume("holiday")
+        False
+        """
+        check_names("app.resume(…)", scope, SCOPE)
         return self._lift({"effects": ["pause"], "reason": reason, "scope": scope_of(**scope)}) > 0
 
     def limit(
@@ -207,7 +308,13 @@ class Operations:
         **scope: Any,
     ) -> None:
         """Limits how many jobs of a scope run at once (`running`), or how many begin in a time (`rate` of them `per` second or
-        other span, `burst` at once). With `each_group=True`, each group has a limit of its own."""
+        other span, `burst` at once). With `each_group=True`, each group has a limit of its own.
+
+        >>> app.limit(2, job=double)
+        >>> app.limit(rate=100, per="1m", queue="mail", each_group=True)
+        >>> [control.effect for control in app.controls()]
+        ['concurrency', 'rate']
+        """
         from .._spans import milliseconds
 
         if (running is None) == (rate is None):
@@ -220,25 +327,42 @@ class Operations:
 
     def share(self, weight: int = 1, minimum: int = 0, **scope: Any) -> None:
         """Gives a queue or a group a share of the claims in proportion to others; while fewer than `minimum` of its jobs run,
-        it comes first."""
+        it comes first.
+
+        >>> app.share(weight=3, queue="default")
+        >>> app.controls()[0].values["weight"]
+        3
+        """
         self._put_control({"share": {"weight": weight, "jobs_min": minimum}}, scope)
 
     def lift(self, *effects: str, reason: str | None = None, **scope: Any) -> int:
         """Lifts limits, pauses and shares: those of these effects ("pause", "concurrency", "rate", "share", "aging"), of this
-        reason and, where one is given, of exactly this scope. How many that were."""
+        reason and, where one is given, of exactly this scope. How many that were.
+
+        >>> app.limit(2, job=double)
+        >>> app.lift("concurrency", job=double), app.controls()
+        (1, [])
+        """
+        check_names("app.lift(…)", scope, (*SCOPE, "reason"))
         request = without_none({"effects": list(effects) or None, "reason": reason})
         if scope:
             request["scope"] = scope_of(**scope)
         return self._lift(request)
 
     def controls(self) -> list[Control]:
-        """All pauses, limits, shares and agings, by age."""
+        """All pauses, limits, shares and agings, by age.
+
+        >>> app.pause("holiday", queue="mail")
+        >>> [(control.effect, control.queue) for control in app.controls()]
+        [('pause', 'mail')]
+        """
         from .records import Control
 
         return [Control.of(view) for view in ask(self.engine(), "GET", "/controls")["controls"]]
 
     def _put_control(self, effect: dict[str, Any], scope: dict[str, Any]) -> None:
         stop_import("a pause or a limit")
+        check_names("a pause, a limit or a share", scope, SCOPE)
         ask(self.engine(), "PUT", "/controls", body={"controls": [{"scope": scope_of(**scope), "effect": effect}]})
 
     def _lift(self, request: dict[str, Any]) -> int:
@@ -249,7 +373,14 @@ class Operations:
 
     def events(self, after: str | None = None, timeout: float | None = None) -> Events:
         """Events of all processes that use the store, in commit order: from now on, or after the `cursor` of an event. They are
-        kept for an hour after the last listener."""
+        kept for an hour after the last listener.
+
+        >>> events = app.events(timeout=10)
+        >>> handle = double.submit(1)
+        >>> next(events).type
+        'submitted'
+        >>> events.close()
+        """
         from .events import Events
 
         return Events(self.engine().events(after), timeout)
@@ -264,7 +395,12 @@ class Operations:
         by: str = "all",
     ) -> list[HistoryRow]:
         """How many jobs ended, how, and how long they took, by kind and queue: of all time, or of each "hour" or "day" (UTC), the
-        latest first."""
+        latest first.
+
+        >>> jobs = double.submit_many(range(3))
+        >>> app.drain(), [(row.kind, row.completed) for row in app.history()]
+        (3, [('double', 3)])
+        """
         from .records import HistoryRow
 
         query = {"kind": kind_of(job), "queue": queue, "since": moment_ms(since), "until": moment_ms(until), "by": by}
@@ -272,20 +408,40 @@ class Operations:
 
     def backlog(self, *, job: Job[..., Any] | str | None = None, queue: str | None = None) -> dict[str, Any]:
         """The work that is left for workers, of a job, a queue, both or all: the numbers of jobs `due`, `running`, `jobs` (both
-        together), `held_back` and `later`, and `oldest_due_seconds`, as `GET /backlog` has them."""
+        together), `held_back` and `later`, and `oldest_due_seconds`, as `GET /backlog` has them.
+
+        >>> jobs = double.submit_many(range(3))
+        >>> app.backlog(job=double)["due"]
+        3
+        """
         backlog: dict[str, Any] = ask(self.engine(), "GET", "/backlog", {"kind": kind_of(job), "queue": queue})
         return backlog
 
     def stats(self) -> dict[str, Any]:
         """Totals of the store: `queues` (jobs by queue, kind and state), `hops` (batches by hop), `workers`, `batches`,
-        `failures`, `size_bytes` and others, as `GET /stats` has them."""
+        `failures`, `size_bytes` and others, as `GET /stats` has them.
+
+        >>> jobs = double.submit_many(range(3))
+        >>> app.stats()["batches"]
+        1
+        """
         stats: dict[str, Any] = ask(self.engine(), "GET", "/stats")
         return stats
 
 
 def kind_of(job: Any) -> str | None:
     """The kind of a job, or the name itself."""
-    return job if job is None or isinstance(job, str) else job.name
+    if job is None or isinstance(job, str):
+        return job
+    if not isinstance(getattr(job, "name", None), str):
+        raise TypeError(f"job={job!r}: give a job of the application, or the name of its kind")
+    name: str = job.name
+    return name
+
+
+# Conditions on jobs, and parts of the scope of a pause or a limit.
+CONDITIONS = ("states", "job", "queue", "group", "batch", "tags", "since", "until", "key", "key_prefix", "parent")
+SCOPE = ("queue", "job", "group", "each_group")
 
 
 def scope_of(queue: str | None = None, job: Any = None, group: str | None = None, each_group: bool = False) -> dict[str, Any]:

@@ -14,7 +14,12 @@ def moment(milliseconds: int | None) -> datetime | None:
 
 @dataclasses.dataclass(frozen=True)
 class JobRow:
-    """A job of a listing. `id` is as "42:7"; times are in UTC, and None where they do not apply."""
+    """A job of a listing. `id` is as "42:7"; times are in UTC, and None where they do not apply.
+
+    >>> handle = double.submit(1)
+    >>> [(row.id, row.kind, row.state, row.attempt) for row in app.find()]
+    [('1:0', 'double', 'waiting', 1)]
+    """
 
     id: str
     kind: str
@@ -54,7 +59,12 @@ class JobRow:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """One failed attempt."""
+    """One failed attempt.
+
+    >>> handle = double.submit(None, retries=0)
+    >>> app.drain(), app.details(handle).failures[0].type
+    (0, 'TypeError')
+    """
 
     attempt: int
     type: str
@@ -66,7 +76,11 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class JobDetails:
-    """Everything that is known of one job. `value` is that of a completed job."""
+    """Everything that is known of one job. `value` is that of a completed job.
+
+    >>> app.details(double.submit(1)).payload
+    1
+    """
 
     row: JobRow
     payload: Any
@@ -110,7 +124,11 @@ class JobDetails:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A schedule. `rule` is as in {"cron": {"expression": "@daily", "time_zone": "UTC"}} or {"every": {"interval_ms": 60000}}."""
+    """A schedule. `rule` is as in {"cron": {"expression": "@daily", "time_zone": "UTC"}} or {"every": {"interval_ms": 60000}}.
+
+    >>> app.schedule("hourly", double, 1, every="1h").overlap
+    'allow'
+    """
 
     name: str
     rule: dict[str, Any]
@@ -148,7 +166,12 @@ class Schedule:
 @dataclasses.dataclass(frozen=True)
 class Control:
     """A pause, a limit, a share or an aging. `effect` is "pause", "concurrency", "rate", "share" or "aging", with its `values`;
-    of queue, kind and group, those are None that it does not name."""
+    of queue, kind and group, those are None that it does not name.
+
+    >>> app.limit(2, queue="mail")
+    >>> app.controls()[0].values
+    {'jobs_max': 2}
+    """
 
     effect: str
     values: dict[str, Any]
@@ -170,7 +193,12 @@ class Control:
 @dataclasses.dataclass(frozen=True)
 class HistoryRow:
     """Jobs of one kind on one queue that ended within one period, which began at `since` (None: all time). Durations are
-    those of completed jobs, in seconds; None where none completed."""
+    those of completed jobs, in seconds; None where none completed.
+
+    >>> handle = double.submit(1)
+    >>> app.drain(), app.history()[0].completed
+    (1, 1)
+    """
 
     since: datetime | None
     kind: str
@@ -210,7 +238,15 @@ class HistoryRow:
 @dataclasses.dataclass(frozen=True)
 class Event:
     """Something that happened to jobs of a batch: "submitted", "completed", "retried", "dead", "cancelled" or "expired"; also
-    "progress" of a worker's jobs, and "missed" where earlier events are not kept. `cursor` resumes the events after it."""
+    "progress" of a worker's jobs, and "missed" where earlier events are not kept. `cursor` resumes the events after it.
+
+    >>> events = app.events(timeout=10)
+    >>> handle = double.submit(1)
+    >>> event = next(events)
+    >>> event.type, event.jobs
+    ('submitted', ['1:0'])
+    >>> events.close()
+    """
 
     type: str
     cursor: str
@@ -240,7 +276,14 @@ class Event:
 
     @property
     def jobs(self) -> list[str]:
-        """The ids of its jobs."""
+        """The ids of its jobs.
+
+        >>> events = app.events(timeout=10)
+        >>> jobs = double.submit_many([1, 2])
+        >>> next(events).jobs
+        ['1:0', '1:1']
+        >>> events.close()
+        """
         return [f"{self.batch}:{position}" for position in self.positions]
 
 

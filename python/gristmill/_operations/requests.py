@@ -51,7 +51,9 @@ def refused(status: int, answer: bytes) -> StoreError:
     """A refusal as an exception: the problem and the remedy."""
     try:
         refusal = json.loads(answer)
-        return StoreError(f"{refusal['error']}: {refusal['remedy']}")
+        error, remedy = refusal["error"], refusal["remedy"]
+        # Some errors name the remedy themselves.
+        return StoreError(error if remedy in error else f"{error}: {remedy}")
     except (ValueError, KeyError, TypeError):
         text = answer[:200].decode(errors="replace")
         return StoreError(f"the server answered with status {status}, not as Gristmill does: {text!r}; check its address")

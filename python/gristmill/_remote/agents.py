@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._errors import WorkerError
-from .._functions import describe, write_script
+from .._functions import describe_job, write_script
 from .._process import program_path
 from .._work import run_until_signal
 from . import leash
@@ -58,7 +58,7 @@ def plans(
         options += ["--drain"] if until == "empty" else []
         options += ["--name", name] if name else []
         options += [word for job in alike for word in ("--kind", job.name)]
-        found.append(AgentPlan(options, [describe(job.function, job.name, job.batch_options()) for job in alike]))
+        found.append(AgentPlan(options, [describe_job(job) for job in alike]))
     return found
 
 

@@ -33,7 +33,8 @@ except ImportError:
 
 from .._app import App
 from .._errors import Fail
-from .._job import Job, options_json
+from .._job import Job
+from .._options import options_json
 from ..executor import JobExecutor, signature
 
 _default: App | None = None

@@ -94,12 +94,24 @@ def eager(app: App) -> Generator[App, None, None]:
 
 
 def submitted(job: Job[..., Any]) -> list[Any]:
-    """The payloads of the job that were submitted, in order, as JSON has them: at most 10,000."""
+    """The payloads of the job that were submitted, in order, as JSON has them: at most 10,000.
+
+    >>> jobs = double.submit_many([1, 2])
+    >>> submitted(double)
+    [1, 2]
+    """
     return [json.loads(payload) for payload in job.app.engine().payloads(job.name)]
 
 
 def assert_submitted(job: Job[..., Any], *payloads: Any) -> None:
-    """Fails unless exactly these payloads were submitted, in this order. A payload of several parameters is a dict of them."""
+    """Fails unless exactly these payloads were submitted, in this order. A payload of several parameters is a dict of them.
+
+    >>> handle = double.submit(1)
+    >>> assert_submitted(double, 1)
+    >>> assert_submitted(double, 2)
+    Traceback (most recent call last):
+    AssertionError: double was submitted with [1], and not with [2]
+    """
     expected = json.loads(json.dumps(payloads, default=to_plain))
     found = submitted(job)
     if found != expected:

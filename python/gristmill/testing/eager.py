@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import inspect
 import json
 import sys
@@ -34,6 +35,8 @@ class EagerEngine:
         self._app = app
         self._batches: list[list[tuple[str, str, Ended]]] = []
         self._count = 0
+        # Of the family that runs: the batches that have not begun.
+        self._siblings: list[dict[str, Any]] = []
 
     def close(self) -> None:
         """Nothing is open."""
@@ -78,14 +81,19 @@ class EagerEngine:
         return [(number, len(batch))]
 
     def _run(self, common: dict[str, Any], text: str, job: Any, to_plain: Callable[[Any], Any]) -> Ended:
-        defined = self._app.jobs.get(common["kind"])
-        if defined is None:
-            raise StoreError(f"the application has no job {common['kind']!r}, and an eager one runs its jobs itself")
+        defined = self._job_of(common["kind"])
         attempts_max = json.loads(common["options"])["retry"]["attempts_max"]
         while True:
             try:
                 with _offering(job):
                     value = _call(defined, json.loads(text))
+                    while isinstance(value, Spawn):
+                        outcomes = self._run_children(common, value, job, to_plain)
+                        value = _finalized(defined, json.loads(text), value, outcomes)
+                if isinstance(value, Done):
+                    # By default they are of the job's own kind, and not of their parent's.
+                    self._siblings.extend({**batch, "kind": batch.get("kind") or common["kind"]} for batch in value.batches)
+                    value = value.value
                 return "completed", json.dumps(value, default=to_plain, allow_nan=False), None
             except Exception as error:
                 if job.attempt < attempts_max and not getattr(error, "permanent", False):
@@ -93,6 +101,32 @@ class EagerEngine:
                     continue
                 trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
                 return "dead", None, (type(error).__name__, str(error), trace)
+
+    def _run_children(self, common: dict[str, Any], spawn: Spawn, job: Any, to_plain: Callable[[Any], Any]) -> list[dict[str, Any]]:
+        """Runs the children of a job, and the siblings that they spawn; their outcomes."""
+        before, self._siblings = self._siblings, list(spawn.batches)
+        outcomes: list[dict[str, Any]] = []
+        try:
+            while self._siblings:
+                batch = self._siblings.pop(0)
+                kind = batch.get("kind") or common["kind"]
+                own: dict[str, Any] = {} if kind == common["kind"] else self._job_of(kind).options
+                options = json.dumps({**json.loads(common["options"]), **own, **(batch.get("options") or {})})
+                tags = [*(batch.get("tags") or dict(common["tags"])).items()]
+                queue = batch.get("queue") or common["queue"]
+                [(number, count)] = self.submit_many(
+                    {**common, "kind": kind, "queue": queue, "options": options, "tags": tags}, batch["payloads"], to_plain
+                )
+                outcomes.extend(_outcome(number, position, self._ended(number, position)) for position in range(count))
+        finally:
+            self._siblings = before
+        return outcomes
+
+    def _job_of(self, kind: str) -> Any:
+        defined = self._app.jobs.get(kind)
+        if defined is None:
+            raise StoreError(f"the application has no job {kind!r}, and an eager one runs its jobs itself")
+        return defined
 
     def _ended(self, batch: int, position: int) -> Ended:
         if not (1 <= batch <= len(self._batches) and position < len(self._batches[batch - 1])):
@@ -137,6 +171,48 @@ class EagerEngine:
         return pieces
 
 
+@dataclasses.dataclass
+class Spawn:
+    """What a job returns that spawns children."""
+
+    batches: list[dict[str, Any]]
+    memo: Any
+    on_failure: str
+
+
+@dataclasses.dataclass
+class Done:
+    """A value with siblings."""
+
+    value: Any
+    batches: list[dict[str, Any]]
+
+
+class ChildFailed(Exception):
+    """A child did not complete, and no finalizer decides what that means."""
+
+    permanent = True
+
+
+def _outcome(batch: int, position: int, ended: Ended) -> dict[str, Any]:
+    state, value, error = ended
+    outcome: dict[str, Any] = {"job": f"{batch}:{position}", "state": state}
+    if value is not None:
+        outcome["value"] = json.loads(value)
+    if error is not None:
+        outcome["error"] = {"type": error[0], "message": error[1], "traceback": error[2]}
+    return outcome
+
+
+def _finalized(job: Any, payload: Any, spawn: Spawn, outcomes: list[dict[str, Any]]) -> Any:
+    finalize = job.finalizing()
+    if finalize is None or spawn.on_failure == "fail":
+        for outcome in outcomes:
+            if outcome["state"] != "completed":
+                raise ChildFailed(f"job {outcome['job']}, a child of it, ended as {outcome['state']}")
+    return None if finalize is None else _awaited(finalize(payload, spawn.memo, outcomes))
+
+
 def _call(job: Any, payload: Any) -> Any:
     if isinstance(job, BatchJob):
         payloads = [payload] if job.shape.payloads is None else job.shape.payloads([payload])  # type: ignore[attr-defined]
@@ -176,6 +252,8 @@ def _offering(job: Any) -> Generator[None, None, None]:
     offered = types.ModuleType(_OFFERED)
     offered.job = lambda: job  # type: ignore[attr-defined]
     offered.progress = lambda *told: None  # type: ignore[attr-defined]
+    offered.spawn = Spawn  # type: ignore[attr-defined]
+    offered.done = Done  # type: ignore[attr-defined]
     sys.modules[_OFFERED] = offered
     try:
         yield

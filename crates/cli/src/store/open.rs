@@ -1,11 +1,10 @@
 //! Opens the store that a command names.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_store::{Store, StoreError};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
@@ -104,29 +103,11 @@ pub async fn open_location(
     refuse_shown_password(location)?;
     match location {
         StoreLocation::File(path) => {
-            let store = SqliteStore::open(path, options).map_err(|error| not_opened(path, error))?;
+            let store = SqliteStore::open(path, options)?;
             checkpoint::note_opened(path);
             Ok(Arc::new(store))
         }
         StoreLocation::Postgres(url) => postgres::open(url.secret()).await,
-    }
-}
-
-/// The reason why a store cannot be opened: where it cannot be made, its folder.
-fn not_opened(path: &Path, error: StoreError) -> anyhow::Error {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    match error {
-        StoreError::Open { .. } if !folder.is_dir() => anyhow!(
-            "the store {} cannot be made, because its folder does not exist: make the folder, or name another file with \
-             --store",
-            path.display()
-        ),
-        StoreError::Open { .. } if !path.exists() => anyhow!(
-            "the store {} cannot be made, because its folder cannot be written: name a file elsewhere with --store",
-            path.display()
-        ),
-        error => error.into(),
     }
 }
 

@@ -15,12 +15,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import _forks
-from ._native import submit_over
-from ._values import to_plain
+from .. import _forks
+from .._native import submit_over
+from .._values import to_plain
 
 if TYPE_CHECKING:
-    from ._app import App
+    from .._app import App
 
 # The first version of SQLite that reads the store's tables.
 VERSION_MIN = (3, 37, 0)

@@ -1,8 +1,7 @@
 """Submits within a transaction of the caller's, by the SQL function `gristmill.submit` of a store in PostgreSQL.
 
-The jobs are there once the caller commits, and if it rolls back they never were. Connections of psycopg (2 and 3), asyncpg,
-SQLAlchemy and Django serve; none of these libraries is imported unless its connection is given. For a store in a file,
-`_transaction_sqlite` does the same.
+Connections of psycopg (2 and 3), asyncpg, SQLAlchemy and Django serve; none of these libraries is imported unless its connection
+is given. For a store in a file, `sqlite` does the same.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ._items.portions import encoded, portions
-from ._values import to_plain
+from .._items.portions import encoded, portions
+from .._values import to_plain
 
 if TYPE_CHECKING:
-    from ._app import App
+    from .._app import App
 
 # Its arguments in this order, each once.
 ARGUMENTS = ("kind", "payloads", "queue", "priority", "delay_s", "expires_s", "options")
@@ -71,9 +70,9 @@ def submit_one(
 ) -> tuple[int, int]:
     """Submits one job: its batch and position."""
     if app.is_file:
-        from . import _transaction_sqlite
+        from . import sqlite
 
-        return _transaction_sqlite.submit_one(app, connection, common, payload, key)
+        return sqlite.submit_one(app, connection, common, payload, key)
     [job] = _submit(app, connection, _one(common, payload, key, unique))
     return job
 
@@ -82,9 +81,9 @@ def submit_many(app: App, connection: Any, common: dict[str, Any], payloads: Ite
     """Submits jobs: their batches with the numbers of jobs, and of one that other submits share with the position of the job."""
     batches: list[tuple[int, ...]] = []
     if app.is_file:
-        from . import _transaction_sqlite
+        from . import sqlite
 
-        batches.extend(_transaction_sqlite.submit_many(app, connection, common, payloads))
+        batches.extend(sqlite.submit_many(app, connection, common, payloads))
         return batches
     for portion in portions(payloads, to_plain):
         jobs = _submit(app, connection, Call(common, portion))

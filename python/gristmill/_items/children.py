@@ -1,0 +1,37 @@
+"""The children that a job spawns, as a worker's process hands them on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .._job import Job
+from .._options import check_names
+from .._values import to_plain
+from .portions import encoded
+
+
+def children_of(children: Iterable[Any], named: Mapping[str, Any], batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Batches of children: payloads of JSON's types, and the kinds' names."""
+    return [_batch({**named, "payloads": children}), *map(_batch, batches)]
+
+
+def _batch(given: Mapping[str, Any]) -> dict[str, Any]:
+    check_names("a batch of children", given, ("payloads", "kind", "queue", "tags", "options"))
+    batch = dict(given)
+    payloads: Iterable[Any] = batch["payloads"]
+    kind = batch.get("kind")
+    if isinstance(kind, Job):
+        options = {name: value for name, value in kind.options.items() if name != "expires_ms"}
+        batch.update(
+            kind=kind.name, queue=batch.get("queue") or kind.queue, options={**options, **(batch.get("options") or {})}
+        )
+        payloads = map(kind.shape.payload_of_item, payloads)
+    batch["payloads"] = plain(list(payloads))
+    return batch
+
+
+def plain(value: Any) -> Any:
+    """A value as its JSON is read back."""
+    return json.loads(encoded(value, to_plain))
