@@ -159,7 +159,7 @@ impl Change {
 pub struct Page {
     /// Only jobs after this one.
     pub after: Option<JobId>,
-    /// At most so many rows; at most [`PAGE_ROWS_MAX`](gristmill_model::limits::PAGE_ROWS_MAX).
+    /// At most so many rows; at most [`PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
