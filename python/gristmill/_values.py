@@ -27,7 +27,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return value.isoformat()
+        # A missing moment of pandas (NaT) is not equal to itself.
+        return value.isoformat() if value == value else None
     if isinstance(value, (set, frozenset, range)):
         return [*typing.cast("typing.Iterable[Any]", value)]
     if isinstance(value, (uuid.UUID, PurePath, decimal.Decimal)):
@@ -40,6 +41,9 @@ def to_plain(value: Any) -> Any:
     if callable(tolist):
         return tolist()
     kind = typing.cast(Any, type(value))
+    if kind.__name__ == "NAType":
+        # A missing value of pandas.
+        return None
     if kind in (bytes, bytearray, memoryview):
         remedy = "give text, such as base64.b64encode(data).decode(), or the path of a file"
     elif isinstance(value, datetime.timedelta):

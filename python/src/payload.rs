@@ -44,7 +44,12 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     /// Adds one of many items. An error names it by its number, from 0.
-    pub fn push_item(&self, builder: &mut PackedBuilder, value: &Bound<'py, PyAny>, number: u64) -> PyResult<()> {
+    pub fn push_item(
+        &self,
+        builder: &mut PackedBuilder,
+        value: &Bound<'py, PyAny>,
+        number: u64,
+    ) -> PyResult<()> {
         self.push(builder, value).map_err(|error| {
             let py = value.py();
             let text = format!("item {number}: {}", error.value(py));

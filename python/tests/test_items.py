@@ -20,6 +20,17 @@ def test_rows_of_pandas_are_dicts_of_plain_values(app):
     assert list(app.map(lambda row: list(row.values()), frame)) == expected
 
 
+def test_missing_values_of_pandas_are_none(app):
+    pandas = pytest.importorskip("pandas")
+    assert list(app.map(shop.same, [pandas.NaT, pandas.NA, pandas.Timestamp("2001-02-03")])) == [None, None, "2001-02-03T00:00:00"]
+
+
+def test_a_lazy_frame_is_refused_with_the_remedy(app):
+    polars = pytest.importorskip("polars")
+    with pytest.raises(TypeError, match="LazyFrame has no rows yet: give it as items.collect"):
+        list(app.map(shop.same, polars.LazyFrame({"a": [1]})))
+
+
 def test_rows_of_polars_become_fields(app):
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"left": range(2_500), "right": [1] * 2_500})

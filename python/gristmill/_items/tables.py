@@ -14,6 +14,8 @@ def rows(items: Iterable[Any]) -> Iterable[Any]:
     if callable(getattr(items, "iter_rows", None)):
         # polars: converts a buffer of rows at a time.
         return items.iter_rows(named=True, buffer_size=ROWS)  # type: ignore[attr-defined, no-any-return]
+    if callable(getattr(items, "collect", None)) and callable(getattr(items, "lazy", None)):
+        raise TypeError(f"a {type(items).__qualname__} has no rows yet: give it as items.collect()")
     if callable(getattr(items, "to_pylist", None)) and callable(getattr(items, "slice", None)):
         return _of_arrow(items)
     if callable(getattr(items, "read_next_batch", None)):
