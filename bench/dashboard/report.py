@@ -112,8 +112,8 @@ def drained(store, found):
     alone, watched, pairs = drain["alone"], drain["watched"], drain["pairs_lost_percent"]
     states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items() if count)
     return (
-        f"* {store}: in turn, {len(pairs)} times each: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.0f} s without "
-        f"a tab, {number(watched['jobs_per_second'])} over {watched['seconds']:.0f} s with five (medians; lost in each pair: "
+        f"* {store}: in turn, {len(pairs)} times each: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.1f} s with "
+        f"hidden tabs, {number(watched['jobs_per_second'])} over {watched['seconds']:.1f} s with five shown (medians; lost in each pair: "
         f"{', '.join(f'{lost:.1f}' for lost in pairs)} %). {drain['requests_per_second']:.1f} requests of the tabs a second were "
         f"answered. The server used {alone['server_cores']:.3f} and "
         f"{watched['server_cores']:.3f} cores; {alone['idle_cores']:.2f} and {watched['idle_cores']:.2f} were idle. The browser ran "
