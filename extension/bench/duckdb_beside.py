@@ -93,7 +93,8 @@ def main() -> int:
         session.execute(SESSION)
         rows = [(number, measured(session, duck, number, options.rounds)) for number in tpch_data.QUERY_NUMBERS]
     import duckdb
-    text = (f"Printed by `bench/duckdb_beside.py {' '.join(sys.argv[1:])}`: TPC-H, one core each; a ratio above 1 is batched's lead. {report.machine()}; DuckDB "
+    text = (f"Printed by `bench/duckdb_beside.py {' '.join(sys.argv[1:])}`: TPC-H, one core each; a ratio above 1 is batched's "
+            f"lead. {report.machine()}; DuckDB "
             f"{duckdb.__version__}; {date.today().isoformat()}. Wall milliseconds, medians of {options.rounds} runs.\n\n{table(rows)}")
     print(text)
     if options.write:

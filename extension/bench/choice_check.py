@@ -2,8 +2,8 @@
 """The planner's choice: is the plan that it takes about as fast as the better of stock and batched?
 
     make -C extension test-choice              TPC-H, the generator's, pgbench's and the regression suite's queries
-    t/choice_check.py --only tpch              one source of queries
-    t/choice_check.py --seed 7                 other queries of the generator
+    bench/choice_check.py --only tpch              one source of queries
+    bench/choice_check.py --seed 7                 other queries of the generator
 
 Each query runs by turns in four ways: stock, as the planner chooses, with batches wherever they can be, and
 with batches in place of all indexes. A choice is good if its CPU time is within 10 % of the least of the four.
@@ -16,11 +16,14 @@ import re
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-import tpch_data
-from prerequisites import (EXTENSION_DIRECTORY, LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "t"))
+
+import tpch_data  # noqa: E402
+from prerequisites import (LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,  # noqa: E402
                            inside_python_environment, postgres_source, run_check)
-from server import Server, default_pg_config, stop_on_signals
+from server import Server, default_pg_config, stop_on_signals  # noqa: E402
 
 SETTINGS = {"shared_buffers": "1GB", "work_mem": "64MB", "max_wal_size": "4GB"}
 SESSION = "set max_parallel_workers_per_gather = 0; set jit = off; set batchexec.explain = off"
@@ -262,6 +265,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
-    sys.path.insert(0, str(EXTENSION_DIRECTORY / "bench"))
     import measure
     run_check(main)
