@@ -11,8 +11,8 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::worker::hops::hops_of;
 
-/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due. Slices lie in the order of lanes, so
-/// nothing is sorted.
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due. Slices lie in the
+/// order of lanes, so nothing is sorted.
 const OPEN: &str = "SELECT lane_id, sum(count), sum(iif(run_at <= ?1, count, 0)), 0, min(iif(run_at <= ?1, run_at, NULL)), count(*) \
      FROM slice GROUP BY lane_id \
      UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL, count(*) FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
