@@ -99,9 +99,9 @@ impl Progress {
             Place::Lines => LINE_EVERY,
             Place::Nowhere => return std::future::pending().await,
         };
-        let mut ticks = tokio::time::interval(every);
+        // The first look is drawn at once: the first tick of `interval` can take a millisecond.
+        let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        ticks.tick().await;
         loop {
             self.draw(&look());
             ticks.tick().await;
