@@ -1,19 +1,22 @@
 // @ts-check
-/** The drain of waiting jobs by a worker in a process of its own: in turn with hidden tabs, which ask nothing, and with five shown. */
+/** The drain of waiting jobs by a worker in processes of its own: in turn alone, and with what five open tabs ask. */
 
 import { readFileSync } from "node:fs";
 import { WORKED } from "./mix.mjs";
 import { percentile, readOpen } from "./request.mjs";
+import { openTabs, recordTabs, replayTabs } from "./tabs.mjs";
 
-/** The tabs: the pages that ask for most. */
-const TABS = ["", "jobs", "batches", "queues", "history"];
-/** Of the jobs, this part is drained before the measuring begins. */
-const WARM_UP = 0.1;
-/** Pairs of a part with hidden tabs and one with five shown, and the part of all jobs in each of the two. */
+/** Pairs of a part alone and one with tabs. */
 const PAIRS = 5;
-const MEASURED = 0.08;
+/**
+ * How long each thing takes, in a store of 10,000,000 jobs; less in smaller ones. Milliseconds.
+ * The worker has begun before the tabs are recorded.
+ */
+const WARM_UP_MS = 5_000;
+const RECORDED_MS = 8_000;
+const PART_MS = 6_000;
+const FULL_JOBS = 10_000_000;
 const TICKS_PER_SECOND = 100;
-const WAIT_MS = 100;
 
 /** Processor seconds of a process. @param {number} pid */
 function processorSeconds(pid) {
@@ -29,18 +32,13 @@ function idleSeconds() {
   return (Number(fields[4]) + Number(fields[5])) / TICKS_PER_SECOND;
 }
 
-/** Waits until at most so many jobs are left; how many, and when they were counted. @param {string} url @param {number} jobs_left */
-async function leftAtMost(url, jobs_left) {
-  for (;;) {
-    const jobs = await readOpen(url, WORKED);
-    if (jobs <= jobs_left) return { jobs, at: performance.now() };
-    await new Promise((ready) => setTimeout(ready, WAIT_MS));
-  }
-}
+/** @param {number} duration_ms */
+const pass = (duration_ms) =>
+  new Promise((passed) => setTimeout(passed, duration_ms));
 
-/** @typedef {{jobs_per_second: number, server_cores: number, idle_cores: number, seconds: number}} Part */
+/** @typedef {{jobs_per_second: number, server_cores: number, tabs_cores: number, idle_cores: number}} Part */
 
-/** The medians of the parts. @param {Part[]} parts */
+/** The medians of the parts. @param {Part[]} parts @returns {Part} */
 function medians(parts) {
   const median = (/** @type {keyof Part} */ of) =>
     percentile(
@@ -50,91 +48,71 @@ function medians(parts) {
   return {
     jobs_per_second: median("jobs_per_second"),
     server_cores: median("server_cores"),
+    tabs_cores: median("tabs_cores"),
     idle_cores: median("idle_cores"),
-    seconds: median("seconds"),
   };
 }
 
-/** Runs in a page: shows or hides its tab. @param {boolean} shown */
-function show(shown) {
-  Object.defineProperty(document, "hidden", {
-    value: !shown,
-    configurable: true,
-  });
-  document.dispatchEvent(new Event("visibilitychange"));
-}
-
 /**
- * Drains all due jobs; nobody has listened to events before.
+ * Measures a worker that keeps all processors busy, and closes the browser.
  * @param {import("../../web/tests/fixture.mjs").Server} server
- * @param {() => import("node:child_process").ChildProcess} startWorker
- * @param {() => Promise<import("playwright-core").Browser>} startBrowser
+ * @param {import("playwright-core").Browser} chromium
+ * @param {number} jobs in the store
  */
-export async function measureDrain(server, startWorker, startBrowser) {
+export async function measureDrain(server, chromium, jobs) {
+  const part_ms = (PART_MS * jobs) / FULL_JOBS;
   const pid = Number(server.server?.pid);
-  const all = await readOpen(server.url, WORKED);
-  const chromium = await startBrowser();
-  const context = await chromium.newContext({
-    viewport: { width: 1280, height: 860 },
-  });
-  const tabs = [];
-  for (const path of TABS) {
-    const page = await context.newPage();
-    await page.goto(`${server.url}/#/${path}`);
-    await page.locator("main h1").waitFor({ timeout: 60_000 });
-    await page.evaluate(show, false);
-    tabs.push(page);
-  }
-  let requests = 0;
-  context.on("response", () => (requests += 1));
-  startWorker();
-  await leftAtMost(server.url, all * (1 - WARM_UP));
+  const tabs = await openTabs(chromium, server.url);
+  await pass((WARM_UP_MS * jobs) / FULL_JOBS);
+  const recorded = await recordTabs(tabs, () =>
+    pass((RECORDED_MS * jobs) / FULL_JOBS),
+  );
+  await chromium.close();
 
-  /** The next part of the jobs. @returns {Promise<Part>} */
+  /** The next part of the drain. @returns {Promise<Part>} */
   const next = async () => {
-    const begun = await leftAtMost(server.url, all);
     const cpu = processorSeconds(pid);
+    const own = process.cpuUsage();
     const idle = idleSeconds();
-    const from = performance.now();
-    const end = await leftAtMost(
-      server.url,
-      Math.max(0, begun.jobs - all * MEASURED),
-    );
-    const used_seconds = (performance.now() - from) / 1_000;
-    const seconds = Math.max(end.at - begun.at, 1) / 1_000;
+    const begun = performance.now();
+    const before = await readOpen(server.url, WORKED);
+    const counted = performance.now();
+    await pass(part_ms);
+    const after = await readOpen(server.url, WORKED);
+    const seconds = (performance.now() - begun) / 1_000;
+    const { user, system } = process.cpuUsage(own);
+    if (after === 0)
+      throw new Error("the worker ran out of jobs: measure with more");
     return {
-      jobs_per_second: (begun.jobs - end.jobs) / seconds,
-      server_cores: (processorSeconds(pid) - cpu) / used_seconds,
-      idle_cores: (idleSeconds() - idle) / used_seconds,
-      seconds,
+      jobs_per_second:
+        (before - after) / ((performance.now() - counted) / 1_000),
+      server_cores: (processorSeconds(pid) - cpu) / seconds,
+      tabs_cores: (user + system) / 1_000_000 / seconds,
+      idle_cores: (idleSeconds() - idle) / seconds,
     };
   };
   const alone = [];
   const watched = [];
-  let watched_seconds = 0;
-  let asked = 0;
+  const asked = { answers: 0, bytes: 0 };
   for (let pair = 0; pair < PAIRS; pair += 1) {
     alone.push(await next());
-    for (const page of tabs) await page.evaluate(show, true);
-    requests = 0;
-    const part = await next();
-    watched.push(part);
-    asked += requests;
-    watched_seconds += part.seconds;
-    for (const page of tabs) await page.evaluate(show, false);
+    const stop = replayTabs(server.url, recorded);
+    watched.push(await next());
+    const { answers, bytes } = stop();
+    asked.answers += answers;
+    asked.bytes += bytes;
   }
-  await chromium.close();
-  await leftAtMost(server.url, 0);
-  const found = { alone: medians(alone), watched: medians(watched) };
-  const pairs = alone.map(
+  const lost = alone.map(
     (part, pair) =>
       100 * (1 - (watched[pair]?.jobs_per_second ?? 0) / part.jobs_per_second),
   );
+  const watched_seconds = (PAIRS * part_ms) / 1_000;
   return {
-    ...found,
-    pairs_lost_percent: pairs,
-    requests_per_second: asked / Math.max(watched_seconds, 0.001),
-    lost_percent:
-      100 * (1 - found.watched.jobs_per_second / found.alone.jobs_per_second),
+    alone: medians(alone),
+    watched: medians(watched),
+    pairs_lost_percent: lost,
+    lost_percent: percentile(lost, 0.5),
+    answers_per_second: asked.answers / watched_seconds,
+    bytes_per_second: asked.bytes / watched_seconds,
   };
 }

@@ -4,18 +4,29 @@
  * WEB_STORE, or SQLite. Prints JSON.
  */
 
-import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { browser, NOTES, Server, until } from "../../web/tests/fixture.mjs";
 import { measureDrain } from "./drain.mjs";
-import { addOthers, QUEUES, SCRIPT, submitMix, WORKED } from "./mix.mjs";
+import {
+  addOthers,
+  BUSY_SCRIPT,
+  QUEUES,
+  SCRIPT,
+  submitMix,
+  WORKED,
+} from "./mix.mjs";
 import { loadTimes, pages, SEARCHES } from "./pages.mjs";
-import { percentile, timed, times } from "./request.mjs";
+import { percentile, readOpen, timed, times } from "./request.mjs";
 
 const [jobs = 10_000_000, loads = 20] = process.argv.slice(2).map(Number);
 const BACKLOG_READS = 200;
 const SEARCH_READS = 20;
-const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+/** Processes of the worker whose drain is measured: as many as this machine has processors. */
+const PROCESSES = availableParallelism();
+const LOOK_EVERY_MS = 100;
 
 const say = (/** @type {string} */ what) =>
   process.stderr.write(`${new Date().toISOString().slice(11, 19)} ${what}\n`);
@@ -33,13 +44,17 @@ const peakBytes = (pid) =>
     /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1],
   );
 
-/** A browser that takes only processor time that nothing else wants, as if it ran on another machine. @param {string} folder */
-function idleBrowser(folder) {
-  const program = join(folder, "idle-chromium");
-  writeFileSync(program, `#!/bin/sh\nexec chrt --idle 0 "${CHROMIUM}" "$@"\n`);
-  chmodSync(program, 0o755);
-  return () => browser(program);
-}
+/** Works on what is due, in so many processes. @param {string} script @param {number} processes */
+const startWorker = (script, processes) =>
+  server.run(
+    "worker",
+    ...WORKED.map(() => script),
+    ...WORKED.flatMap((kind) => ["--kind", kind]),
+    ...QUEUES.flatMap((queue) => ["--queue", queue]),
+    "-j",
+    String(processes),
+    "--quiet",
+  );
 
 const server = new Server();
 /** @type {Record<string, any>} */
@@ -50,6 +65,7 @@ try {
   const pid = Number(server.server?.pid);
   await addOthers(server, jobs / 500);
   writeFileSync(join(server.folder, "mix.py"), SCRIPT);
+  writeFileSync(join(server.folder, "busy.py"), BUSY_SCRIPT);
   let began = performance.now();
   await submitMix(server, jobs);
   found["submit_seconds"] = (performance.now() - began) / 1_000;
@@ -67,25 +83,18 @@ try {
     throw new Error(`an unknown kind has a backlog of ${unknown}`);
   say(`backlog: ${JSON.stringify(found["backlog"])}`);
 
-  const worker = () =>
-    server.run(
-      "worker",
-      ...WORKED.map(() => "mix.py"),
-      ...WORKED.flatMap((kind) => ["--kind", kind]),
-      ...QUEUES.flatMap((queue) => ["--queue", queue]),
-      "-j",
-      "1",
-      "--quiet",
-    );
+  const busy = startWorker("busy.py", PROCESSES);
+  found["drain"] = await measureDrain(server, await browser(), jobs);
+  busy.kill("SIGTERM");
+  await once(busy, "exit");
+  say(`drain: ${JSON.stringify(found["drain"])}`);
   began = performance.now();
-  found["drain"] = await measureDrain(
-    server,
-    worker,
-    idleBrowser(server.folder),
-  );
+  startWorker("mix.py", 1);
+  while ((await readOpen(server.url, WORKED)) > 0)
+    await new Promise((ready) => setTimeout(ready, LOOK_EVERY_MS));
   found["drain_seconds"] = (performance.now() - began) / 1_000;
   found["peak_bytes_drain"] = peakBytes(pid);
-  say(`drain: ${JSON.stringify(found["drain"])}`);
+  say(`drained the rest in ${found["drain_seconds"].toFixed(0)} s`);
 
   found["states"] = (await server.api("GET", "/jobs/count")).states;
   const newest = (

@@ -25,6 +25,16 @@ export const SCRIPT = `def main(payload):
     return {"stored": payload["image"]}
 `;
 
+/** The same with some work of a processor, about 10 µs a job. */
+export const BUSY_SCRIPT = `import hashlib
+
+
+def main(payload):
+    if "fail" in payload:
+        raise ValueError(payload["fail"])
+    return {"stored": payload["image"], "sha256": hashlib.sha256(payload["url"].encode() * 400).hexdigest()}
+`;
+
 /** How many of a hundred requests are for which kind. Nothing works on \`crawl\`; \`report\` is due in a day. */
 const KINDS = /** @type {const} */ ([
   { kind: "resize", weight: 42, queue: "default", fails: true },

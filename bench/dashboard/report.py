@@ -24,6 +24,12 @@ server, until Chromium has painted its first content, on this machine; each page
 page that asks the store for nothing. The mix of jobs is in `dashboard/mix.mjs`.
 """
 
+DRAIN = """\
+A worker with a process a core, whose jobs take about 10 µs, keeps both cores busy while most jobs still wait; parts alone and with the
+tabs take turns. What five tabs ask in Chromium during such a drain is recorded. A client then asks the same at the same moments,
+and listens to the events of each tab: on this machine, Chromium itself would take the cores that are measured.\
+"""
+
 
 def row(title, found, read, unit, target):
     """One figure of both stores; it is met where all that could be measured are below the target."""
@@ -92,7 +98,7 @@ def markdown(found, version, facts, date, loads):
     ]
     for store in (store for store in STORES if store in found):
         lines += [page_cells(store, page) for page in found[store]["pages"]]
-    lines += ["", "## Drain", "", *(drained(store, found[store]) for store in STORES if store in found), ""]
+    lines += ["", "## Drain", "", DRAIN, "", *(drained(store, found[store]) for store in STORES if store in found), ""]
     lines += ["## Changes of all that match", "", *(changed(store, found[store]) for store in STORES if store in found), ""]
     lines += ["## Machine", "", *(f"* {name}: {value}" for name, value in facts), ""]
     return "\n".join(lines)
@@ -112,12 +118,11 @@ def drained(store, found):
     alone, watched, pairs = drain["alone"], drain["watched"], drain["pairs_lost_percent"]
     states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items() if count)
     return (
-        f"* {store}: in turn, {len(pairs)} times each: {number(alone['jobs_per_second'])} jobs/s over {alone['seconds']:.1f} s with "
-        f"hidden tabs, {number(watched['jobs_per_second'])} over {watched['seconds']:.1f} s with five shown (medians; lost in each pair: "
-        f"{', '.join(f'{lost:.1f}' for lost in pairs)} %). {drain['requests_per_second']:.1f} requests of the tabs a second were "
-        f"answered. The server used {alone['server_cores']:.3f} and "
-        f"{watched['server_cores']:.3f} cores; {alone['idle_cores']:.2f} and {watched['idle_cores']:.2f} were idle. The browser ran "
-        f"at the priority `idle`, as if on another machine. Then the store had {states} jobs."
+        f"* {store}: {number(alone['jobs_per_second'])} jobs/s alone, {number(watched['jobs_per_second'])} with the tabs (medians; "
+        f"lost in each pair: {', '.join(f'{lost:.1f}' for lost in pairs)} %). The tabs had {drain['answers_per_second']:.1f} answers "
+        f"and {drain['bytes_per_second'] / 1e3:,.0f} kB a second. The server used {alone['server_cores']:.3f} cores alone and "
+        f"{watched['server_cores']:.3f} with the tabs, their client {alone['tabs_cores']:.3f} and {watched['tabs_cores']:.3f}; "
+        f"{alone['idle_cores']:.2f} and {watched['idle_cores']:.2f} were idle. At the end of the drain, the store had {states} jobs."
     )
 
 

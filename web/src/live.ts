@@ -1,7 +1,6 @@
 /** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
 
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
-import { parse } from "./router.ts";
 import { api, get, onOutcome, query, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
 
 /** An event of the store, as `/events` streams it. */
@@ -28,8 +27,8 @@ export interface Sample {
 
 /** Counts are asked for at this interval while the tab is visible. Milliseconds. */
 const SAMPLE_EVERY_MS = 2_000;
-/** Where a page other than the overview is opened, counts are asked for so much later. Milliseconds. */
-const COUNTED_AFTER_MS = 250;
+/** The first content of a page has so much time before anything else is asked for. Milliseconds. */
+export const SETTLED_AFTER_MS = 250;
 /** Tabs share counts of the server that are at most this old. Milliseconds. */
 const COUNTED_WITHIN_MS = 1_500;
 /** The same for histories and for the counts of runs. Milliseconds. */
@@ -41,7 +40,7 @@ export const EVENTS_MAX = 500;
 /** Pages are drawn again at most this often because of what is known of the server. Milliseconds. */
 const NOTIFY_AT_MOST_EVERY_MS = 100;
 /** Pages ask again at most this often because of events. Milliseconds. */
-const REFRESH_AT_MOST_EVERY_MS = 1_000;
+const REFRESH_AT_MOST_EVERY_MS = 2_000;
 /** A slow answer is asked for again only after so many times as long as it took: a tab costs a large store little. */
 const PAUSE_PER_ANSWER = 10;
 /** The waits before another try to listen. Milliseconds. */
@@ -65,6 +64,7 @@ class Live {
   private notified_at = -Infinity;
   private timers: { sample?: number; listen?: number; notify?: number } = {};
   private started = false;
+  private counting = false;
 
   subscribe(listener: () => void): () => void {
     this.listeners.add(listener);
@@ -96,12 +96,13 @@ class Live {
       }
     });
     // The counts of a large store cost more than most pages: those go first.
-    if (!document.hidden && parse(location.hash).path.length > 0) {
-      this.listen();
-      this.timers.sample = window.setTimeout(() => this.follow(), COUNTED_AFTER_MS);
-    } else {
-      this.follow();
-    }
+    if (!document.hidden) this.listen();
+    this.timers.sample = window.setTimeout(() => this.follow(), SETTLED_AFTER_MS);
+  }
+
+  /** Asks for the first counts without a pause: they are what a page shows. */
+  countFirst(): void {
+    if (!this.queues && !this.counting) this.follow();
   }
 
   /** Asks and listens while the tab is visible; a hidden one costs the server nothing. */
@@ -118,6 +119,7 @@ class Live {
   private async sample(): Promise<void> {
     clearTimeout(this.timers.sample);
     const asked_at = Date.now();
+    this.counting = true;
     try {
       const { queues } = await get<{ queues: QueueCounts[] }>(`/queues${query({ age_ms_max: COUNTED_WITHIN_MS })}`);
       this.queues = queues;
@@ -134,6 +136,8 @@ class Live {
     } catch (error) {
       if (error instanceof Refused) this.refused = error;
       else if (!(error instanceof Unreachable)) throw error;
+    } finally {
+      this.counting = false;
     }
     this.changed();
     clearTimeout(this.timers.sample);
@@ -193,6 +197,12 @@ export function useLive(): Live {
   const [, draw] = useReducer((count: number) => count + 1, 0);
   useLayoutEffect(() => live.subscribe(() => draw(undefined)), []);
   return live;
+}
+
+/** The same for a page that shows counts first of all. */
+export function useLiveCounts(): Live {
+  useLayoutEffect(() => live.countFirst(), []);
+  return useLive();
 }
 
 export interface Loaded<T> {
@@ -271,7 +281,7 @@ export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded
 export function useSettled(): boolean {
   const [settled, setSettled] = useState(false);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(true), COUNTED_AFTER_MS);
+    const timer = setTimeout(() => setSettled(true), SETTLED_AFTER_MS);
     return () => clearTimeout(timer);
   }, []);
   return settled;

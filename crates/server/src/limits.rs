@@ -231,9 +231,9 @@ pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
 /// The age of an answer that a caller may be content with. Milliseconds.
 pub const AGE_MS_MAX: u64 = 60_000;
 
-/// An answer that callers share is recent for so many times as long as the look at the store took: looks take at most 2 % of
+/// An answer that callers share is recent for so many times as long as the look at the store took: looks take at most 1 % of
 /// one core, however many ask.
-pub const RECENT_FOR_TIMES_ITS_COST: u32 = 50;
+pub const RECENT_FOR_TIMES_ITS_COST: u32 = 100;
 
 /// Pieces of open work that are counted anew for each caller that asks for the backlog: some 0.3 ms on SQLite. More are counted
 /// ahead, and callers get the last count.

@@ -3,7 +3,7 @@
 import { useEffect, useReducer, useState } from "preact/hooks";
 import { get, type Operation, type OperationRequest, post, Refused, remove, Unreachable } from "../api/client.ts";
 import { plural, whole } from "../format.ts";
-import { live } from "../live.ts";
+import { live, SETTLED_AFTER_MS } from "../live.ts";
 import { mayChange } from "../rights.ts";
 import { act, notify } from "./basics.tsx";
 
@@ -83,7 +83,7 @@ export function Operations() {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
     draw = () => redraw(undefined);
-    void look();
+    timer = window.setTimeout(() => void look(), SETTLED_AFTER_MS);
     return () => clearTimeout(timer);
   }, []);
   return (

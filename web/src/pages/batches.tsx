@@ -90,13 +90,15 @@ export function Batches(props: { route: Route }) {
 }
 
 export function BatchPage(props: { route: Route; batch: number }) {
-  const counted = useBatchStates(Number.isSafeInteger(props.batch) && props.batch > 0 ? props.batch : undefined);
+  const isNumber = Number.isSafeInteger(props.batch) && props.batch > 0;
+  const counted = useBatchStates(isNumber ? props.batch : undefined);
   const states = props.route.search.get("states") ?? undefined;
-  if (counted.data?.jobs === 0) {
+  if (!isNumber || counted.data?.jobs === 0) {
+    const name = `Batch ${props.route.path[1]}`;
     return (
       <>
-        <Heading title={`Batch ${props.batch}`} />
-        <Empty title={`Batch ${props.batch} does not exist.`}>
+        <Heading title={name} />
+        <Empty title={`${name} does not exist.`}>
           A prune may have deleted it. See all <a href={href("batches")}>batches</a>.
         </Empty>
       </>
@@ -114,34 +116,33 @@ export function BatchPage(props: { route: Route; batch: number }) {
         )}
       </Heading>
       <Problem error={counted.error} />
-      {!counted.data && !counted.error && <Loading />}
       {counted.data && (
-        <>
-          <Panel
-            title="States"
-            note={
-              counted.data.jobs > STRIP_JOBS_MAX
-                ? `the first ${whole(STRIP_JOBS_MAX)} jobs are drawn`
-                : "a cell is a job; choose one to open it"
-            }
-          >
-            <StateLegend
-              states={counted.data.states}
-              href={(state) => href(`batches/${props.batch}`, { states: state })}
-            />
-            <Strip batch={props.batch} states={counted.data.states} />
-          </Panel>
-          <JobTable
-            route={props.route}
-            filter={{ batch: String(props.batch), states }}
-            title={states ? `Jobs: ${states.replaceAll(",", ", ")}` : "Jobs"}
+        <Panel
+          title="States"
+          note={
+            counted.data.jobs > STRIP_JOBS_MAX
+              ? `the first ${whole(STRIP_JOBS_MAX)} jobs are drawn`
+              : "a cell is a job; choose one to open it"
+          }
+        >
+          <StateLegend
+            states={counted.data.states}
+            href={(state) => href(`batches/${props.batch}`, { states: state })}
           />
-          {states && (
-            <nav class="pages">
-              <a href={href(`batches/${props.batch}`)}>All states</a>
-            </nav>
-          )}
-        </>
+          <Strip batch={props.batch} states={counted.data.states} />
+        </Panel>
+      )}
+      {!counted.error && (
+        <JobTable
+          route={props.route}
+          filter={{ batch: String(props.batch), states }}
+          title={states ? `Jobs: ${states.replaceAll(",", ", ")}` : "Jobs"}
+        />
+      )}
+      {states && (
+        <nav class="pages">
+          <a href={href(`batches/${props.batch}`)}>All states</a>
+        </nav>
       )}
     </>
   );

@@ -14,7 +14,7 @@ import { Empty, Heading, Loading, Panel, Problem, StateBar } from "../components
 import { Plot } from "../components/plot.tsx";
 import { Table } from "../components/table.tsx";
 import { compact, plural, rate, relative, span, whole } from "../format.ts";
-import { type Sample, SHARED_WITHIN_MS, useLive, useLoaded, useNow } from "../live.ts";
+import { type Sample, SHARED_WITHIN_MS, useLiveCounts, useLoaded, useNow } from "../live.ts";
 import { href } from "../router.ts";
 import { effectText, scopeText } from "./controls.tsx";
 
@@ -28,7 +28,7 @@ const KINDS_NAMED_MAX = 3;
 export const SILENT_AFTER_MS = 15_000;
 
 export function Overview() {
-  const live = useLive();
+  const live = useLiveCounts();
   const now = useNow();
   const controls = useLoaded<{ controls: Control[] }>("/controls", 10_000);
   const workers = useLoaded<{ workers: Worker[] }>("/workers", 5_000);

@@ -12,12 +12,12 @@ import {
 } from "../components/basics.tsx";
 import { Table } from "../components/table.tsx";
 import { plural, whole } from "../format.ts";
-import { useLive, useLoaded } from "../live.ts";
+import { useLiveCounts, useLoaded } from "../live.ts";
 import { href } from "../router.ts";
 import { Controls } from "./controls.tsx";
 
 export function Queues() {
-  const live = useLive();
+  const live = useLiveCounts();
   const controls = useLoaded<{ controls: Control[] }>("/controls");
   const queues = live.queues;
   if (!queues) return live.refused ? <Problem error={live.refused} /> : <Loading />;
