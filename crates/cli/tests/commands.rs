@@ -377,3 +377,35 @@ fn completions_are_printed_for_each_shell() {
         );
     }
 }
+
+#[test]
+fn the_dashboard_names_what_is_wrong_with_its_store_or_address() {
+    let workspace = Workspace::new();
+    workspace.write("notes.txt", "notes");
+    for (line, said) in [
+        (
+            "dashboard missing.db",
+            "the store missing.db does not exist; name another with --store",
+        ),
+        (
+            "dashboard --store missing.db",
+            "the store missing.db does not exist",
+        ),
+        (
+            "dashboard notes.txt",
+            "notes.txt cannot be opened: it is not a SQLite database",
+        ),
+        (
+            "dashboard .",
+            ". cannot be opened: it is a folder; name a file in it",
+        ),
+        (
+            "dashboard missing.db --listen 0.0.0.0:0",
+            "`gristmill serve --trust DIR` shows the page to others",
+        ),
+    ] {
+        let ended = workspace.run(line);
+        assert!(ended.stderr.contains(said), "{line}: {}", ended.stderr);
+        ended.expect(2);
+    }
+}

@@ -1,4 +1,8 @@
 import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+/** The rows of a new table that are painted first, about a screenful; the others follow at once. */
+const FIRST_ROWS = 20;
 
 export interface Column<Row> {
   title: string;
@@ -18,6 +22,9 @@ export function Table<Row>(props: {
   id: (row: Row) => string | number;
   below?: (row: Row) => ComponentChildren;
 }) {
+  const [painted, setPainted] = useState(false);
+  useEffect(() => setPainted(true), []);
+  const rows = painted ? props.rows : props.rows.slice(0, FIRST_ROWS);
   const kind = (column: Column<Row>) =>
     `${column.number ? "number" : ""} ${column.wide ? "wide" : ""} ${column.class ?? ""}`.trim();
   return (
@@ -33,7 +40,7 @@ export function Table<Row>(props: {
           </tr>
         </thead>
         <tbody>
-          {props.rows.map((row) => {
+          {rows.map((row) => {
             const below = props.below?.(row);
             return [
               <tr key={props.id(row)} data-row="">

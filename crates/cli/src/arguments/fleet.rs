@@ -133,6 +133,14 @@ pub struct DashboardArguments {
         value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
     pub location: StoreLocation,
+    /// The same by the name that it has for all other commands
+    #[arg(
+        long = "store",
+        value_name = "STORE",
+        hide = true,
+        value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
+    )]
+    pub named: Option<StoreLocation>,
     /// The loopback address to listen on; port 0 stands for a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
@@ -151,7 +159,7 @@ impl DashboardArguments {
     /// The store, with full durability.
     pub fn store(&self) -> StoreArguments {
         StoreArguments {
-            store: self.location.clone(),
+            store: self.named.as_ref().unwrap_or(&self.location).clone(),
             synchronous: Synchronous::Full,
         }
     }

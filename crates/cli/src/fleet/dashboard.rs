@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::{Command, Stdio};
 
+use anyhow::bail;
 use gristmill_server::{ServeOptions, bind};
 
 use crate::arguments::fleet::DashboardArguments;
@@ -14,6 +15,13 @@ use crate::store::open::engine_over;
 
 /// Runs the command.
 pub async fn dashboard(arguments: DashboardArguments) -> anyhow::Result<Exit> {
+    if !arguments.listen.ip().is_loopback() {
+        bail!(
+            "--listen {} is not an address of this machine alone, such as 127.0.0.1:8400; `gristmill serve --trust DIR` shows the \
+             page to others, who sign in with a token",
+            arguments.listen
+        );
+    }
     let mut interrupt = Interrupt::listen()?;
     let store = arguments.store().open_existing().await?;
     let engine = engine_over(store, &arguments.lease).await?;
