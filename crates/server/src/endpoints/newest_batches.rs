@@ -6,8 +6,9 @@ use gristmill_store::{BatchPositions, JobFilter, StoreError};
 use crate::app::App;
 use crate::limits::BATCH_IDS_LOOKED_AT_MAX;
 
-/// Ids in one query of the store.
-const WINDOW_IDS: i64 = 500;
+/// Ids in one query of the store, at most. The first one has twice as many as rows are wanted, as most batches match most
+/// filters; each query after it has twice as many as the one before.
+const WINDOW_IDS_MAX: i64 = 4_000;
 
 /// Batches in one step towards the newest batch.
 const STEP_BATCHES: u32 = 16;
@@ -51,9 +52,11 @@ pub async fn descending(
     rows_max: usize,
 ) -> Result<(Vec<BatchPositions>, Option<i64>), StoreError> {
     let mut batches = Vec::new();
+    let mut window_ids = (2 * rows_max as i64).min(WINDOW_IDS_MAX);
     let (mut high, lowest) = (newest, newest.saturating_sub(BATCH_IDS_LOOKED_AT_MAX).max(0));
     while high > lowest {
-        let low = (high - WINDOW_IDS).max(lowest);
+        let low = (high - window_ids).max(lowest);
+        window_ids = (2 * window_ids).min(WINDOW_IDS_MAX);
         let window = u32::try_from(high - low).unwrap_or(u32::MAX);
         let found = app.store().job_ids(filter, Some(BatchId(low)), window).await?;
         for jobs in found.into_iter().rev().filter(|jobs| jobs.batch.0 <= high) {
