@@ -2,18 +2,22 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gristmill_model::limits::EVENTS_PAGE_MAX;
 use gristmill_model::{Receipt, Report};
-use gristmill_store::{EventCursor, RecordedEvent, Store};
+use gristmill_store::{EventCursor, EventPage, RecordedEvent, Store, StoreError};
 use gristmill_worker::Observer;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use crate::error::EngineError;
 
-/// How often a listener polls for changes of other processes. Changes of this process wake it at once.
+/// How often listeners poll for changes of other processes. Changes of this process wake them at once.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Pages of events that are kept for listeners which are a little behind.
+const PAGES_KEPT: usize = 8;
 
 /// How often it says that it still listens.
 const LISTEN_EVERY: Duration = Duration::from_secs(60);
@@ -22,9 +26,11 @@ const LISTEN_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Events {
     store: Arc<dyn Store>,
-    came: watch::Receiver<u64>,
+    pages: Arc<Mutex<RecentPages>>,
+    changes: watch::Receiver<u64>,
     next: EventCursor,
-    ready: VecDeque<RecordedEvent>,
+    /// The rest of the page that is being passed on, in reverse order.
+    ready: Vec<RecordedEvent>,
     listened_at: Instant,
 }
 
@@ -33,40 +39,127 @@ impl Events {
     /// on.
     pub async fn next(&mut self) -> Result<RecordedEvent, EngineError> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.ready.pop() {
                 return Ok(event);
             }
             if self.listened_at.elapsed() >= LISTEN_EVERY {
                 self.store.listen().await?;
                 self.listened_at = Instant::now();
             }
-            self.came.mark_unchanged();
-            let page = self.store.events(Some(self.next), EVENTS_PAGE_MAX).await?;
-            self.next = page.next;
-            self.ready.extend(page.events);
-            if self.ready.is_empty() {
-                // Without a sender, only other processes make changes.
-                let news = async {
-                    if self.came.changed().await.is_err() {
-                        std::future::pending::<()>().await;
+            match self.look().await? {
+                Found::Page(page) => {
+                    self.next = page.next;
+                    self.ready.extend(page.events.iter().rev().cloned());
+                }
+                Found::NothingFor(pause) => {
+                    // Without a sender, only other processes make changes.
+                    let news = async {
+                        if self.changes.changed().await.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                    };
+                    tokio::select! {
+                        () = news => {}
+                        () = tokio::time::sleep(pause) => {}
                     }
-                };
-                tokio::select! {
-                    () = news => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
                 }
             }
         }
+    }
+
+    /// Looks for more, in a task of its own: a listener that nobody polls any more keeps no other from the pages.
+    async fn look(&mut self) -> Result<Found, EngineError> {
+        let changes = *self.changes.borrow_and_update();
+        let (store, pages, after) = (self.store.clone(), self.pages.clone(), self.next);
+        let look = tokio::spawn(async move {
+            let read = store.events(Some(after), EVENTS_PAGE_MAX);
+            pages.lock().await.after(after, changes, read).await
+        });
+        match look.await {
+            Ok(found) => Ok(found?),
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+/// The latest pages of events. However many listen, the store is read once for those that are equally far.
+#[derive(Debug, Default)]
+struct RecentPages {
+    pages: VecDeque<(EventCursor, Arc<EventPage>)>,
+    latest: Option<LatestRead>,
+}
+
+/// The read that got farthest.
+#[derive(Debug)]
+struct LatestRead {
+    next: EventCursor,
+    /// The changes of this process that came before it.
+    changes: u64,
+    at: Instant,
+}
+
+/// What there is for a listener.
+enum Found {
+    Page(Arc<EventPage>),
+    /// It is worth looking again after this time, or after a change of this process.
+    NothingFor(Duration),
+}
+
+impl RecentPages {
+    /// The page after a cursor. Reads it from the store unless it is kept, or a read after the last of so many changes has
+    /// found nothing a moment ago.
+    async fn after(
+        &mut self,
+        after: EventCursor,
+        changes: u64,
+        read: impl Future<Output = Result<EventPage, StoreError>>,
+    ) -> Result<Found, StoreError> {
+        if let Some((_, page)) = self.pages.iter().find(|(cursor, _)| *cursor == after) {
+            return Ok(Found::Page(page.clone()));
+        }
+        if let Some(latest) = &self.latest
+            && (latest.next, latest.changes) == (after, changes)
+            && latest.at.elapsed() < LOOK_EVERY
+        {
+            return Ok(Found::NothingFor(LOOK_EVERY - latest.at.elapsed()));
+        }
+        let page = read.await?;
+        if self.latest.as_ref().is_none_or(|latest| page.next >= latest.next) {
+            self.latest = Some(LatestRead {
+                next: page.next,
+                changes,
+                at: Instant::now(),
+            });
+        }
+        if page.next == after {
+            return Ok(Found::NothingFor(LOOK_EVERY));
+        }
+        let page = Arc::new(page);
+        self.pages.push_back((after, page.clone()));
+        if self.pages.len() > PAGES_KEPT {
+            self.pages.pop_front();
+        }
+        Ok(Found::Page(page))
     }
 }
 
 /// Wakes listeners for events. Costs nothing without listeners.
 #[derive(Debug, Clone)]
-pub(crate) struct EventHub(watch::Sender<u64>);
+pub(crate) struct EventHub {
+    changes: watch::Sender<u64>,
+    pages: Arc<Mutex<RecentPages>>,
+}
 
 impl EventHub {
     pub(crate) fn new() -> Self {
-        EventHub(watch::Sender::new(0))
+        EventHub {
+            changes: watch::Sender::new(0),
+            pages: Arc::default(),
+        }
     }
 
     /// Listens from `after` on; from now on, where that is `None`.
@@ -75,21 +168,22 @@ impl EventHub {
         store: Arc<dyn Store>,
         after: Option<EventCursor>,
     ) -> Result<Events, EngineError> {
-        let came = self.0.subscribe();
+        let changes = self.changes.subscribe();
         let now = store.listen().await?;
         Ok(Events {
             store,
-            came,
+            pages: self.pages.clone(),
+            changes,
             next: after.unwrap_or(now),
-            ready: VecDeque::new(),
+            ready: Vec::new(),
             listened_at: Instant::now(),
         })
     }
 
     /// Something has happened.
     pub(crate) fn wake(&self) {
-        if self.0.receiver_count() > 0 {
-            self.0.send_modify(|count| *count += 1);
+        if self.changes.receiver_count() > 0 {
+            self.changes.send_modify(|count| *count += 1);
         }
     }
 }
@@ -112,5 +206,77 @@ impl Observer for EventObserver {
         if let Some(next) = &self.next {
             next.committed(report, receipt);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use gristmill_model::Timestamp;
+    use gristmill_store::Event;
+
+    use super::*;
+
+    fn page(events: &[u64]) -> EventPage {
+        let events: Vec<RecordedEvent> = events
+            .iter()
+            .map(|&number| RecordedEvent {
+                cursor: cursor(number),
+                at: Timestamp(0),
+                event: Event::Missed,
+            })
+            .collect();
+        EventPage {
+            next: events.last().map_or_else(|| cursor(0), |event| event.cursor),
+            events,
+        }
+    }
+
+    fn cursor(number: u64) -> EventCursor {
+        format!("0-{number}").parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listeners_that_are_equally_far_share_a_read() {
+        let mut pages = RecentPages::default();
+        let reads = Cell::new(0);
+        let read = async |events: &[u64]| {
+            reads.set(reads.get() + 1);
+            Ok(page(events))
+        };
+        for _listener in 0..5 {
+            let found = pages.after(cursor(1), 0, read(&[2, 3])).await.unwrap();
+            assert!(matches!(found, Found::Page(page) if page.next == cursor(3) && page.events.len() == 2));
+        }
+        assert_eq!(reads.get(), 1);
+        // The read was a moment ago: there is nothing more, as long as this process changes nothing.
+        tokio::time::advance(LOOK_EVERY / 5).await;
+        let found = pages.after(cursor(3), 0, read(&[4])).await.unwrap();
+        assert!(matches!(found, Found::NothingFor(pause) if pause == LOOK_EVERY / 5 * 4));
+        assert_eq!(reads.get(), 1);
+        let found = pages.after(cursor(3), 1, read(&[4])).await.unwrap();
+        assert!(matches!(found, Found::Page(page) if page.next == cursor(4)));
+        tokio::time::advance(LOOK_EVERY).await;
+        let found = pages.after(cursor(4), 1, read(&[5])).await.unwrap();
+        assert!(matches!(found, Found::Page(page) if page.next == cursor(5)));
+        assert_eq!(reads.get(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_far_behind_reads_for_itself_and_pages_are_bounded() {
+        let mut pages = RecentPages::default();
+        let read = async |events: &[u64]| Ok(page(events));
+        pages.after(cursor(90), 0, read(&[100])).await.unwrap();
+        for number in 0..2 * PAGES_KEPT as u64 {
+            let found = pages.after(cursor(number), 0, read(&[number + 1])).await.unwrap();
+            assert!(matches!(found, Found::Page(page) if page.next == cursor(number + 1)));
+        }
+        assert_eq!(pages.pages.len(), PAGES_KEPT);
+        let found = pages.after(cursor(100), 0, read(&[101])).await.unwrap();
+        assert!(
+            matches!(found, Found::NothingFor(_)),
+            "the read that got farthest still holds"
+        );
     }
 }

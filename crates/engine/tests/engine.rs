@@ -566,6 +566,21 @@ async fn events_tell_what_is_on_disk() {
     assert_eq!(engine.value::<Square>(job).await.unwrap(), Some(9));
 }
 
+/// The server stops polling the stream of a slow client.
+#[tokio::test]
+async fn a_listener_that_is_not_polled_holds_up_no_other() {
+    let (engine, _clock, _folder) = fixture().await;
+    let mut stalled = engine.events(None).await.unwrap();
+    let mut stalled_next = std::pin::pin!(stalled.next());
+    assert!(futures::poll!(&mut stalled_next).is_pending());
+    let mut other = engine.events(None).await.unwrap();
+    engine.submit::<Square>(&3).await.unwrap();
+    let event = tokio::time::timeout(Duration::from_secs(30), other.next()).await;
+    let event = event.expect("the other listener gets on").unwrap();
+    assert!(matches!(event.event, Event::Submitted { .. }));
+    assert_eq!(stalled_next.await.unwrap().cursor, event.cursor);
+}
+
 #[tokio::test]
 async fn a_stream_is_submitted_batch_by_batch() {
     let (engine, _clock, _folder) = fixture().await;
