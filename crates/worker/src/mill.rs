@@ -76,6 +76,9 @@ pub(crate) struct Mill {
     outage: Option<Outage>,
     /// The source has said that it does not know the worker: the next trip registers anew.
     begin_anew: bool,
+    /// The worker has tried to register anew in vain. An exchange as before would leave it the jobs of a claim whose answer
+    /// was lost: no one else would ever run them.
+    register_first: bool,
     fatal: Option<SourceError>,
     summary: WorkerSummary,
 }
@@ -138,6 +141,7 @@ impl Mill {
             trip_at: None,
             outage: None,
             begin_anew: false,
+            register_first: false,
             fatal: None,
             summary: WorkerSummary::default(),
             settings,

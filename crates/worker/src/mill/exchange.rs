@@ -20,8 +20,10 @@ use crate::source::{Source, SourceError, SourceErrorKind};
 
 /// A running exchange: the reports, the number of requested jobs, and the answer.
 pub(super) struct Trip {
-    /// Whether it registers the worker anew.
+    /// Whether it drops all that the worker held.
     begins_anew: bool,
+    /// Whether it tries to register the worker anew.
+    registers: bool,
     reports: Vec<Report>,
     /// Their jobs by trace, where anybody wants to know.
     traced: Traced,
@@ -106,6 +108,7 @@ impl Mill {
             // The last trip may have registered and claimed before that was heard: these jobs go back with the others.
             self.lose_leases();
         }
+        let mut registers = begins_anew || (self.register_first && !self.is_draining());
         let holding = self.holding();
         let mut asked = self.wanted_jobs(holding, now);
         let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= now;
@@ -115,12 +118,12 @@ impl Mill {
             let left = u32::try_from(self.claims.left()).unwrap_or(u32::MAX);
             asked = slots.min(LEASE_JOBS_MAX).min(left);
         }
-        if asked == 0 && self.reports.is_empty() && !begins_anew {
+        if asked == 0 && self.reports.is_empty() && !registers {
             return;
         }
         let exchange_at = self.claims.exchange_at(asked, holding, now);
         let may_wait = !urgent
-            && !begins_anew
+            && !registers
             && !self.is_draining()
             && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
         if exchange_at > now && may_wait {
@@ -128,7 +131,7 @@ impl Mill {
             return;
         }
         self.claims.exchange_began(now);
-        self.begin_anew = false;
+        (self.begin_anew, self.register_first) = (false, false);
         let reports = self.reports.take();
         let traced = self.spans.take_uncommitted();
         if !reports.is_empty() {
@@ -146,17 +149,20 @@ impl Mill {
         let narrowed = is_narrowed(want.as_ref());
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
-            let answer = match begins_anew {
-                true => register_and_exchange(&*source, &reports, want).await,
-                false => match source.exchange(reports.clone(), want.clone()).await {
-                    Err(error) if error.kind == SourceErrorKind::Unregistered => {
-                        register_and_exchange(&*source, &reports, want).await
-                    }
-                    answer => answer,
-                },
+            let exchanged = match registers {
+                true => None,
+                false => Some(source.exchange(reports.clone(), want.clone()).await),
+            };
+            let answer = match exchanged {
+                Some(answer) if !is_unregistered(&answer) => answer,
+                _ => {
+                    registers = true;
+                    register_and_exchange(&*source, &reports, want).await
+                }
             };
             Trip {
                 begins_anew,
+                registers,
                 reports,
                 traced,
                 asked,
@@ -203,6 +209,7 @@ impl Mill {
             }
             Err(error) => {
                 self.begin_anew |= trip.begins_anew;
+                self.register_first |= trip.registers;
                 self.spans.put_back(trip.traced);
                 self.take_failed_trip(trip.reports, error);
             }
@@ -322,6 +329,10 @@ async fn register_and_exchange(
 ) -> Result<Exchanged, SourceError> {
     source.register().await?;
     source.exchange(reports.to_vec(), want).await
+}
+
+fn is_unregistered(answer: &Result<Exchanged, SourceError>) -> bool {
+    matches!(answer, Err(error) if error.kind == SourceErrorKind::Unregistered)
 }
 
 /// Whether a claim leaves jobs out for their priority.
