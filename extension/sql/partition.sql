@@ -66,7 +66,7 @@ SET enable_parallel_append = off;
 SELECT * FROM compare('SELECT count(*), sum(w), avg(n) FROM parts');
 SELECT * FROM compare('SELECT v, count(*), sum(w) FROM parts GROUP BY v');
 RESET enable_parallel_append;
-SET work_mem = 64; SET hash_mem_multiplier = 1; SET cpu_tuple_cost = 0.05;
+SET work_mem = 64; SET hash_mem_multiplier = 1; SET cpu_tuple_cost = 1;
 SELECT * FROM compare('SELECT count(*), sum(c) FROM (SELECT k, count(*) AS c FROM parts GROUP BY k) g');
 RESET work_mem; RESET hash_mem_multiplier; RESET cpu_tuple_cost;
 ALTER TABLE parts_3 SET (parallel_workers = 0);
