@@ -123,9 +123,11 @@ impl RecentPages {
         }
         if let Some(latest) = &self.latest
             && (latest.next, latest.changes) == (after, changes)
-            && latest.at.elapsed() < LOOK_EVERY
+            && let Some(pause) = LOOK_EVERY
+                .checked_sub(latest.at.elapsed())
+                .filter(|pause| !pause.is_zero())
         {
-            return Ok(Found::NothingFor(LOOK_EVERY - latest.at.elapsed()));
+            return Ok(Found::NothingFor(pause));
         }
         let page = read.await?;
         if self.latest.as_ref().is_none_or(|latest| page.next >= latest.next) {
