@@ -42,7 +42,7 @@ use crate::settings::{REPORTS_PENDING_BYTES_MAX, WorkerSettings};
 use crate::source::{Source, SourceError};
 use crate::stopper::Stopper;
 use crate::summary::WorkerSummary;
-use exchange::{Offer, Trip, answer, travel};
+use exchange::{Offer, Renewal, Trip, answer, travel};
 
 pub(crate) struct Mill {
     source: Arc<dyn Source>,
@@ -74,11 +74,8 @@ pub(crate) struct Mill {
     /// When the next exchange may begin, where outcomes gather for it.
     trip_at: Option<Instant>,
     outage: Option<Outage>,
-    /// The source has said that it does not know the worker: the next trip registers anew.
-    begin_anew: bool,
-    /// The worker has tried to register anew in vain. An exchange as before would leave it the jobs of a claim whose answer
-    /// was lost: no one else would ever run them.
-    register_first: bool,
+    /// What the next trip does before it exchanges.
+    renewal: Renewal,
     fatal: Option<SourceError>,
     summary: WorkerSummary,
 }
@@ -140,8 +137,7 @@ impl Mill {
             offer: None,
             trip_at: None,
             outage: None,
-            begin_anew: false,
-            register_first: false,
+            renewal: Renewal::None,
             fatal: None,
             summary: WorkerSummary::default(),
             settings,
@@ -453,7 +449,7 @@ impl Mill {
         if !heartbeat.known {
             tracing::warn!("the leases were lost: no heartbeat arrived for too long; beginning anew");
             self.lose_leases();
-            self.begin_anew = true;
+            self.renewal = Renewal::BeginAnew;
             return;
         }
         for revoked in &heartbeat.revoked {

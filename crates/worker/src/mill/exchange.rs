@@ -18,12 +18,20 @@ use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
 use crate::source::{Source, SourceError, SourceErrorKind};
 
+/// What a trip does before its exchange. A trip that fails leaves it to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Renewal {
+    None,
+    /// Registers the worker anew, after it has tried that in vain. An exchange as before would leave it the jobs of a claim
+    /// whose answer was lost: no one else would ever run them.
+    Register,
+    /// The source has said that it does not know the worker: drops all that the worker holds, and registers it anew.
+    BeginAnew,
+}
+
 /// A running exchange: the reports, the number of requested jobs, and the answer.
 pub(super) struct Trip {
-    /// Whether it drops all that the worker held.
-    begins_anew: bool,
-    /// Whether it tries to register the worker anew.
-    registers: bool,
+    renewal: Renewal,
     reports: Vec<Report>,
     /// Their jobs by trace, where anybody wants to know.
     traced: Traced,
@@ -103,12 +111,14 @@ impl Mill {
             return;
         }
         // A worker that drains leaves soon, which gives everything back.
-        let begins_anew = self.begin_anew && !self.is_draining();
-        if begins_anew {
+        let mut renewal = match self.is_draining() {
+            true => Renewal::None,
+            false => self.renewal,
+        };
+        if renewal == Renewal::BeginAnew {
             // The last trip may have registered and claimed before that was heard: these jobs go back with the others.
             self.lose_leases();
         }
-        let mut registers = begins_anew || (self.register_first && !self.is_draining());
         let holding = self.holding();
         let mut asked = self.wanted_jobs(holding, now);
         let urgent = asked == 0 && self.may_be_preempted() && self.look_for_urgent_at <= now;
@@ -118,12 +128,12 @@ impl Mill {
             let left = u32::try_from(self.claims.left()).unwrap_or(u32::MAX);
             asked = slots.min(LEASE_JOBS_MAX).min(left);
         }
-        if asked == 0 && self.reports.is_empty() && !registers {
+        if asked == 0 && self.reports.is_empty() && renewal == Renewal::None {
             return;
         }
         let exchange_at = self.claims.exchange_at(asked, holding, now);
         let may_wait = !urgent
-            && !registers
+            && renewal == Renewal::None
             && !self.is_draining()
             && self.reports.weight_bytes() < REPORTS_GATHERED_BYTES_MAX;
         if exchange_at > now && may_wait {
@@ -131,7 +141,7 @@ impl Mill {
             return;
         }
         self.claims.exchange_began(now);
-        (self.begin_anew, self.register_first) = (false, false);
+        self.renewal = Renewal::None;
         let reports = self.reports.take();
         let traced = self.spans.take_uncommitted();
         if !reports.is_empty() {
@@ -149,20 +159,19 @@ impl Mill {
         let narrowed = is_narrowed(want.as_ref());
         let source = self.source.clone();
         self.trip = Some(Box::pin(async move {
-            let exchanged = match registers {
-                true => None,
-                false => Some(source.exchange(reports.clone(), want.clone()).await),
+            let exchanged = match renewal {
+                Renewal::None => Some(source.exchange(reports.clone(), want.clone()).await),
+                Renewal::Register | Renewal::BeginAnew => None,
             };
             let answer = match exchanged {
                 Some(answer) if !is_unregistered(&answer) => answer,
                 _ => {
-                    registers = true;
+                    renewal = renewal.max(Renewal::Register);
                     register_and_exchange(&*source, &reports, want).await
                 }
             };
             Trip {
-                begins_anew,
-                registers,
+                renewal,
                 reports,
                 traced,
                 asked,
@@ -208,8 +217,7 @@ impl Mill {
                 }
             }
             Err(error) => {
-                self.begin_anew |= trip.begins_anew;
-                self.register_first |= trip.registers;
+                self.renewal = self.renewal.max(trip.renewal);
                 self.spans.put_back(trip.traced);
                 self.take_failed_trip(trip.reports, error);
             }
