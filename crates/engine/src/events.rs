@@ -28,9 +28,10 @@ pub struct Events {
     store: Arc<dyn Store>,
     pages: Arc<Mutex<RecentPages>>,
     changes: watch::Receiver<u64>,
-    next: EventCursor,
-    /// The rest of the page that is being passed on, in reverse order.
-    ready: Vec<RecordedEvent>,
+    /// The page that is being passed on, shared with other listeners.
+    page: Arc<EventPage>,
+    /// How many of its events are passed on.
+    passed: usize,
     listened_at: Instant,
 }
 
@@ -39,18 +40,16 @@ impl Events {
     /// on.
     pub async fn next(&mut self) -> Result<RecordedEvent, EngineError> {
         loop {
-            if let Some(event) = self.ready.pop() {
-                return Ok(event);
+            if let Some(event) = self.page.events.get(self.passed) {
+                self.passed += 1;
+                return Ok(event.clone());
             }
             if self.listened_at.elapsed() >= LISTEN_EVERY {
                 self.store.listen().await?;
                 self.listened_at = Instant::now();
             }
             match self.look().await? {
-                Found::Page(page) => {
-                    self.next = page.next;
-                    self.ready.extend(page.events.iter().rev().cloned());
-                }
+                Found::Page(page) => (self.page, self.passed) = (page, 0),
                 Found::NothingFor(pause) => {
                     // Without a sender, only other processes make changes.
                     let news = async {
@@ -70,7 +69,7 @@ impl Events {
     /// Looks for more, in a task of its own: a listener that nobody polls any more keeps no other from the pages.
     async fn look(&mut self) -> Result<Found, EngineError> {
         let changes = *self.changes.borrow_and_update();
-        let (store, pages, after) = (self.store.clone(), self.pages.clone(), self.next);
+        let (store, pages, after) = (self.store.clone(), self.pages.clone(), self.page.next);
         let look = tokio::spawn(async move {
             let read = store.events(Some(after), EVENTS_PAGE_MAX);
             pages.lock().await.after(after, changes, read).await
@@ -176,8 +175,8 @@ impl EventHub {
             store,
             pages: self.pages.clone(),
             changes,
-            next: after.unwrap_or(now),
-            ready: Vec::new(),
+            page: Arc::new(EventPage::nothing(after.or(Some(now)))),
+            passed: 0,
             listened_at: Instant::now(),
         })
     }
