@@ -64,7 +64,6 @@ class Live {
   private notified_at = -Infinity;
   private timers: { sample?: number; listen?: number; notify?: number } = {};
   private started = false;
-  private counting = false;
 
   subscribe(listener: () => void): () => void {
     this.listeners.add(listener);
@@ -102,7 +101,7 @@ class Live {
 
   /** Asks for the first counts without a pause: they are what a page shows. */
   countFirst(): void {
-    if (!this.queues && !this.counting) this.follow();
+    if (!this.queues) this.follow();
   }
 
   /** Asks and listens while the tab is visible; a hidden one costs the server nothing. */
@@ -119,7 +118,6 @@ class Live {
   private async sample(): Promise<void> {
     clearTimeout(this.timers.sample);
     const asked_at = Date.now();
-    this.counting = true;
     try {
       const { queues } = await get<{ queues: QueueCounts[] }>(`/queues${query({ age_ms_max: COUNTED_WITHIN_MS })}`);
       this.queues = queues;
@@ -136,8 +134,6 @@ class Live {
     } catch (error) {
       if (error instanceof Refused) this.refused = error;
       else if (!(error instanceof Unreachable)) throw error;
-    } finally {
-      this.counting = false;
     }
     this.changed();
     clearTimeout(this.timers.sample);
