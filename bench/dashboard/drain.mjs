@@ -2,6 +2,7 @@
 /** The drain of waiting jobs by a worker in processes of its own: in turn alone, and with what five open tabs ask. */
 
 import { readFileSync } from "node:fs";
+import { setTimeout as pass } from "node:timers/promises";
 import { WORKED } from "./mix.mjs";
 import { percentile, readOpen } from "./request.mjs";
 import { openTabs, recordTabs, replayTabs } from "./tabs.mjs";
@@ -31,10 +32,6 @@ function idleSeconds() {
     readFileSync("/proc/stat", "utf8").split("\n", 1)[0]?.split(/\s+/) ?? [];
   return (Number(fields[4]) + Number(fields[5])) / TICKS_PER_SECOND;
 }
-
-/** @param {number} duration_ms */
-const pass = (duration_ms) =>
-  new Promise((passed) => setTimeout(passed, duration_ms));
 
 /** @typedef {{jobs_per_second: number, server_cores: number, tabs_cores: number, idle_cores: number}} Part */
 

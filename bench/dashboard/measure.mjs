@@ -8,6 +8,7 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
+import { setTimeout as pass } from "node:timers/promises";
 import { browser, NOTES, Server, until } from "../../web/tests/fixture.mjs";
 import { measureDrain } from "./drain.mjs";
 import {
@@ -21,7 +22,7 @@ import {
 import { loadTimes, pages, SEARCHES } from "./pages.mjs";
 import { percentile, readOpen, timed, times } from "./request.mjs";
 
-const [jobs = 10_000_000, loads = 20] = process.argv.slice(2).map(Number);
+const [jobs = 10_000_000, loads = 40] = process.argv.slice(2).map(Number);
 const BACKLOG_READS = 200;
 const SEARCH_READS = 20;
 /** Processes of the worker whose drain is measured: as many as this machine has processors. */
@@ -90,8 +91,7 @@ try {
   say(`drain: ${JSON.stringify(found["drain"])}`);
   began = performance.now();
   startWorker("mix.py", 1);
-  while ((await readOpen(server.url, WORKED)) > 0)
-    await new Promise((ready) => setTimeout(ready, LOOK_EVERY_MS));
+  while ((await readOpen(server.url, WORKED)) > 0) await pass(LOOK_EVERY_MS);
   found["drain_seconds"] = (performance.now() - began) / 1_000;
   found["peak_bytes_drain"] = peakBytes(pid);
   say(`drained the rest in ${found["drain_seconds"].toFixed(0)} s`);
