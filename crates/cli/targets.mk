@@ -13,3 +13,11 @@ chaos-database: build runtimes postgres ## Crash PostgreSQL alone under a fleet'
 test-corruption: ## Random bit flips in 1,000 SQLite files: no wrong value, no hang, no panic; FLIP_SEED=7 tries others
 	GRISTMILL_FLIPPED_FILES=1000 GRISTMILL_FLIP_SEED=$${FLIP_SEED:-1} $(CARGO) test --release --locked \
 	  --package gristmill-store-sqlite --test corruption -- flipped_bits --nocapture
+
+.PHONY: power-cuts
+power-cuts: build runtimes postgres ## Cut the power of a disk with PostgreSQL, 200 times, as root: make power-cuts [CUTS=N] [SEED=N]
+	@test "$$(id -u)" = 0 || { echo "make power-cuts mounts disks: run it as root"; exit 2; }
+	@which qemu-storage-daemon mkfs.ext4 losetup > /dev/null || { \
+	  echo "Install what logs a disk: apt-get install qemu-system-common e2fsprogs mount"; exit 2; }
+	CUTS=$(or $(CUTS),200) SEED=$(or $(SEED),1) $(CARGO) test --release --locked --package gristmill --test power_cuts -- \
+	  --ignored --nocapture --test-threads 1

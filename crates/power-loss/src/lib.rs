@@ -1,4 +1,4 @@
-//! SQLite stores under power loss.
+//! Stores under power loss.
 //!
 //! A [`Volume`] is a file system in memory, on which SQLite works by way of a VFS. It records a [`trace`]: each change of a
 //! file or a name, each sync, and [notes](note) of what was acknowledged between them. A [`Disk`] replays a trace up to a cut,
@@ -6,11 +6,15 @@
 //! [`workload`] opens the stores of an image as a program does after the power is back, and compares them with
 //! the notes.
 //!
+//! A [`BlockDisk`] does the same for a whole block device, by a [log](BlockLog) of its writes and flushes.
+//!
 //! One trace gives thousands of images, so that recording costs next to nothing.
 
+pub mod block_log;
 pub mod check;
 pub mod disk;
 pub mod error;
+pub mod fate;
 pub mod jobs;
 pub mod limits;
 pub mod note;
@@ -20,6 +24,7 @@ mod vfs;
 pub mod volume;
 pub mod workload;
 
+pub use block_log::{BlockDisk, BlockLog};
 pub use disk::Disk;
 pub use trial::{Tried, replay, try_images};
 pub use volume::{Syncs, Volume};

@@ -115,7 +115,7 @@ fn try_in_order(recording: &Recording, seeds: Range<u64>) -> Tried {
 }
 
 /// How many events come before the cut: half of the cuts are anywhere, the others beside syncs and acknowledgements.
-fn cut(events: usize, edges: &[usize], rng: &mut SplitMix64) -> usize {
+pub(crate) fn cut(events: usize, edges: &[usize], rng: &mut SplitMix64) -> usize {
     if edges.is_empty() || rng.below(2) == 0 {
         return rng.below(events as u64 + 1) as usize;
     }

@@ -76,26 +76,53 @@ pub fn shared() -> &'static PrivatePostgres {
 impl PrivatePostgres {
     /// Starts a server with these settings (`("fsync", "on")`) over the defaults for tests.
     pub fn start(settings: &[(&str, &str)]) -> Result<Self, PostgresError> {
-        let installation = Installation::find()?;
-        let account = Account::for_server()?;
+        Self::start_in(&std::env::temp_dir(), settings)
+    }
+
+    /// The same, with its data in a new folder of that one.
+    pub fn start_in(folder: &Path, settings: &[(&str, &str)]) -> Result<Self, PostgresError> {
         let directory = tempfile::Builder::new()
             .prefix("gristmill-postgres-")
-            .tempdir()
+            .tempdir_in(folder)
             .map_err(|error| PostgresError::Missing(format!("no temporary folder can be made: {error}")))?
             .keep();
+        let server = Self::of_directory(directory)?;
+        server.make_cluster(settings)?;
+        server.start_again()?;
+        Ok(server)
+    }
+
+    /// Starts the server whose data a crash of the machine left in this folder, which was the
+    /// [directory](PrivatePostgres::directory) of that server.
+    pub fn start_after_crash(directory: PathBuf) -> Result<Self, PostgresError> {
+        let server = Self::of_directory(directory)?;
+        let pid_file = server.data().join("postmaster.pid");
+        // Another process may have that number by now.
+        match std::fs::remove_file(&pid_file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(PostgresError::Failed {
+                    program: format!("deleting {}", pid_file.display()),
+                    output: error.to_string(),
+                });
+            }
+            _ => server.start_again()?,
+        }
+        Ok(server)
+    }
+
+    fn of_directory(directory: PathBuf) -> Result<Self, PostgresError> {
+        let installation = Installation::find()?;
+        let account = Account::for_server()?;
         account.own(&directory)?;
         let (guard, alive) = spawn_guard(&installation, &account, &directory)?;
-        let server = PrivatePostgres {
+        Ok(PrivatePostgres {
             installation,
             account,
             directory,
             databases: AtomicU32::new(0),
             guard,
             alive: Some(alive),
-        };
-        server.make_cluster(settings)?;
-        server.start_again()?;
-        Ok(server)
+        })
     }
 
     fn make_cluster(&self, settings: &[(&str, &str)]) -> Result<(), PostgresError> {

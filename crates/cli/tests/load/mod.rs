@@ -1,5 +1,7 @@
 //! Jobs that are submitted over HTTP without an end, while servers come and go, and what must have become of them.
 
+#![allow(dead_code, reason = "each test binary uses its share")]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,15 +36,30 @@ pub const SCRIPT: &str = "import os, time\n\
     \x20   time.sleep(0.0005)\n\
     \x20   return payload * 2\n";
 
+/// Says how far a recording is: each answer is noted with its position.
+pub type Position = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 /// The submitted batches and jobs. Payloads are counted upwards from 1.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Submitted {
-    /// Acknowledged batches with their first payloads.
-    acknowledged: BTreeMap<i64, u64>,
+    /// Acknowledged batches, by id.
+    acknowledged: BTreeMap<i64, Acknowledged>,
     /// First payloads of batches of which nobody knows whether they arrived.
     unsure: BTreeSet<u64>,
     /// What was read of batches that had ended.
-    seen: HashMap<i64, String>,
+    seen: HashMap<i64, Seen>,
+}
+
+#[derive(Clone, Copy)]
+struct Acknowledged {
+    first: u64,
+    position: u64,
+}
+
+#[derive(Clone)]
+struct Seen {
+    results: String,
+    position: u64,
 }
 
 impl Submitted {
@@ -50,6 +67,19 @@ impl Submitted {
         self.acknowledged.extend(other.acknowledged);
         self.unsure.extend(other.unsure);
         self.seen.extend(other.seen);
+    }
+
+    /// What was known at a position: of batches that were acknowledged later, nobody knows whether they arrived.
+    pub fn until(&self, position: u64) -> Submitted {
+        let mut known = self.clone();
+        known.acknowledged.retain(|_, batch| batch.position <= position);
+        known.seen.retain(|_, seen| seen.position <= position);
+        let later = self
+            .acknowledged
+            .values()
+            .filter(|batch| batch.position > position);
+        known.unsure.extend(later.map(|batch| batch.first));
+        known
     }
 }
 
@@ -63,6 +93,11 @@ pub struct Load {
 impl Load {
     /// Begins, with any of these servers.
     pub fn begin(urls: Vec<String>) -> Load {
+        Load::begin_recorded(urls, Arc::new(|| 0))
+    }
+
+    /// Begins, and notes with each answer how far the recording is.
+    pub fn begin_recorded(urls: Vec<String>, position: Position) -> Load {
         let (stop, first) = (Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
         let ended = watch::Sender::new(0);
         let client = Client::builder()
@@ -77,6 +112,7 @@ impl Load {
                 stop: stop.clone(),
                 ended: ended.clone(),
                 first: first.clone(),
+                position: position.clone(),
             };
             tokio::spawn(caller.submit_until_stopped())
         });
@@ -116,6 +152,7 @@ struct Caller {
     stop: Arc<AtomicBool>,
     ended: watch::Sender<u64>,
     first: Arc<AtomicU64>,
+    position: Position,
 }
 
 impl Caller {
@@ -129,8 +166,13 @@ impl Caller {
             let url = self.next_url().to_owned();
             match submit(&self.client, &url, &body).await {
                 Ok(batch) => {
-                    submitted.acknowledged.insert(batch, first);
-                    submitted.seen.insert(batch, self.results(batch).await);
+                    let position = (self.position)();
+                    submitted
+                        .acknowledged
+                        .insert(batch, Acknowledged { first, position });
+                    let results = self.results(batch).await;
+                    let position = (self.position)();
+                    submitted.seen.insert(batch, Seen { results, position });
                     self.ended.send_modify(|ended| *ended += 1);
                 }
                 Err(_) => {
@@ -209,20 +251,46 @@ impl Submitted {
                 "batch {batch} is there twice, from payload {first} on"
             );
             match self.acknowledged.get(&batch.0) {
-                Some(submitted) => assert_eq!(first, *submitted, "batch {batch}"),
+                Some(acknowledged) => assert_eq!(first, acknowledged.first, "batch {batch}"),
                 None => {
                     assert!(self.unsure.contains(&first), "nobody submitted batch {batch}");
                     found.unsure_arrived += 1;
                 }
             }
         }
-        for (batch, first) in &self.acknowledged {
+        for (batch, acknowledged) in &self.acknowledged {
             assert!(
-                firsts.contains(first),
+                firsts.contains(&acknowledged.first),
                 "batch {batch} was acknowledged and is gone"
             );
         }
         found
+    }
+
+    /// Before anything runs again: whatever was acknowledged is there, and whatever was seen to be over is so.
+    /// Names the first loss.
+    pub async fn loss(&self, store: &dyn Store) -> Option<String> {
+        for batch in self.acknowledged.keys() {
+            let Some(outcomes) = store.outcomes(BatchId(*batch)).await.unwrap() else {
+                return Some(format!("batch {batch} was acknowledged and is gone"));
+            };
+            let ended: u64 = outcomes
+                .reports
+                .iter()
+                .map(|report| u64::from(report.positions.len()))
+                .sum();
+            if self.seen.contains_key(batch) && ended != BATCH {
+                return Some(format!(
+                    "batch {batch} had ended, and has {ended} outcomes of {BATCH}"
+                ));
+            }
+        }
+        None
+    }
+
+    /// The highest id that was acknowledged.
+    pub fn batch_max(&self) -> i64 {
+        self.acknowledged.keys().next_back().copied().unwrap_or(0)
     }
 
     async fn check_batch(&self, store: &dyn Store, batch: BatchId, found: &mut Found) -> u64 {
@@ -273,7 +341,7 @@ impl Submitted {
             }
         }
         if let Some(seen) = self.seen.get(&batch.0) {
-            for line in seen.lines() {
+            for line in seen.results.lines() {
                 let line: Value = serde_json::from_str(line).unwrap();
                 let job = line["job"].as_str().unwrap();
                 let position: u32 = job.split_once(':').unwrap().1.parse().unwrap();
