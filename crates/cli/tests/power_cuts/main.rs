@@ -225,7 +225,7 @@ impl Recording {
         store.rescue(Timestamp(0), before).await.unwrap();
         let worker = worker(&self.workspace, &self.url);
         until_all_ended(&store, PATIENCE).await;
-        worker.stop();
+        drop(worker);
         let found = known.check(&store).await;
         self.workspace.run(&format!("check {}", self.url)).expect(0);
         let mut payloads = PackedBuilder::new();
