@@ -4,6 +4,7 @@
     make -C extension test-choice              TPC-H, the generator's, pgbench's and the regression suite's queries
     bench/choice_check.py --only tpch              one source of queries
     bench/choice_check.py --seed 7                 other queries of the generator
+    bench/choice_check.py --only-planning          the planning times alone, in more turns
 
 Each query runs by turns in four ways: stock, as the planner chooses, with batches wherever they can be, and
 with batches in place of all indexes. A choice is good if its CPU time is within 10 % of the least of the four.
@@ -45,6 +46,7 @@ REGRESSION_FILES = ("select", "aggregates", "join", "subselect", "union", "selec
 SEED_DEFAULT = 1
 TURNS = 5
 TURNS_AGAIN = 25
+PLANNING_TURNS = 25
 QUERY_SECONDS = 0.5     # Turns of a short query are repeated for so long.
 TIMEOUT_MS = 20_000     # A way that takes longer counts as that long.
 
@@ -111,6 +113,18 @@ def measured(session, name: str, sql: str, turns: int) -> Choice:
         turn += 1
     return Choice(name, sql, {way: min(taken) for way, taken in times.items()},
                   {way: min(taken) for way, taken in planning.items()}, plans)
+
+
+def planned(session, name: str, sql: str) -> Choice:
+    """Plan the query in turns; the least time of each way."""
+    planning = {way: [] for way in ("stock", "chosen")}
+    plans = {}
+    for _ in range(PLANNING_TURNS):
+        for way in planning:
+            session.execute(WAYS[way])
+            planning[way].append(planning_ms(session, sql))
+            plans[way] = session.execute(f"explain (costs off) {sql}")
+    return Choice(name, sql, {}, {way: min(taken) for way, taken in planning.items()}, plans)
 
 
 def planning_ms(session, sql: str) -> float:
@@ -210,7 +224,7 @@ def runnable(session, found: list, count_max: int) -> list:
     return kept[:count_max]
 
 
-def check_source(server: Server, source: str, seed: int) -> list:
+def check_source(server: Server, source: str, seed: int, only_planning: bool) -> list:
     server.psql(f"create database {source}")
     found = SOURCES[source](server, seed)
     session = measure.Session(server.conninfo(source))
@@ -218,6 +232,9 @@ def check_source(server: Server, source: str, seed: int) -> list:
     session.execute(f"load '{LIBRARY_NAME}'; set statement_timeout = {TIMEOUT_MS}; {SESSION}")
     choices = []
     for name, sql in runnable(session, found, REGRESSION_QUERIES_MAX):
+        if only_planning:
+            choices.append(planned(session, name, sql))
+            continue
         choice = measured(session, name, sql, TURNS)
         if not choice.is_good:
             choice = measured(session, name, sql, TURNS_AGAIN if choice.best_ms < 100 else TURNS)
@@ -228,13 +245,28 @@ def check_source(server: Server, source: str, seed: int) -> list:
     return choices
 
 
+def growth_in(choices: list) -> float:
+    planning = {way: sum(choice.planning_ms[way] for choice in choices) for way in ("stock", "chosen")}
+    return planning["chosen"] / planning["stock"] if choices else 1.0
+
+
+def planning_growth(name: str, choices: list) -> float:
+    growth = growth_in(choices)
+    unchanged = [choice for choice in choices if choice.plans["chosen"] == choice.plans["stock"]]
+    batched = [choice for choice in choices if choice not in unchanged]
+    more_us = sum(choice.planning_ms["chosen"] - choice.planning_ms["stock"] for choice in batched) * 1000
+    print(f"{name}: planning time {growth:.3f} of stock's: {growth_in(unchanged):.3f} in {len(unchanged)} queries that stay "
+          f"stock's, {growth_in(batched):.3f} in {len(batched)} that are batched: {more_us / max(len(batched), 1):.0f} us each",
+          flush=True)
+    return growth
+
+
 def summary(name: str, choices: list) -> tuple:
     good = sum(choice.is_good for choice in choices)
-    planning = {way: sum(choice.planning_ms[way] for choice in choices) for way in ("stock", "chosen")}
-    growth = planning["chosen"] / planning["stock"]
+    growth = planning_growth(name, choices)
     slower = sum(choice.is_slower_than_stock for choice in choices)
     print(f"{name}: {good} of {len(choices)} choices within 10 % of the best ({100 * good / len(choices):.1f} %); "
-          f"{slower} more than 10 % slower than stock; planning time {growth:.3f} of stock's", flush=True)
+          f"{slower} more than 10 % slower than stock", flush=True)
     return good / len(choices), growth
 
 
@@ -242,6 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=SOURCES, action="append", help="a source of queries; repeat for more")
     parser.add_argument("--seed", type=int, default=SEED_DEFAULT, help="of the generator's queries")
+    parser.add_argument("--only-planning", action="store_true", help="measure planning times alone")
     options = parser.parse_args()
     stop_on_signals()
     server = Server(settings=SETTINGS)
@@ -250,10 +283,12 @@ def main() -> int:
     choices = []
     with server:
         for source in options.only or SOURCES:
-            taken = check_source(server, source, options.seed)
-            summary(source, taken)
+            taken = check_source(server, source, options.seed, options.only_planning)
+            (planning_growth if options.only_planning else summary)(source, taken)
             choices += taken
         crashes = server.crashes()
+    if options.only_planning:
+        return 1 if crashes or planning_growth("all", choices) > PLANNING_GROWTH_MAX else 0
     share, growth = summary("all", choices)
     for line in crashes:
         print(f"server log: {line}")

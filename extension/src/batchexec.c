@@ -113,7 +113,7 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 	const bool	planned_before =
 		path_set_planning(batching_is_on() && query_obstacle(parse, cursor_options) == NULL);
 
-	cost_forget_rows();
+	cost_forget_facts();
 	PG_TRY();
 	{
 		if (previous_planner_hook != NULL)

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -15,6 +16,7 @@
 
 #include "aggregate.h"
 #include "collation.h"
+#include "explain.h"
 #include "group.h"
 #include "permission.h"
 
@@ -91,13 +93,28 @@ is_minimum(Oid function)
 	}
 }
 
+/* Of each built-in function its entry and one more, or 0; filled at the first look-up. */
+static uint8 entries[FirstGenbkiObjectId];
+static bool entries_are_filled = false;
+
+StaticAssertDecl(lengthof(aggregates) < PG_UINT8_MAX, "too many aggregates");
+
+static void
+fill_entries(void)
+{
+	for (size_t i = 0; i < lengthof(aggregates); i++)
+		entries[aggregates[i].function] = i + 1;
+	entries_are_filled = true;
+}
+
 const AggregateOps *
 aggregate_lookup(Oid function)
 {
-	for (size_t i = 0; i < lengthof(aggregates); i++)
-		if (aggregates[i].function == function)
-			return aggregates[i].ops;
-	return NULL;
+	if (!entries_are_filled)
+		fill_entries();
+	if (function >= FirstGenbkiObjectId || entries[function] == 0)
+		return NULL;
+	return aggregates[entries[function] - 1].ops;
 }
 
 /* Why an aggregate can't run over batches, or NULL. */
@@ -107,8 +124,9 @@ aggregate_obstacle(const Aggref *aggref)
 	const AggregateOps *ops = aggregate_lookup(aggref->aggfnoid);
 
 	if (ops == NULL)
-		return psprintf("%s has no batched form",
-						get_func_name(aggref->aggfnoid));
+		return explain_awaits_reasons() ?
+			psprintf("%s has no batched form", get_func_name(aggref->aggfnoid)) :
+			"an aggregate has no batched form";
 	if (aggref->aggorder != NIL)
 		return "an aggregate has an ORDER BY";
 	if (aggref->aggkind != AGGKIND_NORMAL || aggref->aggvariadic ||

@@ -21,6 +21,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 
+#include "explain.h"
 #include "group.h"
 #include "numeric_vector.h"
 
@@ -41,8 +42,9 @@ key_obstacle(const Expr *key, Oid equality, Oid collation)
 	ValueKind	kind;
 
 	if (!value_kind_of_type(type, &kind))
-		return psprintf("there is no batched grouping by type %s",
-						format_type_be(type));
+		return explain_awaits_reasons() ?
+			psprintf("there is no batched grouping by type %s", format_type_be(type)) :
+			"there is no batched grouping by a key's type";
 	if (!function_lookup(get_opcode(equality), &operation) ||
 		operation != OPERATION_EQ)
 		return "a grouping operator has no batched form";

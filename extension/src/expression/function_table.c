@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 
@@ -81,38 +82,28 @@ static const FunctionEntry functions[] = {
 	{F_TIMESTAMP_DATE, OPERATION_DATE_TO_TIMESTAMP}
 };
 
-/* The same by function, made at the first look-up. */
-static FunctionEntry sorted_functions[lengthof(functions)];
-static bool functions_are_sorted = false;
+/* Of each built-in function its operation and one more, or 0; filled at the first look-up. */
+static uint8 operations[FirstGenbkiObjectId];
+static bool operations_are_filled = false;
 
-static int
-compare_functions(const void *left_, const void *right_)
+static void
+fill_operations(void)
 {
-	const FunctionEntry *left = left_;
-	const FunctionEntry *right = right_;
-
-	return (left->function > right->function) - (left->function < right->function);
+	for (size_t i = 0; i < lengthof(functions); i++)
+		operations[functions[i].function] = functions[i].operation + 1;
+	operations_are_filled = true;
 }
 
 /* The operation of a built-in function; false where it has no kernel. */
 bool
 function_lookup(Oid function, VectorOperation *operation)
 {
-	const FunctionEntry wanted = {.function = function};
-	const FunctionEntry *found;
-
-	if (!functions_are_sorted)
-	{
-		memcpy(sorted_functions, functions, sizeof(functions));
-		qsort(sorted_functions, lengthof(functions), sizeof(FunctionEntry),
-			  compare_functions);
-		functions_are_sorted = true;
-	}
-	found = bsearch(&wanted, sorted_functions, lengthof(functions),
-					sizeof(FunctionEntry), compare_functions);
-	if (found != NULL)
-		*operation = found->operation;
-	return found != NULL;
+	if (!operations_are_filled)
+		fill_operations();
+	if (function >= FirstGenbkiObjectId || operations[function] == 0)
+		return false;
+	*operation = operations[function] - 1;
+	return true;
 }
 
 bool

@@ -12,7 +12,7 @@
 
 static ExplainOneQuery_hook_type previous_explain_hook = NULL;
 
-/* Set until the query of an EXPLAIN is planned. */
+/* Set until the query of an EXPLAIN that shows reasons is planned. */
 static bool is_explaining = false;
 static List *noted_reasons = NIL;
 
@@ -37,7 +37,7 @@ show_reasons(List *reasons, ExplainState *es)
 {
 	ListCell   *cell;
 
-	if (!batchexec_explain || reasons == NIL)
+	if (reasons == NIL)
 		return;
 	if (es->format != EXPLAIN_FORMAT_TEXT)
 	{
@@ -86,7 +86,7 @@ explain_with_reasons(Query *query, int cursor_options, IntoClause *into,
 {
 	List	   *volatile reasons = NIL;
 
-	is_explaining = true;
+	is_explaining = batchexec_explain;
 	noted_reasons = NIL;
 	PG_TRY();
 	{

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_statistic.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -61,9 +62,8 @@ block_is_buffered(Relation relation, BlockNumber block)
 	return is_found;
 }
 
-/* The share of a table that is in shared buffers, by a sample. */
 static double
-buffered_share(Oid relid, BlockNumber pages)
+sample_buffered_share(Oid relid, BlockNumber pages)
 {
 	Relation	relation = RelationIdGetRelation(relid);
 	int			found = 0;
@@ -76,6 +76,30 @@ buffered_share(Oid relid, BlockNumber pages)
 									   (BlockNumber) ((uint64) pages * i / BLOCKS_SAMPLED));
 	RelationClose(relation);
 	return (double) found / BLOCKS_SAMPLED;
+}
+
+/* What a sample has found, for later statements. */
+typedef struct BufferedSample
+{
+	Oid			relid;
+	BlockNumber pages;
+	TimestampTz taken_at;
+	double		share;
+} BufferedSample;
+
+static BufferedSample samples[BUFFERED_SAMPLES_KEPT];
+
+/* The share of a table that is in shared buffers, by a sample that is new, or nearly so. */
+static double
+buffered_share(Oid relid, BlockNumber pages)
+{
+	BufferedSample *sample = &samples[relid % BUFFERED_SAMPLES_KEPT];
+	const TimestampTz now = GetCurrentStatementStartTimestamp();
+
+	if (sample->relid != relid || sample->pages != pages || sample->taken_at > now ||
+		now - sample->taken_at > BUFFERED_SAMPLE_AGE_MAX_US)
+		*sample = (BufferedSample) {relid, pages, now, sample_buffered_share(relid, pages)};
+	return sample->share;
 }
 
 /* What the filters of a table cost, for each tuple that is read. */
@@ -105,19 +129,21 @@ cost_forget_tables(void)
 	memo_count = 0;
 }
 
-/* The rows of tables that the statement reads, as its planning has found them. */
-typedef struct TableRows
+/* What the planning of a statement has found of a table that it reads. */
+typedef struct TableFacts
 {
 	Oid			relid;
 	double		rows;
-} TableRows;
+	bool		knows_obstacle;
+	const char *obstacle;		/* to reading it in batches, or NULL */
+} TableFacts;
 
-static TableRows remembered[TABLES_REMEMBERED];
+static TableFacts remembered[TABLES_REMEMBERED];
 static int	remembered_count = 0;
 
 /* To be called where the planning of a statement begins. */
 void
-cost_forget_rows(void)
+cost_forget_facts(void)
 {
 	remembered_count = 0;
 }
@@ -128,19 +154,32 @@ cost_remember_rows(Oid relid, const RelOptInfo *rel)
 {
 	/* Core takes a new table of fewer pages for one of so many. */
 	if (remembered_count < TABLES_REMEMBERED && rel->pages != PAGES_OF_NEW_TABLE)
-		remembered[remembered_count++] = (TableRows) {relid, rel->tuples};
+		remembered[remembered_count++] = (TableFacts) {.relid = relid,.rows = rel->tuples};
 }
 
-static bool
-recall_rows(Oid relid, double *rows)
+static TableFacts *
+recall_facts(Oid relid)
 {
 	for (int i = 0; i < remembered_count; i++)
 		if (remembered[i].relid == relid)
-		{
-			*rows += remembered[i].rows;
-			return true;
-		}
-	return false;
+			return &remembered[i];
+	return NULL;
+}
+
+/* As table_obstacle; looked up once in the planning of a statement, which has the table locked. */
+const char *
+cost_table_obstacle(Oid relid)
+{
+	TableFacts *facts = recall_facts(relid);
+
+	if (facts == NULL)
+		return table_obstacle(relid);
+	if (!facts->knows_obstacle)
+	{
+		facts->obstacle = table_obstacle(relid);
+		facts->knows_obstacle = true;
+	}
+	return facts->obstacle;
 }
 
 static FilterCost
@@ -251,6 +290,18 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 	return saving;
 }
 
+/* What a BatchScan costs at least, whatever its filters are, and however much of its table is in shared buffers. */
+Cost
+cost_scan_least(const RelOptInfo *rel)
+{
+	double		page_cost;
+
+	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
+	return batchexec_cost_startup + rel->tuples * batchexec_cost_row +
+		rel->rows * batchexec_cost_result_row +
+		rel->pages * page_cost * Min(batchexec_cost_page, 1);
+}
+
 /*
  * What batches save on an aggregation, over its input, that costs the stock
  * server agg_cost.  Aggregates of arguments that are evaluated by row save little.
@@ -302,8 +353,9 @@ count_rows(Oid relid)
 bool
 cost_table_pays(Oid relid, double *rows)
 {
-	if (!recall_rows(relid, rows))
-		*rows += count_rows(relid);
+	const TableFacts *facts = recall_facts(relid);
+
+	*rows += facts != NULL ? facts->rows : count_rows(relid);
 	return *rows * (cpu_tuple_cost - batchexec_cost_row) > batchexec_cost_startup;
 }
 

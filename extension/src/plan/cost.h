@@ -26,7 +26,7 @@ extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
 								   double share, bool for_input);
 extern double cost_buffered_share(PlannerInfo *root, RelOptInfo *rel);
 extern void cost_forget_tables(void);
-extern void cost_forget_rows(void);
+extern void cost_forget_facts(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
 extern Cost cost_agg_saving(Cost agg_cost, double group_count,
 							int row_aggregates, int aggregates);
@@ -35,9 +35,12 @@ extern Cost cost_saved_by_reading(double rows);
 extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
 extern double cost_distinct_values(Oid relid, AttrNumber column, double rows);
 extern bool cost_table_pays(Oid relid, double *rows);
+extern const char *cost_table_obstacle(Oid relid);
+extern Cost cost_scan_least(const RelOptInfo *rel);
 
 /* path_cost.c */
+extern void cost_forget_paths(void);
 extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
-extern Cost cost_cheapest_buffered(PlannerInfo *root, List *paths);
+extern bool cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths);
 
 #endif

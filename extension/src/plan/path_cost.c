@@ -14,7 +14,6 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
-#include "utils/float.h"
 #include "utils/spccache.h"
 
 #include "cost.h"
@@ -25,6 +24,35 @@
 #define DESCENT_OPERATORS	50
 
 static Cost path_saving(PlannerInfo *root, const Path *path);
+
+/* What was found of a path below a join: each join over it asks again. */
+typedef struct PathMemo
+{
+	uint64		planning;
+	const Path *path;
+	Cost		saving;
+} PathMemo;
+
+static PathMemo memos[PATHS_REMEMBERED];
+static uint64 planning = 1;
+
+/* To be called where planning begins or ends: another path may have an address of these. */
+void
+cost_forget_paths(void)
+{
+	planning++;
+}
+
+/* Of a path below a join, which is never freed before planning ends. */
+static Cost
+input_saving(PlannerInfo *root, const Path *path)
+{
+	PathMemo   *memo = &memos[((uintptr_t) path / sizeof(Path)) % PATHS_REMEMBERED];
+
+	if (memo->path != path || memo->planning != planning)
+		*memo = (PathMemo) {planning, path, path_saving(root, path)};
+	return memo->saving;
+}
 
 /* Of the cost of pages, what is left out where so much of a table is in shared buffers. */
 static Cost
@@ -112,8 +140,8 @@ saving_of_join(PlannerInfo *root, const JoinPath *join)
 	const Path *outer = join->outerjoinpath;
 	const Path *inner = join->innerjoinpath;
 	double		loops = IsA(join, NestPath) ? inner_loops(join) : 1;
-	const Cost	of_outer = path_saving(root, outer);
-	const Cost	of_inner = path_saving(root, inner) * loops;
+	const Cost	of_outer = input_saving(root, outer);
+	const Cost	of_inner = input_saving(root, inner) * loops;
 	const Cost	inner_cost = join->path.total_cost - outer->total_cost;
 	const Cost	full_inner_cost = inner->total_cost * loops;
 
@@ -197,19 +225,26 @@ cost_path_buffered(PlannerInfo *root, const Path *path)
 	return Max(path->total_cost - path_saving(root, path), 0);
 }
 
-/* Of the paths that need no value from another table, the least such cost. */
-Cost
-cost_cheapest_buffered(PlannerInfo *root, List *paths)
+/* Is a cost less than that of each path that needs no value from another table? */
+bool
+cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths)
 {
-	Cost		cheapest = get_float8_infinity();
 	ListCell   *cell;
 
+	/* Most often the costs say so as they are. */
 	foreach(cell, paths)
 	{
 		const Path *path = lfirst(cell);
 
-		if (path->param_info == NULL)
-			cheapest = Min(cheapest, cost_path_buffered(root, path));
+		if (path->param_info == NULL && path->total_cost <= cost)
+			return false;
 	}
-	return cheapest;
+	foreach(cell, paths)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL && cost_path_buffered(root, path) <= cost)
+			return false;
+	}
+	return true;
 }

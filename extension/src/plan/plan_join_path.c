@@ -40,6 +40,7 @@
 /* A join that might be batched. */
 typedef struct JoinCandidate
 {
+	int			number;			/* in the order of the level */
 	RelOptInfo *joined;
 	RelOptInfo *outer;
 	RelOptInfo *inner;
@@ -289,6 +290,38 @@ inner_of_candidate(const JoinCandidate *candidate, bool is_partial)
 	return path != NULL && inner_is_batchable(path) ? path : NULL;
 }
 
+/* Candidates for the same join stand together, in the order of their numbers. */
+static int
+compare_candidates(const ListCell *left_, const ListCell *right_)
+{
+	const JoinCandidate *left = lfirst(left_);
+	const JoinCandidate *right = lfirst(right_);
+
+	if (left->joined != right->joined)
+		return (uintptr_t) left->joined < (uintptr_t) right->joined ? -1 : 1;
+	return left->number - right->number;
+}
+
+/* The place of the first candidate for a join among those that are sorted. */
+static int
+first_candidate(const RelOptInfo *joined)
+{
+	int			first = 0;
+	int			end = list_length(search->candidates);
+
+	while (first < end)
+	{
+		const int	middle = first + (end - first) / 2;
+		const JoinCandidate *candidate = list_nth(search->candidates, middle);
+
+		if ((uintptr_t) candidate->joined < (uintptr_t) joined)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
 /* The cheapest of the candidates for a join. */
 static JoinChoice
 cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
@@ -296,14 +329,14 @@ cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
 	JoinChoice	best = {0};
 	ListCell   *cell;
 
-	foreach(cell, search->candidates)
+	for_each_from(cell, search->candidates, first_candidate(joined))
 	{
 		const JoinCandidate *candidate = lfirst(cell);
 		JoinChoice	choice = {.candidate = candidate};
 		const BatchedInput *outer;
 
 		if (candidate->joined != joined)
-			continue;
+			break;
 		choice.inner = inner_of_candidate(candidate, is_partial);
 		if (choice.inner == NULL)
 			continue;
@@ -364,7 +397,7 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 			(batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
 	input = remember_input(joined, is_partial, target_is_columns(joined->reltarget) ? path : NULL,
 						   choice.cost);
-	if (path->total_cost >= cost_cheapest_buffered(root, paths))
+	if (!cost_is_least_buffered(root, path->total_cost, paths))
 		return;
 	/* The planner may free a path that it is given. */
 	if (input->path != NULL)
@@ -397,7 +430,8 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 	if (keys == NIL)
 		return;
 	candidate = palloc(sizeof(JoinCandidate));
-	*candidate = (JoinCandidate) {joined, outer, inner, type, *extra, keys};
+	*candidate = (JoinCandidate) {list_length(search->candidates), joined, outer, inner, type,
+								  *extra, keys};
 	search->candidates = lappend(search->candidates, candidate);
 }
 
@@ -407,6 +441,7 @@ complete_level(PlannerInfo *root, List *joins)
 {
 	ListCell   *cell;
 
+	list_sort(search->candidates, compare_candidates);
 	foreach(cell, joins)
 	{
 		RelOptInfo *joined = lfirst(cell);

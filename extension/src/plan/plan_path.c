@@ -53,6 +53,7 @@ path_set_planning(bool is_batched)
 
 	plans_batches = is_batched;
 	cost_forget_tables();
+	cost_forget_paths();
 	return before;
 }
 
@@ -93,7 +94,7 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 	for (AttrNumber attno = rel->min_attr; attno <= 0; attno++)
 		if (!bms_is_empty(rel->attr_needed[attno - rel->min_attr]))
 			return false;
-	return table_obstacle(entry->relid) == NULL;
+	return cost_table_obstacle(entry->relid) == NULL;
 }
 
 /* Of the paths that need no value from another table. */
@@ -130,6 +131,18 @@ scan_workers(List *partial_paths)
 		if (is_sequential_scan(lfirst(cell)))
 			return ((Path *) lfirst(cell))->parallel_workers;
 	return 0;
+}
+
+/* Is there no other way to read a table? */
+static bool
+is_scanned_only(const RelOptInfo *rel)
+{
+	ListCell   *cell;
+
+	foreach(cell, rel->pathlist)
+		if (!is_sequential_scan(lfirst(cell)))
+			return false;
+	return true;
 }
 
 /* A sequential scan at the cost of a BatchScan; NULL where that is no less. */
@@ -173,6 +186,7 @@ path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost
 static void
 add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry *entry)
 {
+	Cost		cheapest;
 	int			workers;
 	Path	   *path;
 
@@ -183,13 +197,16 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 	if (entry->rtekind == RTE_RELATION && !entry->inh)
 		cost_remember_rows(entry->relid, rel);
 	/* Without a filter nothing is gained; an index may be cheaper than the disk. */
-	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL ||
-		cheapest_total(rel->pathlist) < seq_page_cost * rel->pages / 2 ||
+	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL)
+		return;
+	cheapest = cheapest_total(rel->pathlist);
+	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest <= cost_scan_least(rel) ||
 		!table_is_batchable(root, rel))
 		return;
 	path = batched_scan(root, rel, 0);
 	if (path == NULL ||
-		cost_path_buffered(root, path) >= cost_cheapest_buffered(root, rel->pathlist))
+		(!is_scanned_only(rel) &&
+		 !cost_is_least_buffered(root, cost_path_buffered(root, path), rel->pathlist)))
 		return;
 	add_path(rel, path);
 	workers = scan_workers(rel->partial_pathlist);
@@ -210,7 +227,6 @@ typedef struct AggregationContext
 	bool		has_distinct;
 	bool		depends_on_order;
 	bool		is_batchable;
-	Cost		stock_cost;		/* of the cheapest path, its buffered pages left out */
 } AggregationContext;
 
 static bool
@@ -400,9 +416,9 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
  * Of paths that cost the same, as core sees it, batches are the better one.
  */
 static void
-add_if_cheaper(RelOptInfo *grouped, Path *path, const AggregationContext *context)
+add_if_cheaper(PlannerInfo *root, RelOptInfo *grouped, Path *path)
 {
-	if (path->total_cost <= context->stock_cost * COST_FUZZ)
+	if (cost_is_least_buffered(root, path->total_cost / COST_FUZZ, grouped->pathlist))
 		add_path(grouped, path);
 }
 
@@ -453,7 +469,7 @@ add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 	if (agg == NULL)
 		agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, agg->numGroups, context))
-		add_if_cheaper(grouped, (Path *) agg, context);
+		add_if_cheaper(root, grouped, (Path *) agg);
 }
 
 /*
@@ -472,7 +488,7 @@ add_distinct_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 		input = (Path *) create_sort_path(root, grouped, input, root->group_pathkeys, -1.0);
 	agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, group_count, context))
-		add_if_cheaper(grouped, (Path *) agg, context);
+		add_if_cheaper(root, grouped, (Path *) agg);
 }
 
 /* Are all sets of a path hashed, or without keys? */
@@ -526,7 +542,7 @@ add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, const AggregationConte
 	copy = makeNode(GroupingSetsPath);
 	memcpy(copy, cheapest, sizeof(GroupingSetsPath));
 	if (save_by_batches(root, &copy->path, copy->subpath, groups_of_sets(copy), context))
-		add_if_cheaper(grouped, &copy->path, context);
+		add_if_cheaper(root, grouped, &copy->path);
 }
 
 /* The partial aggregations that core has found, of the same tables; or NULL. */
@@ -561,7 +577,7 @@ add_parallel_aggregation(PlannerInfo *root, RelOptInfo *grouped, AggPath *partia
 						  AGGSPLIT_FINAL_DESERIAL, GROUP_CLAUSE(root),
 						  (List *) extra->havingQual, &extra->agg_final_costs,
 						  group_count);
-	add_if_cheaper(grouped, &agg->path, context);
+	add_if_cheaper(root, grouped, &agg->path);
 }
 
 static void
@@ -590,10 +606,7 @@ static void
 add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 {
 	const Query *query = root->parse;
-	const AggregationContext context = {
-		.is_batchable = true,
-		.stock_cost = cost_cheapest_buffered(root, distinct->pathlist),
-	};
+	const AggregationContext context = {.is_batchable = true};
 	List	   *clauses = DISTINCT_CLAUSE(root);
 	AggPath    *agg;
 	Path	   *path;
@@ -620,7 +633,7 @@ add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 	agg = create_agg_path(root, distinct, path, path->pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, clauses, NIL, NULL, group_count);
 	if (save_by_batches(root, &agg->path, path, group_count, &context))
-		add_if_cheaper(distinct, &agg->path, &context);
+		add_if_cheaper(root, distinct, &agg->path);
 }
 
 static void
@@ -647,7 +660,6 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	context.scanrelid = input->relid;
 	if (!aggregation_is_batchable(root, grouped, extra, &context))
 		return;
-	context.stock_cost = cost_cheapest_buffered(root, grouped->pathlist);
 	if (root->parse->groupingSets != NIL)
 	{
 		add_grouping_sets(root, grouped, &context);

@@ -12,6 +12,7 @@
 #include "parser/parsetree.h"
 #include "utils/rel.h"
 
+#include "cost.h"
 #include "heap_source.h"
 #include "plan.h"
 #include "source.h"
@@ -84,7 +85,7 @@ scan_obstacle(PlannedStmt *statement, Scan *scan)
 	if (targets_use_row_identity(plan->targetlist, scanrelid) ||
 		uses_row_identity((Node *) plan->qual, &scanrelid))
 		return "a system column or a whole row is used";
-	return table_obstacle(entry->relid);
+	return cost_table_obstacle(entry->relid);
 }
 
 /* Why a scan of the rows of a bitmap can't be batched, beside scan_obstacle, or NULL. */
