@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb
+.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb bench-expressions
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -24,3 +24,7 @@ bench-quick: all
 # TPC-H by DuckDB, from its own tables, beside both.
 bench-duckdb: all
 	PG_CONFIG=$(PG_CONFIG) bench/duckdb_beside.py --rounds $(or $(ROUNDS),3) --scale-factor $(SCALE_FACTOR) $(if $(WRITE),--write)
+
+# Each expression that has a vector form, by column and by row.
+bench-expressions: all
+	PG_CONFIG=$(PG_CONFIG) bench/expressions.py $(if $(WRITE),--write)

@@ -6,7 +6,6 @@
 
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -83,14 +82,24 @@ vector_word_from_datum(Oid type, Datum value)
 }
 
 /* What an expression is, before it is looked up: without operands. */
-static VectorExpr
-draft_of(const Expr *source, ValueKind kind, VectorFunction function)
+VectorExpr
+vector_draft(const Expr *source, ValueKind kind, VectorFunction function)
 {
 	return (VectorExpr) {
 		.function = function,
 		.kind = kind,
 		.type = exprType((const Node *) source),
 	};
+}
+
+/* The constant that an expression is; NULL: it is none, or of NULL. */
+const Const *
+vector_constant(const VectorExpr *expression)
+{
+	const Const *constant = (const Const *) expression->leaf;
+
+	return expression->is_constant && constant != NULL && IsA(constant, Const) &&
+		!constant->constisnull ? constant : NULL;
 }
 
 static VectorExpr *
@@ -170,7 +179,7 @@ compile_const(VectorContext *context, const Const *constant)
 		(kind == VALUE_NUMERIC && !constant->constisnull &&
 		 !numeric_decode(DatumGetPointer(constant->constvalue), &scaled, &scale)))
 		return NULL;
-	draft = draft_of((const Expr *) constant, kind, NULL);
+	draft = vector_draft((const Expr *) constant, kind, NULL);
 	draft.is_constant = true;
 	draft.leaf = (const Expr *) constant;
 	expression = vector_intern(context, &draft, &found);
@@ -214,7 +223,7 @@ compile_param(VectorContext *context, const Param *param)
 	if ((param->paramkind != PARAM_EXTERN && param->paramkind != PARAM_EXEC) ||
 		!value_kind_of_type(param->paramtype, &kind))
 		return NULL;
-	draft = draft_of((const Expr *) param, kind, read_parameter);
+	draft = vector_draft((const Expr *) param, kind, read_parameter);
 	draft.is_constant = true;
 	draft.leaf = (const Expr *) param;
 	expression = vector_intern(context, &draft, &found);
@@ -344,7 +353,7 @@ compile_comparison(VectorContext *context, const Expr *source,
 	}
 	match_date_with_timestamp(context, left, &right);
 	match_date_with_timestamp(context, right, &left);
-	draft = draft_of(source, VALUE_INTEGER,
+	draft = vector_draft(source, VALUE_INTEGER,
 					 left->kind == VALUE_TEXT ? kernel_compare_text : kernel_compare);
 	draft.operation = operation;
 	draft.left = left;
@@ -354,38 +363,14 @@ compile_comparison(VectorContext *context, const Expr *source,
 }
 
 static VectorExpr *
-compile_like(VectorContext *context, const Expr *source,
-			 VectorOperation operation, VectorExpr *left, VectorExpr *right)
+compile_pair(VectorContext *context, const Expr *source, VectorOperation operation,
+			 VectorFunction function, VectorExpr *left, VectorExpr *right)
 {
-	const Const *constant = (const Const *) right->leaf;
-	VectorExpr	draft;
-	void	   *pattern;
+	VectorExpr	draft = vector_draft(source, left->kind, function);
 
-	if (left->kind != VALUE_TEXT || constant == NULL || !IsA(constant, Const) ||
-		constant->constisnull ||
-		!collation_is_deterministic(exprInputCollation((const Node *) source)))
-		return NULL;
-	pattern = PG_DETOAST_DATUM_PACKED(constant->constvalue);
-	if (!like_pattern_is_simple(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern)))
-		return NULL;
-	draft = draft_of(source, VALUE_INTEGER, kernel_like);
 	draft.operation = operation;
 	draft.left = left;
 	draft.right = right;
-	return intern(context, &draft);
-}
-
-/* Characters, where their bytes tell how many there are. */
-static VectorExpr *
-compile_length(VectorContext *context, const Expr *source, VectorExpr *operand)
-{
-	VectorExpr	draft = draft_of(source, VALUE_INTEGER, kernel_length);
-
-	if (operand->kind != VALUE_TEXT ||
-		(pg_database_encoding_max_length() > 1 && GetDatabaseEncoding() != PG_UTF8))
-		return NULL;
-	draft.operation = OPERATION_LENGTH;
-	draft.left = operand;
 	return intern(context, &draft);
 }
 
@@ -394,104 +379,91 @@ compile_arithmetic(VectorContext *context, const Expr *source,
 				   VectorOperation operation, VectorExpr *left,
 				   VectorExpr *right)
 {
-	VectorExpr	draft;
-
 	if (left->kind != right->kind || left->kind == VALUE_TEXT)
 		return NULL;
-	draft = draft_of(source, left->kind, kernel_arithmetic);
-	draft.operation = operation;
-	draft.left = left;
-	draft.right = right;
-	return intern(context, &draft);
+	return compile_pair(context, source, operation, kernel_arithmetic, left, right);
 }
 
+/* Arguments of a function that has a vector form, at most. */
+#define ARGUMENTS_MAX	3
+
 static VectorExpr *
-compile_function(VectorContext *context, const Expr *source, Oid function,
-				 List *arguments)
+compile_operation(VectorContext *context, const Expr *source, VectorOperation operation,
+				  VectorExpr *const *operands, int count)
 {
-	VectorOperation operation;
-	VectorExpr *left;
-	VectorExpr *right;
+	const Oid	type = exprType((const Node *) source);
 	ValueKind	kind;
 
-	if (!function_lookup(function, &operation) ||
-		!value_kind_of_type(exprType((const Node *) source), &kind))
-		return NULL;
-	left = compile(context, linitial(arguments));
-	if (left == NULL)
-		return NULL;
-	if (operation == OPERATION_LENGTH)
-		return compile_length(context, source, left);
-	if (list_length(arguments) == 1)
-		return convert_to(context, left, exprType((const Node *) source), kind,
-						  operation, false);
-	if (list_length(arguments) != 2)
-		return NULL;
-	right = compile(context, lsecond(arguments));
-	if (right == NULL)
-		return NULL;
 	if (operation_is_comparison(operation))
-		return compile_comparison(context, source, operation, left, right);
-	if (operation == OPERATION_EXTRACT || operation == OPERATION_TRUNCATE)
-		return vector_compile_date_field(context, source, operation, left, right);
-	if (operation == OPERATION_LIKE || operation == OPERATION_NOT_LIKE)
-		return compile_like(context, source, operation, left, right);
-	return compile_arithmetic(context, source, operation, left, right);
+		return compile_comparison(context, source, operation, operands[0], operands[1]);
+	switch (operation)
+	{
+		case OPERATION_LIKE:
+		case OPERATION_NOT_LIKE:
+		case OPERATION_ILIKE:
+		case OPERATION_NOT_ILIKE:
+		case OPERATION_LENGTH:
+		case OPERATION_UPPER:
+		case OPERATION_LOWER:
+		case OPERATION_SUBSTRING:
+		case OPERATION_LEFT:
+		case OPERATION_CONCATENATE:
+			return vector_compile_text(context, source, operation, operands, count);
+		case OPERATION_EXTRACT:
+		case OPERATION_TRUNCATE:
+			return vector_compile_date_field(context, source, operation, operands[0],
+											 operands[1]);
+		case OPERATION_TO_INTEGER:
+		case OPERATION_TO_FLOAT4:
+		case OPERATION_TO_BOOL:
+		case OPERATION_TO_DATE:
+		case OPERATION_ROUND:
+		case OPERATION_ROUND_DOWN:
+		case OPERATION_CEIL:
+		case OPERATION_FLOOR:
+			return vector_compile_number(context, source, operation, operands, count);
+		case OPERATION_DATE_ADD:
+		case OPERATION_DATE_SUBTRACT:
+		case OPERATION_DATE_DIFFERENCE:
+			return compile_pair(context, source, operation, kernel_date_arithmetic,
+								operands[0], operands[1]);
+		default:
+			break;
+	}
+	if (count == 2)
+		return compile_arithmetic(context, source, operation, operands[0], operands[1]);
+	/* From a numeric to a float there is a kernel of its own. */
+	if (operands[0]->kind == VALUE_NUMERIC && operation == OPERATION_TO_FLOAT)
+		return vector_compile_number(context, source, operation, operands, count);
+	(void) value_kind_of_type(type, &kind);
+	return convert_to(context, operands[0], type, kind, operation, false);
 }
 
-/* A chain of AND or OR as a tree of pairs. */
-static VectorExpr *
-compile_bool(VectorContext *context, const BoolExpr *source)
+/* The call of a function, or of an operator's. */
+VectorExpr *
+vector_compile_function(VectorContext *context, const Expr *source, Oid function,
+						List *arguments)
 {
-	VectorExpr *result = NULL;
+	VectorExpr *operands[ARGUMENTS_MAX];
+	VectorOperation operation;
+	ValueKind	kind;
 	ListCell   *cell;
 
-	foreach(cell, source->args)
+	if (!function_lookup(function, &operation) || arguments == NIL ||
+		list_length(arguments) > ARGUMENTS_MAX ||
+		!value_kind_of_type(exprType((const Node *) source), &kind))
+		return NULL;
+	if (operation == OPERATION_ADD_INTERVAL || operation == OPERATION_SUBTRACT_INTERVAL)
+		return vector_compile_interval(context, source, operation, arguments);
+	foreach(cell, arguments)
 	{
 		VectorExpr *operand = compile(context, lfirst(cell));
-		VectorExpr	pair;
 
 		if (operand == NULL)
 			return NULL;
-		if (result == NULL && source->boolop != NOT_EXPR)
-		{
-			result = operand;
-			continue;
-		}
-		pair = draft_of((const Expr *) source, VALUE_INTEGER, kernel_boolean);
-		pair.bool_operation = source->boolop;
-		pair.left = result != NULL ? result : operand;
-		pair.right = result != NULL ? operand : NULL;
-		result = intern(context, &pair);
+		operands[foreach_current_index(cell)] = operand;
 	}
-	return result;
-}
-
-static VectorExpr *
-compile_null_test(VectorContext *context, const NullTest *source)
-{
-	VectorExpr *operand = NULL;
-	VectorExpr	draft;
-
-	if (source->argisrow)
-		return NULL;
-	if (IsA(source->arg, Var))
-	{
-		const Var  *var = (const Var *) source->arg;
-
-		if (var->varno == context->scanrelid && var->varattno > 0 &&
-			var->varlevelsup == 0)
-			operand = vector_column(context, var->varattno, var->vartype,
-									VALUE_OPAQUE);
-	}
-	else
-		operand = compile(context, source->arg);
-	if (operand == NULL)
-		return NULL;
-	draft = draft_of((const Expr *) source, VALUE_INTEGER, kernel_null_test);
-	draft.left = operand;
-	draft.is_negated = (source->nulltesttype == IS_NOT_NULL);
-	return intern(context, &draft);
+	return compile_operation(context, source, operation, operands, list_length(arguments));
 }
 
 /* Copy the elements of an IN list; numeric lists go by row. */
@@ -553,7 +525,7 @@ compile_in_list(VectorContext *context, const ScalarArrayOpExpr *source)
 	array = DatumGetArrayTypeP(constant->constvalue);
 	if (ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)) > IN_LIST_VALUES_MAX)
 		return NULL;
-	draft = draft_of((const Expr *) source, VALUE_INTEGER, kernel_in_list);
+	draft = vector_draft((const Expr *) source, VALUE_INTEGER, kernel_in_list);
 	draft.left = operand;
 	draft.leaf = (const Expr *) constant;
 	draft.is_negated = !source->useOr;
@@ -598,20 +570,28 @@ compile(VectorContext *context, const Expr *source)
 			{
 				const OpExpr *operator = (const OpExpr *) source;
 
-				return compile_function(context, source, operator->opfuncid,
-										operator->args);
+				return vector_compile_function(context, source, operator->opfuncid,
+											   operator->args);
 			}
 		case T_FuncExpr:
 			{
 				const FuncExpr *function = (const FuncExpr *) source;
 
-				return compile_function(context, source, function->funcid,
-										function->args);
+				return vector_compile_function(context, source, function->funcid,
+											   function->args);
 			}
 		case T_BoolExpr:
-			return compile_bool(context, (const BoolExpr *) source);
+			return vector_compile_bool(context, (const BoolExpr *) source);
 		case T_NullTest:
-			return compile_null_test(context, (const NullTest *) source);
+			return vector_compile_null_test(context, (const NullTest *) source);
+		case T_BooleanTest:
+			return vector_compile_boolean_test(context, (const BooleanTest *) source);
+		case T_DistinctExpr:
+			return vector_compile_distinct(context, (const DistinctExpr *) source);
+		case T_NullIfExpr:
+			return vector_compile_nullif(context, (const NullIfExpr *) source);
+		case T_CaseTestExpr:
+			return context->case_value != NULL ? compile(context, context->case_value) : NULL;
 		case T_ScalarArrayOpExpr:
 			return compile_in_list(context, (const ScalarArrayOpExpr *) source);
 		case T_CaseExpr:

@@ -24,9 +24,14 @@ typedef enum VectorOperation
 	OPERATION_MODULO,			/* arithmetic */
 	OPERATION_NEGATE, OPERATION_ABSOLUTE, OPERATION_COPY, OPERATION_TO_FLOAT,
 	OPERATION_TO_NUMERIC, OPERATION_DATE_TO_TIMESTAMP,	/* of one argument */
-	OPERATION_LIKE, OPERATION_NOT_LIKE,
+	OPERATION_TO_INTEGER, OPERATION_TO_FLOAT4, OPERATION_TO_BOOL, OPERATION_TO_DATE,
+	OPERATION_ROUND, OPERATION_ROUND_DOWN, OPERATION_CEIL, OPERATION_FLOOR,
+	OPERATION_LIKE, OPERATION_NOT_LIKE, OPERATION_ILIKE, OPERATION_NOT_ILIKE,
 	OPERATION_EXTRACT, OPERATION_TRUNCATE,	/* of a date or timestamp */
-	OPERATION_LENGTH
+	OPERATION_DATE_ADD, OPERATION_DATE_SUBTRACT, OPERATION_DATE_DIFFERENCE,
+	OPERATION_ADD_INTERVAL, OPERATION_SUBTRACT_INTERVAL,
+	OPERATION_LENGTH, OPERATION_UPPER, OPERATION_LOWER, OPERATION_SUBSTRING,
+	OPERATION_LEFT, OPERATION_CONCATENATE
 } VectorOperation;
 
 /* Of a date or timestamp: to be extracted, or to be truncated to. */
@@ -52,6 +57,7 @@ typedef struct VectorContext
 	PlanState  *planstate;
 	int			scanrelid;
 	bool		is_trial;		/* only see whether there is a vector form */
+	const Expr *case_value;		/* of the CASE whose conditions are compiled */
 	struct expression_table_hash *expressions;	/* all, each once */
 	List	   *parameters;		/* those that are read at each (re)scan */
 	MemoryContext parameter_memory; /* of their values; reset at a rescan */
@@ -82,18 +88,22 @@ struct VectorExpr
 	BatchColumn *column;
 	VectorExpr *left;
 	VectorExpr *right;
-	VectorExpr *condition;		/* CASE: left where it is true, else right */
+	VectorExpr *condition;		/* CASE: left where it is true, else right; or a third operand */
 	bool		is_constant;
 	bool		is_null_constant;
 	ExprState  *constant_state; /* parameters, read again at a rescan */
-	bool		is_negated;		/* IS NOT NULL, <> ALL */
+	bool		is_negated;		/* IS NOT NULL, <> ALL, IS NOT TRUE, IS DISTINCT FROM */
+	BoolTestType bool_test;		/* IS TRUE, IS FALSE or IS UNKNOWN */
 	bool		is_bpchar;		/* trailing spaces do not count */
 	bool		is_for_comparison;	/* a date that need be no timestamp */
 	bool		is_shared;		/* several expressions use it */
 	BoolExprType bool_operation;
 	Narrowing	narrowing;		/* AND, OR: of the right operand */
 	DateField	field;			/* follows from leaf */
-	const Expr *leaf;			/* constant, parameter, IN list or field that it is of */
+	Oid			collation;		/* of upper and lower */
+	char	   *texts;			/* texts that it makes for a batch */
+	Size		texts_size;
+	const Expr *leaf;			/* constant, parameter, IN list, interval or field that it is of */
 	Datum	   *list;			/* IN: its values */
 	int			list_count;
 	bool		list_has_null;
@@ -104,6 +114,9 @@ struct VectorExpr
 
 /* expr.c */
 extern VectorExpr *vector_compile(VectorContext *context, const Expr *source);
+extern VectorExpr *vector_compile_function(VectorContext *context, const Expr *source,
+										   Oid function, List *arguments);
+extern VectorExpr vector_draft(const Expr *source, ValueKind kind, VectorFunction function);
 extern bool vector_form_exists(const Expr *source, int scanrelid);
 extern const Vector *vector_evaluate(VectorExpr *expression,
 									 VectorContext *context,
@@ -113,12 +126,23 @@ extern bool value_kind_of_type(Oid type, ValueKind *kind);
 extern VectorExpr *vector_column(VectorContext *context, AttrNumber attno,
 								 Oid type, ValueKind kind);
 extern Datum vector_word_from_datum(Oid type, Datum value);
+extern const Const *vector_constant(const VectorExpr *expression);
+
+/* expr_boolean.c */
+extern VectorExpr *vector_compile_bool(VectorContext *context, const BoolExpr *source);
+extern VectorExpr *vector_compile_null_test(VectorContext *context, const NullTest *source);
+extern VectorExpr *vector_compile_boolean_test(VectorContext *context,
+											   const BooleanTest *source);
+extern VectorExpr *vector_compile_distinct(VectorContext *context,
+										   const DistinctExpr *source);
 
 /* expr_choice.c */
 extern VectorExpr *vector_compile_case(VectorContext *context,
 									   const CaseExpr *source);
 extern VectorExpr *vector_compile_coalesce(VectorContext *context,
 										   const CoalesceExpr *source);
+extern VectorExpr *vector_compile_nullif(VectorContext *context,
+										 const NullIfExpr *source);
 
 /* expr_date.c */
 extern VectorExpr *vector_compile_date_field(VectorContext *context,
@@ -126,6 +150,19 @@ extern VectorExpr *vector_compile_date_field(VectorContext *context,
 											 VectorOperation operation,
 											 VectorExpr *name,
 											 VectorExpr *operand);
+
+extern VectorExpr *vector_compile_interval(VectorContext *context, const Expr *source,
+										   VectorOperation operation, List *arguments);
+
+/* expr_text.c */
+extern VectorExpr *vector_compile_text(VectorContext *context, const Expr *source,
+									   VectorOperation operation,
+									   VectorExpr *const *operands, int count);
+
+/* expr_number.c */
+extern VectorExpr *vector_compile_number(VectorContext *context, const Expr *source,
+										 VectorOperation operation,
+										 VectorExpr *const *operands, int count);
 
 /* expr_table.c */
 extern VectorExpr *vector_intern(VectorContext *context,
@@ -149,6 +186,24 @@ extern bool kernel_extract(VectorExpr *expression, VectorContext *context,
 						   const Selection *selection);
 extern bool kernel_truncate(VectorExpr *expression, VectorContext *context,
 							const Selection *selection);
+extern bool kernel_date_arithmetic(VectorExpr *expression, VectorContext *context,
+								   const Selection *selection);
+extern bool kernel_add_interval(VectorExpr *expression, VectorContext *context,
+								const Selection *selection);
+extern bool kernel_narrow(VectorExpr *expression, VectorContext *context,
+						  const Selection *selection);
+extern bool kernel_round(VectorExpr *expression, VectorContext *context,
+						 const Selection *selection);
+extern bool kernel_change_case(VectorExpr *expression, VectorContext *context,
+							   const Selection *selection);
+extern bool kernel_substring(VectorExpr *expression, VectorContext *context,
+							 const Selection *selection);
+extern bool kernel_concatenate(VectorExpr *expression, VectorContext *context,
+							   const Selection *selection);
+extern bool kernel_boolean_test(VectorExpr *expression, VectorContext *context,
+								const Selection *selection);
+extern bool kernel_distinct(VectorExpr *expression, VectorContext *context,
+							const Selection *selection);
 extern bool kernel_length(VectorExpr *expression, VectorContext *context,
 						  const Selection *selection);
 extern bool kernel_like(VectorExpr *expression, VectorContext *context,
@@ -169,6 +224,7 @@ extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,
 								 const Selection *selection);
 extern bool date_field_lookup(const char *name, int bytes, DateField *field);
 extern bool like_pattern_is_simple(const char *pattern, int bytes);
+extern bool case_maps_ascii(VectorOperation operation, Oid collation);
 
 /*
  * The executor's form of an expression, for evaluating it by row.  One that has

@@ -1,10 +1,11 @@
 /*
  * expr_choice.c
- *	  Compile CASE and COALESCE to vector expressions.
+ *	  Compile CASE, COALESCE and NULLIF to vector expressions.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 
 #include "expr.h"
@@ -29,24 +30,46 @@ compile_choice(VectorContext *context, const Expr *source, VectorExpr *condition
 	return vector_intern(context, &draft, &found);
 }
 
-/* CASE WHEN … as a chain of choices; not CASE value WHEN …. */
+/* CASE WHEN … as a chain of choices.  Of CASE value WHEN …, each condition compares the value. */
 VectorExpr *
 vector_compile_case(VectorContext *context, const CaseExpr *source)
 {
+	const Expr *outer_value = context->case_value;
 	VectorExpr *result;
 
-	if (source->arg != NULL || source->defresult == NULL)
+	if (source->defresult == NULL)
 		return NULL;
 	result = vector_compile(context, source->defresult);
 	for (int i = list_length(source->args) - 1; i >= 0 && result != NULL; i--)
 	{
 		const CaseWhen *when = list_nth_node(CaseWhen, source->args, i);
+		VectorExpr *taken = vector_compile(context, when->result);
+		VectorExpr *condition;
 
-		result = compile_choice(context, (const Expr *) source,
-								vector_compile(context, when->expr),
-								vector_compile(context, when->result), result);
+		context->case_value = source->arg;
+		condition = vector_compile(context, when->expr);
+		context->case_value = outer_value;
+		result = compile_choice(context, (const Expr *) source, condition, taken, result);
 	}
 	return result;
+}
+
+/* NULL where both are equal, else the first.  The node holds the operator of equality. */
+VectorExpr *
+vector_compile_nullif(VectorContext *context, const NullIfExpr *source)
+{
+	Expr	   *first = linitial(source->args);
+	OpExpr	   *equality = makeNode(OpExpr);
+
+	memcpy(equality, source, sizeof(OpExpr));
+	NodeSetTag(equality, T_OpExpr);
+	equality->opresulttype = BOOLOID;
+	return compile_choice(context, (const Expr *) source,
+						  vector_compile(context, (const Expr *) equality),
+						  vector_compile(context, (const Expr *)
+										 makeNullConst(exprType((Node *) first), -1,
+													   exprCollation((Node *) first))),
+						  vector_compile(context, first));
 }
 
 VectorExpr *

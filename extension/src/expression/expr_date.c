@@ -1,11 +1,12 @@
 /*
  * expr_date.c
- *	  Compile extract() and date_trunc() to vector expressions.
+ *	  Compile extract(), date_trunc() and sums with an interval to vector expressions.
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/timestamp.h"
 
 #include "expr.h"
 
@@ -46,6 +47,37 @@ vector_compile_date_field(VectorContext *context, const Expr *source,
 	draft.function = operation == OPERATION_EXTRACT ? kernel_extract : kernel_truncate;
 	draft.kind = operation == OPERATION_EXTRACT ? VALUE_NUMERIC : VALUE_INTEGER;
 	draft.type = exprType((const Node *) source);
+	draft.leaf = (const Expr *) constant;
+	return vector_intern(context, &draft, &found);
+}
+
+/*
+ * A date or timestamp and an interval.  With a time zone, days and months depend on the
+ * session's; hours do not.
+ */
+VectorExpr *
+vector_compile_interval(VectorContext *context, const Expr *source,
+						VectorOperation operation, List *arguments)
+{
+	const Const *constant = lsecond(arguments);
+	VectorExpr *operand = vector_compile(context, linitial(arguments));
+	const Interval *interval;
+	VectorExpr	draft;
+	bool		found;
+
+	if (operand == NULL || operand->kind != VALUE_INTEGER || !IsA(constant, Const) ||
+		constant->constisnull)
+		return NULL;
+	interval = DatumGetIntervalP(constant->constvalue);
+#if PG_VERSION_NUM >= 170000
+	if (INTERVAL_NOT_FINITE(interval))
+		return NULL;
+#endif
+	if (operand->type == TIMESTAMPTZOID && (interval->month != 0 || interval->day != 0))
+		return NULL;
+	draft = vector_draft(source, VALUE_INTEGER, kernel_add_interval);
+	draft.operation = operation;
+	draft.left = operand;
 	draft.leaf = (const Expr *) constant;
 	return vector_intern(context, &draft, &found);
 }

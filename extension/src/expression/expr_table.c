@@ -57,6 +57,7 @@ hash_expression(const VectorExpr *expression)
 										   expression->bool_operation << 2 |
 										   expression->is_negated << 1 |
 										   expression->is_bpchar));
+	hash = hash_combine(hash, murmurhash32(expression->collation ^ expression->bool_test));
 	hash = hash_pointer(hash, (const void *) (uintptr_t) expression->function);
 	hash = hash_pointer(hash, expression->column);
 	hash = hash_pointer(hash, expression->left);
@@ -73,7 +74,8 @@ is_same(const VectorExpr *a, const VectorExpr *b)
 		a->condition == b->condition &&
 		a->is_constant == b->is_constant && a->is_negated == b->is_negated &&
 		a->is_bpchar == b->is_bpchar && a->is_for_comparison == b->is_for_comparison &&
-		a->bool_operation == b->bool_operation && equal(a->leaf, b->leaf);
+		a->bool_operation == b->bool_operation && a->bool_test == b->bool_test &&
+		a->collation == b->collation && equal(a->leaf, b->leaf);
 }
 
 #define SH_PREFIX expression_table

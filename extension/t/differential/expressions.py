@@ -74,9 +74,38 @@ class ExpressionMaker:
         if draw < 0.94:
             return (f"(case when {self.simple_condition()} then {self.number(depth + 1)} "
                     f"when {self.simple_condition()} then {plain} end)")
-        if draw < 0.97:
-            return f"{plain}::{self.rng.choice(('int8', 'float8', 'numeric', 'int4'))}"
+        if draw < 0.96:
+            return f"{plain}::{self.rng.choice(('int8', 'float8', 'numeric', 'int4', 'int2', 'float4'))}"
+        if draw < 0.98:
+            return self._rounded(plain, column)
         return f"({plain} * {self.number(depth + 1)})"
+
+    def _rounded(self, plain: str, column: Column) -> str:
+        """A rounding, or one of two equal numbers as NULL."""
+        if column.type.family == "int" or self.rng.random() < 0.3:
+            return f"nullif({plain}, {self.constant(column)})"
+        if column.type.family == "numeric" and self.rng.random() < 0.6:
+            return f"{self.rng.choice(('round', 'trunc'))}({plain}, {self.rng.choice((0, 1, 2, 5, -1))})"
+        cast = "" if column.type.family == "numeric" else "::float8"
+        return f"{self.rng.choice(('round', 'trunc', 'ceil', 'floor'))}({plain}{cast})"
+
+    def _text(self, column: Column) -> str:
+        """A text that is made of one."""
+        name = self.name(column)
+        number = f"{self.name(self.column('int'))}::int4"
+        return self.rng.choice((
+            "upper({0})", "lower({0})", "{0} || 'x'", "{0} || {0}", "substr({0}, 2, 3)", "substring({0}, 3)",
+            "substring({0}, {1} % 5, 2)", "left({0}, 4)", "left({0}, {1})", "md5({0})", "nullif({0}, 'a')",
+            "upper(substring({0}, 1, 2))", "(case {0} when 'a' then 'A' when 'ab' then {0} end)")).format(name, number)
+
+    def _moved_date(self, column: Column) -> str:
+        """A date or timestamp, and days or an interval."""
+        name = self.name(column)
+        interval = self.rng.choice(("1 month", "-3 months", "13 months 5 days", "36 hours", "-1 day 00:00:01", "100 years"))
+        if column.type.family == "date" and self.rng.random() < 0.5:
+            return self.rng.choice((f"({name} + 45)", f"({name} - {self.name(self.column('int'))}::int4)",
+                                    f"({name} - '2001-03-31'::date)"))
+        return f"({name} {self.rng.choice('+-')} interval '{interval}')"
 
     def _operand(self, depth: int, column: Column) -> str:
         draw = self.rng.random()
@@ -97,13 +126,12 @@ class ExpressionMaker:
             return self.number()
         text = self.column(*TEXT_FAMILIES)
         if text and draw < 0.92:
-            return self.rng.choice(("length({0})", "upper({0})", "{0} || 'x'", "md5({0})", "substr({0}, 2, 3)")
-                                   ).format(self.name(text))
+            return f"length({self.name(text)})" if self.rng.random() < 0.15 else self._text(text)
         if draw < 0.95:
             return f"({self.condition()})"
         time = self.column("date", "timestamp")
         if time and draw < 0.98:
-            return self.date_field(time)
+            return self.date_field(time) if self.rng.random() < 0.5 else self._moved_date(time)
         return f"{self.alias}.id::text"
 
     def date_field(self, column: Column) -> str:
@@ -123,12 +151,13 @@ class ExpressionMaker:
         choices = [self._comparison, self._comparison, self._comparison, self._null_test, self._in_list,
                    self._between, self._column_comparison]
         if column.type.family == "bool":
-            return self.rng.choice(("{0}", "not {0}", "{0} is true", "{0} is not true", "{0} is false",
-                                    "{0} is unknown", "{0} = true", "{0} <> false")).format(name)
+            return self.rng.choice(("{0}", "not {0}", "{0} is true", "{0} is not true", "{0} is false", "{0} is not false",
+                                    "{0} is unknown", "{0} is not unknown", "{0} = true", "{0} <> false",
+                                    "{0} is distinct from true")).format(name)
         if column.type.family == "textnocase":
             choices = [self._null_test, self._equality, self._in_list]
         elif column.type.family in (*TEXT_FAMILIES, "bpchar"):
-            choices += [self._like, self._like, self._equality]
+            choices += [self._like, self._like, self._equality, self._text_comparison]
         elif column.type.family in NUMBER_FAMILIES:
             choices += [self._arithmetic]
         elif column.type.family == "other":
@@ -166,8 +195,11 @@ class ExpressionMaker:
         word = self.rng.choice(("between", "between", "not between", "between symmetric"))
         return f"{self.name(column)} {word} {self.constant(column)} and {self.constant(column)}"
 
+    def _text_comparison(self, column: Column) -> str:
+        return f"{self._text(column)} {self.rng.choice(('=', '<>', 'is distinct from'))} {self.constant(column)}"
+
     def _like(self, column: Column) -> str:
-        pattern = self.rng.choice(("a%", "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
+        pattern = self.rng.choice(("_", "a_", "%_b", "_%b%", "%a_", "__%", "%\\\\%", "a\\_%", "%\u00e9_", "a%", "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
                                    "zebra", "A%", "%bc%", "%a%b%", "a%b%c", "%%", "%ab%ab%", "a%a", "%\u00e9%", "%" * 20 + "b"))
         operator = self.rng.choice(("like", "like", "like", "not like", "ilike"))
         return f"{self.name(column)} {operator} {column_types.quoted(pattern)}"

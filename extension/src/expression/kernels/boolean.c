@@ -1,6 +1,6 @@
 /*
  * boolean.c
- *	  AND, OR, NOT and IS [NOT] NULL in three-valued logic.
+ *	  AND, OR, NOT, and tests of NULL, truth and distinctness, in three-valued logic.
  */
 #include "postgres.h"
 
@@ -23,6 +23,49 @@ kernel_null_test(VectorExpr *expression, VectorContext *context,
 	FOR_SELECTED(row, selection,
 				 bool is_null = operand->has_nulls && operand->nulls[row];
 				 result[row] = Int64GetDatum(is_null != is_negated));
+	return true;
+}
+
+bool
+kernel_boolean_test(VectorExpr *expression, VectorContext *context,
+					const Selection *selection)
+{
+	const Vector *operand = vector_evaluate(expression->left, context, selection);
+	Datum	   *result = expression->result.values;
+	const BoolTestType test = expression->bool_test;
+	const bool	is_negated = expression->is_negated;
+
+	if (operand == NULL)
+		return false;
+	expression->result.has_nulls = false;
+	FOR_SELECTED(row, selection,
+				 bool is_null = operand->has_nulls && operand->nulls[row];
+				 bool is_true = !is_null && operand->values[row] != 0;
+				 bool holds = test == IS_TRUE ? is_true : test == IS_UNKNOWN ? is_null :
+				 !is_null && !is_true;
+				 result[row] = Int64GetDatum(holds != is_negated));
+	return true;
+}
+
+/* IS DISTINCT FROM: two NULLs are not, and NULL is distinct from any value. */
+bool
+kernel_distinct(VectorExpr *expression, VectorContext *context,
+				const Selection *selection)
+{
+	const Vector *left = vector_evaluate(expression->left, context, selection);
+	const Vector *right = vector_evaluate(expression->right, context, selection);
+	const Vector *equality = vector_evaluate(expression->condition, context, selection);
+	Datum	   *result = expression->result.values;
+
+	if (left == NULL || right == NULL || equality == NULL)
+		return false;
+	expression->result.has_nulls = false;
+	FOR_SELECTED(row, selection,
+				 bool left_null = left->has_nulls && left->nulls[row];
+				 bool right_null = right->has_nulls && right->nulls[row];
+				 bool differs = left_null || right_null ? left_null != right_null :
+				 equality->values[row] == 0;
+				 result[row] = Int64GetDatum(differs));
 	return true;
 }
 
