@@ -199,8 +199,10 @@ class ExpressionMaker:
         return f"{self._text(column)} {self.rng.choice(('=', '<>', 'is distinct from'))} {self.constant(column)}"
 
     def _like(self, column: Column) -> str:
-        pattern = self.rng.choice(("_", "a_", "%_b", "_%b%", "%a_", "__%", "%\\\\%", "a\\_%", "%\u00e9_", "a%", "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
-                                   "zebra", "A%", "%bc%", "%a%b%", "a%b%c", "%%", "%ab%ab%", "a%a", "%\u00e9%", "%" * 20 + "b"))
+        pattern = self.rng.choice(("_", "a_", "%_b", "_%b%", "%a_", "__%", "%\\\\%", "a\\_%", "%\u00e9_", "a%",
+                                   "ab%", "abc%", "%", "%b", "a_c%", "", "abcdefgh%", "x\\_%", "50\\%", "\u00e9%",
+                                   "zebra", "A%", "%bc%", "%a%b%", "a%b%c", "%%", "%ab%ab%", "a%a", "%\u00e9%",
+                                   "%" * 20 + "b"))
         operator = self.rng.choice(("like", "like", "like", "not like", "ilike"))
         return f"{self.name(column)} {operator} {column_types.quoted(pattern)}"
 
