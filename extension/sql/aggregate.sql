@@ -9,6 +9,30 @@ INSERT INTO plain
            k % 3 <> 0, date '2020-01-01' + k, timestamp '2020-01-01' + k * interval '1 hour'
     FROM generate_series(1, 2000) k;
 VACUUM (ANALYZE, FREEZE) plain;
+-- Aggregates that keep all values, in the order of the rows.
+SELECT * FROM compare('SELECT md5(array_agg(i)::text), md5(array_agg(t)::text), md5(string_agg(t, '', '')) FROM plain');
+SELECT * FROM compare('SELECT s % 4 AS k, md5(array_agg(n)::text), md5(array_agg(x)::text), array_length(array_agg(x), 1) FROM plain GROUP BY 1');
+SELECT * FROM compare('SELECT flag, md5(array_agg(f)::text), md5(array_agg(d)::text), md5(array_agg(day)::text), md5(array_agg(at)::text), md5(array_agg(flag)::text) FROM plain GROUP BY 1');
+SELECT * FROM compare('SELECT array_agg(nullif(i % 5, 2)) FILTER (WHERE i < 12), string_agg(nullif(t, ''text 3''), ''|'') FILTER (WHERE i < 7), string_agg(t, ''-'') FILTER (WHERE i < 3) FROM plain');
+SELECT * FROM compare('SELECT flag, array_agg(upper(t)), string_agg(left(t, 3), ''-'') FROM plain WHERE i < 8 GROUP BY 1');
+SELECT * FROM compare('SELECT array_agg(i), string_agg(t, '','') FROM plain WHERE i > 99999');
+SELECT * FROM compare('SELECT array_agg(q.i) FROM (SELECT i FROM plain WHERE i < 4 UNION ALL SELECT -i FROM plain WHERE i < 3) q');
+-- In stock nodes: other types, a delimiter that varies, an ORDER BY, DISTINCT, a join.
+SELECT * FROM compare('SELECT array_agg(i::text::name) FROM plain WHERE i < 3');
+SELECT * FROM compare('SELECT string_agg(t, t) FROM plain WHERE i < 3');
+SELECT * FROM compare('SELECT string_agg(t, NULL) FROM plain WHERE i < 3');
+SELECT * FROM compare('SELECT string_agg(t, '','' ORDER BY i DESC) FROM plain WHERE i < 3');
+SELECT * FROM compare('SELECT string_agg(DISTINCT t, '','') FROM plain WHERE i < 3');
+SELECT * FROM compare('SELECT md5(string_agg(p.t, '','')) FROM plain p JOIN plain q USING (i)');
+-- What the groups keep exceeds the memory for a hash table: the stock server takes over.
+SET work_mem = '64kB';
+SET hash_mem_multiplier = 1;
+SELECT * FROM compare('SELECT flag, md5(string_agg(repeat(t, 20), '','')), md5(array_agg(t)::text) FROM plain GROUP BY 1');
+SET batchexec.explain = on;
+SELECT line FROM explain_figures('SELECT flag, string_agg(repeat(t, 20), '','') FROM plain GROUP BY 1') line WHERE line ~ 'BatchAgg|Batched';
+SET batchexec.explain = off;
+RESET work_mem;
+RESET hash_mem_multiplier;
 SELECT * FROM compare('SELECT count(*) FROM plain');
 SELECT * FROM compare('SELECT count(*), count(t), sum(s), sum(i), sum(b) FROM plain');
 SELECT * FROM compare('SELECT avg(s), avg(i), avg(b), min(s), max(i), min(b) FROM plain');

@@ -33,6 +33,7 @@ typedef struct BatchAggState
 	BatchNode	node;			/* must be first */
 	bool		is_partial;
 	bool		has_distinct;	/* aggregates of DISTINCT arguments */
+	bool		keeps_values;	/* aggregates whose states grow with the rows */
 	AggInput   *inputs;			/* of each of the node's, which share the states */
 	int			aggregate_count;
 	int			key_count;
@@ -96,6 +97,7 @@ compile_targets(BatchAggState *state, int number, List *targets)
 			aggregate->distinct =
 				state->inputs[0].aggregates[state->aggregate_count]->distinct;
 		state->has_distinct |= (aggregate->distinct != NULL);
+		state->keeps_values |= aggregate->ops->keeps_values;
 		aggregate->state_offset = states_start + state->state_bytes;
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
 		state->is_partial |= aggregate->is_partial;
@@ -449,7 +451,7 @@ fill_states(BatchAggState *state)
 		else
 			accumulate_batch(state);
 		entries = count_entries(state);
-		if (entries == entries_checked)
+		if (entries == entries_checked && !state->keeps_values)
 			continue;
 		entries_checked = entries;
 		if (!exceeds_memory(state, entries))

@@ -47,6 +47,7 @@ static const AggregateEntry aggregates[] = {
 	{F_REGR_INTERCEPT, &regr_intercept_ops}, {F_REGR_R2, &regr_r2_ops},
 	{F_REGR_SLOPE, &regr_slope_ops}, {F_REGR_SXX, &regr_sxx_ops},
 	{F_REGR_SXY, &regr_sxy_ops}, {F_REGR_SYY, &regr_syy_ops},
+	{F_ARRAY_AGG_ANYNONARRAY, &array_ops}, {F_STRING_AGG_TEXT_TEXT, &string_ops},
 	{F_MIN_INT2, &minimum_integer_ops}, {F_MAX_INT2, &minimum_integer_ops},
 	{F_MIN_INT4, &minimum_integer_ops}, {F_MAX_INT4, &minimum_integer_ops},
 	{F_MIN_INT8, &minimum_integer_ops}, {F_MAX_INT8, &minimum_integer_ops},
@@ -146,6 +147,8 @@ aggregate_obstacle(const Aggref *aggref)
 		aggref->aggfnoid != F_MIN_NUMERIC && aggref->aggfnoid != F_MAX_NUMERIC &&
 		!collation_is_c(aggref->inputcollid))
 		return "min and max of text are batched for the C collation only";
+	if (ops->keeps_values)
+		return collect_obstacle(aggref, ops);
 	return aggref->aggdistinct != NIL ? distinct_obstacle(aggref, ops) : NULL;
 }
 
@@ -161,6 +164,23 @@ aggregate_takes_any_order(const Aggref *aggref)
 		 aggref->aggfnoid == F_MAX_TEXT);
 }
 
+/* Do an aggregate's states grow with the rows, in their order? */
+bool
+aggregate_keeps_values(const Aggref *aggref)
+{
+	const AggregateOps *ops = aggregate_lookup(aggref->aggfnoid);
+
+	return ops != NULL && ops->keeps_values;
+}
+
+/* Does a state take an argument's values as they are stored? */
+static bool
+takes_pointers(const AggregateOps *ops, const Expr *argument)
+{
+	return ops->takes_pointers ||
+		(ops->keeps_values && exprType((const Node *) argument) == NUMERICOID);
+}
+
 /* The vector form of an argument, where it has one. */
 static VectorExpr *
 compile_argument(VectorContext *context, const Aggregate *aggregate,
@@ -172,7 +192,7 @@ compile_argument(VectorContext *context, const Aggregate *aggregate,
 
 	if (aggregate->ops == &count_ops && is_plain_column)
 		return vector_column(context, var->varattno, var->vartype, VALUE_OPAQUE);
-	if (aggregate->ops->takes_pointers)
+	if (takes_pointers(aggregate->ops, argument))
 		return is_plain_column ?
 			vector_column(context, var->varattno, var->vartype, VALUE_TEXT) : NULL;
 	return vector_compile(context, argument);
@@ -202,7 +222,7 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 	if (aggref->args != NIL)
 		begin_argument(context, aggregate, &aggregate->argument,
 					   linitial_node(TargetEntry, aggref->args)->expr);
-	if (list_length(aggref->args) > 1)
+	if (list_length(aggref->args) > 1 && !aggregate->ops->keeps_values)
 		begin_argument(context, aggregate, &aggregate->second,
 					   lsecond_node(TargetEntry, aggref->args)->expr);
 	if (aggref->aggfilter != NULL)

@@ -46,11 +46,12 @@ typedef struct AggregateOps
 									 const Selection *selection);
 	Datum		(*finish) (const Aggregate *aggregate, const void *state,
 						   bool *is_null);
-	/* The transition value as core would pass it to its combine function. */
+	/* The transition value as core would pass it to its combine function; may be NULL. */
 	Datum		(*finish_partial) (const Aggregate *aggregate,
 								   const void *state, bool *is_null);
 	bool		takes_pointers; /* of varlena arguments, rather than values */
 	bool		takes_any_order;	/* of rows: the result is the same */
+	bool		keeps_values;	/* of all rows, of a first argument alone: states grow with the rows */
 } AggregateOps;
 
 typedef struct AggregateArgument
@@ -109,12 +110,16 @@ name_##_groups(const Aggregate *aggregate, char **groups, \
 extern const AggregateOps *aggregate_lookup(Oid function);
 extern const char *aggregate_obstacle(const Aggref *aggref);
 extern bool aggregate_takes_any_order(const Aggref *aggref);
+extern bool aggregate_keeps_values(const Aggref *aggref);
 extern Aggregate *aggregate_compile(VectorContext *context,
 									const Aggref *aggref);
 extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
 								 void *state, char **const *groups, int set_count);
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,
 							  bool *is_null);
+
+/* aggregate_collect.c */
+extern const char *collect_obstacle(const Aggref *aggref, const AggregateOps *ops);
 
 /* distinct.c */
 extern const char *distinct_obstacle(const Aggref *aggref, const AggregateOps *ops);
@@ -156,6 +161,8 @@ extern const AggregateOps regr_slope_ops;
 extern const AggregateOps regr_sxx_ops;
 extern const AggregateOps regr_sxy_ops;
 extern const AggregateOps regr_syy_ops;
+extern const AggregateOps array_ops;
+extern const AggregateOps string_ops;
 extern const AggregateOps minimum_integer_ops;
 extern const AggregateOps minimum_float_ops;
 extern const AggregateOps minimum_varlena_ops;

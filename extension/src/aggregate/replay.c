@@ -22,6 +22,10 @@ may_fail(const VectorExpr *expression)
 	return expression->function == kernel_arithmetic ||
 		expression->function == kernel_convert ||
 		expression->function == kernel_truncate ||
+		expression->function == kernel_narrow ||
+		expression->function == kernel_date_arithmetic ||
+		expression->function == kernel_add_interval ||
+		expression->function == kernel_substring ||
 		(expression->condition != NULL && may_fail(expression->condition)) ||
 		(expression->left != NULL && may_fail(expression->left)) ||
 		(expression->right != NULL && may_fail(expression->right));

@@ -26,6 +26,7 @@ typedef struct AggContext
 	List	   *groupings;		/* GROUPING() calls of the node, each once */
 	bool		has_distinct;	/* an aggregate of a DISTINCT argument */
 	bool		depends_on_order;	/* an aggregate's result does, on that of the rows */
+	bool		keeps_values;	/* an aggregate does, in the order of the rows */
 	List	   *scan_targets;	/* target list of the scan below */
 	bool		has_expressions;	/* some of them are no columns as they are */
 	List	   *aggrefs;		/* of the node, each once, over what it reads */
@@ -119,6 +120,7 @@ find_obstacle(Node *node, void *context_)
 		context->obstacle = aggregate_obstacle((Aggref *) resolved);
 		context->has_distinct |= (((Aggref *) node)->aggdistinct != NIL);
 		context->depends_on_order |= !aggregate_takes_any_order((Aggref *) node);
+		context->keeps_values |= aggregate_keeps_values((Aggref *) node);
 		return context->obstacle != NULL;
 	}
 	if (IsA(node, GroupingFunc))
@@ -229,6 +231,8 @@ input_obstacle(Agg *agg, const Grouping *grouping, const Plan *input)
 		find_obstacle((Node *) agg->plan.qual, &context);
 	if (context.obstacle == NULL && agg_is_over_sort(agg))
 		context.obstacle = order_obstacle(&context);
+	if (context.obstacle == NULL && context.keeps_values && agg_is_over_join(agg))
+		context.obstacle = "an aggregate depends on the order in which a join finds rows";
 	if (context.obstacle == NULL && grouping->has_sets && context.has_distinct)
 		context.obstacle = "it has both grouping sets and DISTINCT";
 	return context.obstacle;

@@ -225,6 +225,7 @@ typedef struct AggregationContext
 	int			aggregates;
 	int			row_aggregates; /* of arguments without a vector form */
 	bool		has_distinct;
+	bool		keeps_values;	/* so that workers can't compute a part of them */
 	bool		depends_on_order;
 	bool		is_batchable;
 } AggregationContext;
@@ -243,6 +244,7 @@ look_at_aggregates(Node *node, void *context_)
 	context->aggregates++;
 	context->has_distinct |= (aggref->aggdistinct != NIL);
 	context->depends_on_order |= !aggregate_takes_any_order(aggref);
+	context->keeps_values |= aggregate_keeps_values(aggref);
 	if (aggregate_obstacle(aggref) != NULL ||
 		expression_size(node, NIL) > EXPRESSION_NODES_MAX)
 		context->is_batchable = false;
@@ -675,7 +677,8 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
 	else if (fits_memory)
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
-	add_parallel_aggregations(root, grouped, extra, &context, group_count);
+	if (!context.keeps_values)
+		add_parallel_aggregations(root, grouped, extra, &context, group_count);
 }
 
 void

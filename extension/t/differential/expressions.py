@@ -22,8 +22,11 @@ NESTING_OFF = -1
 class ExpressionMaker:
     """Expressions over the columns of one table, written with an alias.
 
-    With `parameters` (a list) it may write $1, $2, … and notes each one's constant in that list.
+    With `parameters` (a list) it may write $1, $2, … and notes each one's constant in that list. With
+    `keeps_order`, aggregates may show the order of the rows: stock reads them as they are stored.
     """
+
+    keeps_order = False
 
     def __init__(self, rng: random.Random, table: Table, alias: str, parameters: list = None):
         self.rng = rng
@@ -280,7 +283,11 @@ class ExpressionMaker:
         if exact_only:
             return "count(*)"
         number = self.name(self.column(*NUMBER_FAMILIES))
+        if self.keeps_order and self.rng.random() < 0.5:
+            text = self.column(*TEXT_FAMILIES)
+            value = self.name(self.rng.choice([column for column in self.table.columns if column.type.name != "jsonb"]))
+            return f"string_agg({self._text(text)}, '; ')" if text and self.rng.random() < 0.5 else f"array_agg({value})"
         return self.rng.choice((f"count(distinct {number})", f"regr_count({number}, {self.alias}.id)",
-                                f"array_agg({number})", f"string_agg({number}::text, ',')", f"bit_and({self.alias}.id)",
+                                f"bit_and({self.alias}.id)",
                                 f"sum(distinct {number})", f"array_agg({number} order by {number})",
                                 f"percentile_cont(0.5) within group (order by {self.alias}.id)"))

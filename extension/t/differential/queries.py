@@ -137,6 +137,7 @@ class QueryMaker:
 
     def aggregate(self, parameters: list = None) -> Query:
         table, make = self._over(parameters=parameters)
+        make.keeps_order = True
         targets = [make.aggregate(self.is_parallel) for _ in range(self.rng.randint(1, 5))]
         query = Query(f"{table.name} t", targets, make.conditions(), tables=[table])
         if self.rng.random() < 0.1:
