@@ -95,7 +95,7 @@ SET batchexec.mode = require;
 SELECT ctid FROM readings WHERE id = 1;
 SELECT r FROM readings r WHERE id = 1;
 SELECT id FROM readings WHERE id = 1 FOR UPDATE;
-UPDATE readings SET late = 0 WHERE id = 1;
+UPDATE readings r SET late = 0 FROM readings s WHERE r.id = 1 AND s.id = 1;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT id FROM readings WHERE id = 1;
 ROLLBACK;

@@ -57,6 +57,7 @@ enum BatchAggPrivate
 extern PlannedStmt *plan_batch(PlannedStmt *statement, int cursor_options,
 							   const char *query_insert_obstacle);
 extern bool batching_is_on(void);
+extern bool query_changes_rows(CmdType command);
 extern const char *query_obstacle(const Query *query, int cursor_options);
 extern const char *batching_runtime_obstacle(EState *estate);
 

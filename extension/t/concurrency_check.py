@@ -8,6 +8,9 @@ pgbench moves amounts between accounts and replaces accounts by new rows, so in 
 number of accounts, the sum of their numbers and the sum of their amounts are the same. One session
 vacuums all the time, which sets the visibility bits that batched scans trust, and prunes the pages
 that they read. Batched readers, serial and parallel, must never see another sum.
+
+Before, batched UPDATEs and DELETEs wait for a transaction that changes rows that they have found: they
+must take the newest version of a row, and leave a row that no longer passes their filter.
 """
 
 import argparse
@@ -67,6 +70,45 @@ READERS = {
     "parallel": "set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; "
                 "set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0",
 }
+
+
+# Statements that wait for a change of the rows 1 to 3, and what is left of rows 1 to 4 (number, amount, is_open).
+RECHECKED_TABLE = ("create table rechecked as select x as number, 10 * x as amount, true as is_open, repeat('n', 50) as note "
+                   "from generate_series(1, 3000) x")
+CHANGE = ("update rechecked set is_open = false where number = 1; update rechecked set amount = amount + 100 where number = 2; "
+          "delete from rechecked where number = 3")
+RECHECKED = {
+    "update rechecked set amount = amount * 2 where is_open and note <> ''":
+        [("1", "10", "f"), ("2", "240", "t"), ("4", "80", "t")],
+    "update rechecked set amount = amount + 1 where amount % 10 = 0 and is_open":
+        [("1", "10", "f"), ("2", "121", "t"), ("4", "41", "t")],
+    "delete from rechecked where is_open and amount < 100": [("1", "10", "f"), ("2", "120", "t")],
+}
+
+
+def check_rechecks(server: Server) -> list:
+    """Run each of the statements against a concurrent change; what went wrong."""
+    wrong = []
+    for statement, expected in RECHECKED.items():
+        server.psql(f"drop table if exists rechecked; {RECHECKED_TABLE}; analyze rechecked")
+        changer, watcher = (comparison.Session(server.conninfo()) for _ in range(2))
+        waiter = comparison.Session(server.conninfo(), [f"load '{LIBRARY_NAME}'", "set batchexec.mode = prefer"])
+        if not comparison.is_batched(waiter.run(f"explain {statement}")):
+            wrong.append(f"not batched: {statement}")
+        changer.must("begin")
+        for change in CHANGE.split("; "):
+            changer.must(change)
+        thread = threading.Thread(target=waiter.must, args=(statement,))
+        thread.start()
+        while not watcher.must("select 1 from pg_locks where not granted"):
+            pass
+        changer.must("commit")
+        thread.join()
+        left = watcher.must("select number, amount, is_open from rechecked where number <= 4 order by 1")
+        left = [tuple(value.decode() for value in row) for row in left]
+        if left != expected:
+            wrong.append(f"{statement}: expected {expected}, got {left}")
+    return wrong
 
 
 class Reader(threading.Thread):
@@ -130,6 +172,7 @@ def main() -> int:
     with server:
         server.psql(TABLE)
         server.psql("vacuum (analyze) accounts")
+        not_rechecked = check_rechecks(server)
         stop, vacuums = threading.Event(), []
         readers = [Reader(server, name, stop) for name in READERS]
         vacuum = threading.Thread(target=vacuum_until, args=(server, stop, vacuums))
@@ -145,6 +188,10 @@ def main() -> int:
     failed = len(crashes)
     for line in crashes:
         print(f"server log: {line}")
+    failed += len(not_rechecked)
+    print(f"{len(RECHECKED)} statements beside a change of their rows, {len(not_rechecked)} wrong")
+    for wrong in not_rechecked:
+        print(f"  {wrong}")
     for reader in readers:
         print(f"{reader.name}: {reader.reads} reads beside {options.transactions} transactions and "
               f"{len(vacuums)} vacuums, {len(reader.wrong)} wrong")

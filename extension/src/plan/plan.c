@@ -51,12 +51,32 @@ batching_runtime_obstacle(EState *estate)
 	return NULL;
 }
 
+/* Is it an UPDATE or a DELETE? */
+bool
+query_changes_rows(CmdType command)
+{
+	return command == CMD_UPDATE || command == CMD_DELETE;
+}
+
+/*
+ * Does an UPDATE or DELETE read its table alone?  Rows of others, and of subqueries that
+ * become joins, are rechecked along with a row that was updated concurrently.
+ */
+static bool
+changes_one_table(const Query *query)
+{
+	return query->hasSubLinks == false && query->jointree != NULL &&
+		list_length(query->jointree->fromlist) == 1 &&
+		IsA(linitial(query->jointree->fromlist), RangeTblRef);
+}
+
 /* Why nothing of a query may be batched, as far as is known before it is planned. */
 const char *
 query_obstacle(const Query *query, int cursor_options)
 {
-	if (query->commandType != CMD_SELECT && query->commandType != CMD_INSERT)
-		return "the statement modifies rows that it reads";
+	if (query->commandType == CMD_MERGE ||
+		(query_changes_rows(query->commandType) && !changes_one_table(query)))
+		return "the statement modifies rows that it reads, and reads others";
 	if (query->hasModifyingCTE)
 		return "a WITH query modifies rows";
 	if (query->rowMarks != NIL)
@@ -74,10 +94,10 @@ query_obstacle(const Query *query, int cursor_options)
 static const char *
 statement_obstacle(PlannedStmt *statement, int cursor_options)
 {
-	if (statement->commandType == CMD_UPDATE ||
-		statement->commandType == CMD_DELETE ||
-		statement->commandType == CMD_MERGE)
-		return "the statement modifies rows that it reads";
+	if (statement->commandType == CMD_MERGE ||
+		(query_changes_rows(statement->commandType) &&
+		 (statement->rowMarks != NIL || statement->subplans != NIL)))
+		return "the statement modifies rows that it reads, and reads others";
 	if (statement->hasModifyingCTE)
 		return "a WITH query modifies rows";
 	if (statement->rowMarks != NIL)

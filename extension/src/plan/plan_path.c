@@ -90,8 +90,9 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW) ||
 		rel->tuples * (cpu_tuple_cost - batchexec_cost_row) <= batchexec_cost_startup)
 		return false;
-	/* System columns, or the whole row. */
-	for (AttrNumber attno = rel->min_attr; attno <= 0; attno++)
+	/* System columns, or the whole row; an UPDATE or DELETE takes a row's address. */
+	for (AttrNumber attno = query_changes_rows(root->parse->commandType) ? 0 : rel->min_attr;
+		 attno <= 0; attno++)
 		if (!bms_is_empty(rel->attr_needed[attno - rel->min_attr]))
 			return false;
 	return cost_table_obstacle(entry->relid) == NULL;

@@ -36,9 +36,12 @@ uses_row_identity(Node *node, void *scanrelid)
 	return expression_tree_walker(node, uses_row_identity, scanrelid);
 }
 
-/* The same of a target list, most of which are columns. */
+/*
+ * The same of a target list, most of which are columns.  An UPDATE or DELETE takes the
+ * address of a row, and its table's, as they are.
+ */
 static bool
-targets_use_row_identity(const List *targets, int scanrelid)
+targets_use_row_identity(const List *targets, int scanrelid, bool changes_rows)
 {
 	ListCell   *cell;
 
@@ -46,6 +49,10 @@ targets_use_row_identity(const List *targets, int scanrelid)
 	{
 		Node	   *target = (Node *) lfirst_node(TargetEntry, cell)->expr;
 
+		if (changes_rows && IsA(target, Var) &&
+			(((const Var *) target)->varattno == SelfItemPointerAttributeNumber ||
+			 ((const Var *) target)->varattno == TableOidAttributeNumber))
+			continue;
 		if ((!IsA(target, Var) || ((const Var *) target)->varattno <= 0) &&
 			uses_row_identity(target, &scanrelid))
 			return true;
@@ -82,7 +89,8 @@ scan_obstacle(PlannedStmt *statement, Scan *scan)
 
 	if (entry->rtekind != RTE_RELATION)
 		return "it is not a table";
-	if (targets_use_row_identity(plan->targetlist, scanrelid) ||
+	if (targets_use_row_identity(plan->targetlist, scanrelid,
+								 query_changes_rows(statement->commandType)) ||
 		uses_row_identity((Node *) plan->qual, &scanrelid))
 		return "a system column or a whole row is used";
 	return cost_table_obstacle(entry->relid);
