@@ -435,7 +435,8 @@ compile_operation(VectorContext *context, const Expr *source, VectorOperation op
 	/* From a numeric to a float there is a kernel of its own. */
 	if (operands[0]->kind == VALUE_NUMERIC && operation == OPERATION_TO_FLOAT)
 		return vector_compile_number(context, source, operation, operands, count);
-	(void) value_kind_of_type(type, &kind);
+	if (!value_kind_of_type(type, &kind))
+		return NULL;
 	return convert_to(context, operands[0], type, kind, operation, false);
 }
 

@@ -50,7 +50,8 @@ vector_compile_number(VectorContext *context, const Expr *source, VectorOperatio
 		(operands[0]->kind != VALUE_FLOAT && operands[0]->kind != VALUE_NUMERIC) ||
 		(count == 2 && !rounds_to_constant(operands[1])))
 		return NULL;
-	(void) value_kind_of_type(exprType((const Node *) source), &kind);
+	if (!value_kind_of_type(exprType((const Node *) source), &kind))
+		return NULL;
 	draft = vector_draft(source, kind, is_cast ? kernel_narrow : kernel_round);
 	draft.operation = operation;
 	draft.left = operands[0];
