@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb bench-expressions
+.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -28,3 +28,7 @@ bench-duckdb: all
 # Each expression that has a vector form, by column and by row.
 bench-expressions: all
 	PG_CONFIG=$(PG_CONFIG) bench/expressions.py $(if $(WRITE),--write)
+
+# Tables that are not in shared buffers; as root, from the disk as well.
+bench-cold: all
+	PG_CONFIG=$(PG_CONFIG) bench/cold.py $(if $(WRITE),--write)

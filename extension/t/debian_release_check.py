@@ -5,6 +5,7 @@
     make -C extension test-pg18                Debian forky's PostgreSQL 18
     t/debian_release_check.py 17 --pairs 1000  also a slice of the differential check in there
     t/debian_release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
+    t/debian_release_check.py 18 --bench cold  bench/cold.py in there, instead of the checks
 
 The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
 script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
@@ -109,6 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("major", type=int, choices=RELEASES)
     parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
+    parser.add_argument("--bench", metavar="NAME", help="run bench/NAME.py instead of the checks")
     parser.add_argument("--regress", action="store_true", help="also run PostgreSQL's regression suite and isolation specs")
     options = parser.parse_args()
     stop_on_signals()
@@ -119,8 +121,11 @@ def main() -> int:
     shutil.rmtree(tree, ignore_errors=True)
     shutil.move(extension_copy(f"pg{options.major}"), tree)
     steps = {"build": ["make", "-s", "-C", TREE_INSIDE, "all"],
-             "install": ["make", "-s", "-C", TREE_INSIDE, "install"],
-             "own suite": ["make", "-C", TREE_INSIDE, "check"]}
+             "install": ["make", "-s", "-C", TREE_INSIDE, "install"]}
+    if options.bench:
+        steps["benchmark"] = [f"{TREE_INSIDE}/bench/{options.bench}.py"]
+    else:
+        steps["own suite"] = ["make", "-C", TREE_INSIDE, "check"]
     if options.pairs:
         steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
     if options.regress:
