@@ -18,6 +18,30 @@ SELECT * FROM compare('SELECT id FROM readings WHERE (kind = 3 OR reading = 77) 
 SELECT * FROM compare('SELECT id FROM readings WHERE kind = 3 AND md5(note) < ''4'' AND reading > 5000');
 SELECT * FROM compare('SELECT id, point FROM readings WHERE point <@ circle ''<(50, 50), 3>'' AND kind > 90');
 SELECT * FROM compare('SELECT id FROM readings WHERE kind = 1000');
+-- Aggregations that take the scan's batches: groups, filters, expressions, texts, DISTINCT, sets, order of rows, errors.
+SELECT * FROM compare('SELECT kind, note, count(*), sum(reading), avg(id), max(note COLLATE "C") FROM readings WHERE kind < 4 AND reading > 100 GROUP BY kind, note');
+SELECT * FROM compare('SELECT id % 3, count(*) FILTER (WHERE note IS NULL), sum(reading * 2 + id), string_agg(left(note, 5), '','') FILTER (WHERE id < 2000) FROM readings WHERE kind IN (3, 9) GROUP BY 1 HAVING count(*) > 5');
+SELECT * FROM compare('SELECT count(DISTINCT note), count(DISTINCT id % 50), min(md5(note)) FROM readings WHERE kind BETWEEN 5 AND 9');
+SELECT * FROM compare('SELECT kind, note, count(*) FROM readings WHERE kind < 3 GROUP BY ROLLUP (kind, note)');
+SELECT * FROM compare('SELECT DISTINCT kind, note FROM readings WHERE reading < 500');
+SELECT * FROM compare('SELECT k, (SELECT sum(id) FROM readings WHERE kind = k AND note IS NOT NULL) FROM generate_series(1, 6) k');
+SELECT * FROM compare('SELECT sum(1000000 / (reading - 5000)), sum(id * 1000000) FROM readings WHERE kind < 40');
+SELECT * FROM compare('SELECT count(*) FROM readings WHERE kind = 1000');
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+SELECT * FROM compare('SELECT id % 1900 AS k, count(*), string_agg(repeat(note, 9), '','' ) FROM readings WHERE kind < 60 GROUP BY 1');
+SELECT * FROM compare('SELECT note, count(*), md5(string_agg(repeat(note, 9), '','')) FROM readings WHERE kind < 60 GROUP BY 1');
+RESET work_mem; RESET hash_mem_multiplier;
+SET batchexec.explain = on; SET batchexec.mode = prefer;
+EXPLAIN (COSTS OFF) SELECT kind, sum(reading) FROM readings WHERE kind < 4 AND note = 'note 3' GROUP BY kind;
+SELECT line FROM explain_figures('SELECT kind, sum(reading) FROM readings WHERE kind < 4 AND note = ''note 3'' GROUP BY kind') line WHERE line !~ 'Buckets|Memory|Batch';
+PREPARE of_kind(int) AS SELECT sum(reading) FROM readings WHERE kind = $1 AND id > 10;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE of_kind(3);
+SET batchexec.enabled = off;
+EXECUTE of_kind(3);
+EXPLAIN (COSTS OFF) EXECUTE of_kind(3);
+RESET batchexec.enabled; RESET plan_cache_mode; RESET batchexec.mode;
+SET batchexec.explain = off;
 -- As stock, a division may fail only for rows that the index finds.
 SELECT * FROM compare('SELECT count(*) FROM readings WHERE kind = 3 AND 10 / (id - 4) >= 0');
 SELECT * FROM compare('SELECT count(*) FROM readings WHERE kind = 3 AND 10 / (id - 100) >= 0');

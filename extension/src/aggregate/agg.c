@@ -52,7 +52,7 @@ typedef struct BatchAggState
 	uint32		group_next;
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
-	RelaySource relay;			/* of a join's rows, where the groups don't fit */
+	RelaySource relay;			/* of the node below, where the groups don't fit */
 } BatchAggState;
 
 static int
@@ -156,9 +156,10 @@ begin_input(BatchAggState *state, EState *estate, int eflags, int number,
 	input->source->counts_only = only_counts(state, number);
 }
 
-/* Start the batched join below, and compile what is computed of its pairs. */
+/* Start the batched node below, and compile what is computed of its rows. */
 static void
-begin_join_input(BatchAggState *state, EState *estate, int eflags, List *expressions)
+begin_child_input(BatchAggState *state, EState *estate, int eflags, int scanrelid,
+				  List *expressions)
 {
 	CustomScan *plan = (CustomScan *) state->node.css.ss.ps.plan;
 	BatchInput *input = &state->node.inputs[0];
@@ -166,7 +167,7 @@ begin_join_input(BatchAggState *state, EState *estate, int eflags, List *express
 										 estate, eflags);
 
 	state->node.child = child;
-	node_begin_context(&state->node, &input->context, child->output, INDEX_VAR);
+	node_begin_context(&state->node, &input->context, child->output, scanrelid);
 	input->qual = qual_compile(&input->context, NIL);
 	compile_targets(state, 0, lsecond(expressions));
 	begin_evaluation(state, 0);
@@ -221,7 +222,8 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 	state->inputs = palloc0(sizeof(AggInput) * input_count);
 	node_begin_inputs(&state->node, input_count);
 	if (plan->scan.plan.lefttree != NULL)
-		begin_join_input(state, estate, eflags, linitial(plan->custom_exprs));
+		begin_child_input(state, estate, eflags, linitial_int(scanrelids),
+						  linitial(plan->custom_exprs));
 	else
 		for (int i = 0; i < input_count; i++)
 			begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
@@ -338,27 +340,27 @@ reset_states(BatchAggState *state)
 }
 
 static TupleTableSlot *
-next_joined_row(void *child)
+next_child_row(void *child)
 {
 	return ExecProcNode(child);
 }
 
 static void
-rescan_join(void *child)
+rescan_child(void *child)
 {
 	ExecReScan(child);
 }
 
-/* The original plan over the rows of the join below, from the first on. */
+/* The original plan over the rows of the node below, from the first on. */
 static Plan *
-original_over_join(BatchAggState *state)
+original_over_child(BatchAggState *state)
 {
 	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
 	PlanState  *child = &state->node.child->css.ss.ps;
 
 	ExecReScan(child);
 	state->relay = (RelaySource) {
-		.next = next_joined_row, .rescan = rescan_join, .owner = child,
+		.next = next_child_row, .rescan = rescan_child, .owner = child,
 		.descriptor = ExecGetResultType(child),
 	};
 	return node_link_plan(linitial(plan->custom_plans),
@@ -377,7 +379,7 @@ fall_back_to_original(BatchAggState *state)
 
 	reset_states(state);
 	if (node->child != NULL)
-		original = original_over_join(state);
+		original = original_over_child(state);
 	else
 		node_end(node);
 	node->original = ExecInitNode(original, estate,
@@ -385,7 +387,7 @@ fall_back_to_original(BatchAggState *state)
 	node->obstacle = state->has_distinct ?
 		"the distinct values exceed the memory for a hash table" :
 		"the groups exceed the memory for a hash table";
-	/* A worker reports only nodes that its leader knows.  EXPLAIN shows a join once. */
+	/* A worker reports only nodes that its leader knows.  EXPLAIN shows the node below once. */
 	if (!IsParallelWorker() && node->child == NULL)
 		node->css.custom_ps = list_make1(node->original);
 	MemoryContextSwitchTo(caller);

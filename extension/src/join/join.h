@@ -39,6 +39,7 @@ extern const CustomScanMethods batch_join_methods;
 /* plan_join.c */
 extern bool plan_is_batched(const Plan *plan);
 extern bool plan_is_batched_scan(const Plan *plan);
+extern int	batch_relid(const Plan *plan);
 extern const char *join_clause_obstacle(const Node *clause);
 extern const char *join_obstacle(const HashJoin *join);
 extern int	join_expression_size(const HashJoin *join);

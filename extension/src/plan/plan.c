@@ -322,14 +322,14 @@ batch_join(PlanContext *context, Plan **plan, const RowDemand *demand)
 	*plan = (Plan *) join_to_batch(join, &context->next_node_id);
 }
 
-/* Replace an aggregation over what has become a batched join. */
+/* Replace an aggregation over what has become a batched join, or the scan of a bitmap's rows. */
 static void
-batch_aggregate_of_join(PlanContext *context, Plan **plan)
+batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
 	const char *obstacle;
 
-	if (!agg_is_over_join(agg))
+	if (!agg_is_over_batches(agg))
 		return;
 	obstacle = agg_obstacle(agg);
 	if (obstacle == NULL)
@@ -445,7 +445,7 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 	if (IsA(*plan, HashJoin))
 		batch_join(context, plan, &demand);
 	else if (IsA(*plan, Agg))
-		batch_aggregate_of_join(context, plan);
+		batch_aggregate_of_batches(context, plan);
 	else if (IsA(*plan, Sort) && plan_is_batched_scan((*plan)->lefttree))
 		scan_note_sort((CustomScan *) (*plan)->lefttree, (const Sort *) *plan);
 	note_input(context, *plan);

@@ -50,21 +50,32 @@ agg_scans(const Agg *agg)
 	return ((Append *) below)->appendplans;
 }
 
-/* Is an aggregation right over a batched join? */
+static bool
+is_batched_join(const Plan *plan)
+{
+	return IsA(plan, CustomScan) &&
+		((const CustomScan *) plan)->methods == &batch_join_methods;
+}
+
+/*
+ * Is an aggregation right over a node that hands on batches: a join, or the scan of a
+ * bitmap's rows?  Other scans it reads itself.
+ */
 bool
-agg_is_over_join(const Agg *agg)
+agg_is_over_batches(const Agg *agg)
 {
 	const Plan *below = agg_below(agg);
 
-	return IsA(below, CustomScan) &&
-		((const CustomScan *) below)->methods == &batch_join_methods;
+	return is_batched_join(below) ||
+		(plan_is_batched_scan(below) &&
+		 IsA(linitial(((const CustomScan *) below)->custom_plans), BitmapHeapScan));
 }
 
-/* What an aggregation reads: scans, or a batched join. */
+/* What an aggregation reads: scans, or a batched node. */
 static List *
 agg_inputs(const Agg *agg)
 {
-	return agg_is_over_join(agg) ? list_make1(agg_below(agg)) : agg_scans(agg);
+	return agg_is_over_batches(agg) ? list_make1(agg_below(agg)) : agg_scans(agg);
 }
 
 /* The results of an input, in the order of what the aggregation reads. */
@@ -231,14 +242,14 @@ input_obstacle(Agg *agg, const Grouping *grouping, const Plan *input)
 		find_obstacle((Node *) agg->plan.qual, &context);
 	if (context.obstacle == NULL && agg_is_over_sort(agg))
 		context.obstacle = order_obstacle(&context);
-	if (context.obstacle == NULL && context.keeps_values && agg_is_over_join(agg))
+	if (context.obstacle == NULL && context.keeps_values && is_batched_join(agg_below(agg)))
 		context.obstacle = "an aggregate depends on the order in which a join finds rows";
 	if (context.obstacle == NULL && grouping->has_sets && context.has_distinct)
 		context.obstacle = "it has both grouping sets and DISTINCT";
 	return context.obstacle;
 }
 
-/* Why an aggregation over sequential scans, or a batched join, can't be batched, or NULL. */
+/* Why an aggregation over sequential scans, or a batched node, can't be batched, or NULL. */
 const char *
 agg_obstacle(Agg *agg)
 {
@@ -383,7 +394,7 @@ copy_below(const Plan *below, int *next_node_id)
 	return (Plan *) copy;
 }
 
-/* The aggregation as it was, with node ids of its own; over a join, without that. */
+/* The aggregation as it was, with node ids of its own; over a batched node, without that. */
 static Agg *
 copy_original(const Agg *agg, int *next_node_id)
 {
@@ -393,7 +404,7 @@ copy_original(const Agg *agg, int *next_node_id)
 	memcpy(original, agg, sizeof(Agg));
 	original->plan.initPlan = NIL;
 	original->plan.plan_node_id = (*next_node_id)++;
-	if (!agg_is_over_join(agg))
+	if (!agg_is_over_batches(agg))
 		original->plan.lefttree = copy_below(below, next_node_id);
 	else if (IsA(below, Sort))
 		original->plan.lefttree = copy_sort((const Sort *) below, NULL, next_node_id);
@@ -486,13 +497,13 @@ private_of_agg(const AggContext *context, List *scanrelids, bool reads_a_share)
 				   grouping_order(grouping, context->agg));
 }
 
-/* The BatchAgg in place of an aggregation, over sequential scans or a batched join. */
+/* The BatchAgg in place of an aggregation, over sequential scans or a batched node. */
 CustomScan *
 agg_to_batch(Agg *agg, int *next_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
 	Plan	   *below = agg_below(agg);
-	const bool	is_over_join = agg_is_over_join(agg);
+	const bool	is_over_batches = agg_is_over_batches(agg);
 	AggContext	context;
 	List	   *scanrelids;
 	List	   *targets;
@@ -514,9 +525,9 @@ agg_to_batch(Agg *agg, int *next_node_id)
 	foreach(cell, agg_inputs(agg))
 		batch->custom_exprs = lappend(batch->custom_exprs,
 									  input_expressions(&context, lfirst(cell)));
-	scanrelids = is_over_join ? list_make1_int(INDEX_VAR) : add_scans(batch, &context);
+	scanrelids = is_over_batches ? list_make1_int(batch_relid(below)) : add_scans(batch, &context);
 	targets = lsecond(linitial(batch->custom_exprs));
-	if (is_over_join)
+	if (is_over_batches)
 		targets = (List *) display_expression(below, (Node *) targets);
 	batch->custom_scan_tlist = make_targets(targets);
 	batch->custom_private = private_of_agg(&context, scanrelids,

@@ -45,7 +45,8 @@ plan_is_batched_scan(const Plan *plan)
 		((const CustomScan *) plan)->methods == &batch_scan_methods;
 }
 
-static int
+/* The varno of a batched node's columns, in expressions of the node above. */
+int
 batch_relid(const Plan *plan)
 {
 	const CustomScan *scan = (const CustomScan *) plan;

@@ -114,10 +114,7 @@ input_label(const Plan *plan)
 static const char *
 custom_label(const CustomScan *scan)
 {
-	if (scan->methods == &batch_agg_methods)
-		return "another aggregate";
-	return scan->methods == &batch_scan_methods &&
-		IsA(linitial(scan->custom_plans), BitmapHeapScan) ? "a bitmap scan" : NULL;
+	return scan->methods == &batch_agg_methods ? "another aggregate" : NULL;
 }
 
 /* Why the input of an aggregation or a join can't be in batches; NULL: that is said elsewhere. */
