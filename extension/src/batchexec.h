@@ -64,6 +64,10 @@ extern const char *batching_runtime_obstacle(EState *estate);
 /* plan_scan.c */
 extern const char *scan_obstacle(PlannedStmt *statement, Scan *scan);
 extern const char *bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan);
+extern const char *index_scan_obstacle(PlannedStmt *statement, IndexScan *scan,
+									   const RowDemand *demand);
+extern CustomScan *index_scan_to_batch(IndexScan *scan, const RowDemand *demand,
+									   int *next_node_id);
 extern CustomScan *bitmap_scan_to_batch(BitmapHeapScan *scan, const RowDemand *demand,
 										int child_node_id);
 extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,

@@ -35,6 +35,13 @@
 #define INSERT_BATCH_ROWS_MAX			1000
 #define INSERT_BATCH_BYTES_MAX			65535
 
+/*
+ * How closely a table's rows have to follow an index, of 1, and how many rows its scan is
+ * estimated to find, at least, to be fetched a page at a time.
+ */
+#define INDEX_CORRELATION_MIN			0.9
+#define INDEX_ROWS_TO_PAY				300
+
 /* Rows that an INSERT is estimated to write, at least, for batches to pay. */
 #define INSERT_ROWS_TO_PAY				32
 

@@ -5,21 +5,32 @@
 #include "postgres.h"
 
 #include "executor/executor.h"
+#include "nodes/tidbitmap.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-#include "bitmap_pages.h"
+#include "named_pages.h"
 
-BitmapPages *
-bitmap_pages_create(PlanState *plan, Relation relation)
+#if PG_VERSION_NUM >= 180000
+typedef TBMPrivateIterator BitmapIterator;
+#else
+typedef TBMIterator BitmapIterator;
+#endif
+
+typedef struct BitmapPages
 {
-	BitmapPages *pages = palloc0(sizeof(BitmapPages));
+	NamedPages	pages;			/* must be first */
+	BlockNumber block_count;	/* of the table, when the scan began */
+	TIDBitmap  *bitmap;			/* NULL: not started */
+	BitmapIterator *iterator;
 
-	pages->plan = plan;
-	pages->relation = relation;
-	return pages;
-}
+	/* pages that the server is asked to read ahead */
+	BitmapIterator *ahead_iterator; /* NULL: it has come to the end, or none is to be read */
+	int			ahead_count;
+	int			ahead_target;	/* grows up to ahead_max */
+	int			ahead_max;
+} BitmapPages;
 
 static BitmapIterator *
 begin_iterator(TIDBitmap *bitmap)
@@ -46,7 +57,7 @@ end_iterator(BitmapIterator **iterator)
 
 /* The number of the next page of an iterator, and its rows where they are asked for. */
 static BlockNumber
-next_page(BitmapIterator *iterator, BitmapPages *pages)
+next_page(BitmapIterator *iterator, NamedPages *pages)
 {
 #if PG_VERSION_NUM >= 180000
 	TBMIterateResult result;
@@ -76,17 +87,18 @@ next_page(BitmapIterator *iterator, BitmapPages *pages)
 }
 
 /* Make the bitmap, and go to its start. */
-void
-bitmap_pages_start(BitmapPages *pages, BlockNumber block_count)
+static void
+start_bitmap_pages(NamedPages *pages_, BlockNumber block_count)
 {
-	TIDBitmap  *bitmap = (TIDBitmap *) MultiExecProcNode(pages->plan);
+	BitmapPages *pages = (BitmapPages *) pages_;
+	TIDBitmap  *bitmap = (TIDBitmap *) MultiExecProcNode(pages_->plan);
 
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "the plan below a bitmap scan made no bitmap");
 	pages->bitmap = bitmap;
 	pages->block_count = block_count;
 	pages->iterator = begin_iterator(bitmap);
-	pages->ahead_max = get_tablespace_io_concurrency(pages->relation->rd_rel->reltablespace);
+	pages->ahead_max = get_tablespace_io_concurrency(pages_->relation->rd_rel->reltablespace);
 	pages->ahead_iterator = pages->ahead_max > 0 ? begin_iterator(bitmap) : NULL;
 	pages->ahead_count = pages->ahead_target = 0;
 }
@@ -114,19 +126,20 @@ read_ahead(BitmapPages *pages)
 		}
 		pages->ahead_count++;
 		if (block < pages->block_count)
-			(void) PrefetchBuffer(pages->relation, MAIN_FORKNUM, block);
+			(void) PrefetchBuffer(pages->pages.relation, MAIN_FORKNUM, block);
 	}
 }
 
 /* The next page, or InvalidBlockNumber.  Rows that came after the scan began are not seen. */
-BlockNumber
-bitmap_pages_next(BitmapPages *pages)
+static BlockNumber
+next_bitmap_page(NamedPages *pages_)
 {
+	BitmapPages *pages = (BitmapPages *) pages_;
 	BlockNumber block;
 
 	do
 	{
-		block = next_page(pages->iterator, pages);
+		block = next_page(pages->iterator, pages_);
 		if (block == InvalidBlockNumber)
 			return InvalidBlockNumber;
 		read_ahead(pages);
@@ -134,13 +147,32 @@ bitmap_pages_next(BitmapPages *pages)
 	return block;
 }
 
-void
-bitmap_pages_stop(BitmapPages *pages)
+static void
+stop_bitmap_pages(NamedPages *pages_)
 {
+	BitmapPages *pages = (BitmapPages *) pages_;
+
 	if (pages->bitmap == NULL)
 		return;
 	end_iterator(&pages->iterator);
 	end_iterator(&pages->ahead_iterator);
 	tbm_free(pages->bitmap);
 	pages->bitmap = NULL;
+}
+
+static const NamedPagesOps bitmap_pages_ops = {
+	.start = start_bitmap_pages,
+	.next = next_bitmap_page,
+	.stop = stop_bitmap_pages,
+};
+
+NamedPages *
+bitmap_pages_create(PlanState *plan, Relation relation)
+{
+	BitmapPages *pages = palloc0(sizeof(BitmapPages));
+
+	pages->pages.ops = &bitmap_pages_ops;
+	pages->pages.plan = plan;
+	pages->pages.relation = relation;
+	return &pages->pages;
 }

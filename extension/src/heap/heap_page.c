@@ -142,16 +142,16 @@ find_line(Page page, OffsetNumber line, int lines)
 	return line <= lines && ItemIdIsNormal(PageGetItemId(page, line)) ? line : InvalidOffsetNumber;
 }
 
-/* The visible ones of the tuples that a bitmap names, or their newer versions on the page. */
+/* The visible ones of the tuples that are named, or their newer versions on the page. */
 static int
 collect_listed(HeapSource *source, Page page, bool all_visible, int lines, HeapPage *result)
 {
-	const BitmapPages *bitmap = source->bitmap;
+	const NamedPages *named = source->named;
 	int			count = 0;
 
-	for (int i = 0; i < bitmap->line_count; i++)
+	for (int i = 0; i < named->line_count; i++)
 	{
-		OffsetNumber line = bitmap->lines[i];
+		OffsetNumber line = named->lines[i];
 
 		if (all_visible)
 			line = find_line(page, line, lines);
@@ -215,7 +215,7 @@ heap_page_load(HeapSource *source, HeapPage *result)
 	result->data_bytes = ((PageHeader) page)->pd_special - ((PageHeader) page)->pd_upper;
 	all_visible = PageIsAllVisible(page) &&
 		!source->snapshot->takenDuringRecovery;
-	if (source->bitmap != NULL && !source->bitmap->is_lossy)
+	if (source->named != NULL && !source->named->is_lossy)
 		result->row_count = collect_listed(source, page, all_visible, lines, result);
 	else if (!all_visible)
 		result->row_count = collect_visible(source, page, lines, result);

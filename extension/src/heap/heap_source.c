@@ -82,8 +82,8 @@ next_block(HeapSource *source)
 {
 	HeapScanDesc scan = source->heap_scan;
 
-	if (source->bitmap != NULL)
-		return bitmap_pages_next(source->bitmap);
+	if (source->named != NULL)
+		return source->named->ops->next(source->named);
 	if (scan->rs_base.rs_parallel == NULL)
 		return next_serial_block(source);
 	return table_block_parallelscan_nextpage(source->base.relation,
@@ -109,11 +109,11 @@ load_next(HeapSource *source, HeapPage *page)
 	page->block = block;
 	page->buffer = pin_block(source, block);
 	heap_page_load(source, page);
-	if (source->reads_ahead && source->bitmap == NULL)
+	if (source->reads_ahead && source->named == NULL)
 		heap_page_prefetch(buffer_guess(&source->guesses, block + BLOCKS_AHEAD),
 						   page->row_count, source->base.counts_only);
 	source->base.counters->pages++;
-	if (source->bitmap != NULL && source->bitmap->is_lossy)
+	if (source->named != NULL && source->named->is_lossy)
 		source->base.counters->pages_lossy++;
 	source->pages_loaded++;
 	return true;
@@ -151,13 +151,13 @@ plan_heap_columns(BatchSource *base)
 	batch->prefetch_bytes = deform_prefetch_bytes(batch);
 }
 
-/* What core knows of a scan.  A bitmap's pages are our own matter. */
+/* What core knows of a scan.  Pages that are named are our own matter. */
 static TableScanDesc
 begin_scan(HeapSource *source, Snapshot snapshot, ParallelTableScanDesc shared)
 {
 	Relation	relation = source->base.relation;
 
-	if (source->bitmap != NULL)
+	if (source->named != NULL)
 		return table_beginscan_tid(relation, snapshot);
 	return shared != NULL ? table_beginscan_parallel(relation, shared) :
 		table_beginscan(relation, snapshot, 0, NULL);
@@ -194,15 +194,15 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 		table_block_parallelscan_startblock_init(source->base.relation,
 												 heap_scan->rs_parallelworkerdata,
 												 (ParallelBlockTableScanDesc) scan->rs_parallel);
-	if (source->bitmap != NULL)
-		bitmap_pages_start(source->bitmap, heap_scan->rs_nblocks);
+	if (source->named != NULL)
+		source->named->ops->start(source->named, heap_scan->rs_nblocks);
 	source->base.is_started = true;
 }
 
 void
-heap_source_read_bitmap(BatchSource *base, PlanState *plan)
+heap_source_read_named(BatchSource *base, NamedPages *pages)
 {
-	((HeapSource *) base)->bitmap = bitmap_pages_create(plan, base->relation);
+	((HeapSource *) base)->named = pages;
 }
 
 /* The page of the ring that is some pages after the current one. */
@@ -311,12 +311,12 @@ count_rows(const HeapSource *source, int rows)
 	if (!pgstat_should_count_relation(relation))
 		return;
 #if PG_VERSION_NUM >= 160000
-	if (source->bitmap != NULL)
+	if (source->named != NULL)
 		relation->pgstat_info->counts.tuples_fetched += rows;
 	else
 		relation->pgstat_info->counts.tuples_returned += rows;
 #else
-	if (source->bitmap != NULL)
+	if (source->named != NULL)
 		relation->pgstat_info->t_counts.t_tuples_fetched += rows;
 	else
 		relation->pgstat_info->t_counts.t_tuples_returned += rows;
@@ -370,8 +370,8 @@ release_pages(HeapSource *source)
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;
-	if (source->bitmap != NULL)
-		bitmap_pages_stop(source->bitmap);
+	if (source->named != NULL)
+		source->named->ops->stop(source->named);
 	source->base.is_started = false;
 	source->batch.headers_generation = 0;
 }

@@ -7,10 +7,10 @@
 
 #include "access/heapam.h"
 
-#include "bitmap_pages.h"
 #include "buffer_guess.h"
 #include "heap_batch.h"
 #include "instrument.h"
+#include "named_pages.h"
 #include "source.h"
 
 /* Pages pinned at once: the current one, and those being prefetched. */
@@ -35,7 +35,7 @@ typedef struct HeapSource
 	Snapshot	snapshot;
 	TableScanDesc scan;			/* NULL: not begun */
 	HeapScanDesc heap_scan;
-	BitmapPages *bitmap;		/* the pages to read; NULL: all */
+	NamedPages *named;			/* the pages to read; NULL: all */
 	bool		reads_ahead;	/* the next page will be asked for, too */
 
 	/* where the scan is */
@@ -54,7 +54,7 @@ typedef struct HeapSource
 
 extern const BatchSourceOps heap_source_ops;
 
-/* Read the rows of a bitmap alone, that this plan makes at each start. */
-extern void heap_source_read_bitmap(BatchSource *source, PlanState *plan);
+/* Read only rows that are named. */
+extern void heap_source_read_named(BatchSource *source, NamedPages *pages);
 
 #endif

@@ -138,7 +138,12 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	if (IsA(original, BitmapHeapScan))
 	{
 		outerPlanState(css) = ExecInitNode(original->lefttree, estate, eflags);
-		heap_source_read_bitmap(input->source, outerPlanState(css));
+		heap_source_read_named(input->source, bitmap_pages_create(outerPlanState(css), relation));
+	}
+	else if (IsA(original, IndexScan))
+	{
+		outerPlanState(css) = ExecInitNode(lsecond(plan->custom_plans), estate, eflags);
+		heap_source_read_named(input->source, index_pages_create(outerPlanState(css), relation));
 	}
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
 	state->node.output = input->source->batch;
@@ -234,7 +239,7 @@ rescan_scan(CustomScanState *css)
 	state->has_batch = state->is_peeked = false;
 	top_rows_forget(&state->top);
 	node_rescan(&state->node);
-	/* The plan of a bitmap. */
+	/* The plan of a bitmap, or the scan of an index. */
 	if (outerPlanState(css) != NULL && outerPlanState(css)->chgParam == NULL)
 		ExecReScan(outerPlanState(css));
 }

@@ -134,6 +134,7 @@ typedef struct TableFacts
 {
 	Oid			relid;
 	double		rows;
+	double		rows_indexed;	/* that the least selective of its index scans finds */
 	bool		knows_obstacle;
 	const char *obstacle;		/* to reading it in batches, or NULL */
 } TableFacts;
@@ -148,13 +149,32 @@ cost_forget_facts(void)
 	remembered_count = 0;
 }
 
+/* How many rows the least selective index scan of a table finds, before its filter. */
+static double
+rows_of_index_paths(const RelOptInfo *rel)
+{
+	double		rows = 0;
+	ListCell   *cell;
+
+	foreach(cell, rel->pathlist)
+	{
+		const IndexPath *path = lfirst(cell);
+
+		if (IsA(path, IndexPath) && path->path.param_info == NULL)
+			rows = Max(rows, path->indexselectivity * rel->tuples);
+	}
+	return rows;
+}
+
 /* Spare cost_table_pays a look at the file of a table. */
 void
 cost_remember_rows(Oid relid, const RelOptInfo *rel)
 {
 	/* Core takes a new table of fewer pages for one of so many. */
 	if (remembered_count < TABLES_REMEMBERED && rel->pages != PAGES_OF_NEW_TABLE)
-		remembered[remembered_count++] = (TableFacts) {.relid = relid,.rows = rel->tuples};
+		remembered[remembered_count++] = (TableFacts) {
+			.relid = relid,.rows = rel->tuples,.rows_indexed = rows_of_index_paths(rel)
+		};
 }
 
 static TableFacts *
@@ -164,6 +184,15 @@ recall_facts(Oid relid)
 		if (remembered[i].relid == relid)
 			return &remembered[i];
 	return NULL;
+}
+
+/* How many rows an index scan of a table is estimated to find, about. */
+double
+cost_rows_indexed(Oid relid)
+{
+	const TableFacts *facts = recall_facts(relid);
+
+	return facts != NULL ? facts->rows_indexed : 0;
 }
 
 /* As table_obstacle; looked up once in the planning of a statement, which has the table locked. */

@@ -145,8 +145,17 @@ typedef struct PlanOverview
 	bool		holds_scan;		/* or an INSERT of many rows */
 } PlanOverview;
 
+/* Does an index scan find so many rows that it pays to fetch them a page at a time? */
+static bool
+index_scan_pays(const PlannedStmt *statement, const IndexScan *scan)
+{
+	return scan->scan.plan.plan_rows >= INDEX_ROWS_TO_PAY ||
+		cost_rows_indexed(rt_fetch(scan->scan.scanrelid, statement->rtable)->relid) >=
+		INDEX_ROWS_TO_PAY;
+}
+
 static void
-look_over_plan(Plan *plan, PlanOverview *overview)
+look_over_plan(const PlannedStmt *statement, Plan *plan, PlanOverview *overview)
 {
 	ListCell   *cell;
 
@@ -154,11 +163,12 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	for (; plan != NULL; plan = plan->lefttree)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
-		overview->holds_scan |= IsA(plan, SeqScan) || IsA(plan, BitmapHeapScan);
+		overview->holds_scan |= IsA(plan, SeqScan) || IsA(plan, BitmapHeapScan) ||
+			(IsA(plan, IndexScan) && index_scan_pays(statement, (const IndexScan *) plan));
 		if (plan->righttree != NULL)
-			look_over_plan(plan->righttree, overview);
+			look_over_plan(statement, plan->righttree, overview);
 		foreach(cell, plan_children(plan))
-			look_over_plan(lfirst(cell), overview);
+			look_over_plan(statement, lfirst(cell), overview);
 	}
 }
 
@@ -178,11 +188,11 @@ look_over_statement(const PlannedStmt *statement)
 	PlanOverview overview = {0, false};
 	ListCell   *cell;
 
-	look_over_plan(statement->planTree, &overview);
+	look_over_plan(statement, statement->planTree, &overview);
 	overview.holds_scan |= holds_insert(statement) &&
 		insert_pays((const ModifyTable *) statement->planTree);
 	foreach(cell, statement->subplans)
-		look_over_plan(lfirst(cell), &overview);
+		look_over_plan(statement, lfirst(cell), &overview);
 	return overview;
 }
 
@@ -397,6 +407,23 @@ batch_bitmap_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 }
 
 static void
+batch_index_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
+{
+	IndexScan  *scan = (IndexScan *) *plan;
+	const char *obstacle = context->obstacle;
+
+	if (obstacle == NULL && batchexec_mode == BATCH_MODE_ALLOW &&
+		!index_scan_pays(context->statement, scan))
+		obstacle = "too few rows for batches to pay";
+	if (obstacle == NULL)
+		obstacle = index_scan_obstacle(context->statement, scan, demand);
+	if (obstacle == NULL)
+		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL));
+	if (obstacle == NULL)
+		*plan = (Plan *) index_scan_to_batch(scan, demand, &context->next_node_id);
+}
+
+static void
 batch_list(PlanContext *context, List *plans, RowDemand demand)
 {
 	ListCell   *cell;
@@ -425,6 +452,9 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 			return;
 		case T_BitmapHeapScan:
 			batch_bitmap_scan(context, plan, &demand);
+			return;
+		case T_IndexScan:
+			batch_index_scan(context, plan, &demand);
 			return;
 		case T_Append:
 			batch_list(context, ((Append *) *plan)->appendplans, demand);

@@ -58,8 +58,8 @@ is_batched_join(const Plan *plan)
 }
 
 /*
- * Is an aggregation right over a node that hands on batches: a join, or the scan of a
- * bitmap's rows?  Other scans it reads itself.
+ * Is an aggregation right over a node that hands on batches: a join, or the scan of rows
+ * that an index finds?  Other scans it reads itself.
  */
 bool
 agg_is_over_batches(const Agg *agg)
@@ -68,7 +68,7 @@ agg_is_over_batches(const Agg *agg)
 
 	return is_batched_join(below) ||
 		(plan_is_batched_scan(below) &&
-		 IsA(linitial(((const CustomScan *) below)->custom_plans), BitmapHeapScan));
+		 !IsA(linitial(((const CustomScan *) below)->custom_plans), SeqScan));
 }
 
 /* What an aggregation reads: scans, or a batched node. */

@@ -4,16 +4,23 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/sysattr.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_statistic.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "cost.h"
 #include "heap_source.h"
+#include "limits.h"
 #include "plan.h"
 #include "source.h"
 #include "top_rows.h"
@@ -119,6 +126,71 @@ bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan)
 	return obstacle;
 }
 
+/* The first column of a B-tree index; InvalidAttrNumber: it is none, or begins with an expression. */
+static AttrNumber
+first_indexed_column(Oid index)
+{
+	Relation	relation = RelationIdGetRelation(index);
+	AttrNumber	column = InvalidAttrNumber;
+
+	if (relation == NULL)
+		return InvalidAttrNumber;
+	if (relation->rd_rel->relam == BTREE_AM_OID)
+		column = relation->rd_index->indkey.values[0];
+	RelationClose(relation);
+	return column;
+}
+
+/* How closely a table's rows follow the order of a column: from 0 to 1; 0, too, where it is not known. */
+static double
+order_correlation(Oid relid, AttrNumber column)
+{
+	HeapTuple	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid),
+										Int16GetDatum(column), BoolGetDatum(false));
+	AttStatsSlot slot;
+	double		correlation = 0;
+
+	if (!HeapTupleIsValid(tuple))
+		return 0;
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		correlation = fabs(slot.numbers[0]);
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tuple);
+	return correlation;
+}
+
+/* Why an index scan can't fetch rows a page at a time, beside scan_obstacle, or NULL. */
+const char *
+index_scan_obstacle(PlannedStmt *statement, IndexScan *scan, const RowDemand *demand)
+{
+	const char *obstacle = scan_obstacle(statement, &scan->scan);
+	const Oid	relid = rt_fetch(scan->scan.scanrelid, statement->rtable)->relid;
+	AttrNumber	column;
+	Relation	relation;
+
+	if (obstacle != NULL)
+		return obstacle;
+	if (scan->scan.plan.parallel_aware)
+		return "parallel workers share its index";
+	if (demand->may_stop || demand->limits != NIL)
+		return "it may be stopped before its end";
+	column = first_indexed_column(scan->indexid);
+	if (column == InvalidAttrNumber || scan->indexorderby != NIL)
+		return "its index is not a B-tree of columns";
+	relation = RelationIdGetRelation(relid);
+	if (relation == NULL)
+		return "the table is gone";
+	if (source_of_relation(relation) != &heap_source_ops)
+		obstacle = "its access method is not heap";
+	RelationClose(relation);
+	if (obstacle == NULL && batchexec_mode == BATCH_MODE_ALLOW &&
+		order_correlation(relid, column) < INDEX_CORRELATION_MIN)
+		return "its rows are not in the order of the index";
+	return obstacle;
+}
+
 static CustomScan *
 make_batch_scan(const Plan *scan, Plan *original, const RowDemand *demand, int child_node_id)
 {
@@ -153,6 +225,24 @@ bitmap_scan_to_batch(BitmapHeapScan *scan, const RowDemand *demand, int child_no
 	/* The original keeps the plan of the bitmap. */
 	batch->scan.plan.lefttree = NULL;
 	batch->scan.plan.qual = list_concat_copy(scan->bitmapqualorig, scan->scan.plan.qual);
+	return batch;
+}
+
+/* The BatchScan in place of an index scan; a copy of that, without a filter, finds the rows. */
+CustomScan *
+index_scan_to_batch(IndexScan *scan, const RowDemand *demand, int *next_node_id)
+{
+	IndexScan  *original = makeNode(IndexScan);
+	IndexScan  *finder = makeNode(IndexScan);
+	CustomScan *batch;
+
+	memcpy(original, scan, sizeof(IndexScan));
+	memcpy(finder, scan, sizeof(IndexScan));
+	batch = make_batch_scan((const Plan *) scan, (Plan *) original, demand, (*next_node_id)++);
+	finder->scan.plan.plan_node_id = (*next_node_id)++;
+	finder->scan.plan.qual = NIL;
+	finder->scan.plan.initPlan = NIL;
+	batch->custom_plans = lappend(batch->custom_plans, finder);
 	return batch;
 }
 

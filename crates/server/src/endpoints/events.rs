@@ -9,9 +9,9 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures::future::BoxFuture;
 use futures::{Stream, stream};
 use gristmill_engine::{EventCursor, Events, RecordedEvent};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::body::Query;
@@ -29,6 +29,18 @@ pub struct EventsQuery {
     #[serde(default)]
     #[param(example = "0-17", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     after: Option<String>,
+}
+
+/// One event of a stream of server-sent events, as the API describes it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ServerSentEvent {
+    /// Where the stream goes on, by the header `Last-Event-ID`; not all streams have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The name of the event.
+    pub event: String,
+    /// JSON that says what has happened.
+    pub data: String,
 }
 
 struct Listener {
@@ -74,7 +86,7 @@ impl Listener {
     operation_id = "events",
     params(EventsQuery),
     responses(
-        (status = 200, description = "Events", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events", content_type = "text/event-stream", body = ServerSentEvent),
         (status = "4XX", description = "Refused", body = Refusal),
     )
 )]

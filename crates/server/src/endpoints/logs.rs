@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
+use super::events::ServerSentEvent;
 use super::jobs::details::parse_job;
 use super::jobs::selection::run_id;
 use crate::app::App;
@@ -156,7 +157,7 @@ impl Drop for Follower {
     operation_id = "logs",
     params(LogsQuery),
     responses(
-        (status = 200, description = "Events", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events", content_type = "text/event-stream", body = ServerSentEvent),
         (status = "4XX", description = "Refused, or not there", body = Refusal),
     )
 )]
