@@ -134,7 +134,6 @@ typedef struct TableFacts
 {
 	Oid			relid;
 	double		rows;
-	double		rows_indexed;	/* that the least selective of its index scans finds */
 	bool		knows_obstacle;
 	const char *obstacle;		/* to reading it in batches, or NULL */
 } TableFacts;
@@ -142,39 +141,61 @@ typedef struct TableFacts
 static TableFacts remembered[TABLES_REMEMBERED];
 static int	remembered_count = 0;
 
+/* What it has found of an index. */
+typedef struct IndexFacts
+{
+	Oid			index;
+	double		rows;			/* that a scan of it finds, before its filter */
+} IndexFacts;
+
+static IndexFacts indexes_remembered[TABLES_REMEMBERED];
+static int	index_count = 0;
+
 /* To be called where the planning of a statement begins. */
 void
 cost_forget_facts(void)
 {
-	remembered_count = 0;
+	remembered_count = index_count = 0;
 }
 
-/* How many rows the least selective index scan of a table finds, before its filter. */
-static double
-rows_of_index_paths(const RelOptInfo *rel)
+/* Remember what scans of a table's indexes find that need no value from another table. */
+static void
+remember_indexes(const RelOptInfo *rel)
 {
-	double		rows = 0;
 	ListCell   *cell;
 
 	foreach(cell, rel->pathlist)
 	{
 		const IndexPath *path = lfirst(cell);
 
-		if (IsA(path, IndexPath) && path->path.param_info == NULL)
-			rows = Max(rows, path->indexselectivity * rel->tuples);
+		if (IsA(path, IndexPath) && path->path.param_info == NULL &&
+			index_count < TABLES_REMEMBERED)
+			indexes_remembered[index_count++] = (IndexFacts) {
+				path->indexinfo->indexoid, path->indexselectivity * rel->tuples
+			};
 	}
+}
+
+/* How many rows a scan of an index is estimated to find, at most; 0: it is not known. */
+double
+cost_rows_indexed(Oid index)
+{
+	double		rows = 0;
+
+	for (int i = 0; i < index_count; i++)
+		if (indexes_remembered[i].index == index)
+			rows = Max(rows, indexes_remembered[i].rows);
 	return rows;
 }
 
-/* Spare cost_table_pays a look at the file of a table. */
+/* Spare cost_table_pays a look at the file of a table, and remember what its indexes find. */
 void
 cost_remember_rows(Oid relid, const RelOptInfo *rel)
 {
 	/* Core takes a new table of fewer pages for one of so many. */
 	if (remembered_count < TABLES_REMEMBERED && rel->pages != PAGES_OF_NEW_TABLE)
-		remembered[remembered_count++] = (TableFacts) {
-			.relid = relid,.rows = rel->tuples,.rows_indexed = rows_of_index_paths(rel)
-		};
+		remembered[remembered_count++] = (TableFacts) {.relid = relid,.rows = rel->tuples};
+	remember_indexes(rel);
 }
 
 static TableFacts *
@@ -184,15 +205,6 @@ recall_facts(Oid relid)
 		if (remembered[i].relid == relid)
 			return &remembered[i];
 	return NULL;
-}
-
-/* How many rows an index scan of a table is estimated to find, about. */
-double
-cost_rows_indexed(Oid relid)
-{
-	const TableFacts *facts = recall_facts(relid);
-
-	return facts != NULL ? facts->rows_indexed : 0;
 }
 
 /* As table_obstacle; looked up once in the planning of a statement, which has the table locked. */

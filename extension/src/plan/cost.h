@@ -35,7 +35,7 @@ extern Cost cost_saved_by_reading(double rows);
 extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
 extern double cost_distinct_values(Oid relid, AttrNumber column, double rows);
 extern bool cost_table_pays(Oid relid, double *rows);
-extern double cost_rows_indexed(Oid relid);
+extern double cost_rows_indexed(Oid index);
 extern const char *cost_table_obstacle(Oid relid);
 extern Cost cost_scan_least(const RelOptInfo *rel);
 

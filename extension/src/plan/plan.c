@@ -145,17 +145,20 @@ typedef struct PlanOverview
 	bool		holds_scan;		/* or an INSERT of many rows */
 } PlanOverview;
 
-/* Does an index scan find so many rows that it pays to fetch them a page at a time? */
+/*
+ * Does an index scan find so many rows that it pays to fetch them a page at a time?  Of one
+ * that runs for each row of another table, only the rows that it returns are known.
+ */
 static bool
-index_scan_pays(const PlannedStmt *statement, const IndexScan *scan)
+index_scan_pays(const IndexScan *scan)
 {
 	return scan->scan.plan.plan_rows >= INDEX_ROWS_TO_PAY ||
-		cost_rows_indexed(rt_fetch(scan->scan.scanrelid, statement->rtable)->relid) >=
-		INDEX_ROWS_TO_PAY;
+		(bms_is_empty(scan->scan.plan.extParam) &&
+		 cost_rows_indexed(scan->indexid) >= INDEX_ROWS_TO_PAY);
 }
 
 static void
-look_over_plan(const PlannedStmt *statement, Plan *plan, PlanOverview *overview)
+look_over_plan(Plan *plan, PlanOverview *overview)
 {
 	ListCell   *cell;
 
@@ -164,11 +167,11 @@ look_over_plan(const PlannedStmt *statement, Plan *plan, PlanOverview *overview)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
 		overview->holds_scan |= IsA(plan, SeqScan) || IsA(plan, BitmapHeapScan) ||
-			(IsA(plan, IndexScan) && index_scan_pays(statement, (const IndexScan *) plan));
+			(IsA(plan, IndexScan) && index_scan_pays((const IndexScan *) plan));
 		if (plan->righttree != NULL)
-			look_over_plan(statement, plan->righttree, overview);
+			look_over_plan(plan->righttree, overview);
 		foreach(cell, plan_children(plan))
-			look_over_plan(statement, lfirst(cell), overview);
+			look_over_plan(lfirst(cell), overview);
 	}
 }
 
@@ -188,11 +191,11 @@ look_over_statement(const PlannedStmt *statement)
 	PlanOverview overview = {0, false};
 	ListCell   *cell;
 
-	look_over_plan(statement, statement->planTree, &overview);
+	look_over_plan(statement->planTree, &overview);
 	overview.holds_scan |= holds_insert(statement) &&
 		insert_pays((const ModifyTable *) statement->planTree);
 	foreach(cell, statement->subplans)
-		look_over_plan(statement, lfirst(cell), &overview);
+		look_over_plan(lfirst(cell), &overview);
 	return overview;
 }
 
@@ -413,7 +416,7 @@ batch_index_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 	const char *obstacle = context->obstacle;
 
 	if (obstacle == NULL && batchexec_mode == BATCH_MODE_ALLOW &&
-		!index_scan_pays(context->statement, scan))
+		!index_scan_pays(scan))
 		obstacle = "too few rows for batches to pay";
 	if (obstacle == NULL)
 		obstacle = index_scan_obstacle(context->statement, scan, demand);
