@@ -378,6 +378,22 @@ feeds_aggregation(const PlannerInfo *root, const RelOptInfo *joined)
 		(root->parse->hasAggs || root->parse->groupClause != NIL);
 }
 
+/*
+ * Will workers be worth their start for the last join of a query?  Core compares a Gather
+ * with serial paths at their full costs, with pages in shared buffers charged as from disk.
+ */
+static bool
+workers_pay(PlannerInfo *root, const RelOptInfo *joined, const Path *partial)
+{
+	Cost		gathered = partial->total_cost + parallel_setup_cost;
+
+	if (!bms_equal(joined->relids, ALL_RELIDS(root)))
+		return true;
+	if (!feeds_aggregation(root, joined))
+		gathered += parallel_tuple_cost * joined->rows;
+	return cost_is_least_buffered(root, gathered, joined->pathlist);
+}
+
 /* Remember the cheapest batched path of a join; add it where it beats the stock ones. */
 static void
 add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
@@ -397,7 +413,8 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 			(batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
 	input = remember_input(joined, is_partial, target_is_columns(joined->reltarget) ? path : NULL,
 						   choice.cost);
-	if (!cost_is_least_buffered(root, path->total_cost, paths))
+	if (!cost_is_least_buffered(root, path->total_cost, paths) ||
+		(is_partial && !workers_pay(root, joined, path)))
 		return;
 	/* The planner may free a path that it is given. */
 	if (input->path != NULL)
