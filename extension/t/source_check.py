@@ -22,7 +22,7 @@ from server import Server, default_pg_config, give_to_server_account, stop_on_si
 DATABASE = "sources"
 PAIRS_DEFAULT = 2000
 # Of what is done with heap tables alone.
-HEAP_TESTS = ("insert", "bitmap")
+HEAP_TESTS = ("insert", "update", "bitmap", "index")
 
 
 def suite() -> list:

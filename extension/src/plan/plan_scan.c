@@ -86,6 +86,21 @@ table_obstacle(Oid relid)
 	return obstacle;
 }
 
+/* Why rows of a table can't be batched that are named by their addresses, or NULL. */
+static const char *
+heap_obstacle(Oid relid)
+{
+	Relation	relation = RelationIdGetRelation(relid);
+	const char *obstacle = NULL;
+
+	if (relation == NULL)
+		return "the table is gone";
+	if (source_of_relation(relation) != &heap_source_ops)
+		obstacle = "its access method is not heap";
+	RelationClose(relation);
+	return obstacle;
+}
+
 /* Why a scan can't be batched, or NULL. */
 const char *
 scan_obstacle(PlannedStmt *statement, Scan *scan)
@@ -100,6 +115,9 @@ scan_obstacle(PlannedStmt *statement, Scan *scan)
 								 query_changes_rows(statement->commandType)) ||
 		uses_row_identity((Node *) plan->qual, &scanrelid))
 		return "a system column or a whole row is used";
+	/* Other sources need not know the addresses of their rows. */
+	if (query_changes_rows(statement->commandType))
+		return heap_obstacle(entry->relid);
 	return cost_table_obstacle(entry->relid);
 }
 
@@ -109,7 +127,6 @@ bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan)
 {
 	const char *obstacle = scan_obstacle(statement, &scan->scan);
 	int			scanrelid = scan->scan.scanrelid;
-	Relation	relation;
 
 	if (obstacle != NULL)
 		return obstacle;
@@ -117,13 +134,7 @@ bitmap_scan_obstacle(PlannedStmt *statement, BitmapHeapScan *scan)
 		return "parallel workers share its bitmap";
 	if (uses_row_identity((Node *) scan->bitmapqualorig, &scanrelid))
 		return "a system column or a whole row is used";
-	relation = RelationIdGetRelation(rt_fetch(scanrelid, statement->rtable)->relid);
-	if (relation == NULL)
-		return "the table is gone";
-	if (source_of_relation(relation) != &heap_source_ops)
-		obstacle = "its access method is not heap";
-	RelationClose(relation);
-	return obstacle;
+	return heap_obstacle(rt_fetch(scanrelid, statement->rtable)->relid);
 }
 
 /* The first column of a B-tree index; InvalidAttrNumber: it is none, or begins with an expression. */
@@ -168,7 +179,6 @@ index_scan_obstacle(PlannedStmt *statement, IndexScan *scan, const RowDemand *de
 	const char *obstacle = scan_obstacle(statement, &scan->scan);
 	const Oid	relid = rt_fetch(scan->scan.scanrelid, statement->rtable)->relid;
 	AttrNumber	column;
-	Relation	relation;
 
 	if (obstacle != NULL)
 		return obstacle;
@@ -179,12 +189,7 @@ index_scan_obstacle(PlannedStmt *statement, IndexScan *scan, const RowDemand *de
 	column = first_indexed_column(scan->indexid);
 	if (column == InvalidAttrNumber || scan->indexorderby != NIL)
 		return "its index is not a B-tree of columns";
-	relation = RelationIdGetRelation(relid);
-	if (relation == NULL)
-		return "the table is gone";
-	if (source_of_relation(relation) != &heap_source_ops)
-		obstacle = "its access method is not heap";
-	RelationClose(relation);
+	obstacle = heap_obstacle(relid);
 	if (obstacle == NULL && batchexec_mode == BATCH_MODE_ALLOW &&
 		order_correlation(relid, column) < INDEX_CORRELATION_MIN)
 		return "its rows are not in the order of the index";
