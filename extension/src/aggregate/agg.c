@@ -13,7 +13,7 @@
 
 #include "aggregate.h"
 #include "group.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "node.h"
 #include "relay.h"
 #include "replay.h"

@@ -9,7 +9,7 @@
 #include "batchexec.h"
 #include "datum_vector.h"
 #include "heap_source.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "source.h"
 
 static const BatchSourceOps *sources[SOURCES_MAX] = {&heap_source_ops};

@@ -17,7 +17,7 @@
 
 #include "collation.h"
 #include "expr.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "numeric_vector.h"
 
 static VectorExpr *compile(VectorContext *context, const Expr *source);

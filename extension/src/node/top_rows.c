@@ -10,7 +10,7 @@
 #include "utils/float.h"
 
 #include "demand.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "top_rows.h"
 
 /* What a Sort takes for a row beside its columns. */

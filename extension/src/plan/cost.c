@@ -25,7 +25,7 @@
 
 #include "cost.h"
 #include "expr.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 /* Blocks that are looked up to see how much of a table is in shared buffers. */

@@ -17,7 +17,7 @@
 #include "utils/spccache.h"
 
 #include "cost.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 /* Pages of a B-tree that core charges for on the way down, in operators a level. */

@@ -23,7 +23,7 @@
 #include "explain.h"
 #include "insert.h"
 #include "join.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);

@@ -16,7 +16,7 @@
 #include "aggregate.h"
 #include "group.h"
 #include "join.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 typedef struct AggContext

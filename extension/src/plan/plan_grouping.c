@@ -15,7 +15,7 @@
 #include "utils/fmgroids.h"
 
 #include "cost.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 /* What an aggregation reads: what is below its Sort, if it has one. */

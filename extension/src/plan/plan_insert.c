@@ -26,7 +26,7 @@
 
 #include "batchexec.h"
 #include "insert.h"
-#include "limits.h"
+#include "batch_limits.h"
 
 #if PG_VERSION_NUM >= 170000
 #define F_RANDOM_OF_NOTHING	F_RANDOM_

@@ -29,7 +29,7 @@
 #include "aggregate.h"
 #include "cost.h"
 #include "group.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 #if PG_VERSION_NUM >= 160000

@@ -20,7 +20,7 @@
 
 #include "cost.h"
 #include "heap_source.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 #include "source.h"
 #include "top_rows.h"

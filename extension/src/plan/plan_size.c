@@ -7,7 +7,7 @@
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
 
-#include "limits.h"
+#include "batch_limits.h"
 #include "plan.h"
 
 /* An entry of a plan's target list, which is in the order of its numbers. */

@@ -21,7 +21,7 @@
 #include "utils/rel.h"
 
 #include "insert.h"
-#include "limits.h"
+#include "batch_limits.h"
 #include "node.h"
 #include "statistics.h"
 

@@ -1,9 +1,9 @@
 /*
- * limits.h
+ * batch_limits.h
  *	  Bounds on what a statement may make of batches.  Beyond one, stock runs.
  */
-#ifndef BATCHEXEC_LIMITS_H
-#define BATCHEXEC_LIMITS_H
+#ifndef BATCHEXEC_BATCH_LIMITS_H
+#define BATCHEXEC_BATCH_LIMITS_H
 
 /*
  * Nodes of the expressions of one scan, or of one aggregation and its scans,
