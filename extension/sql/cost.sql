@@ -83,3 +83,29 @@ EXPLAIN (COSTS OFF) SELECT count(*) FROM readings WHERE kind = 3;
 EXPLAIN (COSTS OFF) SELECT kind, sum(reading) FROM readings GROUP BY kind;
 EXPLAIN (COSTS OFF) SELECT id FROM readings WHERE kind = 3 AND reading > 1;
 DROP TABLE readings, kinds; DROP FUNCTION total_cost;
+-- A join to a unique key of several columns finds a row for each, as of a foreign key: also through a third table, and with a constant.
+CREATE TABLE offers (part int, supplier int, price int, PRIMARY KEY (part, supplier));
+INSERT INTO offers SELECT i / 40, i * 37 % 4000, i FROM generate_series(0, 7999) i;
+CREATE TABLE sales (part int, supplier int, amount int);
+INSERT INTO sales SELECT part, supplier, price + s FROM offers, generate_series(1, 3) s;
+CREATE TABLE named (part int PRIMARY KEY, name text);
+INSERT INTO named SELECT i, 'part ' || i FROM generate_series(0, 199) i;
+VACUUM (ANALYZE) offers, sales, named;
+CREATE FUNCTION estimated_rows(query text) RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+    RETURN round((plan->0->'Plan'->>'Plan Rows')::numeric, -2);
+END $$;
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier)');
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier) JOIN named USING (part)');
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier) WHERE price % 2 = 0');
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier) WHERE sales.part = 4') <= 200;
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part)');
+SET batchexec.enabled = off;
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier)');
+RESET batchexec.enabled;
+ALTER TABLE sales ADD FOREIGN KEY (part, supplier) REFERENCES offers;
+SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier)');
+DROP FUNCTION estimated_rows;
+DROP TABLE sales, offers, named;

@@ -141,6 +141,19 @@ EXPLAIN (VERBOSE, COSTS OFF) WITH RECURSIVE reached(f, t) AS (SELECT * FROM edge
     SEARCH BREADTH FIRST BY f, t SET seq SELECT * FROM reached ORDER BY seq;
 RESET batchexec.mode;
 DROP TABLE edges;
+-- An inner side in batches: values of all kinds, NULLs, filters, joins and expressions below.
+SET batchexec.mode = prefer;
+SELECT * FROM compare('SELECT few.k, inner_side.* FROM few JOIN (SELECT k, wide, small, f, r, n, t, v, c, d, at, flag, amount FROM facts WHERE amount < 12) inner_side ON few.k = inner_side.k');
+SELECT * FROM compare('SELECT few.k, inner_side.* FROM few LEFT JOIN (SELECT k, r, n, t FROM facts WHERE r > 1 AND f IS NULL) inner_side ON few.k = inner_side.k');
+SELECT * FROM compare('SELECT few.k, facts.id, facts.r FROM few JOIN facts ON few.k = facts.k WHERE facts.amount < 8');
+SELECT * FROM compare('SELECT count(*), sum(s.doubled) FROM few JOIN (SELECT k, amount * 2 AS doubled FROM facts) s ON few.k = s.k');
+SELECT * FROM compare('SELECT count(*), sum(b.amount), min(b.t), max(b.r) FROM facts a JOIN (facts b JOIN few ON b.k = few.k) ON a.n = b.n AND a.small = b.small');
+SELECT * FROM compare('SELECT count(*) FROM few WHERE NOT EXISTS (SELECT FROM facts WHERE facts.t = few.t AND facts.amount > 3)');
+SELECT * FROM compare('SELECT few.k, (SELECT count(*) FROM few x JOIN facts ON facts.k = x.k AND facts.wide < few.wide) FROM few WHERE few.k < 9');
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+SELECT * FROM compare('SELECT few.k, facts.r, facts.t, facts.n FROM few LEFT JOIN facts ON few.k = facts.k');
+SELECT * FROM compare('SELECT count(*), sum(a.amount), max(b.t) FROM facts a JOIN (facts b JOIN few ON b.k = few.k) ON a.n = b.n AND a.small = b.small');
+RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 -- Prepared, switched off after planning, and on again.
 PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
 SET plan_cache_mode = force_generic_plan;

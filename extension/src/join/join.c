@@ -2,7 +2,7 @@
  * join.c
  *	  BatchJoin: a hash join whose outer side comes in batches.
  *
- * The inner side is read row by row into a hash table.  The outer node's batches
+ * The inner side is read into a hash table (join_inner.c).  The outer node's batches
  * are probed a column at a time, and the pairs that match make batches in turn,
  * for a batched node above, or rows.  Where the inner rows exceed the memory for
  * a hash table, a stock hash join takes over (join_spill.c).
@@ -112,8 +112,8 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	if (node_begin_original(&state->node, estate, eflags))
 		return;
 	outer = node_begin_child(&state->node, plan->scan.plan.lefttree, estate, eflags);
-	innerPlanState(css) = ExecInitNode(plan->scan.plan.righttree, estate, eflags);
-	inner_descriptor = ExecGetResultType(innerPlanState(css));
+	join_inner_begin(state, plan->scan.plan.righttree, estate, eflags);
+	inner_descriptor = state->inner_rows->descriptor;
 	state->outer = outer;
 	state->type = private_integer(plan, BATCH_JOIN_TYPE);
 	begin_columns(state, plan);
@@ -123,7 +123,6 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 									 &state->pairs);
 	state->node.output = state->pairs.output;
 	state->node.produce = produce_pairs;
-	state->inner_rows = datum_batch_create(inner_descriptor);
 	state->inner_batch = make_batch(estate, &datum_batch_ops, inner_descriptor,
 									state->inner_rows);
 
@@ -166,44 +165,6 @@ plan_columns(BatchJoinState *state, bool returns_rows)
 	MemoryContextSwitchTo(caller);
 }
 
-/* Put the rows that have been collected into the hash table. */
-static void
-flush_inner_rows(BatchJoinState *state)
-{
-	ResetExprContext(state->inner_context.econtext);
-	batch_start(state->inner_batch, state->inner_rows->row_count);
-	join_table_add(state->table, &state->inner_context, state->inner_rows);
-	state->inner_rows->row_count = 0;
-	state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
-}
-
-/* Read the inner side to its end; false where it exceeds the memory. */
-static bool
-read_inner(BatchJoinState *state)
-{
-	PlanState  *inner = innerPlanState(&state->node.css);
-
-	state->inner_is_done = false;
-	for (;;)
-	{
-		TupleTableSlot *slot = ExecProcNode(inner);
-
-		if (TupIsNull(slot))
-			break;
-		datum_batch_add(state->inner_rows, slot, join_table_copy, state->table);
-		if (state->inner_rows->row_count < BATCH_ROWS_MAX)
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		flush_inner_rows(state);
-		if (join_table_bytes(state->table) > state->memory_limit_bytes)
-			return false;
-	}
-	state->inner_is_done = true;
-	if (state->inner_rows->row_count > 0)
-		flush_inner_rows(state);
-	return join_table_bytes(state->table) <= state->memory_limit_bytes;
-}
-
 /* Is an outer row without a match returned? */
 static bool
 keeps_unmatched(const BatchJoinState *state)
@@ -235,7 +196,7 @@ fill_table(BatchJoinState *state)
 			return;
 	}
 	state->is_filled = true;
-	if (!read_inner(state))
+	if (!join_inner_read(state))
 		join_spill_begin(state);
 	else if (state->table->row_count == 0 && !keeps_unmatched(state))
 		state->is_finished = true;

@@ -24,6 +24,8 @@ typedef struct BatchJoinState
 	bool		columns_are_planned;
 
 	/* the inner side */
+	BatchNode  *inner;			/* whose batches are taken; NULL: its rows are */
+	BatchColumn **inner_columns;	/* of its batches, for each column of a row */
 	DatumBatch *inner_rows;		/* read, but not yet in the table */
 	TupleBatch *inner_batch;	/* the same */
 	JoinTable  *table;
@@ -57,6 +59,10 @@ typedef struct BatchJoinState
 	DatumBatch *spill_rows;
 	int			spill_outer_at;
 } BatchJoinState;
+
+/* join_inner.c */
+extern void join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags);
+extern bool join_inner_read(BatchJoinState *state);
 
 /* join_spill.c */
 extern void join_spill_begin(BatchJoinState *state);

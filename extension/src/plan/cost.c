@@ -318,13 +318,12 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 	/* A row that is evaluated as one is made only once. */
 	saving.as_scan = saved - Max(results, by_row) * batchexec_cost_result_row;
 	saving.as_input = saved - by_row * batchexec_cost_result_row;
-	if (saving.as_input > 0)
+	/* Sampled only where an aggregation or a join may use it. */
+	if (for_input)
 	{
 		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
-		/* Sampled only where an aggregation or a join may use it. */
-		if (for_input)
-			saving.as_input += rel->pages * page_cost *
-				Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
+		saving.as_input += rel->pages * page_cost *
+			Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
 	}
 	saving.as_scan = Max(saving.as_scan, 0);
 	saving.as_input = Max(saving.as_input, 0);

@@ -75,6 +75,9 @@ extern Path *path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_pa
 extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
 extern void path_install_hooks(void);
 
+/* composite_key.c */
+extern void composite_keys_add(PlannerInfo *root);
+
 /* plan_join_path.c */
 extern bool path_is_batched_join(const Path *path);
 extern void join_path_install_hook(void);

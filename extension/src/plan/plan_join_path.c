@@ -521,6 +521,7 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 		query_may_stop(root) || !has_batchable_table(root, initial_rels))
 		return standard_join_search(root, levels, initial_rels);
 
+	composite_keys_add(root);
 	/* A function that is evaluated on the way may plan a search of its own, and fail. */
 	search = &own;
 	PG_TRY();

@@ -1,0 +1,166 @@
+/*
+ * join_inner.c
+ *	  The inner side of a BatchJoin, read into its hash table.
+ *
+ * Where it comes in batches, of columns as they are, these are taken a column at a
+ * time, and no row is made of them.  Other nodes hand on their rows.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+
+#include "join_state.h"
+#include "plan.h"
+
+/* What a node's result is as a column of its batches; false where it is none. */
+static bool
+column_of_result(const Node *result, ValueKind *kind)
+{
+	const Var  *var = (const Var *) result;
+
+	if (!IsA(result, Var) || var->varattno <= 0 || !value_kind_of_type(var->vartype, kind))
+		return false;
+	/* A stored numeric is a pointer, as a text is. */
+	if (*kind == VALUE_NUMERIC)
+		*kind = VALUE_TEXT;
+	return true;
+}
+
+/* Have the inner node's batches provide its results, if all of these are columns. */
+static void
+ask_for_columns(BatchJoinState *state, BatchNode *inner)
+{
+	const List *results = inner->css.ss.ps.plan->targetlist;
+	ValueKind	kind;
+	ListCell   *cell;
+
+	foreach(cell, results)
+		if (!column_of_result((Node *) lfirst_node(TargetEntry, cell)->expr, &kind))
+			return;
+	state->inner = inner;
+	state->inner_columns = palloc(sizeof(BatchColumn *) * (list_length(results) + 1));
+	foreach(cell, results)
+	{
+		const Var  *var = (const Var *) lfirst_node(TargetEntry, cell)->expr;
+
+		(void) column_of_result((const Node *) var, &kind);
+		state->inner_columns[foreach_current_index(cell)] =
+			batch_add_column(inner->output, var->varattno, var->vartype, kind);
+	}
+}
+
+void
+join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags)
+{
+	PlanState  *inner = ExecInitNode(plan, estate, eflags);
+
+	innerPlanState(&state->node.css) = inner;
+	if (plan_is_batched(plan) && ((BatchNode *) inner)->original == NULL)
+		ask_for_columns(state, (BatchNode *) inner);
+	state->inner_rows = datum_batch_create(ExecGetResultType(inner));
+}
+
+/* Put the rows that have been collected into the hash table. */
+static void
+flush_rows(BatchJoinState *state)
+{
+	ResetExprContext(state->inner_context.econtext);
+	batch_start(state->inner_batch, state->inner_rows->row_count);
+	join_table_add(state->table, &state->inner_context, state->inner_rows);
+	state->inner_rows->row_count = 0;
+	state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
+}
+
+/* Is the table still within its memory? */
+static bool
+fits_memory(const BatchJoinState *state)
+{
+	return join_table_bytes(state->table) <= state->memory_limit_bytes;
+}
+
+/* Append the selected values of a column to an attribute of the rows. */
+static void
+append_column(BatchJoinState *state, int number)
+{
+	const Form_pg_attribute form = TupleDescAttr(state->inner_rows->descriptor, number);
+	TupleBatch *batch = state->inner->output;
+	const Vector *from = batch_column(batch, state->inner_columns[number], &batch->selection);
+	Vector	   *to = &state->inner_rows->attributes[number];
+	const bool	has_nulls = from->has_nulls;
+	int			at = state->inner_rows->row_count;
+
+	if (at == 0)
+		to->has_nulls = false;
+	to->has_nulls |= has_nulls;
+	if (form->attbyval && form->atttypid != FLOAT4OID)
+		FOR_SELECTED(row, &batch->selection,
+					 to->nulls[at] = has_nulls && from->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 : from->values[row];
+					 at++);
+	else if (form->attbyval)
+		FOR_SELECTED(row, &batch->selection,
+					 to->nulls[at] = has_nulls && from->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 :
+					 Float4GetDatum((float4) DatumGetFloat8(from->values[row]));
+					 at++);
+	else
+		FOR_SELECTED(row, &batch->selection,
+					 to->nulls[at] = has_nulls && from->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 :
+					 join_table_copy(state->table, from->values[row], form->attlen);
+					 at++);
+}
+
+/* Read the batches of the inner node; false where they exceed the memory. */
+static bool
+read_batches(BatchJoinState *state)
+{
+	DatumBatch *rows = state->inner_rows;
+
+	while (node_pull(state->inner))
+	{
+		const int	count = state->inner->output->selection.count;
+
+		if (rows->row_count + count > BATCH_ROWS_MAX)
+			flush_rows(state);
+		for (int i = 0; i < rows->descriptor->natts; i++)
+			append_column(state, i);
+		rows->row_count += count;
+		if (!fits_memory(state))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_rows(BatchJoinState *state)
+{
+	PlanState  *inner = innerPlanState(&state->node.css);
+
+	for (;;)
+	{
+		TupleTableSlot *slot = ExecProcNode(inner);
+
+		if (TupIsNull(slot))
+			return true;
+		datum_batch_add(state->inner_rows, slot, join_table_copy, state->table);
+		if (state->inner_rows->row_count < BATCH_ROWS_MAX)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		flush_rows(state);
+		if (!fits_memory(state))
+			return false;
+	}
+}
+
+/* Read the inner side to its end; false where it exceeds the memory. */
+bool
+join_inner_read(BatchJoinState *state)
+{
+	state->inner_is_done = state->inner != NULL ? read_batches(state) : read_rows(state);
+	if (state->inner_rows->row_count > 0)
+		flush_rows(state);
+	return state->inner_is_done && fits_memory(state);
+}
