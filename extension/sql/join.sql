@@ -154,6 +154,16 @@ SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
 SELECT * FROM compare('SELECT few.k, facts.r, facts.t, facts.n FROM few LEFT JOIN facts ON few.k = facts.k');
 SELECT * FROM compare('SELECT count(*), sum(a.amount), max(b.t) FROM facts a JOIN (facts b JOIN few ON b.k = few.k) ON a.n = b.n AND a.small = b.small');
 RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
+-- Full joins: NULLs and duplicates of both sides, an empty side, filters above, rows, groups, and a spill.
+SELECT * FROM compare('SELECT facts.k, facts.t, few.k, few.label FROM facts FULL JOIN few ON facts.k = few.k AND facts.wide = few.wide WHERE facts.amount IS NULL OR facts.amount < 2');
+SELECT * FROM compare('SELECT label, count(*), count(facts.k), sum(amount), sum(few.n) FROM facts FULL JOIN few ON facts.t = few.t GROUP BY label');
+SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM facts f FULL JOIN (SELECT * FROM few WHERE k < 0) few ON f.k = few.k');
+SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM (SELECT * FROM facts WHERE amount < 0) f FULL JOIN few ON f.k = few.k');
+SELECT * FROM compare('SELECT count(*), count(facts.k), count(b.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k FULL JOIN few b ON b.wide = facts.wide');
+SELECT * FROM compare('SELECT few.wide, (SELECT count(*) FROM (SELECT * FROM facts WHERE small = few.wide) f FULL JOIN few x ON f.k = x.k) FROM few WHERE few.k < 6');
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
+SELECT * FROM compare('SELECT count(*), count(a.k), count(b.k), sum(a.amount), sum(b.amount) FROM facts a FULL JOIN (SELECT * FROM facts WHERE amount > 20) b ON a.t = b.t AND a.amount = b.amount');
+RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 -- Prepared, switched off after planning, and on again.
 PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
 SET plan_cache_mode = force_generic_plan;

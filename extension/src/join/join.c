@@ -98,6 +98,20 @@ holds_parameter(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, holds_parameter, context);
 }
 
+/* Is an outer row without a match returned? */
+static bool
+keeps_unmatched(const BatchJoinState *state)
+{
+	return state->type == JOIN_LEFT || state->type == JOIN_ANTI || state->type == JOIN_FULL;
+}
+
+/* Is an inner one? */
+static bool
+returns_inner(const BatchJoinState *state)
+{
+	return state->type == JOIN_RIGHT || state->type == JOIN_FULL;
+}
+
 static bool produce_pairs(BatchNode *node);
 
 static void
@@ -144,7 +158,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 						  list_length(keys), inner_descriptor);
 	state->inner_keys_vary =
 		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
-	state->table->keeps_all = (state->type == JOIN_RIGHT);
+	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_one = (state->type == JOIN_SEMI || state->type == JOIN_ANTI);
 	state->memory_limit_bytes = get_hash_memory_limit();
 }
@@ -165,13 +179,6 @@ plan_columns(BatchJoinState *state, bool returns_rows)
 	MemoryContextSwitchTo(caller);
 }
 
-/* Is an outer row without a match returned? */
-static bool
-keeps_unmatched(const BatchJoinState *state)
-{
-	return state->type == JOIN_LEFT || state->type == JOIN_ANTI;
-}
-
 /*
  * Fill the hash table.  As in the stock server, the outer side is tried first
  * where that is cheap: the inner one need not be read if it is empty.
@@ -182,7 +189,7 @@ fill_table(BatchJoinState *state)
 	const Plan *outer = state->node.css.ss.ps.plan->lefttree;
 	const Plan *inner = state->node.css.ss.ps.plan->righttree;
 
-	if (state->type != JOIN_RIGHT &&
+	if (!returns_inner(state) &&
 		(keeps_unmatched(state) || outer->startup_cost < inner->total_cost))
 	{
 		if (state->outer->peek != NULL)
@@ -234,7 +241,7 @@ next_outer(BatchJoinState *state)
 		state->outer_is_fresh = false;
 		ResetExprContext(state->outer_context.econtext);
 		join_table_probe(state->table, &state->outer_context, state->matches);
-		if (state->type != JOIN_LEFT)
+		if (state->type != JOIN_LEFT && state->type != JOIN_FULL)
 			select_outer(state, state->type != JOIN_ANTI);
 	} while (outer->selection.count == 0);
 	state->outer_at = 0;
@@ -292,8 +299,7 @@ next_pairs(BatchJoinState *state)
 
 	if (state->outer_at >= selection->count)
 		return 0;
-	if (state->type == JOIN_INNER || state->type == JOIN_LEFT ||
-		state->type == JOIN_RIGHT)
+	if (state->type != JOIN_SEMI && state->type != JOIN_ANTI)
 		return pair_with_matches(state);
 	count = pair_outer_alone(state);
 	state->outer_at = selection->count;
@@ -321,7 +327,7 @@ pair_inner_alone(BatchJoinState *state)
 static void
 end_outer(BatchJoinState *state)
 {
-	state->returns_unmatched = (state->type == JOIN_RIGHT);
+	state->returns_unmatched = returns_inner(state);
 	state->is_finished = !state->returns_unmatched;
 	state->pairs.outer_is_null = state->returns_unmatched;
 	state->walk = (JoinTableWalk) {.only_unmatched = true};
@@ -501,6 +507,8 @@ type_label(JoinType type)
 			return "Left";
 		case JOIN_RIGHT:
 			return "Right";
+		case JOIN_FULL:
+			return "Full";
 		case JOIN_SEMI:
 			return "Semi";
 		case JOIN_ANTI:

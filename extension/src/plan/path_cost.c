@@ -134,6 +134,34 @@ inner_loops(const JoinPath *join)
 	return loops;
 }
 
+/*
+ * How much of one side is in the cost of a merge join, at most: it ends with the shorter
+ * side, but for one that is sorted first.  The other side costs this much before its first row.
+ */
+static double
+share_merged(const MergePath *merge, const Path *side, bool is_sorted, Cost before_other)
+{
+	const Cost	charged = merge->jpath.path.total_cost - before_other;
+
+	if (is_sorted || side->total_cost <= 0 || charged >= side->total_cost)
+		return 1;
+	return Max(charged, 0) / side->total_cost;
+}
+
+static Cost
+saving_of_merge(PlannerInfo *root, const MergePath *merge)
+{
+	const Path *outer = merge->jpath.outerjoinpath;
+	const Path *inner = merge->jpath.innerjoinpath;
+	const bool	sorts_outer = merge->outersortkeys != NIL;
+	const bool	sorts_inner = merge->innersortkeys != NIL;
+	const Cost	before_outer = sorts_outer ? outer->total_cost : outer->startup_cost;
+	const Cost	before_inner = sorts_inner ? inner->total_cost : inner->startup_cost;
+
+	return input_saving(root, outer) * share_merged(merge, outer, sorts_outer, before_inner) +
+		input_saving(root, inner) * share_merged(merge, inner, sorts_inner, before_outer);
+}
+
 static Cost
 saving_of_join(PlannerInfo *root, const JoinPath *join)
 {
@@ -179,8 +207,9 @@ path_saving(PlannerInfo *root, const Path *path)
 				return 0;
 			/* FALLTHROUGH */
 		case T_NestPath:
-		case T_MergePath:
 			return saving_of_join(root, (const JoinPath *) path);
+		case T_MergePath:
+			return saving_of_merge(root, (const MergePath *) path);
 		case T_AppendPath:
 			return saving_of_list(root, ((const AppendPath *) path)->subpaths);
 		case T_MergeAppendPath:

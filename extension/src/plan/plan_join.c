@@ -265,6 +265,7 @@ type_obstacle(const HashJoin *join)
 			return NULL;
 		case JOIN_LEFT:
 		case JOIN_RIGHT:
+		case JOIN_FULL:
 		case JOIN_SEMI:
 		case JOIN_ANTI:
 			return join->join.joinqual == NIL ? NULL :

@@ -99,7 +99,7 @@ target_is_columns(const PathTarget *target)
 static bool
 type_is_batchable(JoinType type)
 {
-	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_RIGHT ||
+	return type == JOIN_INNER || type == JOIN_LEFT || type == JOIN_RIGHT || type == JOIN_FULL ||
 		type == JOIN_SEMI || type == JOIN_ANTI;
 }
 
@@ -173,7 +173,14 @@ inner_is_batchable(const Path *inner)
 		cost_groups_fit_memory(inner->rows, target->width, list_length(target->exprs));
 }
 
-/* A join's inner path, and what a batched join costs over it. */
+/* A join's inner path, and its cost, of its batches where it has these. */
+typedef struct JoinInner
+{
+	Path	   *path;
+	Cost		cost;
+} JoinInner;
+
+/* The paths of a join's sides, and what a batched join costs over them. */
 typedef struct JoinChoice
 {
 	const JoinCandidate *candidate;
@@ -204,9 +211,22 @@ count_matches(PlannerInfo *root, const JoinCandidate *candidate)
 			   candidate->outer->rows * candidate->inner->rows);
 }
 
-/* What a batched join costs over an outer side in batches, without what is above it. */
+/*
+ * What a row of the inner side costs on its way into the hash table.  A semi or anti join
+ * keeps one of a key: most others are only looked up.
+ */
+static Cost
+cost_inner_row(const JoinCandidate *candidate)
+{
+	const bool	keeps_one = candidate->type == JOIN_SEMI || candidate->type == JOIN_ANTI;
+
+	return cpu_tuple_cost / (keeps_one ? 4 : 2) +
+		cpu_operator_cost * list_length(candidate->keys);
+}
+
+/* What a batched join costs over its two sides, without what is above it. */
 static BatchedCost
-cost_join(PlannerInfo *root, BatchedCost outer_cost, const Path *outer, const Path *inner,
+cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 		  const JoinCandidate *candidate)
 {
 	const int	key_count = list_length(candidate->keys);
@@ -217,15 +237,15 @@ cost_join(PlannerInfo *root, BatchedCost outer_cost, const Path *outer, const Pa
 
 	cost_qual_eval(&all, candidate->extra.restrictlist, root);
 	cost_qual_eval(&of_keys, candidate->keys, root);
-	cost.startup = outer_cost.startup + cost_path_buffered(root, inner) +
-		(cpu_tuple_cost + cpu_operator_cost * key_count) * inner->rows;
-	cost.total = cost.startup + outer_cost.total - outer_cost.startup +
-		batchexec_cost_startup + outer->rows * key_count * batchexec_cost_row +
+	cost.startup = outer->cost.startup + inner->cost +
+		cost_inner_row(candidate) * inner->path->rows;
+	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
+		batchexec_cost_startup + outer->path->rows * key_count * batchexec_cost_row +
 		matches * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
 	return cost;
 }
 
-/* What was found of a table or join as an outer side, or NULL. */
+/* What was found of a table or join as a side in batches, or NULL. */
 static BatchedInput *
 find_input(const RelOptInfo *rel, bool is_partial)
 {
@@ -251,18 +271,18 @@ remember_input(const RelOptInfo *rel, bool is_partial, Path *path, BatchedCost c
 	return input;
 }
 
-/* Of a join's outer side, the path that hands on batches, and its cost as such; or NULL. */
+/* Of a side of a join, the path that hands on batches, and its cost as such; or NULL. */
 static const BatchedInput *
-outer_in_batches(PlannerInfo *root, RelOptInfo *outer, bool is_partial)
+side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 {
-	BatchedInput *input = find_input(outer, is_partial);
+	BatchedInput *input = find_input(rel, is_partial);
 	BatchedCost cost = {0, 0};
 	Path	   *path;
 
-	if (input == NULL && IS_SIMPLE_REL(outer))
+	if (input == NULL && IS_SIMPLE_REL(rel))
 	{
-		path = target_is_columns(outer->reltarget) ?
-			path_sequential_scan(root, outer, is_partial) : NULL;
+		path = target_is_columns(rel->reltarget) ?
+			path_sequential_scan(root, rel, is_partial) : NULL;
 		if (path != NULL && !path_cost_scan_in_batches(root, path, &cost))
 			path = NULL;
 		if (path != NULL)
@@ -270,24 +290,33 @@ outer_in_batches(PlannerInfo *root, RelOptInfo *outer, bool is_partial)
 			path->startup_cost = cost.startup;
 			path->total_cost = cost.total;
 		}
-		input = remember_input(outer, is_partial, path, cost);
+		input = remember_input(rel, is_partial, path, cost);
 	}
 	return input != NULL && input->path != NULL ? input : NULL;
 }
 
-/* The inner path of a candidate that fits in memory, or NULL. */
-static Path *
-inner_of_candidate(const JoinCandidate *candidate, bool is_partial)
+/* The cheaper of a candidate's inner paths, in batches or not, that fits in memory; or none. */
+static JoinInner
+inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_partial)
 {
-	RelOptInfo *inner = candidate->inner;
-	Path	   *path = inner->cheapest_total_path;
+	RelOptInfo *rel = candidate->inner;
+	Path	   *path = rel->cheapest_total_path;
+	const BatchedInput *in_batches;
+	JoinInner	inner = {NULL, 0};
 
-	if (is_partial && (candidate->type == JOIN_RIGHT ||
+	if (is_partial && (candidate->type == JOIN_RIGHT || candidate->type == JOIN_FULL ||
 					   candidate->outer->partial_pathlist == NIL))
-		return NULL;
+		return inner;
 	if (is_partial && !path->parallel_safe)
-		path = get_cheapest_parallel_safe_total_inner(inner->pathlist);
-	return path != NULL && inner_is_batchable(path) ? path : NULL;
+		path = get_cheapest_parallel_safe_total_inner(rel->pathlist);
+	if (path != NULL && inner_is_batchable(path))
+		inner = (JoinInner) {path, cost_path_buffered(root, path)};
+	in_batches = side_in_batches(root, rel, false);
+	if (in_batches != NULL && inner_is_batchable(in_batches->path) &&
+		(in_batches->path->parallel_safe || !is_partial) &&
+		(inner.path == NULL || in_batches->cost.total < inner.cost))
+		inner = (JoinInner) {in_batches->path, in_batches->cost.total};
+	return inner;
 }
 
 /* Candidates for the same join stand together, in the order of their numbers. */
@@ -332,19 +361,20 @@ cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
 	for_each_from(cell, search->candidates, first_candidate(joined))
 	{
 		const JoinCandidate *candidate = lfirst(cell);
-		JoinChoice	choice = {.candidate = candidate};
 		const BatchedInput *outer;
+		JoinChoice	choice;
+		JoinInner	inner;
 
 		if (candidate->joined != joined)
 			break;
-		choice.inner = inner_of_candidate(candidate, is_partial);
-		if (choice.inner == NULL)
+		inner = inner_of_candidate(root, candidate, is_partial);
+		if (inner.path == NULL)
 			continue;
-		outer = outer_in_batches(root, candidate->outer, is_partial);
+		outer = side_in_batches(root, candidate->outer, is_partial);
 		if (outer == NULL)
 			continue;
-		choice.outer = outer->path;
-		choice.cost = cost_join(root, outer->cost, choice.outer, choice.inner, candidate);
+		choice = (JoinChoice) {candidate, outer->path, inner.path,
+							   cost_join(root, outer, &inner, candidate)};
 		if (best.candidate == NULL || choice.cost.total < best.cost.total)
 			best = choice;
 	}
@@ -440,8 +470,8 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 		previous_join_hook(root, joined, outer, inner, type, extra);
 	if (search == NULL || search->root != root || joined->reloptkind != RELOPT_JOINREL ||
 		!type_is_batchable(type) || !bms_is_empty(joined->lateral_relids) ||
-		(outer_in_batches(root, outer, false) == NULL &&
-		 (outer->partial_pathlist == NIL || outer_in_batches(root, outer, true) == NULL)))
+		(side_in_batches(root, outer, false) == NULL &&
+		 (outer->partial_pathlist == NIL || side_in_batches(root, outer, true) == NULL)))
 		return;
 	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
 	if (keys == NIL)
