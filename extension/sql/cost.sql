@@ -109,3 +109,18 @@ ALTER TABLE sales ADD FOREIGN KEY (part, supplier) REFERENCES offers;
 SELECT estimated_rows('SELECT * FROM sales JOIN offers USING (part, supplier)');
 DROP FUNCTION estimated_rows;
 DROP TABLE sales, offers, named;
+RESET min_parallel_table_scan_size; RESET parallel_setup_cost; RESET parallel_tuple_cost; SET max_parallel_workers_per_gather = 0;
+-- UNION: groups over all parts; a part whose index would be read has its table scanned.
+CREATE TABLE numbers (id int PRIMARY KEY, k int, wide bigint, n numeric, t text);
+INSERT INTO numbers SELECT i, CASE WHEN i % 9 > 0 THEN i % 700 END, i % 300, (i % 50)::numeric / 4, 'text ' || i % 90 FROM generate_series(1, 12000) i;
+VACUUM (ANALYZE, FREEZE) numbers;
+EXPLAIN (COSTS OFF) SELECT id FROM numbers UNION SELECT k FROM numbers;
+SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers UNION SELECT k FROM numbers) u');
+SELECT * FROM compare('SELECT id FROM numbers WHERE id < 3 UNION SELECT k FROM numbers WHERE k < 5 UNION SELECT wide::int FROM numbers WHERE wide > 298');
+SELECT * FROM compare('SELECT id, t FROM numbers WHERE id % 5000 = 0 UNION SELECT k, t FROM numbers WHERE n = 3 AND k < 90');
+SELECT * FROM compare('SELECT count(*), sum(v) FROM (SELECT id AS v FROM numbers UNION SELECT wide FROM numbers) u');
+SELECT * FROM compare('SELECT count(*), sum(v), sum(scale(v)) FROM (SELECT n AS v FROM numbers UNION SELECT n / 2 FROM numbers) u');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers UNION SELECT max(k) FROM numbers) u');
+SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers INTERSECT SELECT k FROM numbers UNION SELECT 7) u');
+SELECT * FROM compare('SELECT count(*) FROM (SELECT id FROM numbers UNION SELECT k FROM numbers ORDER BY 1 LIMIT 10) u');
+DROP TABLE numbers;

@@ -71,9 +71,13 @@ typedef struct BatchedCost
 /* plan_path.c: the first returns what was set before */
 extern bool path_set_planning(bool is_batched);
 extern bool path_is_planning(void);
+extern bool path_is_sequential_scan(const Path *path);
 extern Path *path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
 extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
 extern void path_install_hooks(void);
+
+/* plan_agg_path.c */
+extern void agg_path_install_hook(void);
 
 /* composite_key.c */
 extern void composite_keys_add(PlannerInfo *root);
