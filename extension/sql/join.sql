@@ -161,6 +161,12 @@ SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM facts f FU
 SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM (SELECT * FROM facts WHERE amount < 0) f FULL JOIN few ON f.k = few.k');
 SELECT * FROM compare('SELECT count(*), count(facts.k), count(b.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k FULL JOIN few b ON b.wide = facts.wide');
 SELECT * FROM compare('SELECT few.wide, (SELECT count(*) FROM (SELECT * FROM facts WHERE small = few.wide) f FULL JOIN few x ON f.k = x.k) FROM few WHERE few.k < 6');
+-- A constant of a side without a row is NULL.
+SELECT * FROM compare('SELECT a.one, a.k, b.two, b.k FROM (SELECT 1 AS one, * FROM facts WHERE wide = 3) a FULL JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k WHERE a.one IS NULL OR b.two IS NULL AND a.amount < 9');
+SELECT * FROM compare('SELECT a.one, a.k, b.two, b.k FROM (SELECT 1 AS one, * FROM facts WHERE wide = 3) a RIGHT JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k WHERE a.one IS NULL');
+SET batchexec.mode = prefer;
+SELECT * FROM compare('SELECT count(*), count(a.one), count(a.k), count(b.two) FROM (SELECT 1 AS one, * FROM facts WHERE wide < 3) a RIGHT JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k');
+SELECT * FROM compare('SELECT count(*), count(a.one), count(a.k), count(b.two) FROM (SELECT 1 AS one, * FROM facts WHERE wide < 3) a FULL JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k');
 SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
 SELECT * FROM compare('SELECT count(*), count(a.k), count(b.k), sum(a.amount), sum(b.amount) FROM facts a FULL JOIN (SELECT * FROM facts WHERE amount > 20) b ON a.t = b.t AND a.amount = b.amount');
 RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;

@@ -228,17 +228,21 @@ join_clause_obstacle(const Node *clause)
 	return NULL;
 }
 
-/* Are the results of the outer node columns as they are? */
+/*
+ * Are the results of the outer node columns as they are, or constants?  These take the place
+ * of references to them, so not where a row without an outer one has NULLs instead.
+ */
 static bool
-returns_columns(const Plan *plan)
+returns_columns(const Plan *plan, JoinType type)
 {
+	const bool	nulls_outer = type == JOIN_RIGHT || type == JOIN_FULL;
 	ListCell   *cell;
 
 	foreach(cell, plan->targetlist)
 	{
 		const Node *expression = (const Node *) lfirst_node(TargetEntry, cell)->expr;
 
-		if (!IsA(expression, Var) && !IsA(expression, Const))
+		if (!IsA(expression, Var) && (nulls_outer || !IsA(expression, Const)))
 			return false;
 	}
 	return true;
@@ -292,7 +296,7 @@ join_obstacle(const HashJoin *join)
 		return "there are too many keys";
 	if (list_length(inner->targetlist) > JOIN_INNER_COLUMNS_MAX)
 		return psprintf("its inner side has more than %d columns", JOIN_INNER_COLUMNS_MAX);
-	if (!returns_columns(outer))
+	if (!returns_columns(outer, join->join.jointype))
 		return "its outer side computes expressions";
 	if (returns_records(outer) || returns_records(inner))
 		return "a column is a record";

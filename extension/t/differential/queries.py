@@ -212,7 +212,7 @@ class QueryMaker:
     def joined(self) -> Query:
         left, make_left = self._over(alias="t")
         right, make_right = self._over(alias="u")
-        kind = self.rng.choice(("join", "left join", "join", "join", "full join", "semi", "anti", "in"))
+        kind = self.rng.choice(("join", "left join", "join", "join", "right join", "full join", "semi", "anti", "in"))
         on = " and ".join(self._join_keys(make_left, make_right))
         conditions = [make_left.condition()] if self.rng.random() < 0.5 else []
         taken = [left, right]
@@ -228,10 +228,11 @@ class QueryMaker:
             source = f"{left.name} t"
             targets = [make_left.scalar() for _ in range(3)]
         else:
-            source = f"{left.name} t {kind} {right.name} u on {on}"
+            sides, markers = zip(self._side(left, "t"), self._side(right, "u"))
+            source = f"{sides[0]} {kind} {sides[1]} on {on}"
             if kind != "full join" and self.rng.random() < 0.4:
                 source += f" and {make_right.condition()}"
-            targets = [make_left.scalar(), make_right.scalar(), "t.id", "u.id"]
+            targets = [make_left.scalar(), make_right.scalar(), "t.id", "u.id", *sum(markers, [])]
             if kind == "join" and self.rng.random() < 0.3:
                 third, make_third = self._over(alias="v")
                 taken.append(third)
@@ -248,6 +249,14 @@ class QueryMaker:
             makers = (make_left, make_right) if is_pair else (make_left,)
             query.keys = [maker.name(maker.column("int")) for maker in self.rng.sample(makers, 1)]
         return query
+
+    def _side(self, table, alias: str) -> tuple:
+        """A side of a join, sometimes with a constant column, and the targets that it adds."""
+        if self.rng.random() < 0.75:
+            return f"{table.name} {alias}", []
+        # Conditions may ask for a system column, which a subquery has to return by name.
+        side = f"(select 42 as marker, *, tableoid, ctid from {table.name}) {alias}"
+        return side, [f"{alias}.marker", f"count({alias}.marker) over ()"]
 
     def _alike(self, make_left, make_right) -> tuple:
         """A column of each side, of comparable types."""
