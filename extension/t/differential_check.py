@@ -79,7 +79,7 @@ class Round:
         rows = self.rng.choice((None, None, 1, 3, 64))
         settings = [f"set batchexec.batch_rows = {rows}"] if rows else []
         if self.rng.random() < 0.2:
-            settings.append("set work_mem = '64kB'")
+            settings += ["set work_mem = '64kB'", "set hash_mem_multiplier = 1"]
         if self.rng.random() < 0.3:
             settings.append("set enable_sort = off")
         if self.rng.random() < 0.1:

@@ -1,7 +1,7 @@
 /*
  * agg.c
  *	  BatchAgg: plain and hash aggregation right over the batches of a table, or
- *	  of several: partitions, children, the parts of a UNION ALL.
+ *	  of several: partitions, children, the parts of a UNION.
  */
 #include "postgres.h"
 
@@ -11,49 +11,8 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "aggregate.h"
-#include "group.h"
-#include "batch_limits.h"
-#include "node.h"
-#include "relay.h"
-#include "replay.h"
+#include "agg_state.h"
 #include "statistics.h"
-
-/* What an aggregation computes of one of its tables. */
-typedef struct AggInput
-{
-	GroupKey   *keys;
-	Aggregate **aggregates;
-	RowEvaluation evaluation;
-	bool		replays_errors;
-} AggInput;
-
-typedef struct BatchAggState
-{
-	BatchNode	node;			/* must be first */
-	bool		is_partial;
-	bool		has_distinct;	/* aggregates of DISTINCT arguments */
-	bool		keeps_values;	/* aggregates whose states grow with the rows */
-	AggInput   *inputs;			/* of each of the node's, which share the states */
-	int			aggregate_count;
-	int			key_count;
-	int			grouping_count; /* GROUPING() results */
-	const List *groupings;		/* of each, its value in each set */
-	MemoryContext memory;		/* of values that the states point to */
-	char	   *plain_states;	/* not grouped: the states, one after another */
-	Size		state_bytes;
-	int			set_count;		/* grouping sets; 0: not grouped */
-	GroupTable **tables;		/* of each set */
-	char	  **row_groups[GROUPING_SETS_MAX];	/* of each table */
-	Size		memory_limit_bytes;
-	GroupOrder *order;			/* that groups are returned in, or NULL: that of their first rows */
-	char	  **ordered_groups;
-	int			set_next;		/* set, and group in it, to emit next */
-	uint32		group_next;
-	bool		is_filled;		/* groups or states are ready to be emitted */
-	bool		input_is_done;
-	RelaySource relay;			/* of the node below, where the groups don't fit */
-} BatchAggState;
 
 static int
 private_integer(CustomScan *plan, int which)
@@ -244,7 +203,7 @@ current_input(const BatchAggState *state)
 static void
 find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 {
-	const Selection *selection = &context->batch->selection;
+	Selection  *selection = &context->batch->selection;
 
 	for (int i = 0; i < state->set_count; i++)
 	{
@@ -252,9 +211,14 @@ find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 
 		table->keys = input->keys;
 		if (i == 0)
-			group_table_lookup(table, context, selection);
+		{
+			group_table_evaluate(table, context, selection);
+			group_table_hash(table, selection);
+			agg_select_pass(state, selection, context->batch->selected_rows);
+		}
 		else
-			group_table_find(table, selection);
+			group_table_hash(table, selection);
+		group_table_find(table, selection);
 	}
 }
 
@@ -270,7 +234,9 @@ accumulate_batch(BatchAggState *state)
 	if (state->node.child == NULL)
 	{
 		qual_apply(input->qual, batch);
-		InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
+		/* Each pass removes the same rows. */
+		if (state->pass == 0)
+			InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
 	}
 	if (batch->selection.count == 0)
 		return;
@@ -322,8 +288,8 @@ accumulate_or_replay(BatchAggState *state)
 	PG_END_TRY();
 }
 
-static void
-reset_states(BatchAggState *state)
+void
+agg_reset_states(BatchAggState *state)
 {
 	MemoryContextReset(state->memory);
 	for (int i = 0; i < state->set_count; i++)
@@ -337,60 +303,6 @@ reset_states(BatchAggState *state)
 	state->set_next = 0;
 	state->group_next = 0;
 	state->is_filled = false;
-}
-
-static TupleTableSlot *
-next_child_row(void *child)
-{
-	return ExecProcNode(child);
-}
-
-static void
-rescan_child(void *child)
-{
-	ExecReScan(child);
-}
-
-/* The original plan over the rows of the node below, from the first on. */
-static Plan *
-original_over_child(BatchAggState *state)
-{
-	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
-	PlanState  *child = &state->node.child->css.ss.ps;
-
-	ExecReScan(child);
-	state->relay = (RelaySource) {
-		.next = next_child_row, .rescan = rescan_child, .owner = child,
-		.descriptor = ExecGetResultType(child),
-	};
-	return node_link_plan(linitial(plan->custom_plans),
-						  relay_plan(&state->relay, plan->scan.plan.lefttree), NULL);
-}
-
-/* The groups don't fit: run the original plan, which can spill, from the start. */
-static void
-fall_back_to_original(BatchAggState *state)
-{
-	BatchNode  *node = &state->node;
-	EState	   *estate = node->css.ss.ps.state;
-	CustomScan *plan = (CustomScan *) node->css.ss.ps.plan;
-	MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
-	Plan	   *original = linitial(plan->custom_plans);
-
-	reset_states(state);
-	if (node->child != NULL)
-		original = original_over_child(state);
-	else
-		node_end(node);
-	node->original = ExecInitNode(original, estate,
-								  estate->es_top_eflags & ~EXEC_FLAG_EXPLAIN_ONLY);
-	node->obstacle = state->has_distinct ?
-		"the distinct values exceed the memory for a hash table" :
-		"the groups exceed the memory for a hash table";
-	/* A worker reports only nodes that its leader knows.  EXPLAIN shows the node below once. */
-	if (!IsParallelWorker() && node->child == NULL)
-		node->css.custom_ps = list_make1(node->original);
-	MemoryContextSwitchTo(caller);
 }
 
 /* Groups of all sets, and distinct values of all aggregates. */
@@ -409,13 +321,6 @@ count_entries(const BatchAggState *state)
 			count += values != NULL ? values->group_count : 0;
 		}
 	return count;
-}
-
-static bool
-exceeds_memory(const BatchAggState *state, uint64 entries)
-{
-	return entries > 1 &&
-		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes;
 }
 
 /* All input is taken: make the groups that need no row, and put them in order. */
@@ -456,13 +361,17 @@ fill_states(BatchAggState *state)
 		if (entries == entries_checked && !state->keeps_values)
 			continue;
 		entries_checked = entries;
-		if (!exceeds_memory(state, entries))
+		if (!agg_exceeds_memory(state, entries))
 			continue;
-		if (!state->is_partial)
+		if (state->is_partial)
+		{
+			node->counters->group_flushes++;
+			state->is_filled = true;
+			return true;
+		}
+		if (!agg_begin_smaller_pass(state, entries))
 			return false;
-		node->counters->group_flushes++;
-		state->is_filled = true;
-		return true;
+		entries_checked = 0;
 	}
 	complete_groups(state);
 	return true;
@@ -559,17 +468,17 @@ exec_agg(CustomScanState *css)
 	{
 		if (state->node.original != NULL)
 			return ExecProcNode(state->node.original);
-		if (!state->is_filled && state->input_is_done)
+		if (!state->is_filled && state->input_is_done && !agg_begin_next_pass(state))
 			return NULL;
 		if (!state->is_filled && !fill_states(state))
 		{
-			fall_back_to_original(state);
+			agg_fall_back_to_original(state);
 			continue;
 		}
 		slot = next_result(state);
 		if (slot != NULL)
 			return slot;
-		reset_states(state);
+		agg_reset_states(state);
 	}
 }
 
@@ -580,8 +489,8 @@ rescan_agg(CustomScanState *css)
 
 	if (state->node.original == NULL)
 	{
-		reset_states(state);
-		state->input_is_done = false;
+		agg_reset_states(state);
+		agg_begin_first_pass(state);
 	}
 	node_rescan(&state->node);
 }

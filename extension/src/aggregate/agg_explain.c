@@ -11,7 +11,7 @@
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
-#include "node.h"
+#include "agg_state.h"
 
 /* An expression over the scanned tables as EXPLAIN shows it. */
 static char *
@@ -139,5 +139,7 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyList("Batched Tables", tables, es);
 	explain_keys(css, ancestors, es);
 	explain_filters(css, tables, ancestors, es);
+	if (es->analyze && batchexec_explain && ((BatchAggState *) css)->pass_bits > 0)
+		ExplainPropertyInteger("Passes", NULL, 1 << ((BatchAggState *) css)->pass_bits, es);
 	node_explain_counters((BatchNode *) css, es);
 }

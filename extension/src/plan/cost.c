@@ -415,10 +415,17 @@ cost_distinct_values(Oid relid, AttrNumber column, double rows)
 	return values < 0 ? -values * rows : Min(values, rows);
 }
 
-/* Will the groups fit in the memory for a hash table, if they are as estimated? */
+/* How often the memory for a hash table holds the groups, if they are as estimated: 1 and less: they fit. */
+double
+cost_group_memories(double group_count, int width, int aggregates)
+{
+	return group_count * (MAXALIGN(width) + GROUP_BYTES + AGGREGATE_BYTES * aggregates) /
+		get_hash_memory_limit();
+}
+
+/* Will they fit? */
 bool
 cost_groups_fit_memory(double group_count, int width, int aggregates)
 {
-	return group_count * (MAXALIGN(width) + GROUP_BYTES +
-						  AGGREGATE_BYTES * aggregates) < get_hash_memory_limit();
+	return cost_group_memories(group_count, width, aggregates) < 1;
 }

@@ -32,6 +32,7 @@ extern Cost cost_agg_saving(Cost agg_cost, double group_count,
 							int row_aggregates, int aggregates);
 extern bool cost_rows_pay(double rows_read, double rows_returned);
 extern Cost cost_saved_by_reading(double rows);
+extern double cost_group_memories(double group_count, int width, int aggregates);
 extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
 extern double cost_distinct_values(Oid relid, AttrNumber column, double rows);
 extern bool cost_table_pays(Oid relid, double *rows);

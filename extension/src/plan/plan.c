@@ -240,8 +240,8 @@ agg_cost_obstacle(const PlanContext *context, const Agg *agg)
 	if (batchexec_mode != BATCH_MODE_ALLOW || agg->aggsplit != AGGSPLIT_SIMPLE)
 		return NULL;
 	if ((agg->numCols > 0 || agg->chain != NIL) &&
-		!cost_groups_fit_memory(agg_group_estimate(agg), agg->plan.plan_width,
-								list_length(agg->plan.targetlist)))
+		cost_group_memories(agg_group_estimate(agg), agg->plan.plan_width,
+							list_length(agg->plan.targetlist)) >= agg_passes_max(agg))
 		return "its groups are estimated to exceed the memory for a hash table";
 	if (!cost_groups_fit_memory(agg_distinct_estimate(agg, context->statement->rtable),
 								agg->plan.plan_width, 0))

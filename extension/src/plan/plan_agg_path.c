@@ -54,6 +54,7 @@ typedef struct AggregationContext
 	bool		keeps_values;	/* so that workers can't compute a part of them */
 	bool		depends_on_order;
 	bool		is_batchable;
+	int			passes;			/* over the tables, where the groups exceed the memory; or 0 */
 } AggregationContext;
 
 static bool
@@ -235,8 +236,11 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 	}
 	if (!add_input_saving(root, input, &saved) || saved <= 0)
 		return false;
+	saved -= Max(context->passes - 1, 0) * Max(input->total_cost - saved, 0);
 	saved += cost_agg_saving(agg_cost, group_count, context->row_aggregates,
 							 context->aggregates);
+	if (saved <= 0)
+		return false;
 	path->startup_cost = Max(path->startup_cost - saved, 0);
 	path->total_cost = Max(path->total_cost - saved, path->startup_cost);
 	return true;
@@ -539,6 +543,17 @@ add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 		add_if_cheaper(root, joined, &agg->path);
 }
 
+/* In how many passes are groups made that take so many times the memory?  See agg_memory.c. */
+static int
+passes_for(double memories)
+{
+	int			passes = 1;
+
+	while (passes < memories && passes < 1 << AGG_PASS_BITS_MAX)
+		passes *= 2;
+	return passes;
+}
+
 static void
 add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 						 RelOptInfo *input, RelOptInfo *grouped, void *extra_)
@@ -547,7 +562,7 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	AggregationContext context = {.is_batchable = false};
 	Path	   *path;
 	double		group_count;
-	bool		fits_memory;
+	double		memories;
 
 	if (previous_upper_hook != NULL)
 		previous_upper_hook(root, stage, input, grouped, extra_);
@@ -574,12 +589,13 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	if (path == NULL)
 		return;
 	group_count = count_groups(root, grouped, path, extra);
-	fits_memory = cost_groups_fit_memory(group_count, grouped->reltarget->width,
-										 context.aggregates);
-	if (fits_memory && context.has_distinct)
+	memories = cost_group_memories(group_count, grouped->reltarget->width, context.aggregates);
+	context.passes = passes_for(memories);
+	if (memories < 1 && context.has_distinct)
 		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
-	else if (fits_memory)
+	else if (memories < 1 << AGG_PASS_BITS_MAX && !context.has_distinct)
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
+	context.passes = 0;
 	if (!context.keeps_values)
 		add_parallel_aggregations(root, grouped, extra, &context, group_count);
 }

@@ -220,15 +220,6 @@ prefetch_groups(const GroupTable *table, const Selection *selection)
 				 __builtin_prefetch(bucket_group(table, bucket)));
 }
 
-/* Hash the keys, whose words have been made; there are buckets from now on. */
-static void
-hash_rows(GroupTable *table, const Selection *selection)
-{
-	group_keys_hash(table, selection);
-	if (table->bucket_count == 0)
-		grow_buckets(table);
-}
-
 static inline bool
 has_one_integer_key(const GroupTable *table)
 {
@@ -236,23 +227,29 @@ has_one_integer_key(const GroupTable *table)
 		table->keys[0].kind == VALUE_INTEGER;
 }
 
-/* Find the groups of the selected rows, into row_groups, and make those that are new. */
+/* Evaluate the keys of the selected rows: once for all tables of the same keys. */
 void
-group_table_lookup(GroupTable *table, VectorContext *context,
-				   const Selection *selection)
+group_table_evaluate(GroupTable *table, VectorContext *context, const Selection *selection)
 {
 	group_keys_evaluate(table, context, selection);
 	group_keys_make_words(table, selection);
-	group_table_find(table, selection);
 }
 
-/* As group_table_lookup, where another table has evaluated the same keys for these rows. */
+/* Hash the keys, whose words have been made; there are buckets from now on. */
+void
+group_table_hash(GroupTable *table, const Selection *selection)
+{
+	group_keys_hash(table, selection);
+	if (table->bucket_count == 0)
+		grow_buckets(table);
+}
+
+/* Find the groups of the hashed rows, into row_groups, and make those that are new. */
 void
 group_table_find(GroupTable *table, const Selection *selection)
 {
 	const uint32 *hashes = table->row_hashes;
 
-	hash_rows(table, selection);
 	prefetch_groups(table, selection);
 	if (has_one_integer_key(table))
 	{
@@ -373,11 +370,11 @@ evaluate_present(GroupTable *table, VectorContext *context,
 		*selection = selection_without_nulls(selection, table->keys[i].vector,
 											 numbers);
 	group_keys_make_words(table, selection);
-	hash_rows(table, selection);
+	group_table_hash(table, selection);
 }
 
 /*
- * As group_table_lookup, where a NULL equals nothing: rows with one leave the
+ * As group_table_find, of rows whose keys it hashes, where a NULL equals nothing: rows with one leave the
  * selection, into numbers.  Without inserts, a row may have no group: it leaves the
  * selection, too, or its group is NULL.
  */

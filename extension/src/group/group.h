@@ -88,8 +88,9 @@ extern void group_key_compile(GroupKey *key, VectorContext *context,
 							  Expr *source, int *value_count);
 extern void group_table_reset(GroupTable *table);
 extern void group_table_forget(GroupTable *table);
-extern void group_table_lookup(GroupTable *table, VectorContext *context,
-							   const Selection *selection);
+extern void group_table_evaluate(GroupTable *table, VectorContext *context,
+								 const Selection *selection);
+extern void group_table_hash(GroupTable *table, const Selection *selection);
 extern void group_table_find(GroupTable *table, const Selection *selection);
 extern void group_table_add_new(GroupTable *table, VectorContext *context,
 								Selection *selection, uint16 *numbers);

@@ -1,0 +1,67 @@
+/*
+ * agg_state.h
+ *	  A running BatchAgg.
+ */
+#ifndef BATCHEXEC_AGG_STATE_H
+#define BATCHEXEC_AGG_STATE_H
+
+#include "aggregate.h"
+#include "batch_limits.h"
+#include "group.h"
+#include "node.h"
+#include "relay.h"
+#include "replay.h"
+
+/* What an aggregation computes of one of its tables. */
+typedef struct AggInput
+{
+	GroupKey   *keys;
+	Aggregate **aggregates;
+	RowEvaluation evaluation;
+	bool		replays_errors;
+} AggInput;
+
+typedef struct BatchAggState
+{
+	BatchNode	node;			/* must be first */
+	bool		is_partial;
+	bool		has_distinct;	/* aggregates of DISTINCT arguments */
+	bool		keeps_values;	/* aggregates whose states grow with the rows */
+	AggInput   *inputs;			/* of each of the node's, which share the states */
+	int			aggregate_count;
+	int			key_count;
+	int			grouping_count; /* GROUPING() results */
+	const List *groupings;		/* of each, its value in each set */
+	MemoryContext memory;		/* of values that the states point to */
+	char	   *plain_states;	/* not grouped: the states, one after another */
+	Size		state_bytes;
+	int			set_count;		/* grouping sets; 0: not grouped */
+	GroupTable **tables;		/* of each set */
+	char	  **row_groups[GROUPING_SETS_MAX];	/* of each table */
+	Size		memory_limit_bytes;
+	GroupOrder *order;			/* that groups are returned in, or NULL: that of their first rows */
+	char	  **ordered_groups;
+	int			set_next;		/* set, and group in it, to emit next */
+	uint32		group_next;
+	bool		is_filled;		/* groups or states are ready to be emitted */
+	bool		input_is_done;
+
+	/* where the groups don't fit in memory */
+	int			pass_bits;		/* of the hashes, that a pass takes equal ones of */
+	uint32		pass;			/* from 0; there are as many as the bits have values */
+	uint64		rows_taken;		/* of the input, in this pass */
+	double		rows_removed;	/* by the filter, before the first pass */
+	RelaySource relay;			/* of the node below */
+} BatchAggState;
+
+extern void agg_reset_states(BatchAggState *state);
+
+/* agg_memory.c */
+extern bool agg_exceeds_memory(const BatchAggState *state, uint64 entries);
+extern void agg_begin_first_pass(BatchAggState *state);
+extern bool agg_begin_smaller_pass(BatchAggState *state, uint64 entries);
+extern void agg_select_pass(BatchAggState *state, Selection *selection, uint16 *rows);
+extern bool agg_begin_next_pass(BatchAggState *state);
+extern void agg_fall_back_to_original(BatchAggState *state);
+
+#endif
