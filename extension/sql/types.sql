@@ -52,6 +52,41 @@ SELECT * FROM compare('SELECT k % 3, sum(mixed), sum(fixed), avg(wide), min(mixe
 SELECT * FROM compare('SELECT mixed, count(*) FROM scales WHERE k < 30 GROUP BY mixed');
 SELECT * FROM compare('SELECT sum(fixed * k), sum(fixed * 1e15 * 1e15) FROM scales');
 SELECT * FROM compare('SELECT count(*) FROM scales WHERE fixed = 10 OR mixed < 1.125 OR wide > 4e22');
+-- Bounds with more decimals than the values have, as averages: none is evaluated by row, and each row falls on its side.
+UPDATE scales SET fixed = -fixed WHERE k % 3 = 1;
+VACUUM (FREEZE) scales;
+SELECT * FROM compare('SELECT count(*), sum(fixed) FROM scales WHERE fixed > (SELECT avg(fixed) FROM scales)');
+SELECT * FROM compare('SELECT count(*), sum(fixed) FROM scales WHERE mixed <= (SELECT avg(mixed) FROM scales) AND fixed + mixed < (SELECT avg(fixed + mixed) FROM scales)');
+CREATE FUNCTION bounds(query text) RETURNS TABLE (bound text, result text) LANGUAGE plpgsql AS $$
+DECLARE
+    bounded text;
+BEGIN
+    FOREACH bound IN ARRAY ARRAY['0', '1', '-1', '1.33', '-1.33', '1.33000000000000000001', '-1.33000000000000000001', '1.3299999999999999999999', '-1.3299999999999999999999',
+            '0.000000000000000000000001', '-0.000000000000000000000001', '5003.6857652151101784', '92233720368547758.07', '92233720368547758.08', '-92233720368547758.08', '-92233720368547758.080001',
+            '1e30', '-1e30', '123456789012345678901234567890.5', 'NaN', 'Infinity', '-Infinity', '7.12500000000000000000', '7.1250000000000000001'] LOOP
+        bounded := format(query, bound);
+        PERFORM set_config('batchexec.mode', 'require', true);
+        result := outcome(bounded);
+        PERFORM set_config('batchexec.mode', 'forbid', true);
+        IF outcome(bounded) IS DISTINCT FROM result::text[] THEN
+            RAISE EXCEPTION E'results differ: %\nbatched: %\nstock: %', bounded, result, outcome(bounded);
+        END IF;
+        PERFORM set_config('batchexec.mode', 'allow', true);
+        RETURN NEXT;
+    END LOOP;
+END $$;
+SELECT * FROM bounds($$SELECT count(*) FILTER (WHERE fixed < (SELECT '%1$s'::numeric)), count(*) FILTER (WHERE fixed <= (SELECT '%1$s'::numeric)),
+    count(*) FILTER (WHERE fixed = (SELECT '%1$s'::numeric)), count(*) FILTER (WHERE fixed >= (SELECT '%1$s'::numeric)),
+    count(*) FILTER (WHERE fixed > (SELECT '%1$s'::numeric)), count(*) FILTER (WHERE fixed <> (SELECT '%1$s'::numeric)),
+    count(*) FILTER (WHERE mixed < (SELECT '%1$s'::numeric)), count(*) FILTER (WHERE mixed >= (SELECT '%1$s'::numeric)) FROM scales$$);
+SELECT count(DISTINCT result) FROM bounds('SELECT count(*) FROM scales WHERE fixed < (SELECT ''%s''::numeric)');
+SELECT count(DISTINCT result) FROM bounds('SELECT count(*) FROM scales WHERE fixed >= (SELECT ''%s''::numeric)');
+SELECT count(DISTINCT result) FROM bounds('SELECT count(*) FROM scales WHERE (SELECT ''%s''::numeric) < mixed AND fixed < 100');
+SELECT count(DISTINCT result) FROM bounds('SELECT count(*) FROM scales WHERE mixed <= (SELECT ''%s''::numeric) OR fixed = (SELECT ''%1$s''::numeric)');
+SET batchexec.explain = on;
+SELECT line FROM explain_figures('SELECT k FROM scales WHERE fixed > (SELECT avg(fixed) / 3 FROM scales) AND (mixed < (SELECT avg(mixed) / 3 FROM scales) OR k = 7)') line WHERE line ~ 'Custom Scan|by Row';
+SET batchexec.explain = off;
+DROP FUNCTION bounds;
 DROP TABLE scales;
 -- A scale that 128 bits can't hold beside a large value.
 CREATE TABLE deep (n numeric);

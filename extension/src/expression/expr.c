@@ -149,7 +149,8 @@ broadcast(VectorExpr *expression, Datum value, bool is_null)
 		value = (Datum) 0;
 	else if (expression->kind == VALUE_NUMERIC)
 	{
-		if (!numeric_decode(DatumGetPointer(value), &scaled, &result->scale))
+		expression->numeric = DatumGetPointer(value);
+		if (!numeric_decode(expression->numeric, &scaled, &result->scale))
 			return false;
 		value = Int64GetDatum(scaled);
 	}

@@ -91,6 +91,7 @@ struct VectorExpr
 	VectorExpr *condition;		/* CASE: left where it is true, else right; or a third operand */
 	bool		is_constant;
 	bool		is_null_constant;
+	const void *numeric;		/* constant: as it is stored, with all its decimals */
 	ExprState  *constant_state; /* parameters, read again at a rescan */
 	bool		is_negated;		/* IS NOT NULL, <> ALL, IS NOT TRUE, IS DISTINCT FROM */
 	BoolTestType bool_test;		/* IS TRUE, IS FALSE or IS UNKNOWN */
@@ -219,6 +220,8 @@ extern bool kernel_in_list(VectorExpr *expression, VectorContext *context,
 extern void in_list_hash(VectorExpr *expression);
 extern void select_range(const Vector *vector, IntegerRange range,
 						 Selection *selection, uint16 *rows);
+extern bool numeric_bound(const VectorExpr *constant, int scale,
+						  VectorOperation *operation, int64 *bound);
 extern bool numeric_align_scales(VectorExpr *expression, const Vector **left,
 								 const Vector **right,
 								 const Selection *selection);

@@ -87,19 +87,24 @@ scale_digits(const char *digits, int count, int weight, int scale,
 	}
 }
 
-/*
- * Decode a numeric in storage format to scaled / 10^scale, with scale its
- * display scale.  False for NaN, infinities, values too large for 64 bits and
- * values that are stored compressed or elsewhere.
- */
+/* A stored numeric: digits * 10000^(weight - index). */
+typedef struct StoredNumeric
+{
+	const char *digits;
+	int			digit_count;
+	int			weight;
+	int			scale;			/* display scale */
+	bool		is_negative;
+} StoredNumeric;
+
+/* False for NaN, infinities, and values that are stored compressed or elsewhere. */
 static inline bool
-decode(const void *value, int64 *scaled, int *scale)
+read_stored(const void *value, StoredNumeric *stored)
 {
 	const char *data = VARDATA_ANY(value);
 	uint16		header;
 	int16		weight;
 	int			digit_bytes;
-	bool		is_negative;
 
 	if (VARATT_IS_EXTERNAL(value) || VARATT_IS_COMPRESSED(value))
 		return false;
@@ -108,28 +113,80 @@ decode(const void *value, int64 *scaled, int *scale)
 	data += sizeof(header);
 	if (likely((header & HEADER_FORM_MASK) == HEADER_SHORT))
 	{
-		*scale = (header & SHORT_SCALE_MASK) >> SHORT_SCALE_SHIFT;
+		stored->scale = (header & SHORT_SCALE_MASK) >> SHORT_SCALE_SHIFT;
 		weight = ((header & SHORT_WEIGHT_SIGN) ? ~SHORT_WEIGHT_MASK : 0) |
 			(header & SHORT_WEIGHT_MASK);
-		is_negative = (header & SHORT_NEGATIVE) != 0;
+		stored->is_negative = (header & SHORT_NEGATIVE) != 0;
 	}
 	else if ((header & HEADER_FORM_MASK) == HEADER_SPECIAL)
 		return false;
 	else
 	{
-		*scale = header & LONG_SCALE_MASK;
+		stored->scale = header & LONG_SCALE_MASK;
 		memcpy(&weight, data, sizeof(weight));
 		data += sizeof(weight);
 		digit_bytes -= sizeof(weight);
-		is_negative = (header & HEADER_FORM_MASK) == HEADER_NEGATIVE;
+		stored->is_negative = (header & HEADER_FORM_MASK) == HEADER_NEGATIVE;
 	}
-	/* A vector keeps display scales in a byte. */
-	if (*scale > PG_UINT8_MAX ||
-		!scale_digits(data, digit_bytes / (int) sizeof(int16), weight, *scale,
-					  scaled))
+	stored->weight = weight;
+	stored->digits = data;
+	stored->digit_count = digit_bytes / (int) sizeof(int16);
+	return true;
+}
+
+/*
+ * Decode a numeric in storage format to scaled / 10^scale, with scale its
+ * display scale.  False for values that can't be read or are too large for 64 bits.
+ */
+static inline bool
+decode(const void *value, int64 *scaled, int *scale)
+{
+	StoredNumeric stored;
+
+	if (!read_stored(value, &stored))
 		return false;
-	if (is_negative)
+	*scale = stored.scale;
+	/* A vector keeps display scales in a byte. */
+	if (stored.scale > PG_UINT8_MAX ||
+		!scale_digits(stored.digits, stored.digit_count, stored.weight, stored.scale, scaled))
+		return false;
+	if (stored.is_negative)
 		*scaled = -*scaled;
+	return true;
+}
+
+/*
+ * The largest integer up to a numeric times 10^scale, and whether it is just that.  Of a
+ * numeric with any number of decimals; false where the integer doesn't fit in 64 bits.
+ */
+bool
+numeric_decode_floor(const void *value, int scale, int64 *floor, bool *is_exact)
+{
+	StoredNumeric stored;
+	int64		sum = 0;
+	int			power;
+
+	if (!read_stored(value, &stored))
+		return false;
+	*is_exact = true;
+	power = scale + DIGIT_DECIMALS * (stored.weight + 1);
+	for (int i = 0; i < stored.digit_count && *is_exact; i++)
+	{
+		int16		digit;
+		int64		dropped;
+
+		memcpy(&digit, stored.digits + i * sizeof(int16), sizeof(int16));
+		power -= DIGIT_DECIMALS;
+		dropped = powers_of_ten[Min(Max(-power, 0), DIGIT_DECIMALS)];
+		*is_exact = digit % dropped == 0;
+		if (__builtin_mul_overflow(sum, DIGIT_BASE / dropped, &sum) ||
+			__builtin_add_overflow(sum, digit / dropped, &sum))
+			return false;
+	}
+	if (sum != 0 && power > 0 &&
+		(power > POWER_OF_TEN_MAX || __builtin_mul_overflow(sum, powers_of_ten[power], &sum)))
+		return false;
+	*floor = stored.is_negative ? -sum - !*is_exact : sum;
 	return true;
 }
 

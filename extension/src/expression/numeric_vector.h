@@ -15,6 +15,7 @@
 extern const int64 powers_of_ten[POWER_OF_TEN_MAX + 1];
 
 extern bool numeric_decode(const void *value, int64 *scaled, int *scale);
+extern bool numeric_decode_floor(const void *value, int scale, int64 *floor, bool *is_exact);
 extern bool numeric_vector_rescale(Vector *result, const Vector *vector,
 								   int scale, const Selection *selection);
 extern Numeric numeric_from_int128(int128 value, int scale, int display_scale);

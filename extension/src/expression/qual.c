@@ -119,17 +119,6 @@ keep_true(TupleBatch *batch, const Vector *truth)
 	}
 }
 
-/* A constant at the scale of a vector that has no fewer digits. */
-static bool
-constant_at_scale(const Vector *constant, int scale, int64 *result)
-{
-	int			power = scale - constant->scale;
-
-	*result = DatumGetInt64(constant->values[0]);
-	return power >= 0 && power <= POWER_OF_TEN_MAX &&
-		!__builtin_mul_overflow(*result, powers_of_ten[power], result);
-}
-
 /*
  * The date that orders dates as a timestamp does: later dates are later
  * timestamps, so none of them has to be converted.
@@ -186,18 +175,21 @@ integer_test_evaluate(const VectorExpr *clause, VectorContext *context,
 											 &batch->selection);
 	const Vector *left;
 
-	if (constant == NULL || clause->right->is_null_constant)
+	if (clause->right->is_null_constant)
+		return NULL;
+	if (test->operand->kind == VALUE_NUMERIC)
+	{
+		left = vector_evaluate(test->operand, context, &batch->selection);
+		return left != NULL && numeric_bound(clause->right, left->scale, &test->operation,
+											 &test->constant) ? left : NULL;
+	}
+	if (constant == NULL)
 		return NULL;
 	test->constant = DatumGetInt64(constant->values[0]);
 	if (is_date_as_timestamp(test->operand) &&
 		date_for_timestamp(test->operation, test->constant, &test->constant))
 		test->operand = test->operand->left;
-	left = vector_evaluate(test->operand, context, &batch->selection);
-	if (left == NULL ||
-		(test->operand->kind == VALUE_NUMERIC &&
-		 !constant_at_scale(constant, left->scale, &test->constant)))
-		return NULL;
-	return left;
+	return vector_evaluate(test->operand, context, &batch->selection);
 }
 
 /* Narrow a range to the integers that pass a test; false where it can't be. */

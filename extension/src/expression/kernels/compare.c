@@ -83,6 +83,54 @@ numeric_align_scales(VectorExpr *expression, const Vector **left,
 	return true;
 }
 
+/*
+ * A comparison of numerics with a constant, as one of their scaled integers with a bound.
+ * The constant may have more decimals than they have, as averages do.
+ */
+bool
+numeric_bound(const VectorExpr *constant, int scale, VectorOperation *operation, int64 *bound)
+{
+	const bool	is_read = constant->constant_state == NULL || constant->result.generation != 0;
+	bool		is_exact;
+
+	if (!is_read || constant->is_null_constant ||
+		!numeric_decode_floor(constant->numeric, scale, bound, &is_exact))
+		return false;
+	if (is_exact)
+		return true;
+	switch (*operation)
+	{
+		case OPERATION_LE:
+		case OPERATION_GT:
+			return true;
+		case OPERATION_LT:
+			*operation = OPERATION_LE;
+			return true;
+		case OPERATION_GE:
+			*operation = OPERATION_GT;
+			return true;
+		default:
+			return false;
+	}
+}
+
+static bool
+compare_numerics_with_constant(VectorExpr *expression, const Vector *left,
+							   const Selection *selection)
+{
+	Vector	   *bounds = &expression->scratch_right;
+	VectorOperation operation = expression->operation;
+	int64		bound;
+
+	if (!numeric_bound(expression->right, left->scale, &operation, &bound))
+		return false;
+	FOR_SELECTED(row, selection, bounds->values[row] = Int64GetDatum(bound));
+	vector_merge_nulls(&expression->result, left, NULL, selection);
+	compare_integers(operation, left->values, bounds->values, expression->result.values,
+					 selection);
+	return true;
+}
+
 /* A comparison of two vectors as a vector of 0 and 1. */
 bool
 kernel_compare(VectorExpr *expression, VectorContext *context,
@@ -92,6 +140,10 @@ kernel_compare(VectorExpr *expression, VectorContext *context,
 	const Vector *right = vector_evaluate(expression->right, context, selection);
 	Vector	   *result = &expression->result;
 
+	if (left != NULL && expression->left->kind == VALUE_NUMERIC &&
+		expression->right->is_constant &&
+		compare_numerics_with_constant(expression, left, selection))
+		return true;
 	if (left == NULL || right == NULL)
 		return false;
 	vector_merge_nulls(result, left, right, selection);
