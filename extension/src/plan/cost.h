@@ -42,6 +42,7 @@ extern Cost cost_scan_least(const RelOptInfo *rel);
 
 /* path_cost.c */
 extern void cost_forget_paths(void);
+extern Cost cost_of_buffered_pages(PlannerInfo *root, const Path *path);
 extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
 extern bool cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths);
 

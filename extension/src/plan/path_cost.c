@@ -23,8 +23,6 @@
 /* Pages of a B-tree that core charges for on the way down, in operators a level. */
 #define DESCENT_OPERATORS	50
 
-static Cost path_saving(PlannerInfo *root, const Path *path);
-
 /* What was found of a path below a join: each join over it asks again. */
 typedef struct PathMemo
 {
@@ -50,7 +48,7 @@ input_saving(PlannerInfo *root, const Path *path)
 	PathMemo   *memo = &memos[((uintptr_t) path / sizeof(Path)) % PATHS_REMEMBERED];
 
 	if (memo->path != path || memo->planning != planning)
-		*memo = (PathMemo) {planning, path, path_saving(root, path)};
+		*memo = (PathMemo) {planning, path, cost_of_buffered_pages(root, path)};
 	return memo->saving;
 }
 
@@ -185,13 +183,13 @@ saving_of_list(PlannerInfo *root, List *paths)
 	ListCell   *cell;
 
 	foreach(cell, paths)
-		saving += path_saving(root, lfirst(cell));
+		saving += cost_of_buffered_pages(root, lfirst(cell));
 	return saving;
 }
 
 /* Of the cost of a path, what is charged for pages that are in shared buffers. */
-static Cost
-path_saving(PlannerInfo *root, const Path *path)
+Cost
+cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 {
 	switch (nodeTag(path))
 	{
@@ -202,9 +200,8 @@ path_saving(PlannerInfo *root, const Path *path)
 		case T_BitmapHeapPath:
 			return saving_of_bitmap(root, (const BitmapHeapPath *) path);
 		case T_HashPath:
-			/* The cost of a batched join leaves these out already. */
 			if (path_is_batched_join(path))
-				return 0;
+				return path_join_buffered(path);
 			/* FALLTHROUGH */
 		case T_NestPath:
 			return saving_of_join(root, (const JoinPath *) path);
@@ -215,33 +212,33 @@ path_saving(PlannerInfo *root, const Path *path)
 		case T_MergeAppendPath:
 			return saving_of_list(root, ((const MergeAppendPath *) path)->subpaths);
 		case T_MaterialPath:
-			return path_saving(root, ((const MaterialPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const MaterialPath *) path)->subpath);
 		case T_MemoizePath:
-			return path_saving(root, ((const MemoizePath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const MemoizePath *) path)->subpath);
 		case T_UniquePath:
-			return path_saving(root, ((const UniquePath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const UniquePath *) path)->subpath);
 		case T_GatherPath:
-			return path_saving(root, ((const GatherPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const GatherPath *) path)->subpath);
 		case T_GatherMergePath:
-			return path_saving(root, ((const GatherMergePath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const GatherMergePath *) path)->subpath);
 		case T_ProjectionPath:
-			return path_saving(root, ((const ProjectionPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const ProjectionPath *) path)->subpath);
 		case T_SortPath:
 		case T_IncrementalSortPath:
-			return path_saving(root, ((const SortPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const SortPath *) path)->subpath);
 		case T_AggPath:
 			/* Nor are they in that of a batched aggregation: it is below its input's. */
 			if (path->total_cost < ((const AggPath *) path)->subpath->total_cost)
 				return 0;
-			return path_saving(root, ((const AggPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const AggPath *) path)->subpath);
 		case T_GroupPath:
-			return path_saving(root, ((const GroupPath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const GroupPath *) path)->subpath);
 		case T_UpperUniquePath:
-			return path_saving(root, ((const UpperUniquePath *) path)->subpath);
+			return cost_of_buffered_pages(root, ((const UpperUniquePath *) path)->subpath);
 		case T_SubqueryScanPath:
 			if (path->parent->subroot == NULL)
 				return 0;
-			return path_saving(path->parent->subroot, ((const SubqueryScanPath *) path)->subpath);
+			return cost_of_buffered_pages(path->parent->subroot, ((const SubqueryScanPath *) path)->subpath);
 		default:
 			return 0;
 	}
@@ -251,7 +248,7 @@ path_saving(PlannerInfo *root, const Path *path)
 Cost
 cost_path_buffered(PlannerInfo *root, const Path *path)
 {
-	return Max(path->total_cost - path_saving(root, path), 0);
+	return Max(path->total_cost - cost_of_buffered_pages(root, path), 0);
 }
 
 /* Is a cost less than that of each path that needs no value from another table? */

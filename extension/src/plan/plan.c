@@ -233,6 +233,9 @@ cost_obstacle(const PlanContext *context, List *scans)
 	return "too few rows for batches to pay";
 }
 
+/* Where distinct values exceed the memory after all, their aggregation has to start over. */
+#define DISTINCT_MARGIN		2
+
 /* Why an aggregation is not even tried in batches, or NULL. */
 static const char *
 agg_cost_obstacle(const PlanContext *context, const Agg *agg)
@@ -243,7 +246,8 @@ agg_cost_obstacle(const PlanContext *context, const Agg *agg)
 		cost_group_memories(agg_group_estimate(agg), agg->plan.plan_width,
 							list_length(agg->plan.targetlist)) >= agg_passes_max(agg))
 		return "its groups are estimated to exceed the memory for a hash table";
-	if (!cost_groups_fit_memory(agg_distinct_estimate(agg, context->statement->rtable),
+	if (!cost_groups_fit_memory(DISTINCT_MARGIN *
+								agg_distinct_estimate(agg, context->statement->rtable),
 								agg->plan.plan_width, 0))
 		return "its distinct values are estimated to exceed the memory for a hash table";
 	return NULL;

@@ -66,6 +66,7 @@ typedef struct BatchedCost
 {
 	Cost		startup;
 	Cost		total;
+	Cost		buffered;		/* of pages in shared buffers, as core would charge it: not in the total */
 } BatchedCost;
 
 /* plan_path.c: the first returns what was set before */
@@ -84,6 +85,7 @@ extern void composite_keys_add(PlannerInfo *root);
 
 /* plan_join_path.c */
 extern bool path_is_batched_join(const Path *path);
+extern Cost path_join_buffered(const Path *path);
 extern void join_path_install_hook(void);
 
 #endif

@@ -225,6 +225,7 @@ typedef struct DistinctEstimate
 {
 	List	   *rtable;
 	List	   *targets;		/* of what the aggregation reads */
+	List	   *pairs;			/* of a join that it reads: the tables' columns in it */
 	double		rows;
 	double		groups;
 	double		values;			/* of all aggregates, as far as statistics tell */
@@ -247,7 +248,9 @@ add_distinct_values(Node *node, void *context)
 	var = (const Var *) linitial_node(TargetEntry, aggref->args)->expr;
 	if (IsA(var, Var) && var->varno == OUTER_VAR)
 		var = (const Var *) target_of_number(estimate->targets, var->varattno)->expr;
-	/* Nothing is known of expressions, and of the results of a join. */
+	if (IsA(var, Var) && var->varno == INDEX_VAR && estimate->pairs != NIL)
+		var = (const Var *) target_of_number(estimate->pairs, var->varattno)->expr;
+	/* Nothing is known of expressions. */
 	if (!IsA(var, Var) || IS_SPECIAL_VARNO(var->varno))
 		return false;
 	entry = rt_fetch(var->varno, estimate->rtable);
@@ -267,6 +270,8 @@ agg_distinct_estimate(const Agg *agg, List *rtable)
 		.rows = below->plan_rows, .groups = Max(agg->numGroups, 1),
 	};
 
+	if (IsA(below, CustomScan))
+		estimate.pairs = ((const CustomScan *) below)->custom_scan_tlist;
 	if (IsA(below, Append) && ((const Append *) below)->appendplans != NIL)
 		estimate.targets = ((const Plan *) linitial(((const Append *) below)->appendplans))->targetlist;
 	(void) add_distinct_values((Node *) agg->plan.targetlist, &estimate);

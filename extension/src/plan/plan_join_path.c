@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include <float.h>
+
 #include "optimizer/cost.h"
 #include "optimizer/geqo.h"
 #include "optimizer/optimizer.h"
@@ -36,6 +38,15 @@
 
 /* What core never computes: its hash joins have one batch, or more. */
 #define BATCHED_JOIN_MARK	0
+
+/*
+ * Each worker makes a hash table of the whole inner side.  A part of that work is taken from the
+ * others' processors and memory: this share of it for each worker.
+ */
+#define REPEATED_WORK_SHARE	0.25
+
+/* Core takes costs that differ by less than a hundredth as equal. */
+#define COST_MARGIN			1.02
 
 /* A join that might be batched. */
 typedef struct JoinCandidate
@@ -178,6 +189,7 @@ typedef struct JoinInner
 {
 	Path	   *path;
 	Cost		cost;
+	Cost		buffered;		/* as BatchedCost has it */
 } JoinInner;
 
 /* The paths of a join's sides, and what a batched join costs over them. */
@@ -194,6 +206,13 @@ bool
 path_is_batched_join(const Path *path)
 {
 	return IsA(path, HashPath) && ((const HashPath *) path)->num_batches == BATCHED_JOIN_MARK;
+}
+
+/* Of its cost, what stands for pages in shared buffers.  Core has no use for the field of such a path. */
+Cost
+path_join_buffered(const Path *path)
+{
+	return ((const HashPath *) path)->inner_rows_total;
 }
 
 /* Pairs of equal keys, before the other clauses are checked. */
@@ -232,13 +251,15 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	const int	key_count = list_length(candidate->keys);
 	const double matches = count_matches(root, candidate);
 	BatchedCost cost;
+	const double repetition = 1 + REPEATED_WORK_SHARE * outer->path->parallel_workers;
 	QualCost	all;
 	QualCost	of_keys;
 
 	cost_qual_eval(&all, candidate->extra.restrictlist, root);
 	cost_qual_eval(&of_keys, candidate->keys, root);
-	cost.startup = outer->cost.startup + inner->cost +
-		cost_inner_row(candidate) * inner->path->rows;
+	cost.buffered = outer->cost.buffered + inner->buffered;
+	cost.startup = outer->cost.startup +
+		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
 		batchexec_cost_startup + outer->path->rows * key_count * batchexec_cost_row +
 		matches * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
@@ -276,7 +297,7 @@ static const BatchedInput *
 side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 {
 	BatchedInput *input = find_input(rel, is_partial);
-	BatchedCost cost = {0, 0};
+	BatchedCost cost = {0};
 	Path	   *path;
 
 	if (input == NULL && IS_SIMPLE_REL(rel))
@@ -302,7 +323,7 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	RelOptInfo *rel = candidate->inner;
 	Path	   *path = rel->cheapest_total_path;
 	const BatchedInput *in_batches;
-	JoinInner	inner = {NULL, 0};
+	JoinInner	inner = {NULL};
 
 	if (is_partial && (candidate->type == JOIN_RIGHT || candidate->type == JOIN_FULL ||
 					   candidate->outer->partial_pathlist == NIL))
@@ -310,12 +331,14 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	if (is_partial && !path->parallel_safe)
 		path = get_cheapest_parallel_safe_total_inner(rel->pathlist);
 	if (path != NULL && inner_is_batchable(path))
-		inner = (JoinInner) {path, cost_path_buffered(root, path)};
+		inner = (JoinInner) {path, cost_path_buffered(root, path),
+							 cost_of_buffered_pages(root, path)};
 	in_batches = side_in_batches(root, rel, false);
 	if (in_batches != NULL && inner_is_batchable(in_batches->path) &&
 		(in_batches->path->parallel_safe || !is_partial) &&
 		(inner.path == NULL || in_batches->cost.total < inner.cost))
-		inner = (JoinInner) {in_batches->path, in_batches->cost.total};
+		inner = (JoinInner) {in_batches->path, in_batches->cost.total,
+							 in_batches->cost.buffered};
 	return inner;
 }
 
@@ -397,6 +420,7 @@ create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *cho
 								choice->outer, choice->inner, false,
 								candidate->extra.restrictlist, NULL, candidate->keys);
 	path->num_batches = BATCHED_JOIN_MARK;
+	path->inner_rows_total = 0;
 	return &path->jpath.path;
 }
 
@@ -424,6 +448,47 @@ workers_pay(PlannerInfo *root, const RelOptInfo *joined, const Path *partial)
 	return cost_is_least_buffered(root, gathered, joined->pathlist);
 }
 
+/* The least cost of those paths that cost more than this one does, without their buffered pages. */
+static Cost
+least_cost_above(PlannerInfo *root, Cost cost, const List *paths)
+{
+	Cost		least = DBL_MAX;
+	const ListCell *cell;
+
+	foreach(cell, paths)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL && path->total_cost < least &&
+			cost_path_buffered(root, path) > cost)
+			least = path->total_cost;
+	}
+	return least;
+}
+
+/*
+ * In the joins above this one, core compares paths at its own costs, with all pages charged as
+ * from disk.  Add those of this path that are in shared buffers, but let it stay cheaper than
+ * the paths that it is compared with here.
+ */
+static void
+charge_buffered_pages(PlannerInfo *root, const RelOptInfo *joined, HashPath *path,
+					  Cost buffered, bool is_partial)
+{
+	Path	   *const own = &path->jpath.path;
+	Cost		limit;
+
+	if (is_partial)
+		limit = least_cost_above(root, own->total_cost, joined->partial_pathlist);
+	else
+		limit = Min(least_cost_above(root, own->total_cost, joined->pathlist),
+					least_cost_above(root, own->total_cost - parallel_setup_cost,
+									 joined->partial_pathlist));
+	path->inner_rows_total = Min(buffered, Max(limit / COST_MARGIN - own->total_cost, 0));
+	own->startup_cost += path->inner_rows_total;
+	own->total_cost += path->inner_rows_total;
+}
+
 /* Remember the cheapest batched path of a join; add it where it beats the stock ones. */
 static void
 add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
@@ -446,6 +511,8 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 	if (!cost_is_least_buffered(root, path->total_cost, paths) ||
 		(is_partial && !workers_pay(root, joined, path)))
 		return;
+	if (!bms_equal(joined->relids, ALL_RELIDS(root)))
+		charge_buffered_pages(root, joined, (HashPath *) path, choice.cost.buffered, is_partial);
 	/* The planner may free a path that it is given. */
 	if (input->path != NULL)
 	{

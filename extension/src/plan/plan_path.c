@@ -163,6 +163,7 @@ path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost
 	cost->startup = by_row.startup_cost;
 	cost->total = by_row.total_cost -
 		cost_scan_saving(root, path->parent, process_share(path), true).as_input;
+	cost->buffered = cost_of_buffered_pages(root, path);
 	return true;
 }
 
