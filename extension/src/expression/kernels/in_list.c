@@ -40,8 +40,7 @@ values_equal(const VectorExpr *expression, Datum a, Datum b)
 {
 	if (expression->left->kind == VALUE_INTEGER)
 		return a == b;
-	return bytes_equal(bytes_of(a, expression->is_bpchar),
-					   bytes_of(b, expression->is_bpchar));
+	return value_equals(a, bytes_of(b, expression->is_bpchar), expression->is_bpchar);
 }
 
 /* Make the hash table of a list that is complete. */

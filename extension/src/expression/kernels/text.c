@@ -40,6 +40,26 @@ comparison_holds(VectorOperation operation, Bytes a, Bytes b)
 	}
 }
 
+/* Is each value equal to a constant, or not; false where one is not inline. */
+static bool
+compare_equality(const VectorExpr *expression, const Datum *values, Datum constant,
+				 Datum *result, const Selection *selection)
+{
+	const bool	is_bpchar = expression->is_bpchar;
+	const bool	when_equal = expression->operation == OPERATION_EQ;
+	Bytes		bytes;
+
+	if (is_toasted(constant))
+		return false;
+	bytes = bytes_of(constant, is_bpchar);
+	FOR_SELECTED(row, selection,
+				 if (is_toasted(values[row]))
+				 return false;
+				 result[row] = Int64GetDatum(value_equals(values[row], bytes, is_bpchar) ==
+											 when_equal));
+	return true;
+}
+
 bool
 kernel_compare_text(VectorExpr *expression, VectorContext *context,
 					const Selection *selection)
@@ -55,6 +75,9 @@ kernel_compare_text(VectorExpr *expression, VectorContext *context,
 		return false;
 	vector_merge_nulls(result, left, right, selection);
 	present = selection_without_nulls(selection, result, rows);
+	if (expression->right->is_constant && expression->operation <= OPERATION_NE)
+		return present.count == 0 ||
+			compare_equality(expression, left->values, right->values[0], result->values, &present);
 	FOR_SELECTED(row, &present,
 				 if (is_toasted(left->values[row]) || is_toasted(right->values[row]))
 				 return false;
