@@ -5,6 +5,7 @@
     bench/choice_check.py --only tpch              one source of queries
     bench/choice_check.py --seed 7                 other queries of the generator
     bench/choice_check.py --only-planning          the planning times alone, in more turns
+    bench/choice_check.py --write                  the table in its section of bench/RESULTS.md
 
 Each query runs by turns in four ways: stock, as the planner chooses, with batches wherever they can be, and
 with batches in place of all indexes. A choice is good if its CPU time is within 10 % of the least of the four.
@@ -17,15 +18,18 @@ import re
 import sys
 import time
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "t"))
+BENCH_DIRECTORY = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
 
 import tpch_data  # noqa: E402
 from prerequisites import (LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,  # noqa: E402
                            inside_python_environment, postgres_source, run_check)
 from server import Server, default_pg_config, stop_on_signals  # noqa: E402
 
+SECTION = "The planner's choice"
 SETTINGS = {"shared_buffers": "1GB", "work_mem": "64MB", "max_wal_size": "4GB"}
 SESSION = "set max_parallel_workers_per_gather = 0; set jit = off; set batchexec.explain = off"
 NO_INDEXES = ("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan", "enable_nestloop", "enable_mergejoin")
@@ -270,12 +274,22 @@ def planning_growth(name: str, choices: list) -> float:
 
 
 def summary(name: str, choices: list) -> tuple:
+    """The share of good choices, the growth of planning time, and the row of a table that says so."""
     good = sum(choice.is_good for choice in choices)
     growth = planning_growth(name, choices)
     slower = sum(choice.is_slower_than_stock for choice in choices)
-    print(f"{name}: {good} of {len(choices)} choices within 10 % of the best ({100 * good / len(choices):.1f} %); "
+    share = f"{good} of {len(choices)}"
+    print(f"{name}: {share} choices within 10 % of the best ({100 * good / len(choices):.1f} %); "
           f"{slower} more than 10 % slower than stock", flush=True)
-    return good / len(choices), growth
+    return good / len(choices), growth, f"| {name} | {share} ({100 * good / len(choices):.1f} %) | {slower} | {growth:.3f} |"
+
+
+def results(rows: list, version: str) -> str:
+    return "\n".join([
+        f"Printed by `bench/choice_check.py --write`. {report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. "
+        f"Asked: {GOOD_SHARE_MIN:.0%} of the choices, and a planning time of {PLANNING_GROWTH_MAX:.2f}.", "",
+        "| queries | within 10 % of the best | more than 10 % slower than stock | planning time, of stock's |",
+        "| --- | --- | --- | --- |", *rows])
 
 
 def main() -> int:
@@ -283,21 +297,29 @@ def main() -> int:
     parser.add_argument("--only", choices=SOURCES, action="append", help="a source of queries; repeat for more")
     parser.add_argument("--seed", type=int, default=SEED_DEFAULT, help="of the generator's queries")
     parser.add_argument("--only-planning", action="store_true", help="measure planning times alone")
+    parser.add_argument("--write", action="store_true", help="put the table in bench/RESULTS.md")
     options = parser.parse_args()
     stop_on_signals()
     server = Server(settings=SETTINGS)
     if not server.library.exists():
         raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
     choices = []
+    rows = []
     with server:
         for source in options.only or SOURCES:
             taken = check_source(server, source, options.seed, options.only_planning)
-            (planning_growth if options.only_planning else summary)(source, taken)
+            if options.only_planning:
+                planning_growth(source, taken)
+            else:
+                rows.append(summary(source, taken)[-1])
             choices += taken
+        version = server.psql("show server_version").strip()
         crashes = server.crashes()
     if options.only_planning:
         return 1 if crashes or planning_growth("all", choices) > PLANNING_GROWTH_MAX else 0
-    share, growth = summary("all", choices)
+    share, growth, row = summary("all", choices)
+    if options.write:
+        report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, results([*rows, row], version))
     for line in crashes:
         print(f"server log: {line}")
     good = sum(choice.is_good for choice in choices)
@@ -309,4 +331,5 @@ def main() -> int:
 if __name__ == "__main__":
     inside_python_environment(PSYCOPG_REQUIREMENT)
     import measure
+    import report
     run_check(main)

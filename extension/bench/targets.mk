@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold
+.PHONY: bench bench-quick bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -17,6 +17,10 @@ bench-tpch: all
 CLICKBENCH_ROWS ?= 5000000
 bench-clickbench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --only ClickBench --rows 1000 --rounds $(or $(ROUNDS),1) --skip-unchanged --clickbench-rows $(CLICKBENCH_ROWS) $(if $(WRITE),--write-section ClickBench)
+
+# The library loaded but off, point selects, pgbench -S and TPC-B.
+bench-unchanged: all
+	PG_CONFIG=$(PG_CONFIG) bench/bench.py --only unchanged --rows 1000 --rounds $(or $(ROUNDS),9) $(if $(WRITE),--write-section 'What must not change')
 
 bench-quick: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --rows 200000 --rounds 3 --skip-tpch --skip-clickbench --skip-unchanged

@@ -30,9 +30,9 @@ POINT_SELECT = "\\set key random(1, 100000 * :scale)\nselect * from pgbench_acco
 def measure(server: Server, table: str, options) -> list:
     """The rows of the table that have to stay within two per cent of stock."""
     rows = []
-    if options.only is None or options.only in "loaded but off":
+    if options.only is None or options.only in "unchanged, loaded but off":
         rows += _scan_when_off(server, table, options.rounds)
-    if options.only is None or options.only in "point selects, pgbench -S, pgbench, TPC-B":
+    if options.only is None or options.only in "unchanged, point selects, pgbench -S, pgbench, TPC-B":
         rows += _pgbench(server, options.rounds)
     return rows
 

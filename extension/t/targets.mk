@@ -32,7 +32,7 @@ test-tpch: all
 
 # Is the plan that the planner takes about as fast as the better of stock and batched?
 test-choice: all
-	PG_CONFIG=$(PG_CONFIG) bench/choice_check.py $(if $(SEED),--seed $(SEED))
+	PG_CONFIG=$(PG_CONFIG) bench/choice_check.py $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)
 
 # 2,000 queries of sqlsmith: no crash.
 test-sqlsmith: all
