@@ -206,4 +206,9 @@ SELECT outcome('SELECT count(*) FROM facts JOIN few ON facts.k = few.k');
 SET LOCAL batchexec.mode = 'forbid';
 SELECT outcome('SELECT count(*) FROM facts JOIN few ON facts.k = few.k');
 ROLLBACK;
+-- A window is known only where it is made: the condition shows its function.
+SET batchexec.mode = prefer;
+SELECT trim(line) FROM explain_figures('SELECT count(*) FROM facts WHERE (k, wide) IN (SELECT k, row_number() OVER () FROM few)') line WHERE line ~ 'Hash Cond|Batch(Agg|Join)';
+SELECT trim(line) FROM explain_figures('SELECT count(*) FROM facts WHERE (k, wide) IN (SELECT k, sum(k + 1) FILTER (WHERE k > 0) OVER (PARTITION BY k) FROM few)') line WHERE line ~ 'Hash Cond|Batch(Agg|Join)';
+RESET batchexec.mode;
 DROP TABLE facts, few, many;

@@ -87,6 +87,7 @@ read_ahead(BufferGuesses *guesses, BlockNumber block)
 	Buffer		end = Min((int64) guesses->position + DESCRIPTORS_READ_MAX,
 						  (int64) NBuffers + 1);
 
+	Assert(BufferIsValid(guesses->position));
 	if (wanted >= guesses->block_count)
 		return;
 	while (guesses->position < end &&
@@ -99,6 +100,8 @@ read_ahead(BufferGuesses *guesses, BlockNumber block)
 void
 buffer_guesses_learn(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 {
+	bool		is_guessed;
+
 	/* Local buffers have negative numbers and are never guessed. */
 	if (BufferIsLocal(buffer))
 		return;
@@ -107,11 +110,12 @@ buffer_guesses_learn(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 		guesses->pause_blocks--;
 		return;
 	}
-	/* A single miss does not count: one block is often out of line. */
-	if (buffer_guess(guesses, block) == buffer)
+	is_guessed = buffer_guess(guesses, block) == buffer;
+	if (is_guessed)
 		guesses->misses = 0;
-	else if (guesses->position == InvalidBuffer ||
-			 ++guesses->misses % MISSES_BEFORE_RESTART == 0)
+	/* A single miss does not count: one block is often out of line. */
+	if (guesses->position == InvalidBuffer ||
+		(!is_guessed && ++guesses->misses % MISSES_BEFORE_RESTART == 0))
 	{
 		guesses->position = Max(buffer - BUFFERS_BEFORE, 1);
 		guesses->farthest = block;

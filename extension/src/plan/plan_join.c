@@ -158,6 +158,15 @@ display_target(const Plan *below, AttrNumber attno)
 	return display((Node *) entry->expr, (void *) below);
 }
 
+/* The function alone. */
+static Node *
+display_window_function(const WindowFunc *window, const Plan *plan)
+{
+	return (Node *) makeFuncExpr(window->winfnoid, window->wintype,
+								 (List *) display((Node *) window->args, (void *) plan),
+								 window->wincollid, window->inputcollid, COERCE_EXPLICIT_CALL);
+}
+
 static Node *
 display(Node *node, void *plan_)
 {
@@ -166,6 +175,9 @@ display(Node *node, void *plan_)
 
 	if (node == NULL)
 		return NULL;
+	/* EXPLAIN knows a window only where it is made. */
+	if (IsA(node, WindowFunc))
+		return display_window_function((WindowFunc *) node, plan);
 	if (!IsA(node, Var))
 		return expression_tree_mutator(node, display, plan_);
 	if (var->varno == OUTER_VAR)
