@@ -31,7 +31,7 @@ FROM unnest(ARRAY[
     'id::smallint', 'big::int', 'real8::int', 'real4::smallint', 'real8::bigint', 'num::int', 'num::bigint', 'wide::smallint',
     'num::float8', 'wide::float8', 'real8::real', 'id::real', 'big::real', '(id % 2)::bool', 'flag::int', 'moment::date',
     'substring(word, 2)', 'substring(word, 2, 3)', 'substr(word, 0, 3)', 'substring(word, -2, 5)', 'substring(word, small % 4 + 1, 2)', 'left(word, 4)',
-    'left(word, 0)', 'upper(word)', 'lower(word)', 'upper(substring(word, 1, 2)) || ''-'' || lower(word)', 'word || word', 'word || NULL',
+    'left(word, 0)', 'upper(word)', 'lower(word)', 'upper(substring(word, 1, 2)) || ''-'' || lower(word)', 'word || word', 'word || nullif(word, word)',
     'word LIKE ''a_a%''', 'word LIKE ''%_b''', 'word LIKE ''x_y%b_''', 'word LIKE ''%stra_e%''', 'word LIKE ''100\% _ sure''', 'word LIKE ''%\\%''', 'word NOT LIKE ''%_a_b%''',
     'word LIKE ''______''', 'word LIKE ''_''', 'word LIKE ''%__''', 'word LIKE ''%a_b%y_''', 'word ILIKE ''AB%''', 'word NOT ILIKE ''%A_B%''', 'word ILIKE ''STRA_E%''',
     'day + 30', 'day - 1000', 'day - date ''1999-01-01''', 'day - moment::date', 'day + interval ''1 month''', 'day - interval ''1 year 1 month 3 days 2 hours''',

@@ -55,6 +55,15 @@ SELECT * FROM compare('SELECT n, count(DISTINCT i) FROM grouped GROUP BY n');
 SELECT * FROM compare('SELECT sum(DISTINCT n), corr(DISTINCT f, i) FROM grouped');
 SELECT * FROM compare('SELECT flag, count(DISTINCT i) FROM grouped GROUP BY ROLLUP (flag)');
 SET enable_sort = off;
+-- Keys that are constants, which a newer planner leaves out: no row, no group.
+SELECT result FROM compare('SELECT count(*) FROM grouped WHERE i = 99 GROUP BY i');
+SELECT result FROM compare('SELECT i, name, count(*), sum(v) FROM grouped WHERE i = 99 AND name = ''none'' GROUP BY i, name');
+SELECT result FROM compare('SELECT i, count(*), sum(v) FROM grouped WHERE i = 3 GROUP BY i HAVING count(*) > 1');
+SELECT result FROM compare('SELECT i, count(DISTINCT name) FROM grouped WHERE i = 99 GROUP BY i ORDER BY 1');
+SELECT result FROM compare('SELECT i, count(DISTINCT name) FROM grouped WHERE i = 3 GROUP BY i ORDER BY 1');
+SELECT result FROM compare('SELECT DISTINCT i FROM grouped WHERE i = 99');
+SELECT result FROM compare('SELECT DISTINCT i FROM grouped WHERE i = 3');
+SELECT result FROM compare('SELECT i, count(*) FROM grouped WHERE i = 99 GROUP BY ROLLUP (i)');
 -- Special keys.
 INSERT INTO grouped (i, f, n, name) VALUES (NULL, 'NaN', 'NaN', NULL), (NULL, 'NaN', 'NaN', NULL), (NULL, '-0', 1.00, ''), (NULL, 'inf', '-inf', 'a'), (NULL, '-inf', 1, 'a');
 SELECT * FROM compare('SELECT f = 0, count(*) FROM grouped GROUP BY f');

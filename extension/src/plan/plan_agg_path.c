@@ -119,8 +119,12 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 	const Query *query = root->parse;
 	ListCell   *cell;
 
-	/* Set-returning functions are computed between the scan and the groups. */
+	/*
+	 * Set-returning functions are computed between the scan and the groups.  Of keys that are all
+	 * equal to constants core has left none, yet there is no group without a row.
+	 */
 	if (query->hasTargetSRFs ||
+		(query->groupClause != NIL && query->groupingSets == NIL && GROUP_CLAUSE(root) == NIL) ||
 		(GROUP_CLAUSE(root) == NIL && !query->hasAggs) ||
 		list_length(GROUP_CLAUSE(root)) > GROUP_KEYS_MAX)
 		return false;
