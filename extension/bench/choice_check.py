@@ -15,6 +15,7 @@ The misses are measured once more, in more turns, before they count. Planning ti
 import argparse
 import random
 import re
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -286,7 +287,7 @@ def summary(name: str, choices: list) -> tuple:
 
 def results(rows: list, version: str) -> str:
     return "\n".join([
-        f"Printed by `bench/choice_check.py --write`. {report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. "
+        f"Printed by `bench/choice_check.py {shlex.join(sys.argv[1:])}`. {report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. "
         f"Asked: {GOOD_SHARE_MIN:.0%} of the choices, and a planning time of {PLANNING_GROWTH_MAX:.2f}.", "",
         "| queries | within 10 % of the best | more than 10 % slower than stock | planning time, of stock's |",
         "| --- | --- | --- | --- |", *rows])
@@ -299,6 +300,8 @@ def main() -> int:
     parser.add_argument("--only-planning", action="store_true", help="measure planning times alone")
     parser.add_argument("--write", action="store_true", help="put the table in bench/RESULTS.md")
     options = parser.parse_args()
+    if options.write and options.only_planning:
+        parser.error("--write puts the choices in the table, which --only-planning does not measure")
     stop_on_signals()
     server = Server(settings=SETTINGS)
     if not server.library.exists():

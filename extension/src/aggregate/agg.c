@@ -211,13 +211,10 @@ find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 
 		table->keys = input->keys;
 		if (i == 0)
-		{
 			group_table_evaluate(table, context, selection);
-			group_table_hash(table, selection);
+		group_table_hash(table, selection);
+		if (i == 0)
 			agg_select_pass(state, selection, context->batch->selected_rows);
-		}
-		else
-			group_table_hash(table, selection);
 		group_table_find(table, selection);
 	}
 }

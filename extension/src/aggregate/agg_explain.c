@@ -126,6 +126,7 @@ explain_keys(CustomScanState *css, List *ancestors, ExplainState *es)
 void
 agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 {
+	const BatchAggState *state = (const BatchAggState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
 	List	   *tables = NIL;
 	ListCell   *cell;
@@ -139,7 +140,7 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyList("Batched Tables", tables, es);
 	explain_keys(css, ancestors, es);
 	explain_filters(css, tables, ancestors, es);
-	if (es->analyze && batchexec_explain && ((BatchAggState *) css)->pass_bits > 0)
-		ExplainPropertyInteger("Passes", NULL, 1 << ((BatchAggState *) css)->pass_bits, es);
+	if (es->analyze && batchexec_explain && state->pass_bits > 0)
+		ExplainPropertyInteger("Passes", NULL, 1 << state->pass_bits, es);
 	node_explain_counters((BatchNode *) css, es);
 }

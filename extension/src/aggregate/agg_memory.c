@@ -5,9 +5,11 @@
  * It reads its tables again, several times: each pass makes the groups of a part of the
  * hashes, and returns them.  Reading in batches costs less than writing rows to files and
  * reading these.  As with such files, the arguments of an aggregate are evaluated in the pass
- * of their group, so a LIMIT may be reached before one that fails.  The groups of the first pass are not returned before all of them are
- * known to fit, so until then the stock plan can take over: it does where the passes would be
- * many, where groups have an order, and where there is more than one table of them.
+ * of their group, so a LIMIT may be reached before one that fails.
+ *
+ * The groups of the first pass are not returned before all of them are known to fit, so until
+ * then the stock plan can take over: it does where the passes would be many, where groups have
+ * an order, and where there is more than one table of them.
  */
 #include "postgres.h"
 
@@ -58,12 +60,12 @@ parts_expected(const BatchAggState *state, uint64 entries)
 static int
 bits_needed(const BatchAggState *state, uint64 entries)
 {
+	/* A smaller pass has no estimate: it takes half of its groups. */
+	const double parts = state->pass_bits == 0 ? parts_expected(state, entries) : 0;
 	int			bits = state->pass_bits + 1;
 
-	/* A smaller pass has no estimate: it takes half of its groups. */
-	if (state->pass_bits == 0)
-		while (bits < PASS_BITS_MAX && (1 << bits) < parts_expected(state, entries))
-			bits++;
+	while (bits < PASS_BITS_MAX && (1 << bits) < parts)
+		bits++;
 	return bits;
 }
 

@@ -8,6 +8,9 @@
 #include "nodes/pathnodes.h"
 #include "utils/relcache.h"
 
+/* By so much costs have to differ to count as different, as in core. */
+#define COST_FUZZ	1.01
+
 /* Settings (batchexec.c), in the planner's units */
 extern double batchexec_cost_startup;
 extern double batchexec_cost_row;
@@ -43,6 +46,7 @@ extern Cost cost_scan_least(const RelOptInfo *rel);
 /* path_cost.c */
 extern void cost_forget_paths(void);
 extern Cost cost_of_buffered_pages(PlannerInfo *root, const Path *path);
+extern Cost cost_cheapest(const List *paths);
 extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
 extern bool cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths);
 

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "nodes/pathnodes.h"
@@ -249,6 +250,23 @@ Cost
 cost_path_buffered(PlannerInfo *root, const Path *path)
 {
 	return Max(path->total_cost - cost_of_buffered_pages(root, path), 0);
+}
+
+/* The least cost of the paths that need no value from another table. */
+Cost
+cost_cheapest(const List *paths)
+{
+	Cost		cheapest = DBL_MAX;
+	const ListCell *cell;
+
+	foreach(cell, paths)
+	{
+		const Path *path = lfirst(cell);
+
+		if (path->param_info == NULL)
+			cheapest = Min(cheapest, path->total_cost);
+	}
+	return cheapest;
 }
 
 /* Is a cost less than that of each path that needs no value from another table? */

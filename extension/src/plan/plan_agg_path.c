@@ -41,9 +41,6 @@
 
 static create_upper_paths_hook_type previous_upper_hook = NULL;
 
-/* By so much costs have to differ to count as different, as in core. */
-#define COST_FUZZ	1.01
-
 /* What is known of an aggregation before its paths are made. */
 typedef struct AggregationContext
 {
@@ -54,7 +51,7 @@ typedef struct AggregationContext
 	bool		keeps_values;	/* so that workers can't compute a part of them */
 	bool		depends_on_order;
 	bool		is_batchable;
-	int			passes;			/* over the tables, where the groups exceed the memory; or 0 */
+	int			rereads;		/* of the tables, where the groups exceed the memory */
 } AggregationContext;
 
 static bool
@@ -124,8 +121,8 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 	 * equal to constants core has left none, yet there is no group without a row.
 	 */
 	if (query->hasTargetSRFs ||
-		(query->groupClause != NIL && query->groupingSets == NIL && GROUP_CLAUSE(root) == NIL) ||
-		(GROUP_CLAUSE(root) == NIL && !query->hasAggs) ||
+		(GROUP_CLAUSE(root) == NIL &&
+		 (!query->hasAggs || (query->groupClause != NIL && query->groupingSets == NIL))) ||
 		list_length(GROUP_CLAUSE(root)) > GROUP_KEYS_MAX)
 		return false;
 	foreach(cell, GROUP_CLAUSE(root))
@@ -240,7 +237,7 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 	}
 	if (!add_input_saving(root, input, &saved) || saved <= 0)
 		return false;
-	saved -= Max(context->passes - 1, 0) * Max(input->total_cost - saved, 0);
+	saved -= context->rereads * Max(input->total_cost - saved, 0);
 	saved += cost_agg_saving(agg_cost, group_count, context->row_aggregates,
 							 context->aggregates);
 	if (saved <= 0)
@@ -553,7 +550,7 @@ passes_for(double memories)
 {
 	int			passes = 1;
 
-	while (passes < memories && passes < 1 << AGG_PASS_BITS_MAX)
+	while (passes < memories)
 		passes *= 2;
 	return passes;
 }
@@ -594,12 +591,14 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 		return;
 	group_count = count_groups(root, grouped, path, extra);
 	memories = cost_group_memories(group_count, grouped->reltarget->width, context.aggregates);
-	context.passes = passes_for(memories);
 	if (memories < 1 && context.has_distinct)
 		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
 	else if (memories < 1 << AGG_PASS_BITS_MAX && !context.has_distinct)
+	{
+		context.rereads = passes_for(memories) - 1;
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
-	context.passes = 0;
+		context.rereads = 0;
+	}
 	if (!context.keeps_values)
 		add_parallel_aggregations(root, grouped, extra, &context, group_count);
 }

@@ -131,9 +131,6 @@ grouping_of_agg(const Agg *agg, Grouping *grouping)
 	memset(grouping, 0, sizeof(Grouping));
 	if (agg->numCols > GROUP_KEYS_MAX)
 		return "there are too many grouping keys";
-	if (agg->aggstrategy != AGG_PLAIN && agg->numCols == 0 && agg->groupingSets == NIL &&
-		agg->chain == NIL)
-		return "its grouping keys are constants";
 	if (agg->groupingSets != NIL || agg->chain != NIL)
 	{
 		grouping->has_sets = true;
@@ -144,6 +141,8 @@ grouping_of_agg(const Agg *agg, Grouping *grouping)
 		invert_sets(grouping);
 		return obstacle;
 	}
+	if (agg->aggstrategy != AGG_PLAIN && agg->numCols == 0)
+		return "its grouping keys are constants";
 	for (int i = 0; i < agg->numCols; i++)
 		(void) add_key(grouping, agg, i);
 	if (agg->aggstrategy != AGG_PLAIN)

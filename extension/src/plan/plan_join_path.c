@@ -16,8 +16,6 @@
  */
 #include "postgres.h"
 
-#include <float.h>
-
 #include "optimizer/cost.h"
 #include "optimizer/geqo.h"
 #include "optimizer/optimizer.h"
@@ -45,8 +43,8 @@
  */
 #define REPEATED_WORK_SHARE	0.25
 
-/* Core takes costs that differ by less than a hundredth as equal. */
-#define COST_MARGIN			1.02
+/* Twice what makes costs different, so that a path is surely the cheaper one. */
+#define COST_MARGIN			(2 * COST_FUZZ - 1)
 
 /* A join that might be batched. */
 typedef struct JoinCandidate
@@ -310,6 +308,7 @@ side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 		{
 			path->startup_cost = cost.startup;
 			path->total_cost = cost.total;
+			cost.buffered = cost_of_buffered_pages(root, path);
 		}
 		input = remember_input(rel, is_partial, path, cost);
 	}
@@ -331,8 +330,11 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	if (is_partial && !path->parallel_safe)
 		path = get_cheapest_parallel_safe_total_inner(rel->pathlist);
 	if (path != NULL && inner_is_batchable(path))
-		inner = (JoinInner) {path, cost_path_buffered(root, path),
-							 cost_of_buffered_pages(root, path)};
+	{
+		inner.path = path;
+		inner.buffered = cost_of_buffered_pages(root, path);
+		inner.cost = Max(path->total_cost - inner.buffered, 0);
+	}
 	in_batches = side_in_batches(root, rel, false);
 	if (in_batches != NULL && inner_is_batchable(in_batches->path) &&
 		(in_batches->path->parallel_safe || !is_partial) &&
@@ -448,42 +450,30 @@ workers_pay(PlannerInfo *root, const RelOptInfo *joined, const Path *partial)
 	return cost_is_least_buffered(root, gathered, joined->pathlist);
 }
 
-/* The least cost of those paths that cost more than this one does, without their buffered pages. */
-static Cost
-least_cost_above(PlannerInfo *root, Cost cost, const List *paths)
-{
-	Cost		least = DBL_MAX;
-	const ListCell *cell;
-
-	foreach(cell, paths)
-	{
-		const Path *path = lfirst(cell);
-
-		if (path->param_info == NULL && path->total_cost < least &&
-			cost_path_buffered(root, path) > cost)
-			least = path->total_cost;
-	}
-	return least;
-}
-
 /*
  * In the joins above this one, core compares paths at its own costs, with all pages charged as
  * from disk.  Add those of this path that are in shared buffers, but let it stay cheaper than
- * the paths that it is compared with here.
+ * the paths that it has beaten, and than those in workers that it beats as well.
  */
 static void
 charge_buffered_pages(PlannerInfo *root, const RelOptInfo *joined, HashPath *path,
 					  Cost buffered, bool is_partial)
 {
 	Path	   *const own = &path->jpath.path;
-	Cost		limit;
+	Cost		limit = cost_cheapest(is_partial ? joined->partial_pathlist : joined->pathlist);
+	ListCell   *cell;
 
-	if (is_partial)
-		limit = least_cost_above(root, own->total_cost, joined->partial_pathlist);
-	else
-		limit = Min(least_cost_above(root, own->total_cost, joined->pathlist),
-					least_cost_above(root, own->total_cost - parallel_setup_cost,
-									 joined->partial_pathlist));
+	if (!is_partial)
+	{
+		foreach(cell, joined->partial_pathlist)
+		{
+			const Path *partial = lfirst(cell);
+
+			if (partial->total_cost < limit &&
+				cost_path_buffered(root, partial) + parallel_setup_cost > own->total_cost)
+				limit = partial->total_cost;
+		}
+	}
 	path->inner_rows_total = Min(buffered, Max(limit / COST_MARGIN - own->total_cost, 0));
 	own->startup_cost += path->inner_rows_total;
 	own->total_cost += path->inner_rows_total;

@@ -11,8 +11,6 @@
  */
 #include "postgres.h"
 
-#include <float.h>
-
 #include "catalog/pg_class.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -78,23 +76,6 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 		if (!bms_is_empty(rel->attr_needed[attno - rel->min_attr]))
 			return false;
 	return cost_table_obstacle(entry->relid) == NULL;
-}
-
-/* Of the paths that need no value from another table. */
-static Cost
-cheapest_total(List *paths)
-{
-	Cost		cheapest = DBL_MAX;
-	ListCell   *cell;
-
-	foreach(cell, paths)
-	{
-		const Path *path = lfirst(cell);
-
-		if (path->param_info == NULL)
-			cheapest = Min(cheapest, path->total_cost);
-	}
-	return cheapest;
 }
 
 bool
@@ -163,7 +144,6 @@ path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost
 	cost->startup = by_row.startup_cost;
 	cost->total = by_row.total_cost -
 		cost_scan_saving(root, path->parent, process_share(path), true).as_input;
-	cost->buffered = cost_of_buffered_pages(root, path);
 	return true;
 }
 
@@ -183,7 +163,7 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 	/* Without a filter nothing is gained; an index may be cheaper than the disk. */
 	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL)
 		return;
-	cheapest = cheapest_total(rel->pathlist);
+	cheapest = cost_cheapest(rel->pathlist);
 	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest <= cost_scan_least(rel) ||
 		!table_is_batchable(root, rel))
 		return;
