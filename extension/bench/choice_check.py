@@ -287,7 +287,8 @@ def summary(name: str, choices: list) -> tuple:
 
 def results(rows: list, version: str) -> str:
     return "\n".join([
-        f"Printed by `bench/choice_check.py {shlex.join(sys.argv[1:])}`. {report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. "
+        f"Printed by `bench/choice_check.py {shlex.join(sys.argv[1:])}`. "
+        f"{report.machine()}; PostgreSQL {version}; {date.today().isoformat()}. "
         f"Asked: {GOOD_SHARE_MIN:.0%} of the choices, and a planning time of {PLANNING_GROWTH_MAX:.2f}.", "",
         "| queries | within 10 % of the best | more than 10 % slower than stock | planning time, of stock's |",
         "| --- | --- | --- | --- |", *rows])
