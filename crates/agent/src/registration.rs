@@ -47,10 +47,12 @@ pub(crate) struct State {
     pub(crate) waiting: Option<AbortHandle>,
     /// The result of a wait that was not delivered yet.
     pub(crate) ahead: VecDeque<Lease>,
-    /// The last claim's news about later jobs.
+    /// The news about later jobs of the last claim that found none.
     pub(crate) outlook: Outlook,
     /// Requests with reports so far: each may have made jobs claimable.
     pub(crate) reported: u64,
+    /// The last of these that was answered.
+    pub(crate) committed: u64,
     /// The request that waited for work failed; the next ordinary one will say how.
     pub(crate) waiting_failed: bool,
     /// Whether the worker last heard that more jobs become claimable later.
@@ -68,7 +70,7 @@ pub(crate) struct Outlook {
     pub(crate) next_run_at: Option<Timestamp>,
     /// Whether jobs wait until others are over.
     pub(crate) limited: bool,
-    /// How many requests with reports had been sent then.
+    /// The last request with reports that the claim knew of.
     pub(crate) reported: u64,
 }
 

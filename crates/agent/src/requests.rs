@@ -59,10 +59,15 @@ impl Shared {
             }
             .encode()
         };
+        let has_reports = !exchange.reports.is_empty();
+        // A claim knows of the reports in its own request, and of those that were committed when it was sent.
         let reported = {
             let mut state = self.lock();
-            state.reported += u64::from(!exchange.reports.is_empty());
-            state.reported
+            state.reported += u64::from(has_reports);
+            match has_reports {
+                true => state.reported,
+                false => state.committed,
+            }
         };
         let answer = self.connection.send(&request, body).await?;
         let mut response = ExchangeResponse::decode(&answer).map_err(not_ours)?;
@@ -73,7 +78,10 @@ impl Shared {
         }
         let has_claimed = exchange.want.is_some() && !response.not_claimed;
         self.take(&numbered, &exchange.reports, &mut response);
-        if has_claimed {
+        if has_reports {
+            self.lock().committed = reported;
+        }
+        if has_claimed && response.exchanged.lease.is_none() {
             self.look_out(&response.exchanged, reported);
         }
         Ok(response)
@@ -124,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Stores a claim's news about later jobs, unless a later claim has newer ones.
+    /// Stores the news about later jobs of a claim that found none, unless a later claim has newer ones.
     fn look_out(&self, exchanged: &Exchanged, reported: u64) {
         let mut state = self.lock();
         if state.outlook.reported <= reported {

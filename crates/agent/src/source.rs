@@ -212,7 +212,7 @@ impl Source for HttpSource {
             state.renew,
             state.waiting_failed,
         ) = (0, 0, false, false);
-        (state.outlook, state.reported) = (Outlook::default(), 0);
+        (state.outlook, state.reported, state.committed) = (Outlook::default(), 0, 0);
         (state.expects, state.waited_in_vain) = (false, false);
         Ok(())
     }

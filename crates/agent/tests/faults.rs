@@ -160,6 +160,58 @@ async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
     server.stop().await;
 }
 
+/// A claim that waits at the server may be sent while a report is under way. That it finds nothing says nothing about the
+/// jobs that the report makes claimable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_before_a_commit_says_nothing_about_what_the_commit_makes_claimable() {
+    let server = Server::start().await;
+    let (url, held) = holding_proxy(server.address).await;
+    let options = HttpSourceOptions {
+        wait: Duration::from_millis(10),
+        ..options_for(&url)
+    };
+    let source: Arc<dyn Source> = Arc::new(source(options));
+    source.register().await.unwrap();
+    submit(&server.engine, batch("double", 1)).await;
+    let lease = source.exchange(vec![], want(1)).await.unwrap().lease.unwrap();
+    assert!(source.exchange(vec![], want(1)).await.unwrap().lease.is_none());
+    held.holds_reports.send_replace(true);
+    let mut report = Report::new(lease.id, lease.slices[0].batch, 1);
+    report.released = "0".parse().unwrap();
+    let reporting = {
+        let source = source.clone();
+        tokio::spawn(async move { source.exchange(vec![report], None).await })
+    };
+    tokio::time::timeout(PATIENCE, held.reported.notified())
+        .await
+        .unwrap();
+    let waiting = {
+        let source = source.clone();
+        tokio::spawn(async move { source.wait_for_work().await })
+    };
+    // The first one has found nothing when the second one is sent.
+    let mut waits = held.waiting.subscribe();
+    tokio::time::timeout(PATIENCE, waits.wait_for(|waits| *waits >= 2))
+        .await
+        .unwrap()
+        .unwrap();
+    held.holds_reports.send_replace(false);
+    tokio::time::timeout(PATIENCE, reporting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let answer = source.exchange(vec![], want(1)).await.unwrap();
+    assert!(
+        answer.lease.is_some() || answer.limited,
+        "there is a job: {answer:?}"
+    );
+    waiting.abort();
+    held.lose.notify_one();
+    source.leave(BatchStats::default()).await.unwrap();
+    server.stop().await;
+}
+
 /// An agent asks for a lost answer for a limited time. The claim that it then gives up is its own as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_is_given_back_whose_answer_is_given_up() {

@@ -1,4 +1,5 @@
-//! A network that holds the answer to the first claim that waits at the server, and then loses it.
+//! A network that holds the answer to the first claim that waits at the server and brings jobs, and then loses it. It also holds
+//! reports where a test asks for that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use gristmill_server::protocol::{ExchangeRequest, ExchangeResponse};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::proxy::{client, forward, lost};
 
@@ -22,6 +23,12 @@ pub struct HeldAnswer {
     pub claimed: Notify,
     /// Loses the answer.
     pub lose: Notify,
+    /// Whether reports are held before they reach the server.
+    pub holds_reports: watch::Sender<bool>,
+    /// A report is held.
+    pub reported: Notify,
+    /// How many claims that wait at the server have passed.
+    pub waiting: watch::Sender<u32>,
 }
 
 /// Starts such a network before a server, and returns its URL.
@@ -32,6 +39,9 @@ pub async fn holding_proxy(target: SocketAddr) -> (String, Arc<HeldAnswer>) {
         is_over: AtomicBool::new(false),
         claimed: Notify::new(),
         lose: Notify::new(),
+        holds_reports: watch::Sender::new(false),
+        reported: Notify::new(),
+        waiting: watch::Sender::new(0),
     });
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -43,7 +53,16 @@ pub async fn holding_proxy(target: SocketAddr) -> (String, Arc<HeldAnswer>) {
 async fn pass(State(held): State<Arc<HeldAnswer>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
-    let waits = ExchangeRequest::decode(&body).is_ok_and(|exchange| exchange.wait_ms > 0);
+    let exchange = ExchangeRequest::decode(&body).ok();
+    let waits = exchange.as_ref().is_some_and(|exchange| exchange.wait_ms > 0);
+    if waits {
+        held.waiting.send_modify(|waiting| *waiting += 1);
+    }
+    if exchange.is_some_and(|exchange| !exchange.reports.is_empty()) {
+        let mut holds = held.holds_reports.subscribe();
+        held.reported.notify_one();
+        holds.wait_for(|holds| !*holds).await.unwrap();
+    }
     let Some(answer) = forward(&held.client, held.target, &parts, body).await else {
         return lost();
     };
