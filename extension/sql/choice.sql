@@ -50,7 +50,8 @@ SELECT f, q.* FROM unnest('{year,quarter,month,week,day}'::text[]) f,
 SELECT f, q.* FROM unnest('{year,quarter,month,week,day,hour,minute,second,decade}'::text[]) f,
     compare(format('SELECT date_trunc(%L, at), count(*), sum(k) FROM times WHERE k > -2 GROUP BY 1', f)) q;
 SELECT * FROM compare('SELECT date_trunc(''week'', at), date_trunc(''year'', at) FROM times WHERE k = -2');
-SELECT * FROM compare('SELECT k FROM times WHERE extract(hour FROM d) = 1');
+-- The message differs between servers.
+SELECT nodes, left(result, 5) FROM compare('SELECT k FROM times WHERE extract(hour FROM d) = 1');
 SELECT * FROM compare('SELECT count(*) FROM times WHERE extract(year FROM d) = 1995 AND extract(month FROM at) < 3.5');
 SELECT * FROM compare('SELECT length(t), count(*), sum(length(t)), sum(char_length(c)) FROM times GROUP BY 1');
 SELECT * FROM compare('SELECT k FROM times WHERE length(t) = 3 AND k < 30 AND k > -3');

@@ -13,14 +13,14 @@ INSERT INTO edges VALUES
     (6, NULL, NULL, NULL, NULL, NULL, 123456789012345678901234567890.123456789, NULL, NULL, NULL, NULL, NULL, 'aa', 'b', 'b', NULL);
 SELECT c, q.* FROM unnest('{s,b,o,f,d,n,day,at,tz,clock}'::text[]) c,
     compare(format('SELECT count(*), count(%1$I), min(%1$I), max(%1$I) FROM edges', c)) q;
-SELECT c, op, k, string_agg(q.nodes, ''), string_agg(q.result, ' ')
+SELECT c, op, k, string_agg(q.nodes, ''), string_agg(q.result, ' ' ORDER BY q.result)
     FROM unnest('{s,b,o,f,d,n,day,at,tz,clock,flag,t,c,vc}'::text[]) WITH ORDINALITY column_names (c, at),
         unnest('{=,<>,<,<=,>,>=}'::text[]) WITH ORDINALITY operators (op, op_at), unnest('{1,3,4}'::int[]) k,
         compare(format('SELECT k FROM edges WHERE %1$I %2$s (SELECT %1$I FROM edges WHERE k = %3$s)', c, op, k)) q
     GROUP BY c, at, op, op_at, k ORDER BY at, op_at, k;
 SELECT * FROM compare('SELECT k FROM edges WHERE day < at OR day >= at');
 SELECT * FROM compare('SELECT k FROM edges WHERE day > timestamp ''294276-12-31''');
-SELECT op, moment, string_agg(q.result, ' ')
+SELECT op, moment, string_agg(q.result, ' ' ORDER BY q.result)
     FROM unnest('{<,<=,>,>=,=}'::text[]) WITH ORDINALITY operators (op, op_at),
         unnest('{2000-01-01 00:00,1999-12-31 12:00,2000-01-01 00:00:01,4713-01-01 BC,infinity}'::timestamp[]) moment,
         compare(format('SELECT k FROM edges WHERE timestamp %L %s day', moment, op)) q

@@ -15,6 +15,7 @@
 #include "insert.h"
 #include "join.h"
 #include "plan.h"
+#include "server_14.h"
 #include "statistics.h"
 
 PG_MODULE_MAGIC;

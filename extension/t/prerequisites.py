@@ -141,7 +141,7 @@ def postgres_major(pg_config: str) -> int:
 
 
 def postgres_source(pg_config: str) -> Path:
-    """The Debian source tree of the installed PostgreSQL, patched as Debian builds it.
+    """The Debian or Ubuntu source tree of the installed PostgreSQL, patched as its packages are built.
 
     It is fetched with a private apt configuration, so neither the machine's sources nor its package
     lists change, and root is not needed.
@@ -153,7 +153,7 @@ def postgres_source(pg_config: str) -> Path:
     tree = build_directory("source") / f"{package}_{version.replace(':', '_')}"
     if (tree / "configure").exists():
         return tree
-    print(f"fetching the Debian source of {package} {version}", flush=True)
+    print(f"fetching the source of {package} {version}", flush=True)
     apt = _private_apt()
     run([*apt, "update", "-q"])
     download = build_directory("source/download")
@@ -181,7 +181,7 @@ def _other_version(apt: list, package: str, refused: str) -> str:
     listing = run([apt[0].replace("apt-get", "apt-cache"), *apt[1:], "showsrc", package]).stdout
     versions = [found for found in re.findall(r"^Version: (\S+)", listing, re.M) if found != refused]
     if not versions:
-        raise MissingPrerequisite(f"the Debian archive has no source of {package} {refused}, nor of another")
+        raise MissingPrerequisite(f"the archive has no source of {package} {refused}, nor of another")
     return versions[0]
 
 
@@ -189,23 +189,28 @@ def _private_apt() -> list:
     root = build_directory("apt")
     for name in ("lists/partial", "cache/archives/partial"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.M))
-    suite = release.get("VERSION_CODENAME")
-    if release.get("ID") != "debian" or not suite:
-        raise MissingPrerequisite("the PostgreSQL source is fetched from Debian, and this is no Debian release")
-    mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-    security = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
-    signed = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-    (root / "sources.list").write_text(
-        f"deb-src {signed} {mirror} {suite} main\n"
-        f"deb-src {signed} {mirror} {suite}-updates main\n"
-        f"deb-src {signed} {security} {suite}-security main\n")
+    (root / "sources.list").write_text("".join(f"deb-src {line} main\n" for line in _source_suites()))
     settings = {
         "Dir::Etc::sourcelist": root / "sources.list", "Dir::Etc::sourceparts": "-",
         "Dir::State::lists": root / "lists", "Dir::Cache": root / "cache",
         "Debug::NoLocking": "1", "APT::Sandbox::User": "root",
     }
     return ["apt-get", *(word for key, value in settings.items() for word in ("-o", f"{key}={value}"))]
+
+
+def _source_suites() -> list:
+    """The archive's suites that hold the sources of this Debian or Ubuntu release, as apt's lines name them."""
+    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.M))
+    distribution, suite = release.get("ID"), release.get("VERSION_CODENAME")
+    if distribution not in ("debian", "ubuntu") or not suite:
+        raise MissingPrerequisite("the PostgreSQL source is fetched from Debian or Ubuntu, and this is no release of these")
+    signed = f"[signed-by=/usr/share/keyrings/{distribution}-archive-keyring.gpg]"
+    if distribution == "ubuntu":
+        mirror = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
+        return [f"{signed} {mirror} {suite}", f"{signed} {mirror} {suite}-updates"]
+    mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+    security = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
+    return [f"{signed} {mirror} {suite}", f"{signed} {mirror} {suite}-updates", f"{signed} {security} {suite}-security"]
 
 
 def main() -> None:

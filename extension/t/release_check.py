@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the extension in a chroot of another Debian release and runs its own suite there.
+"""Builds the extension in a chroot of another Debian or Ubuntu release and runs its own suite there.
 
-    make -C extension test-pg17                Debian trixie's PostgreSQL 17
-    make -C extension test-pg18                Debian forky's PostgreSQL 18
-    t/debian_release_check.py 17 --pairs 1000  also a slice of the differential check in there
-    t/debian_release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
-    t/debian_release_check.py 18 --bench cold  bench/cold.py in there, instead of the checks
+    make -C extension test-pg14         Ubuntu jammy's PostgreSQL 14
+    make -C extension test-pg16         Ubuntu noble's PostgreSQL 16
+    make -C extension test-pg17         Debian trixie's PostgreSQL 17
+    make -C extension test-pg18         Debian forky's PostgreSQL 18
+    t/release_check.py 17 --pairs 1000  also a slice of the differential check in there
+    t/release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
+    t/release_check.py 18 --bench cold  bench/cold.py in there, instead of the checks
 
 The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
 script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
@@ -13,24 +15,70 @@ when the check ends, however it ends.
 """
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from assertion_build import extension_copy
-from prerequisites import BUILD_DIRECTORY, as_root, build_directory, debian_packages, run, run_check
+from prerequisites import BUILD_DIRECTORY, MissingPrerequisite, as_root, build_directory, debian_packages, run, run_check
 from server import stop_on_signals
 
-RELEASES = {17: "trixie", 18: "forky"}
-MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 TREE_INSIDE = "/extension"
-DEBOOTSTRAP_SCRIPT = "/usr/share/debootstrap/scripts/sid"
+DEBIAN_MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+UBUNTU_MIRROR = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
+# The keys that sign Ubuntu's releases, which Debian does not ship.
+UBUNTU_KEYRING = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
+KEYRING_BYTES_MAX = 1_000_000
+UBUNTU_KEYRING_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
 # What building and the checks need in the chroot, besides the server itself. PostgreSQL's pg_locale.h
 # includes ICU's headers, which its development package does not bring.
 TOOLS = ("make", "gcc", "libc6-dev", "libicu-dev", "python3", "python3-venv", "ca-certificates")
 NAMESPACE_MARK = "BATCHEXEC_NAMESPACE"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of Debian or Ubuntu, of which a chroot is made."""
+    name: str
+    is_ubuntu: bool = False
+
+    def bootstrap(self, root: Path) -> None:
+        # A distribution's releases share one script; naming it lets an older debootstrap make a newer release.
+        command, scripts = ["debootstrap", "--variant=minbase"], "/usr/share/debootstrap/scripts"
+        if self.is_ubuntu:
+            command += ["--components=main,universe", f"--keyring={ubuntu_keyring()}"]
+            run([*command, self.name, root, UBUNTU_MIRROR, f"{scripts}/gutsy"])
+            updates = f"deb {UBUNTU_MIRROR} {self.name}-updates main universe\n"
+            (root / "etc/apt/sources.list.d/updates.list").write_text(updates)
+        else:
+            run([*command, self.name, root, DEBIAN_MIRROR, f"{scripts}/sid"])
+
+
+RELEASES = {14: Release("jammy", is_ubuntu=True), 16: Release("noble", is_ubuntu=True),
+            17: Release("trixie"), 18: Release("forky")}
+
+
+def ubuntu_keyring() -> Path:
+    """The file of the keys that sign Ubuntu's releases; fetched once."""
+    folder = build_directory("ubuntu-keyring")
+    keyring = folder / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    if not keyring.exists():
+        address = f"{UBUNTU_MIRROR}/{UBUNTU_KEYRING}"
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                package = answer.read(KEYRING_BYTES_MAX)
+        except OSError as error:
+            raise MissingPrerequisite(f"{address}: {error}") from None
+        if hashlib.sha256(package).hexdigest() != UBUNTU_KEYRING_SHA256:
+            raise MissingPrerequisite(f"{address} has another SHA-256 than {UBUNTU_KEYRING_SHA256}")
+        (folder / "keyring.deb").write_bytes(package)
+        run(["dpkg-deb", "--extract", folder / "keyring.deb", folder])
+    return keyring
 
 
 def enter_namespace() -> None:
@@ -46,15 +94,14 @@ def enter_namespace() -> None:
 def make_chroot(major: int) -> Path:
     """A chroot with PostgreSQL `major` and its development files; made once."""
     release = RELEASES[major]
-    root = build_directory("chroot") / release
+    root = build_directory("chroot") / release.name
     stamp = root / "complete"
     packages = [*TOOLS, f"postgresql-{major}", f"postgresql-server-dev-{major}"]
     if stamp.exists() and stamp.read_text() == " ".join(packages):
         return root
     shutil.rmtree(root, ignore_errors=True)
-    print(f"making a chroot of Debian {release} in {root} (a few minutes)", flush=True)
-    # All releases share one script; naming it lets an older debootstrap make a newer release.
-    run(["debootstrap", "--variant=minbase", release, root, MIRROR, DEBOOTSTRAP_SCRIPT])
+    print(f"making a chroot of {release.name} in {root} (a few minutes)", flush=True)
+    release.bootstrap(root)
     # Debian's wrapper would create and start a cluster at installation; the checks make their own.
     (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
     (root / "usr/sbin/policy-rc.d").chmod(0o755)

@@ -4,7 +4,8 @@ PG_CONFIG ?= pg_config
 CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
-	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions test-pg17 test-pg18 test-all
+	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions \
+	test-pg14 test-pg16 test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -54,14 +55,11 @@ test-statistics: all
 test-assertions:
 	$(CHECK)assertions_check.py
 
-# Another Debian release in a chroot: build, install, own suite, a slice of the differential check and the
+# Another release of Debian or Ubuntu in a chroot: build, install, own suite, a slice of the differential check and the
 # regression suite.
 RELEASE_PAIRS = 2000
-test-pg17:
-	t/debian_release_check.py 17 --pairs $(RELEASE_PAIRS) --regress
-
-test-pg18:
-	t/debian_release_check.py 18 --pairs $(RELEASE_PAIRS) --regress
+test-pg14 test-pg16 test-pg17 test-pg18: test-pg%:
+	t/release_check.py $* --pairs $(RELEASE_PAIRS) --regress
 
 # Everything that one server version needs.
 test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources test-insert test-statistics

@@ -275,14 +275,17 @@ finish_average(const Aggregate *aggregate, const void *state_, bool *is_null)
 }
 
 /*
- * Append a finite numeric as core's states hold it.  numeric_send has the
- * same fields, with 16 bits each.
+ * Append a finite numeric as core's states hold it: up to 14 as numeric_send does,
+ * then with 32 bits in place of 16 for each field before the digits.
  */
 static void
 append_numeric(StringInfo buffer, Numeric value)
 {
 	bytea	   *sent = DatumGetByteaP(DirectFunctionCall1(numeric_send,
 														  NumericGetDatum(value)));
+#if PG_VERSION_NUM < 150000
+	appendBinaryStringInfo(buffer, VARDATA(sent), VARSIZE(sent) - VARHDRSZ);
+#else
 	StringInfoData fields;
 	int			digit_count;
 
@@ -299,6 +302,7 @@ append_numeric(StringInfo buffer, Numeric value)
 	for (int i = 0; i < digit_count; i++)
 		pq_sendint16(buffer, pq_getmsgint(&fields, sizeof(int16)));
 	pfree(fields.data);
+#endif
 }
 
 Datum

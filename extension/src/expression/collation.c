@@ -21,6 +21,14 @@
 #define POSIX_COLLATION_OID 951
 #endif
 
+#if PG_VERSION_NUM >= 150000
+#define LOCALE_NAME(datum_) TextDatumGetCString(datum_)
+#define DATABASE_PROVIDER(tuple_) (((Form_pg_database) GETSTRUCT(tuple_))->datlocprovider)
+#else
+#define LOCALE_NAME(datum_) NameStr(*DatumGetName(datum_))
+#define DATABASE_PROVIDER(tuple_) COLLPROVIDER_LIBC
+#endif
+
 bool
 collation_is_deterministic(Oid collation)
 {
@@ -35,14 +43,14 @@ row_is_c(int cache, HeapTuple tuple, AttrNumber attno, char provider)
 {
 	bool		is_null;
 	Datum		locale;
-	char	   *name;
+	const char *name;
 
 	if (provider != COLLPROVIDER_LIBC)
 		return false;
 	locale = SysCacheGetAttr(cache, tuple, attno, &is_null);
 	if (is_null)
 		return false;
-	name = TextDatumGetCString(locale);
+	name = LOCALE_NAME(locale);
 	return strcmp(name, "C") == 0 || strcmp(name, "POSIX") == 0;
 }
 
@@ -54,8 +62,7 @@ database_is_c(void)
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	result = row_is_c(DATABASEOID, tuple, Anum_pg_database_datcollate,
-					  ((Form_pg_database) GETSTRUCT(tuple))->datlocprovider);
+	result = row_is_c(DATABASEOID, tuple, Anum_pg_database_datcollate, DATABASE_PROVIDER(tuple));
 	ReleaseSysCache(tuple);
 	return result;
 }

@@ -21,6 +21,7 @@
 #include "batchexec.h"
 #include "heap_source.h"
 #include "heap_page.h"
+#include "server_14.h"
 
 /*
  * A scan that may be stopped early reads ahead only once it has read this many

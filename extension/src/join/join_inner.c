@@ -33,7 +33,7 @@ static void
 ask_for_columns(BatchJoinState *state, BatchNode *inner)
 {
 	const List *results = inner->css.ss.ps.plan->targetlist;
-	ValueKind	kind;
+	ValueKind	kind = VALUE_TEXT;	/* Set by column_of_result() */
 	ListCell   *cell;
 
 	foreach(cell, results)

@@ -25,6 +25,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "server_14.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
 
@@ -369,11 +370,11 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 	const char *obstacle = context->obstacle;
 
 	if (obstacle == NULL)
-		obstacle = scan_obstacle(context->statement, &scan->scan);
+		obstacle = scan_obstacle(context->statement, (Scan *) scan);
 	if (obstacle == NULL)
 		obstacle = cost_obstacle(context, list_make1(scan));
 	if (obstacle == NULL)
-		obstacle = size_obstacle(context, expression_size((Node *) scan->scan.plan.qual, NIL));
+		obstacle = size_obstacle(context, expression_size((Node *) (*plan)->qual, NIL));
 	if (obstacle != NULL)
 	{
 		note_scan_reason(context, scan, obstacle);

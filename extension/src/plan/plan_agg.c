@@ -18,6 +18,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "server_14.h"
 
 typedef struct AggContext
 {

@@ -31,7 +31,7 @@
 #endif
 
 /* A subquery's scan, of the columns as the subquery has them. */
-#if PG_VERSION_NUM >= 170000
+#if PG_VERSION_NUM >= 160000
 #define SUBQUERY_SCAN_PATH(root_, rel_, subpath_) \
 	create_subqueryscan_path(root_, rel_, subpath_, true, NIL, NULL)
 #else
