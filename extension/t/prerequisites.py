@@ -20,6 +20,10 @@ LIBRARY_NAME = "pg_batchexec"
 # Everything that is fetched or built lands here; git ignores it and `rm -rf` is a full clean-up.
 BUILD_DIRECTORY = Path(os.environ.get("BATCHEXEC_BUILD_DIR", CHECKS_DIRECTORY / "build")).resolve()
 
+DEBIAN_MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
+DEBIAN_SECURITY_MIRROR = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
+UBUNTU_MIRROR = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
+
 PSYCOPG_REQUIREMENT = "psycopg[binary]>=3.1,<4"
 
 
@@ -206,11 +210,9 @@ def _source_suites() -> list:
         raise MissingPrerequisite("the PostgreSQL source is fetched from Debian or Ubuntu, and this is no release of these")
     signed = f"[signed-by=/usr/share/keyrings/{distribution}-archive-keyring.gpg]"
     if distribution == "ubuntu":
-        mirror = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
-        return [f"{signed} {mirror} {suite}", f"{signed} {mirror} {suite}-updates"]
-    mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-    security = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
-    return [f"{signed} {mirror} {suite}", f"{signed} {mirror} {suite}-updates", f"{signed} {security} {suite}-security"]
+        return [f"{signed} {UBUNTU_MIRROR} {suite}", f"{signed} {UBUNTU_MIRROR} {suite}-updates"]
+    return [f"{signed} {DEBIAN_MIRROR} {suite}", f"{signed} {DEBIAN_MIRROR} {suite}-updates",
+            f"{signed} {DEBIAN_SECURITY_MIRROR} {suite}-security"]
 
 
 def main() -> None:

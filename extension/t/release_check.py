@@ -25,16 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assertion_build import extension_copy
-from prerequisites import BUILD_DIRECTORY, MissingPrerequisite, as_root, build_directory, debian_packages, run, run_check
+from prerequisites import (BUILD_DIRECTORY, DEBIAN_MIRROR, UBUNTU_MIRROR, MissingPrerequisite, as_root, build_directory,
+                           debian_packages, run, run_check)
 from server import stop_on_signals
 
 TREE_INSIDE = "/extension"
-DEBIAN_MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-UBUNTU_MIRROR = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
 # The keys that sign Ubuntu's releases, which Debian does not ship.
 UBUNTU_KEYRING = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
-KEYRING_BYTES_MAX = 1_000_000
 UBUNTU_KEYRING_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
+KEYRING_BYTES_MAX = 1_000_000
 # What building and the checks need in the chroot, besides the server itself. PostgreSQL's pg_locale.h
 # includes ICU's headers, which its development package does not bring.
 TOOLS = ("make", "gcc", "libc6-dev", "libicu-dev", "python3", "python3-venv", "ca-certificates")
@@ -43,7 +42,7 @@ NAMESPACE_MARK = "BATCHEXEC_NAMESPACE"
 
 @dataclass(frozen=True)
 class Release:
-    """A release of Debian or Ubuntu, of which a chroot is made."""
+    """A Debian or Ubuntu release. The check makes a chroot of it."""
     name: str
     is_ubuntu: bool = False
 
