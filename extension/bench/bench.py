@@ -316,6 +316,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
     parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
+    parser.add_argument("--work-mem", default=SETTINGS["work_mem"], metavar="SIZE",
+                        help=f"of each node (default: {SETTINGS['work_mem']}; that of a new server is 4MB)")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     parser.add_argument("--write-section", metavar="TITLE", help="put the table in this section of bench/RESULTS.md")
     options = parser.parse_args()
@@ -333,7 +335,7 @@ def main() -> int:
     options = parse_options()
     stop_on_signals()
     prerequisites.debian_packages("postgresql-contrib")
-    server = Server(preload=[LIBRARY_NAME], settings=SETTINGS)
+    server = Server(preload=[LIBRARY_NAME], settings=dict(SETTINGS, work_mem=options.work_mem))
     if not server.library.exists():
         raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
     with server:

@@ -90,7 +90,7 @@ VACUUM (ANALYZE, FREEZE) large, large_few;
 SELECT * FROM compare('SELECT count(*), sum(length(a.t)), max(md5(b.t)) FROM large a JOIN large_few b ON a.t = b.t');
 SELECT * FROM compare('SELECT b.t = a.t, length(b.t), count(*) FROM large a JOIN large_few b ON a.k = b.k GROUP BY a.t, b.t');
 DROP TABLE large, large_few;
--- More inner rows than memory: the stock join goes on from there.
+-- More inner rows than memory: joined in rounds.
 CREATE TABLE many AS SELECT i % 20000 AS k, i AS v, 'text ' || i % 100 AS t FROM generate_series(1, 30000) i;
 VACUUM (ANALYZE, FREEZE) many;
 CREATE FUNCTION compare_preferred(query text) RETURNS text LANGUAGE plpgsql AS $$
@@ -190,7 +190,7 @@ SELECT line FROM explain_figures('SELECT count(*) FROM facts WHERE EXISTS (SELEC
 SELECT line FROM explain_figures('SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT FROM many WHERE many.k = facts.k)') line WHERE line ~ 'Join Type|Hash Table Rows';
 SELECT count(*), count(DISTINCT k) FROM many WHERE k IS NOT NULL;
 SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
-SELECT regexp_replace(line, '\d+ kB|\d+kB', '…') FROM explain_figures('SELECT count(*) FROM facts JOIN many ON facts.k = many.k') line WHERE line ~ 'Batch(Join|Agg)|Hash|Not';
+SELECT regexp_replace(line, '\d+ kB|\d+kB', '…') FROM explain_figures('SELECT count(*) FROM facts JOIN many ON facts.k = many.k') line WHERE line ~ 'Batch(Join|Agg)|Hash Cond|Not';
 RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 EXPLAIN (COSTS OFF) SELECT facts.k FROM facts JOIN few ON facts.k = few.k LIMIT 3;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM facts FULL JOIN few ON facts.k = few.k;

@@ -360,10 +360,13 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 		filter->rows_passed > filter->rows_seen / 2;
 }
 
-/* Evaluate the keys; rows with a NULL in one leave the selection, into numbers. */
-static void
-evaluate_present(GroupTable *table, VectorContext *context,
-				 Selection *selection, uint16 *numbers)
+/*
+ * Evaluate and hash the keys, where a NULL equals nothing: rows with one leave the
+ * selection, into numbers.
+ */
+void
+group_table_hash_present(GroupTable *table, VectorContext *context,
+						 Selection *selection, uint16 *numbers)
 {
 	group_keys_evaluate(table, context, selection);
 	for (int i = 0; i < table->key_count; i++)
@@ -374,32 +377,17 @@ evaluate_present(GroupTable *table, VectorContext *context,
 }
 
 /*
- * As group_table_find, of rows whose keys it hashes, where a NULL equals nothing: rows with one leave the
- * selection, into numbers.  Without inserts, a row may have no group: it leaves the
- * selection, too, or its group is NULL.
+ * As group_table_find, of rows with no key that is NULL, but without making groups.  A row without a
+ * group leaves the selection, into numbers, or its group is NULL.
  */
 void
-group_table_match(GroupTable *table, VectorContext *context,
-				  Selection *selection, uint16 *numbers, bool inserts)
+group_table_look_up(GroupTable *table, Selection *selection, uint16 *numbers)
 {
 	const uint32 *hashes = table->row_hashes;
 
-	evaluate_present(table, context, selection, numbers);
-	if (!inserts)
-		filter_rows(table, selection, numbers);
+	filter_rows(table, selection, numbers);
 	prefetch_groups(table, selection);
-	if (inserts && has_one_integer_key(table))
-	{
-		const Datum *words = table->keys[0].words;
-
-		FOR_SELECTED(row, selection,
-					 table->row_groups[row] =
-					 find_integer_group(table, hashes[row], row, words[row]));
-	}
-	else if (inserts)
-		FOR_SELECTED(row, selection,
-					 table->row_groups[row] = find_group(table, hashes[row], row));
-	else if (has_one_integer_key(table))
+	if (has_one_integer_key(table))
 	{
 		const Datum *words = table->keys[0].words;
 
@@ -424,7 +412,7 @@ group_table_add_new(GroupTable *table, VectorContext *context,
 	uint32		before;
 	int			count = 0;
 
-	evaluate_present(table, context, selection, numbers);
+	group_table_hash_present(table, context, selection, numbers);
 	prefetch_groups(table, selection);
 	before = table->group_count;
 	if (has_one_integer_key(table))

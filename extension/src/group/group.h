@@ -95,8 +95,9 @@ extern void group_table_find(GroupTable *table, const Selection *selection);
 extern void group_table_add_new(GroupTable *table, VectorContext *context,
 								Selection *selection, uint16 *numbers);
 extern void group_table_add_empty(GroupTable *table);
-extern void group_table_match(GroupTable *table, VectorContext *context,
-							  Selection *selection, uint16 *numbers, bool inserts);
+extern void group_table_hash_present(GroupTable *table, VectorContext *context,
+									 Selection *selection, uint16 *numbers);
+extern void group_table_look_up(GroupTable *table, Selection *selection, uint16 *numbers);
 extern Size group_table_bytes(const GroupTable *table);
 
 /* group_key.c */

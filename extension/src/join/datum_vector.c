@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+
 #include "datum_vector.h"
 #include "expr.h"
 
@@ -69,16 +71,31 @@ vector_of_nulls(BatchColumn *column, const Selection *selection)
 				 result->values[row] = null_value);
 }
 
-/* A batch of rows of this shape; lives in the current memory context. */
+/* A row's value as a Datum of the type.  The words of numerics are pointers to stored ones. */
+Datum
+vector_datum(const Vector *words, Oid type, int row, bool *is_null)
+{
+	*is_null = words->has_nulls && words->nulls[row];
+	if (*is_null)
+		return (Datum) 0;
+	return type == FLOAT4OID ? Float4GetDatum((float4) DatumGetFloat8(words->values[row])) :
+		words->values[row];
+}
+
+/*
+ * A batch of rows of this shape, that hold these attributes, numbered from 0; NULL: all.
+ * It lives in the current memory context.
+ */
 DatumBatch *
-datum_batch_create(TupleDesc descriptor)
+datum_batch_create(TupleDesc descriptor, const Bitmapset *attributes)
 {
 	DatumBatch *rows = palloc0(sizeof(DatumBatch));
 
 	rows->descriptor = descriptor;
 	rows->attributes = palloc0(sizeof(Vector) * (descriptor->natts + 1));
 	for (int i = 0; i < descriptor->natts; i++)
-		vector_allocate(&rows->attributes[i]);
+		if (attributes == NULL || bms_is_member(i, attributes))
+			vector_allocate(&rows->attributes[i]);
 	return rows;
 }
 
@@ -124,8 +141,10 @@ materialise_datum_row(TupleBatch *batch, int row)
 	ExecClearTuple(slot);
 	for (int i = 0; i < rows->descriptor->natts; i++)
 	{
-		slot->tts_values[i] = rows->attributes[i].values[row];
-		slot->tts_isnull[i] = rows->attributes[i].nulls[row];
+		const Vector *attribute = &rows->attributes[i];
+
+		slot->tts_isnull[i] = attribute->values == NULL || attribute->nulls[row];
+		slot->tts_values[i] = slot->tts_isnull[i] ? (Datum) 0 : attribute->values[row];
 	}
 	return ExecStoreVirtualTuple(slot);
 }

@@ -6,6 +6,7 @@
 #define BATCHEXEC_DATUM_VECTOR_H
 
 #include "executor/tuptable.h"
+#include "nodes/bitmapset.h"
 
 #include "batch.h"
 
@@ -13,7 +14,8 @@
 typedef struct DatumBatch
 {
 	TupleDesc	descriptor;
-	Vector	   *attributes;		/* native Datums, rather than vector words */
+	Vector	   *attributes;		/* native Datums, rather than vector words; an attribute
+								 * without values is NULL in all rows */
 	int			row_count;
 } DatumBatch;
 
@@ -21,8 +23,9 @@ extern const TupleBatchOps datum_batch_ops;
 
 extern void vector_from_datums(BatchColumn *column, const Vector *datums,
 							   const Selection *selection);
+extern Datum vector_datum(const Vector *words, Oid type, int row, bool *is_null);
 extern void vector_of_nulls(BatchColumn *column, const Selection *selection);
-extern DatumBatch *datum_batch_create(TupleDesc descriptor);
+extern DatumBatch *datum_batch_create(TupleDesc descriptor, const Bitmapset *attributes);
 extern void datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 							Datum (*copy) (void *owner, Datum value, int length),
 							void *owner);

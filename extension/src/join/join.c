@@ -5,7 +5,7 @@
  * The inner side is read into a hash table (join_inner.c).  The outer node's batches
  * are probed a column at a time, and the pairs that match make batches in turn,
  * for a batched node above, or rows.  Where the inner rows exceed the memory for
- * a hash table, a stock hash join takes over (join_spill.c).
+ * a hash table, both sides are joined in rounds (join_rounds.c).
  */
 #include "postgres.h"
 
@@ -175,6 +175,7 @@ plan_columns(BatchJoinState *state, bool returns_rows)
 	if (returns_rows)
 		join_batch_plan_rows(&state->pairs);
 	join_batch_plan(&state->pairs);
+	join_rounds_plan_outer(state);
 	state->columns_are_planned = true;
 	MemoryContextSwitchTo(caller);
 }
@@ -203,9 +204,8 @@ fill_table(BatchJoinState *state)
 			return;
 	}
 	state->is_filled = true;
-	if (!join_inner_read(state))
-		join_spill_begin(state);
-	else if (state->table->row_count == 0 && !keeps_unmatched(state))
+	join_inner_read(state);
+	if (state->rounds == NULL && state->table->row_count == 0 && !keeps_unmatched(state))
 		state->is_finished = true;
 }
 
@@ -228,6 +228,31 @@ select_outer(BatchJoinState *state, bool matched)
 	}
 }
 
+/* Look up what the rows of the outer batch match. */
+static void
+probe(BatchJoinState *state)
+{
+	uint16		numbers[BATCH_ROWS_MAX];
+	Selection	present;
+
+	FOR_SELECTED(row, &state->outer->output->selection, state->matches[row] = NULL);
+	if (state->table->row_count == 0 && state->rounds == NULL)
+		return;
+	ResetExprContext(state->outer_context.econtext);
+	present = join_table_hash_outer(state->table, &state->outer_context, numbers);
+	if (state->rounds != NULL)
+		join_rounds_write_outer(state, &present, numbers);
+	join_table_probe(state->table, &present, numbers, state->matches);
+}
+
+/* The next outer batch of the node, or of a round's file. */
+static bool
+pull_outer(BatchJoinState *state)
+{
+	return state->rounds != NULL && state->rounds->current != state->rounds->first ?
+		join_rounds_next_outer(state) : node_pull(state->outer);
+}
+
 /* Take the next outer batch, and look up what it matches; false at the end. */
 static bool
 next_outer(BatchJoinState *state)
@@ -236,11 +261,10 @@ next_outer(BatchJoinState *state)
 
 	do
 	{
-		if (!state->outer_is_fresh && !node_pull(state->outer))
+		if (!state->outer_is_fresh && !pull_outer(state))
 			return false;
 		state->outer_is_fresh = false;
-		ResetExprContext(state->outer_context.econtext);
-		join_table_probe(state->table, &state->outer_context, state->matches);
+		probe(state);
 		if (state->type != JOIN_LEFT && state->type != JOIN_FULL)
 			select_outer(state, state->type != JOIN_ANTI);
 	} while (outer->selection.count == 0);
@@ -323,13 +347,24 @@ pair_inner_alone(BatchJoinState *state)
 	return count;
 }
 
+/* All outer rows of a round are joined, and so may be others in files. */
+static void
+end_round(BatchJoinState *state)
+{
+	state->returns_unmatched = state->pairs.outer_is_null = false;
+	state->is_finished = state->rounds == NULL || !join_rounds_next(state);
+}
+
 /* At the end of the outer side; the table's rows may be returned yet. */
 static void
 end_outer(BatchJoinState *state)
 {
-	state->returns_unmatched = returns_inner(state);
-	state->is_finished = !state->returns_unmatched;
-	state->pairs.outer_is_null = state->returns_unmatched;
+	if (!returns_inner(state))
+	{
+		end_round(state);
+		return;
+	}
+	state->returns_unmatched = state->pairs.outer_is_null = true;
 	state->walk = (JoinTableWalk) {.only_unmatched = true};
 }
 
@@ -342,7 +377,8 @@ advance(BatchJoinState *state)
 	if (state->returns_unmatched)
 	{
 		count = pair_inner_alone(state);
-		state->is_finished = (count == 0);
+		if (count == 0)
+			end_round(state);
 		return count;
 	}
 	if (state->has_outer && !state->outer_is_fresh)
@@ -365,8 +401,6 @@ produce_pairs(BatchNode *node)
 	plan_columns(state, false);
 	if (!state->is_filled && !state->is_finished)
 		fill_table(state);
-	if (state->spill != NULL)
-		return join_spill_next_batch(state);
 	while (!state->is_finished)
 	{
 		const int	count = advance(state);
@@ -407,11 +441,6 @@ exec_join(CustomScanState *css)
 		int			at;
 
 		ResetExprContext(css->ss.ps.ps_ExprContext);
-		if (state->spill != NULL)
-		{
-			slot = ExecProcNode(state->spill);
-			return TupIsNull(slot) ? NULL : project(css, slot);
-		}
 		selection = &state->node.output->selection;
 		if (state->has_rows && state->row_next < selection->count)
 		{
@@ -423,10 +452,6 @@ exec_join(CustomScanState *css)
 		}
 		state->row_next = 0;
 		plan_columns(state, true);
-		if (!state->is_filled && !state->is_finished)
-			fill_table(state);
-		if (state->spill != NULL)
-			continue;
 		state->has_rows = produce_pairs(&state->node);
 		if (!state->has_rows)
 			return NULL;
@@ -474,10 +499,10 @@ rescan_join(CustomScanState *css)
 		(state->inner_keys_vary && css->ss.ps.chgParam != NULL);
 	state->has_rows = false;
 	state->row_next = 0;
-	if (state->spill != NULL)
-		join_spill_rescan(state, inner_has_changed);
-	else
-		restart(state, inner_has_changed);
+	/* Its files are used up. */
+	inner_has_changed |= state->rounds != NULL;
+	join_rounds_end(state);
+	restart(state, inner_has_changed);
 	if (outerPlanState(css)->chgParam == NULL)
 		ExecReScan(outerPlanState(css));
 }
@@ -493,7 +518,7 @@ end_join(CustomScanState *css)
 		node_end(&state->node);
 		return;
 	}
-	join_spill_end(state);
+	join_rounds_end(state);
 	ExecEndNode(outerPlanState(css));
 	ExecEndNode(innerPlanState(css));
 }
@@ -556,13 +581,14 @@ explain_join(CustomScanState *css, List *ancestors, ExplainState *es)
 							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
 	if (!batchexec_explain)
 		return;
-	if (state->spill != NULL)
-	{
-		ExplainPropertyText("Not Batched", "the inner rows exceed the memory for a hash table", es);
-		return;
-	}
-	ExplainPropertyInteger("Hash Table Rows", NULL, (int64) state->table->row_count, es);
+	ExplainPropertyInteger("Hash Table Rows", NULL,
+						   (int64) (state->rounds != NULL ? state->rounds->inner_row_count :
+									state->table->row_count), es);
 	ExplainPropertyInteger("Hash Table Memory", "kB", (int64) ((state->peak_bytes + 1023) / 1024), es);
+	if (state->rounds == NULL)
+		return;
+	ExplainPropertyInteger("Hash Table Rounds", NULL, state->rounds->rounds_made, es);
+	ExplainPropertyInteger("Disk Usage", "kB", (int64) ((state->rounds->file_bytes + 1023) / 1024), es);
 }
 
 static const CustomExecMethods join_exec_methods = {

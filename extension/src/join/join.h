@@ -27,13 +27,6 @@ enum BatchJoinPrivate
 	BATCH_JOIN_OUTER_RELID		/* list of one: varno in the outer keys */
 };
 
-/* custom_plans of a BatchJoin: hash joins without the plans below them */
-enum BatchJoinPlans
-{
-	BATCH_JOIN_ORIGINAL,
-	BATCH_JOIN_SPILLING			/* returns pairs; outer rows as the batches have them */
-};
-
 extern const CustomScanMethods batch_join_methods;
 
 /* plan_join.c */

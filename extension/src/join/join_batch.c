@@ -7,8 +7,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
-
 #include "expr.h"
 #include "join_batch.h"
 
@@ -133,10 +131,7 @@ store_outer_value(JoinBatch *join, JoinColumn *column, int row, Oid type,
 		return;
 	}
 	words = batch_column(join->outer, column->outer_words, &join->outer->selection);
-	*is_null = words->has_nulls && words->nulls[outer_row];
-	*value = *is_null ? (Datum) 0 : words->values[outer_row];
-	if (type == FLOAT4OID && !*is_null)
-		*value = Float4GetDatum((float4) DatumGetFloat8(*value));
+	*value = vector_datum(words, type, outer_row, is_null);
 }
 
 /* Put a pair in a virtual slot; valid as long as the outer batch. */

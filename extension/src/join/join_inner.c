@@ -59,25 +59,38 @@ join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags)
 	innerPlanState(&state->node.css) = inner;
 	if (plan_is_batched(plan) && ((BatchNode *) inner)->original == NULL)
 		ask_for_columns(state, (BatchNode *) inner);
-	state->inner_rows = datum_batch_create(ExecGetResultType(inner));
+	state->inner_rows = datum_batch_create(ExecGetResultType(inner), NULL);
 }
 
-/* Put the rows that have been collected into the hash table. */
-static void
-flush_rows(BatchJoinState *state)
+/* Put the rows that have been collected into the hash table, or into files. */
+void
+join_inner_flush(BatchJoinState *state)
 {
-	ResetExprContext(state->inner_context.econtext);
 	batch_start(state->inner_batch, state->inner_rows->row_count);
-	join_table_add(state->table, &state->inner_context, state->inner_rows);
+	if (state->rounds != NULL && state->rounds->current == NULL)
+	{
+		join_rounds_write_inner(state);
+		/* Their values. */
+		join_table_reset(state->table);
+	}
+	else
+	{
+		ResetExprContext(state->inner_context.econtext);
+		join_table_add(state->table, &state->inner_context, state->inner_rows);
+		state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
+	}
 	state->inner_rows->row_count = 0;
-	state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
 }
 
-/* Is the table still within its memory? */
-static bool
-fits_memory(const BatchJoinState *state)
+/* Where the table exceeds its memory, go on with files. */
+static void
+respect_memory(BatchJoinState *state)
 {
-	return join_table_bytes(state->table) <= state->memory_limit_bytes;
+	if (state->rounds != NULL || join_table_bytes(state->table) <= state->memory_limit_bytes)
+		return;
+	if (state->inner_rows->row_count > 0)
+		join_inner_flush(state);
+	join_rounds_begin(state);
 }
 
 /* Append the selected values of a column to an attribute of the rows. */
@@ -113,8 +126,7 @@ append_column(BatchJoinState *state, int number)
 					 at++);
 }
 
-/* Read the batches of the inner node; false where they exceed the memory. */
-static bool
+static void
 read_batches(BatchJoinState *state)
 {
 	DatumBatch *rows = state->inner_rows;
@@ -124,17 +136,15 @@ read_batches(BatchJoinState *state)
 		const int	count = state->inner->output->selection.count;
 
 		if (rows->row_count + count > BATCH_ROWS_MAX)
-			flush_rows(state);
+			join_inner_flush(state);
 		for (int i = 0; i < rows->descriptor->natts; i++)
 			append_column(state, i);
 		rows->row_count += count;
-		if (!fits_memory(state))
-			return false;
+		respect_memory(state);
 	}
-	return true;
 }
 
-static bool
+static void
 read_rows(BatchJoinState *state)
 {
 	PlanState  *inner = innerPlanState(&state->node.css);
@@ -144,23 +154,27 @@ read_rows(BatchJoinState *state)
 		TupleTableSlot *slot = ExecProcNode(inner);
 
 		if (TupIsNull(slot))
-			return true;
+			return;
 		datum_batch_add(state->inner_rows, slot, join_table_copy, state->table);
 		if (state->inner_rows->row_count < BATCH_ROWS_MAX)
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		flush_rows(state);
-		if (!fits_memory(state))
-			return false;
+		join_inner_flush(state);
+		respect_memory(state);
 	}
 }
 
-/* Read the inner side to its end; false where it exceeds the memory. */
-bool
+/* Read the inner side to its end: into the hash table, or into files. */
+void
 join_inner_read(BatchJoinState *state)
 {
-	state->inner_is_done = state->inner != NULL ? read_batches(state) : read_rows(state);
+	if (state->inner != NULL)
+		read_batches(state);
+	else
+		read_rows(state);
 	if (state->inner_rows->row_count > 0)
-		flush_rows(state);
-	return state->inner_is_done && fits_memory(state);
+		join_inner_flush(state);
+	respect_memory(state);
+	if (state->rounds != NULL)
+		join_rounds_start(state);
 }

@@ -7,14 +7,17 @@
 
 #include "join.h"
 #include "join_batch.h"
+#include "join_rounds.h"
 #include "node.h"
-#include "relay.h"
 
 typedef struct BatchJoinState
 {
 	BatchNode	node;			/* must be first */
 	JoinType	type;
 	BatchNode  *outer;
+	KeptColumn *kept;			/* columns of outer rows in files */
+	int			kept_count;
+	Bitmapset  *kept_attributes;	/* their numbers, from 0 */
 	JoinBatch	pairs;
 	VectorContext outer_context;	/* of keys over outer rows */
 	VectorContext inner_context;
@@ -32,8 +35,7 @@ typedef struct BatchJoinState
 	MemoryContext memory;
 	Size		memory_limit_bytes;
 	Size		peak_bytes;
-	bool		is_filled;		/* the inner side has been read, or a spill does */
-	bool		inner_is_done;
+	bool		is_filled;		/* the inner side has been read */
 
 	/* the outer side */
 	bool		has_outer;		/* a batch of it is current */
@@ -48,26 +50,14 @@ typedef struct BatchJoinState
 	/* pairs as rows */
 	bool		has_rows;
 	int			row_next;
-
-	/* a stock hash join, where the inner rows exceed the memory */
-	PlanState  *spill;
-	MemoryContext spill_row_memory;
-	RelaySource inner_source;
-	RelaySource outer_source;
 	JoinTableWalk walk;
-	TupleTableSlot *inner_slot;
-	DatumBatch *spill_rows;
-	int			spill_outer_at;
+
+	JoinRounds *rounds;			/* where the inner rows exceed the memory */
 } BatchJoinState;
 
 /* join_inner.c */
 extern void join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags);
-extern bool join_inner_read(BatchJoinState *state);
-
-/* join_spill.c */
-extern void join_spill_begin(BatchJoinState *state);
-extern bool join_spill_next_batch(BatchJoinState *state);
-extern void join_spill_rescan(BatchJoinState *state, bool inner_has_changed);
-extern void join_spill_end(BatchJoinState *state);
+extern void join_inner_flush(BatchJoinState *state);
+extern void join_inner_read(BatchJoinState *state);
 
 #endif

@@ -78,12 +78,21 @@ allocate(JoinTable *table, Size bytes)
 	return result;
 }
 
+/* A copy of bytes in the table's memory, at the largest alignment. */
+void *
+join_table_copy_bytes(JoinTable *table, const void *from, Size bytes)
+{
+	void	   *copy = allocate(table, bytes);
+
+	memcpy(copy, from, bytes);
+	return copy;
+}
+
 /* A copy, in the table's memory, of a value that is passed by reference. */
 Datum
 join_table_copy(void *table, Datum value, int length)
 {
 	Size		bytes;
-	void	   *copy;
 
 	/* An expanded object has no flat form to be copied. */
 	if (length == -1 && VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
@@ -95,9 +104,7 @@ join_table_copy(void *table, Datum value, int length)
 		return value;
 	}
 	bytes = datumGetSize(value, false, length);
-	copy = allocate(table, bytes);
-	memcpy(copy, DatumGetPointer(value), bytes);
-	return PointerGetDatum(copy);
+	return PointerGetDatum(join_table_copy_bytes(table, DatumGetPointer(value), bytes));
 }
 
 static void
@@ -113,13 +120,31 @@ store_row(const JoinTable *table, JoinRow *row, const DatumBatch *rows, int numb
 	}
 }
 
-/* Keep the rows that a batch has beside those of its selection. */
+/* Append a row of the table to a batch. */
+void
+join_table_fetch(const JoinTable *table, const JoinRow *row, DatumBatch *rows)
+{
+	const int	number = rows->row_count++;
+
+	for (int i = 0; i < table->descriptor->natts; i++)
+	{
+		Vector	   *attribute = &rows->attributes[i];
+		const bool	is_null = (row->nulls >> i) & 1;
+
+		attribute->has_nulls = (number > 0 && attribute->has_nulls) || is_null;
+		attribute->nulls[number] = is_null;
+		attribute->values[number] = row->values[i];
+	}
+}
+
+/* Keep the rows that a batch has beside those whose keys are not NULL. */
 static void
-add_unkeyed(JoinTable *table, const TupleBatch *batch, const DatumBatch *rows)
+add_unkeyed(JoinTable *table, const TupleBatch *batch, const Selection *present,
+			const DatumBatch *rows)
 {
 	bool		has_key[BATCH_ROWS_MAX] = {false};
 
-	FOR_SELECTED(number, &batch->selection, has_key[number] = true);
+	FOR_SELECTED(number, present, has_key[number] = true);
 	for (int number = 0; number < batch->row_count; number++)
 	{
 		JoinRow    *row;
@@ -131,21 +156,32 @@ add_unkeyed(JoinTable *table, const TupleBatch *batch, const DatumBatch *rows)
 		table->unkeyed = row;
 		store_row(table, row, rows, number);
 	}
-	table->row_count += batch->row_count - batch->selection.count;
+	table->row_count += batch->row_count - present->count;
+}
+
+/* Hash the keys of a batch of inner rows; returns those without a NULL, in numbers. */
+Selection
+join_table_hash_inner(JoinTable *table, VectorContext *context, uint16 *numbers)
+{
+	Selection	present = context->batch->selection;
+
+	table->groups->keys = table->inner_keys;
+	group_table_hash_present(table->groups, context, &present, numbers);
+	return present;
 }
 
 /* Add a batch of rows, whose values live in the table's memory already. */
 void
 join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 {
-	TupleBatch *batch = context->batch;
+	uint16		numbers[BATCH_ROWS_MAX];
+	const Selection present = join_table_hash_inner(table, context, numbers);
+	const TupleBatch *batch = context->batch;
 	const bool	keeps_one = table->keeps_one;
 	int			left_out = 0;
 
-	table->groups->keys = table->inner_keys;
-	group_table_match(table->groups, context, &batch->selection,
-					  batch->selected_rows, true);
-	FOR_SELECTED(number, &batch->selection,
+	group_table_find(table->groups, &present);
+	FOR_SELECTED(number, &present,
 				 GroupRows *group = (GroupRows *) (table->groups->row_groups[number] +
 												   table->rows_offset);
 				 JoinRow *row = &group->oldest;
@@ -159,24 +195,31 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 				 row->next = group->newest;
 				 group->newest = row;
 				 store_row(table, row, rows, number));
-	table->row_count += batch->selection.count - left_out;
-	if (table->keeps_all && batch->selection.count < batch->row_count)
-		add_unkeyed(table, batch, rows);
+	table->row_count += present.count - left_out;
+	if (table->keeps_all && present.count < batch->row_count)
+		add_unkeyed(table, batch, &present, rows);
 }
 
-/* The newest inner row of each outer row's keys; NULL where there is none. */
-void
-join_table_probe(JoinTable *table, VectorContext *context, JoinRow **rows)
+/* Hash the keys of a batch of outer rows; returns those without a NULL, in numbers. */
+Selection
+join_table_hash_outer(JoinTable *table, VectorContext *context, uint16 *numbers)
 {
-	Selection	selection = context->batch->selection;
-	uint16		numbers[BATCH_ROWS_MAX];
+	Selection	present = context->batch->selection;
 
-	FOR_SELECTED(row, &context->batch->selection, rows[row] = NULL);
-	if (table->row_count == 0)
-		return;
 	table->groups->keys = table->outer_keys;
-	group_table_match(table->groups, context, &selection, numbers, false);
-	FOR_SELECTED(row, &selection,
+	group_table_hash_present(table->groups, context, &present, numbers);
+	return present;
+}
+
+/*
+ * The newest inner row of the keys of each hashed outer row; those of rows without one stay
+ * as they are.  Rows leave the selection, into numbers.
+ */
+void
+join_table_probe(JoinTable *table, Selection *present, uint16 *numbers, JoinRow **rows)
+{
+	group_table_look_up(table->groups, present, numbers);
+	FOR_SELECTED(row, present,
 				 char *group = table->groups->row_groups[row];
 				 GroupRows *found;
 				 if (group == NULL)

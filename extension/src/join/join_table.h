@@ -49,9 +49,15 @@ extern JoinTable *join_table_create(MemoryContext memory, GroupKey *inner_keys,
 									TupleDesc descriptor);
 extern void join_table_reset(JoinTable *table);
 extern Datum join_table_copy(void *table, Datum value, int length);
+extern void *join_table_copy_bytes(JoinTable *table, const void *from, Size bytes);
+extern Selection join_table_hash_inner(JoinTable *table, VectorContext *context,
+									   uint16 *numbers);
 extern void join_table_add(JoinTable *table, VectorContext *context,
 						   const DatumBatch *rows);
-extern void join_table_probe(JoinTable *table, VectorContext *context,
+extern void join_table_fetch(const JoinTable *table, const JoinRow *row, DatumBatch *rows);
+extern Selection join_table_hash_outer(JoinTable *table, VectorContext *context,
+									   uint16 *numbers);
+extern void join_table_probe(JoinTable *table, Selection *present, uint16 *numbers,
 							 JoinRow **rows);
 extern void join_table_forget_matches(JoinTable *table);
 extern Size join_table_bytes(const JoinTable *table);

@@ -319,10 +319,6 @@ join_obstacle(const HashJoin *join)
 		if (obstacle != NULL)
 			return obstacle;
 	}
-	if (batchexec_mode == BATCH_MODE_ALLOW &&
-		!cost_groups_fit_memory(inner->plan_rows, inner->plan_width,
-								list_length(inner->targetlist)))
-		return "its inner rows are estimated to exceed the memory for a hash table";
 	return NULL;
 }
 
@@ -350,31 +346,6 @@ copy_join(const HashJoin *join, int *next_node_id)
 	copy->join.plan.righttree = (Plan *) hash;
 	hash->plan.plan_node_id = (*next_node_id)++;
 	hash->plan.lefttree = NULL;
-	return copy;
-}
-
-/* A hash join that returns pairs, over outer rows as batches have them. */
-static HashJoin *
-make_spilling_join(const HashJoin *join, const JoinContext *context, int *next_node_id)
-{
-	HashJoin   *copy = copy_join(join, next_node_id);
-	List	   *targets = NIL;
-	ListCell   *cell;
-
-	foreach(cell, context->columns)
-		targets = lappend(targets,
-						  makeTargetEntry((Expr *) change_varno(lfirst(cell), context->outer_relid,
-																OUTER_VAR),
-										  foreach_current_index(cell) + 1, NULL, false));
-	copy->join.plan.targetlist = targets;
-#define OVER_BATCHES(list_) \
-	((List *) change_varno(resolve_outer_targets((Node *) (list_), context->outer_targets), \
-						   context->outer_relid, OUTER_VAR))
-	copy->join.plan.qual = OVER_BATCHES(join->join.plan.qual);
-	copy->join.joinqual = OVER_BATCHES(join->join.joinqual);
-	copy->hashclauses = OVER_BATCHES(join->hashclauses);
-	copy->hashkeys = OVER_BATCHES(join->hashkeys);
-#undef OVER_BATCHES
 	return copy;
 }
 
@@ -463,8 +434,7 @@ join_to_batch(HashJoin *join, int *next_node_id)
 	batch->custom_scan_tlist = pair_targets(plan, &context);
 	batch->custom_private = list_make4(list_make1_int(join->join.jointype), flags, attributes,
 									   list_make1_int(context.outer_relid));
-	batch->custom_plans = list_make2(copy_join(join, next_node_id),
-									 make_spilling_join(join, &context, next_node_id));
+	batch->custom_plans = list_make1(copy_join(join, next_node_id));
 	batch->methods = &batch_join_methods;
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	return batch;

@@ -16,6 +16,9 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/htup_details.h"
 #include "optimizer/cost.h"
 #include "optimizer/geqo.h"
 #include "optimizer/optimizer.h"
@@ -171,15 +174,12 @@ batched_keys(const RelOptInfo *joined, const RelOptInfo *outer, const RelOptInfo
 	return list_length(keys) <= GROUP_KEYS_MAX ? keys : NIL;
 }
 
-/* Does the inner side fit in the memory for a hash table, in rows that it can hold? */
+/* Is the inner side one of rows that a hash table can hold? */
 static bool
 inner_is_batchable(const Path *inner)
 {
-	const PathTarget *target = inner->pathtarget;
-
 	return inner->param_info == NULL &&
-		list_length(target->exprs) <= JOIN_INNER_COLUMNS_MAX &&
-		cost_groups_fit_memory(inner->rows, target->width, list_length(target->exprs));
+		list_length(inner->pathtarget->exprs) <= JOIN_INNER_COLUMNS_MAX;
 }
 
 /* A join's inner path, and its cost, of its batches where it has these. */
@@ -241,6 +241,29 @@ cost_inner_row(const JoinCandidate *candidate)
 		cpu_operator_cost * list_length(candidate->keys);
 }
 
+/* What it costs to write rows to files, and to read them again; as core has it. */
+static Cost
+cost_files(const Path *path)
+{
+	const double bytes = path->rows *
+		(MAXALIGN(path->pathtarget->width) + MAXALIGN(SizeofHeapTupleHeader));
+
+	return 2 * seq_page_cost * ceil(bytes / BLCKSZ);
+}
+
+/* What the files of a join in rounds cost; 0: its inner rows fit in memory. */
+static Cost
+cost_rounds(const Path *outer, const Path *inner)
+{
+	const PathTarget *target = inner->pathtarget;
+	const double memories = cost_group_memories(inner->rows, target->width,
+												list_length(target->exprs));
+
+	if (memories < 1)
+		return 0;
+	return cost_files(inner) + cost_files(outer) * (1 - 1 / memories);
+}
+
 /* What a batched join costs over its two sides, without what is above it. */
 static BatchedCost
 cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
@@ -260,6 +283,7 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
 		batchexec_cost_startup + outer->path->rows * key_count * batchexec_cost_row +
+		cost_rounds(outer->path, inner->path) +
 		matches * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
 	return cost;
 }
@@ -315,7 +339,7 @@ side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 	return input != NULL && input->path != NULL ? input : NULL;
 }
 
-/* The cheaper of a candidate's inner paths, in batches or not, that fits in memory; or none. */
+/* The cheaper of a candidate's inner paths, in batches or not; or none. */
 static JoinInner
 inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_partial)
 {

@@ -1,0 +1,83 @@
+-- Joins whose inner rows exceed the memory for a hash table: in rounds, with rows of both sides in files.
+CREATE FUNCTION compare_rounds(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    batched text[];
+    joins int;
+    in_rounds int;
+    line text;
+BEGIN
+    PERFORM set_config('batchexec.mode', 'prefer', true);
+    PERFORM set_config('work_mem', '64kB', true);
+    PERFORM set_config('hash_mem_multiplier', '1', true);
+    batched := outcome(query);
+    SELECT count(*) FILTER (WHERE l ~ 'BatchJoin'), count(*) FILTER (WHERE l ~ 'Hash Table Rounds: ([2-9]|\d\d)')
+        INTO joins, in_rounds FROM explain_figures(query) l;
+    PERFORM set_config('batchexec.mode', 'forbid', true);
+    IF batched IS DISTINCT FROM outcome(query) THEN
+        RAISE EXCEPTION E'results differ: %\nbatched: %\nstock: %', query, batched[1:9], (outcome(query))[1:9];
+    END IF;
+    RETURN format('%s rows, joins %s, in rounds %s', cardinality(batched), joins, in_rounds);
+END $$;
+SET enable_mergejoin = off; SET enable_nestloop = off; SET batchexec.explain = on;
+-- NULLs in the keys, values of all kinds, rows with and without a match on both sides.
+CREATE TABLE wide_rows AS SELECT i AS id, CASE WHEN i % 9 > 0 THEN i % 4000 END AS k, (i % 700)::numeric / 7 AS amount, 'text ' || i % 50 AS t,
+    i::real / 3 AS r, i::float8 / 3 AS f, i % 3 = 0 AS flag, date '2020-01-01' + i % 900 AS d, md5(i::text)::uuid AS u, jsonb_build_object('i', i % 5) AS j,
+    (i % 300)::char(6) AS c, (i % 100)::smallint AS small FROM generate_series(1, 9000) i;
+CREATE TABLE narrow_rows AS SELECT i AS id, CASE WHEN i % 7 > 0 THEN i + 2000 END AS k, i * 1.5 AS amount, CASE WHEN i % 5 > 0 THEN 'text ' || i % 80 END AS t,
+    md5((i * 2)::text)::uuid AS u, ARRAY[i, i % 3] AS a FROM generate_series(1, 6000) i;
+VACUUM (ANALYZE, FREEZE) wide_rows, narrow_rows;
+SELECT compare_rounds('SELECT a.*, b.* FROM wide_rows a JOIN narrow_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT a.*, b.* FROM wide_rows a LEFT JOIN narrow_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT a.*, b.* FROM wide_rows a RIGHT JOIN narrow_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT a.*, b.* FROM wide_rows a FULL JOIN narrow_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT a.*, b.* FROM narrow_rows a RIGHT JOIN wide_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT a.* FROM wide_rows a WHERE EXISTS (SELECT FROM narrow_rows b WHERE a.k = b.k)');
+SELECT compare_rounds('SELECT a.* FROM wide_rows a WHERE NOT EXISTS (SELECT FROM narrow_rows b WHERE a.k = b.k)');
+SELECT compare_rounds('SELECT a.u, b.a, a.r FROM wide_rows a JOIN narrow_rows b ON a.k = b.k AND a.amount < b.amount WHERE a.f > 100');
+SELECT compare_rounds('SELECT a.t, count(*), sum(a.amount), sum(b.amount), max(a.r), min(a.d), count(b.a) FROM wide_rows a JOIN narrow_rows b ON a.k + 1 = b.k GROUP BY a.t');
+SELECT compare_rounds('SELECT count(*), sum(a.amount), sum(b.amount) FROM wide_rows a FULL JOIN narrow_rows b ON a.k = b.k AND a.t = b.t');
+SELECT compare_rounds('SELECT count(*), sum(a.amount) FROM wide_rows a JOIN narrow_rows b ON a.amount = b.amount');
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(b.id) FROM wide_rows a JOIN wide_rows b ON a.id = b.id AND a.c = b.c AND a.d = b.d');
+-- Joins in rounds below joins in rounds, and aggregations of them.
+SELECT compare_rounds('SELECT a.id, b.id, c.id, c.u FROM wide_rows a JOIN narrow_rows b ON a.k = b.k JOIN wide_rows c ON c.id = b.id');
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(b.id), sum(c.id) FROM wide_rows a LEFT JOIN narrow_rows b ON a.k = b.k FULL JOIN wide_rows c ON c.k = b.id');
+SELECT compare_rounds('SELECT a.id, count(*), sum(b.amount) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k GROUP BY a.id');
+-- A side without rows, and one without a match.
+SELECT compare_rounds('SELECT count(*), count(a.id), sum(b.id) FROM (SELECT * FROM wide_rows WHERE id < 0) a FULL JOIN narrow_rows b ON a.k = b.k');
+SELECT compare_rounds('SELECT count(*), count(a.id), count(b.id) FROM wide_rows a LEFT JOIN narrow_rows b ON a.k = -b.id');
+-- Read again for each row of another table: with inner rows that change, and without.
+SELECT compare_rounds('SELECT s, (SELECT sum(a.id + b.id) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k WHERE a.id % 4 = s) FROM generate_series(0, 3) s');
+SELECT compare_rounds('SELECT s, (SELECT count(b.id) FROM wide_rows a LEFT JOIN (SELECT * FROM narrow_rows WHERE id % 2 = s % 2) b ON a.k = b.k) FROM generate_series(0, 2) s');
+SELECT compare_rounds('SELECT s, (SELECT sum(a.id) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k + s) FROM generate_series(0, 2) s');
+-- Rows of one key exceed the memory on their own: they stay together.
+CREATE TABLE one_key AS SELECT CASE WHEN i % 10 = 0 THEN i ELSE 7 END AS k, i AS v FROM generate_series(1, 5000) i;
+ANALYZE one_key;
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(b.v) FROM wide_rows a JOIN one_key b ON a.k = b.k');
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(b.v) FROM (SELECT * FROM wide_rows WHERE id < 900) a FULL JOIN one_key b ON a.k = b.k');
+-- Far more rows than the planner expects: parts are divided again.
+CREATE FUNCTION more_rows(n int) RETURNS SETOF int LANGUAGE plpgsql IMMUTABLE ROWS 10 AS 'BEGIN RETURN QUERY SELECT generate_series(1, n); END';
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(m) FROM wide_rows a LEFT JOIN (SELECT m FROM more_rows(20000) m OFFSET 0) b ON a.id = b.m');
+SELECT compare_rounds('SELECT count(*), sum(a.id), sum(m) FROM wide_rows a FULL JOIN (SELECT m FROM more_rows(20000) m OFFSET 0) b ON a.id = b.m');
+-- Values that are stored elsewhere, compressed, or long.
+CREATE TABLE long_values AS SELECT i AS id, i % 600 AS k, repeat(md5(i::text), 10 + i % 90) AS t FROM generate_series(1, 1200) i;
+ALTER TABLE long_values ALTER t SET STORAGE external;
+INSERT INTO long_values SELECT i + 1200, i % 600, repeat(md5(i::text), 10 + i % 90) FROM generate_series(1, 1200) i;
+VACUUM (ANALYZE, FREEZE) long_values;
+SELECT compare_rounds('SELECT a.id, md5(a.t), md5(b.t) FROM long_values a JOIN long_values b ON a.k = b.k');
+SELECT compare_rounds('SELECT count(*), sum(length(a.t)), sum(length(b.t)) FROM long_values a JOIN long_values b ON a.t = b.t');
+-- Errors of keys are the stock server's.
+SELECT compare_preferred('SELECT count(*) FROM wide_rows a JOIN narrow_rows b ON 100 / (a.id - 8999) = b.k');
+-- In workers, each of which has files of its own.
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2; SET enable_parallel_hash = off;
+SELECT compare_rounds('SELECT a.t, count(*), sum(a.amount), sum(b.amount), count(b.a) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k GROUP BY a.t');
+SELECT compare_rounds('SELECT a.id, b.id, a.u FROM wide_rows a LEFT JOIN narrow_rows b ON a.k = b.k');
+RESET parallel_setup_cost; RESET parallel_tuple_cost; RESET min_parallel_table_scan_size; SET max_parallel_workers_per_gather = 0; RESET enable_parallel_hash;
+-- What EXPLAIN shows.
+SET work_mem = '64kB'; SET hash_mem_multiplier = 1; SET batchexec.mode = prefer;
+SELECT regexp_replace(trim(line), '\d+kB|\d+ kB', '…') FROM explain_figures('SELECT count(*) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k') line WHERE line ~ 'Join|Hash|Disk|Not';
+-- The limit on temporary files holds.
+SET temp_file_limit = '16kB';
+SELECT outcome('SELECT count(*) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k');
+RESET temp_file_limit; RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
+RESET enable_mergejoin; RESET enable_nestloop; SET batchexec.explain = off;
+DROP TABLE wide_rows, narrow_rows, one_key, long_values;

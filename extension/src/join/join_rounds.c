@@ -1,0 +1,634 @@
+/*
+ * join_rounds.c
+ *	  A hash join in rounds, each over a part of the keys, whose inner rows fit
+ *	  in memory.
+ *
+ * Once the inner rows exceed the memory for a hash table, all of them go to files,
+ * by bits of their hashes.  When these are complete, and their sizes are known,
+ * files that fit in memory together make a round.  The rows of the first round are
+ * joined as the outer side is read; outer rows of others wait in a file for each
+ * round, unless a filter of all inner hashes tells that they have no match.  Where
+ * a part does not fit, its files are divided once more, by other bits.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "port/pg_bitutils.h"
+#include "utils/memutils.h"
+
+#include "cost.h"
+#include "join_state.h"
+
+/* Files that inner rows are divided into.  Each has a buffer of a block. */
+#define PARTS_MIN		16
+#define PARTS_MAX		256
+/* Parts a round, by the planner's estimate: more of them fill the memory better. */
+#define PARTS_A_ROUND	8
+/* Rows of one key can't be divided, and are held in memory after all. */
+#define LEVELS_MAX		4
+/* Buckets of the hash table for a row, on average. */
+#define BUCKET_BYTES_A_ROW	24
+#define FILTER_BITS_MIN	(UINT64CONST(1) << 16)
+#define FILTER_BITS_MAX	(UINT64CONST(1) << 26)
+/* Rows after which a filter that most of them pass is given up. */
+#define FILTER_TRIAL_ROWS	8192
+
+static int
+part_of_hash(uint32 hash, int level, int part_count)
+{
+	return murmurhash32(hash + (uint32) level * UINT32_C(0x9E3779B9)) & (part_count - 1);
+}
+
+/*
+ * Have the outer batches provide what rows in files are made of: the columns of
+ * pairs and of keys.  Called before the first batch.
+ */
+void
+join_rounds_plan_outer(BatchJoinState *state)
+{
+	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
+	const JoinBatch *pairs = &state->pairs;
+	TupleBatch *outer = state->outer->output;
+	Bitmapset  *kept = NULL;
+	Bitmapset  *of_keys = NULL;
+	int			number = -1;
+
+	for (int i = 0; i < pairs->column_count; i++)
+		if (!pairs->columns[i].is_inner)
+			kept = bms_add_member(kept, pairs->columns[i].attno - 1);
+	pull_varattnos((Node *) list_nth(plan->custom_exprs, BATCH_JOIN_OUTER_KEYS),
+				   linitial_int(list_nth(plan->custom_private, BATCH_JOIN_OUTER_RELID)), &of_keys);
+	while ((number = bms_next_member(of_keys, number)) >= 0)
+		kept = bms_add_member(kept, number + FirstLowInvalidHeapAttributeNumber - 1);
+	state->kept_attributes = kept;
+	state->kept = palloc0(sizeof(KeptColumn) * (bms_num_members(kept) + 1));
+	number = -1;
+	while ((number = bms_next_member(kept, number)) >= 0)
+	{
+		const Oid	type = TupleDescAttr(outer->descriptor, number)->atttypid;
+		KeptColumn *column = &state->kept[state->kept_count++];
+		ValueKind	kind;
+
+		column->attno = (AttrNumber) (number + 1);
+		/* A stored numeric is a pointer, as a text is. */
+		if (value_kind_of_type(type, &kind))
+			column->words = batch_add_column(outer, column->attno, type,
+											 kind == VALUE_NUMERIC ? VALUE_TEXT : kind);
+	}
+}
+
+static void
+create_filter(JoinRounds *rounds, Size memory_limit_bytes)
+{
+	const uint64 bits = Min(Max(pg_nextpower2_64(memory_limit_bytes / 4), FILTER_BITS_MIN),
+							FILTER_BITS_MAX);
+
+	rounds->filter.words = palloc0(bits / BITS_PER_BYTE);
+	rounds->filter.mask = (uint32) (bits - 1);
+}
+
+static inline void
+filter_add(HashFilter *filter, uint32 hash)
+{
+	const uint32 bit = hash & filter->mask;
+
+	filter->words[bit / 64] |= UINT64CONST(1) << (bit % 64);
+}
+
+static inline bool
+filter_passes(const HashFilter *filter, uint32 hash)
+{
+	const uint32 bit = hash & filter->mask;
+
+	return (filter->words[bit / 64] >> (bit % 64)) & 1;
+}
+
+static bool
+filter_is_useless(const HashFilter *filter)
+{
+	return filter->rows_seen >= FILTER_TRIAL_ROWS &&
+		filter->rows_passed > filter->rows_seen / 2;
+}
+
+/* How many files to begin with, by the planner's estimate of the rows. */
+static int
+estimate_parts(const BatchJoinState *state)
+{
+	const Plan *inner = state->node.css.ss.ps.plan->righttree;
+	const double memories = cost_group_memories(inner->plan_rows, inner->plan_width,
+												list_length(inner->targetlist));
+	const double parts = Min(memories * PARTS_A_ROUND, PARTS_MAX);
+
+	return Max((int) pg_nextpower2_32((uint32) ceil(Max(parts, 1))), PARTS_MIN);
+}
+
+/* What a part takes in the hash table, at a guess: rows of one key may be fewer there. */
+static uint64
+part_table_bytes(const BatchJoinState *state, const RowFile *part)
+{
+	return part->row_count * (state->table->groups->group_bytes + BUCKET_BYTES_A_ROW) +
+		(state->rounds->inner_format->holds_references ? part->bytes : 0);
+}
+
+/* Put the rows of the hash table into files. */
+static void
+empty_table(BatchJoinState *state)
+{
+	JoinTableWalk walk = {.only_unmatched = false};
+	DatumBatch *rows = state->inner_rows;
+	const JoinRow *row;
+
+	while ((row = join_table_walk(state->table, &walk)) != NULL)
+	{
+		join_table_fetch(state->table, row, rows);
+		if (rows->row_count < BATCH_ROWS_MAX)
+			continue;
+		batch_start(state->inner_batch, rows->row_count);
+		join_rounds_write_inner(state);
+		rows->row_count = 0;
+	}
+	if (rows->row_count > 0)
+	{
+		batch_start(state->inner_batch, rows->row_count);
+		join_rounds_write_inner(state);
+		rows->row_count = 0;
+	}
+	join_table_reset(state->table);
+}
+
+/* The hash table has exceeded its memory: its rows, and all others, go to files. */
+void
+join_rounds_begin(BatchJoinState *state)
+{
+	EState	   *estate = state->node.css.ss.ps.state;
+	MemoryContext memory = AllocSetContextCreate(estate->es_query_cxt, "BatchJoin rounds",
+												 ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	TupleDesc	inner = state->inner_rows->descriptor;
+	TupleDesc	outer = state->outer->output->descriptor;
+	JoinRounds *rounds = palloc0(sizeof(JoinRounds));
+	Bitmapset  *all = NULL;
+	int			attribute_count;
+
+	state->rounds = rounds;
+	rounds->memory = memory;
+	if (inner->natts > 0)
+		all = bms_add_range(NULL, 0, inner->natts - 1);
+	rounds->inner_format = row_format_create(inner, all);
+	rounds->outer_format = row_format_create(outer, state->kept_attributes);
+	attribute_count = Max(inner->natts, state->kept_count) + 1;
+	rounds->values = palloc(sizeof(Datum) * attribute_count);
+	rounds->nulls = palloc(sizeof(bool) * attribute_count);
+	rounds->part_count = estimate_parts(state);
+	rounds->parts = palloc0(sizeof(RowFile *) * rounds->part_count);
+	create_filter(rounds, state->memory_limit_bytes);
+	rounds->outer_row_memory = AllocSetContextCreate(memory, "BatchJoin rows",
+													 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(caller);
+	empty_table(state);
+}
+
+/* The file at a place, made where there is none. */
+static RowFile *
+file_at(JoinRounds *rounds, RowFile **place)
+{
+	if (*place == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
+
+		*place = row_file_create();
+		MemoryContextSwitchTo(caller);
+	}
+	return *place;
+}
+
+static void
+write_inner_row(BatchJoinState *state, int number, uint32 hash)
+{
+	JoinRounds *rounds = state->rounds;
+	const DatumBatch *rows = state->inner_rows;
+	const int	part = part_of_hash(hash, 0, rounds->part_count);
+
+	for (int i = 0; i < rows->descriptor->natts; i++)
+	{
+		rounds->values[i] = rows->attributes[i].values[number];
+		rounds->nulls[i] = rows->attributes[i].nulls[number];
+	}
+	row_file_write(file_at(rounds, &rounds->parts[part]), rounds->inner_format,
+				   rounds->values, rounds->nulls, hash);
+}
+
+/* Inner rows with a NULL key go to all parts alike. */
+static void
+write_unkeyed(BatchJoinState *state, const Selection *present)
+{
+	const int	row_count = state->inner_batch->row_count;
+	bool		has_key[BATCH_ROWS_MAX] = {false};
+
+	FOR_SELECTED(number, present, has_key[number] = true);
+	for (int number = 0; number < row_count; number++)
+		if (!has_key[number])
+			write_inner_row(state, number, state->rounds->unkeyed_count++);
+}
+
+/* Write the inner rows that were collected. */
+void
+join_rounds_write_inner(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	const uint32 *hashes = state->table->groups->row_hashes;
+	Selection	present;
+	uint16		numbers[BATCH_ROWS_MAX];
+
+	CHECK_FOR_INTERRUPTS();
+	ResetExprContext(state->inner_context.econtext);
+	present = join_table_hash_inner(state->table, &state->inner_context, numbers);
+	FOR_SELECTED(number, &present,
+				 filter_add(&rounds->filter, hashes[number]);
+				 write_inner_row(state, number, hashes[number]));
+	if (state->table->keeps_all && present.count < state->inner_batch->row_count)
+		write_unkeyed(state, &present);
+}
+
+static JoinRound *
+create_round(JoinRounds *rounds, int level)
+{
+	JoinRound  *round = MemoryContextAllocZero(rounds->memory, sizeof(JoinRound));
+
+	round->level = level;
+	return round;
+}
+
+static void
+add_part(BatchJoinState *state, JoinRound *round, RowFile *part)
+{
+	MemoryContext caller = MemoryContextSwitchTo(state->rounds->memory);
+
+	round->inner = lappend(round->inner, part);
+	round->table_bytes += part_table_bytes(state, part);
+	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Make rounds of parts, as many of them together as fit in memory, and note the round
+ * of each part.  A part that alone does not fit has a round of its own.
+ */
+static List *
+make_rounds(BatchJoinState *state, RowFile **parts, JoinRound **round_of_part, int level)
+{
+	JoinRounds *rounds = state->rounds;
+	MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
+	JoinRound  *open = create_round(rounds, level);
+	List	   *made = list_make1(open);
+
+	for (int part = 0; part < rounds->part_count; part++)
+	{
+		uint64		bytes = parts[part] == NULL ? 0 : part_table_bytes(state, parts[part]);
+		JoinRound  *round = open;
+
+		if (bytes > state->memory_limit_bytes)
+			made = lappend(made, round = create_round(rounds, level));
+		else if (open->table_bytes + bytes > state->memory_limit_bytes)
+			made = lappend(made, round = open = create_round(rounds, level));
+		round_of_part[part] = round;
+		if (parts[part] != NULL)
+			add_part(state, round, parts[part]);
+	}
+	MemoryContextSwitchTo(caller);
+	return made;
+}
+
+static void
+close_file(JoinRounds *rounds, RowFile *file)
+{
+	if (file == NULL)
+		return;
+	rounds->file_bytes += file->bytes;
+	row_file_close(file);
+}
+
+static void
+close_inner(JoinRounds *rounds, JoinRound *round)
+{
+	ListCell   *cell;
+
+	foreach(cell, round->inner)
+		close_file(rounds, lfirst(cell));
+	round->inner = NIL;
+}
+
+/* Divide a round that does not fit in memory into smaller ones, in its place. */
+static List *
+divide_round(BatchJoinState *state, JoinRound *round)
+{
+	JoinRounds *rounds = state->rounds;
+	const int	level = round->level + 1;
+	const Size	array_bytes = sizeof(void *) * rounds->part_count;
+	RowFile   **parts = MemoryContextAllocZero(rounds->memory, array_bytes);
+	JoinRound **round_of_part = MemoryContextAllocZero(rounds->memory, array_bytes);
+	List	   *made;
+	ListCell   *cell;
+
+	foreach(cell, round->inner)
+	{
+		RowFile    *file = lfirst(cell);
+
+		row_file_rewind(file);
+		for (uint64 left = file->row_count; left > 0; left--)
+		{
+			const FileRow *row = row_file_read(file, rounds->inner_format);
+			const int	part = part_of_hash((uint32) row->hash, level, rounds->part_count);
+
+			CHECK_FOR_INTERRUPTS();
+			row_file_append(file_at(rounds, &parts[part]), row);
+		}
+	}
+	close_inner(rounds, round);
+	made = make_rounds(state, parts, round_of_part, level);
+	if (round->outer != NULL)
+	{
+		row_file_rewind(round->outer);
+		for (uint64 left = round->outer->row_count; left > 0; left--)
+		{
+			const FileRow *row = row_file_read(round->outer, rounds->outer_format);
+			const int	part = part_of_hash((uint32) row->hash, level, rounds->part_count);
+
+			CHECK_FOR_INTERRUPTS();
+			row_file_append(file_at(rounds, &round_of_part[part]->outer), row);
+		}
+		close_file(rounds, round->outer);
+	}
+	pfree(parts);
+	pfree(round_of_part);
+	pfree(round);
+	return made;
+}
+
+/* Read the inner rows of a round into the hash table. */
+static void
+load_round(BatchJoinState *state, JoinRound *round)
+{
+	JoinRounds *rounds = state->rounds;
+	DatumBatch *rows = state->inner_rows;
+	ListCell   *cell;
+
+	join_table_reset(state->table);
+	rows->row_count = 0;
+	foreach(cell, round->inner)
+	{
+		RowFile    *file = lfirst(cell);
+
+		row_file_rewind(file);
+		for (uint64 left = file->row_count; left > 0; left--)
+		{
+			FileRow    *row = row_file_read(file, rounds->inner_format);
+
+			if (rounds->inner_format->holds_references)
+				row = join_table_copy_bytes(state->table, row, row->bytes);
+			row_format_to_batch(rounds->inner_format, row, rows);
+			if (rows->row_count == BATCH_ROWS_MAX)
+				join_inner_flush(state);
+		}
+	}
+	if (rows->row_count > 0)
+		join_inner_flush(state);
+	close_inner(rounds, round);
+}
+
+/* All inner rows are in files: make rounds of them, and load the first. */
+void
+join_rounds_start(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
+
+	for (int part = 0; part < rounds->part_count; part++)
+		rounds->inner_row_count += rounds->parts[part] == NULL ? 0 :
+			rounds->parts[part]->row_count;
+	rounds->round_of_part = palloc(sizeof(JoinRound *) * rounds->part_count);
+	rounds->waiting = make_rounds(state, rounds->parts, rounds->round_of_part, 0);
+	rounds->first = rounds->current = linitial(rounds->waiting);
+	rounds->waiting = list_delete_first(rounds->waiting);
+	rounds->rounds_made = 1;
+	MemoryContextSwitchTo(caller);
+	load_round(state, rounds->first);
+}
+
+/* Take the outer rows of the batch from files from now on. */
+static void
+read_outer_from_files(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	TupleBatch *outer = state->outer->output;
+	MemoryContext caller;
+
+	if (rounds->outer_rows != NULL)
+		return;
+	caller = MemoryContextSwitchTo(rounds->memory);
+	rounds->outer_rows = datum_batch_create(outer->descriptor, state->kept_attributes);
+	rounds->outer_ops = outer->ops;
+	rounds->outer_source = outer->source;
+	rounds->outer_slot = outer->slot;
+	outer->ops->release(outer);
+	outer->ops = &datum_batch_ops;
+	outer->source = rounds->outer_rows;
+	outer->slot = MakeSingleTupleTableSlot(outer->descriptor, &TTSOpsVirtual);
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+restore_outer(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	TupleBatch *outer = state->outer->output;
+
+	if (rounds->outer_rows == NULL)
+		return;
+	ExecDropSingleTupleTableSlot(outer->slot);
+	outer->ops = rounds->outer_ops;
+	outer->source = rounds->outer_source;
+	outer->slot = rounds->outer_slot;
+	rounds->outer_rows = NULL;
+}
+
+/* Begin the next round; false where none is left. */
+bool
+join_rounds_next(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+
+	close_file(rounds, rounds->current->outer);
+	rounds->current->outer = NULL;
+	while (rounds->waiting != NIL)
+	{
+		JoinRound  *round = linitial(rounds->waiting);
+		MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
+
+		rounds->waiting = list_delete_first(rounds->waiting);
+		if (round->table_bytes > state->memory_limit_bytes && round->level < LEVELS_MAX)
+		{
+			rounds->waiting = list_concat(divide_round(state, round), rounds->waiting);
+			MemoryContextSwitchTo(caller);
+			continue;
+		}
+		MemoryContextSwitchTo(caller);
+		/* None of its rows has a match. */
+		if (round->outer == NULL && !state->table->keeps_all)
+		{
+			close_inner(rounds, round);
+			continue;
+		}
+		load_round(state, round);
+		read_outer_from_files(state);
+		rounds->current = round;
+		rounds->rounds_made++;
+		rounds->outer_rows_left = 0;
+		if (round->outer != NULL)
+		{
+			row_file_rewind(round->outer);
+			rounds->outer_rows_left = round->outer->row_count;
+		}
+		return true;
+	}
+	return false;
+}
+
+/* The values of an outer row's kept columns. */
+static void
+take_outer_values(BatchJoinState *state, int row)
+{
+	JoinRounds *rounds = state->rounds;
+	TupleBatch *outer = state->outer->output;
+	TupleTableSlot *slot = NULL;
+
+	for (int i = 0; i < state->kept_count; i++)
+	{
+		const KeptColumn *column = &state->kept[i];
+
+		if (column->words == NULL)
+		{
+			if (slot == NULL)
+				slot = outer->ops->materialise_row(outer, row);
+			rounds->values[i] = slot_getattr(slot, column->attno, &rounds->nulls[i]);
+			continue;
+		}
+		rounds->values[i] = vector_datum(&column->words->vector, column->words->type, row,
+										 &rounds->nulls[i]);
+	}
+}
+
+/*
+ * Write the outer rows of later rounds, and leave them out of the batch; present are
+ * those whose keys are not NULL.  Those that can have no match leave present alone.
+ */
+void
+join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbers)
+{
+	JoinRounds *rounds = state->rounds;
+	TupleBatch *outer = state->outer->output;
+	const uint32 *hashes = state->table->groups->row_hashes;
+	const bool	filters = !filter_is_useless(&rounds->filter);
+	bool		is_written[BATCH_ROWS_MAX] = {false};
+	bool		are_filled = false;
+	int			written = 0;
+	int			count = 0;
+
+	if (rounds->current != rounds->first)
+		return;
+	FOR_SELECTED(row, present,
+				 JoinRound *round = rounds->round_of_part[part_of_hash(hashes[row], 0,
+																	   rounds->part_count)];
+				 if (round == rounds->first)
+				 {
+					 numbers[count++] = row;
+					 continue;
+				 }
+				 if (filters)
+				 {
+					 const bool passes = filter_passes(&rounds->filter, hashes[row]);
+
+					 rounds->filter.rows_seen++;
+					 rounds->filter.rows_passed += passes;
+					 if (!passes)
+						 continue;
+				 }
+				 if (!are_filled)
+				 {
+					 for (int i = 0; i < state->kept_count; i++)
+						 if (state->kept[i].words != NULL)
+							 (void) batch_column(outer, state->kept[i].words, &outer->selection);
+					 are_filled = true;
+				 }
+				 take_outer_values(state, row);
+				 row_file_write(file_at(rounds, &round->outer), rounds->outer_format,
+								rounds->values, rounds->nulls, hashes[row]);
+				 is_written[row] = true;
+				 written++);
+	present->count = count;
+	present->rows = numbers;
+	if (written == 0)
+		return;
+	count = 0;
+	FOR_SELECTED(row, &outer->selection,
+				 outer->selected_rows[count] = row;
+				 count += !is_written[row]);
+	outer->selection.count = count;
+	outer->selection.rows = outer->selected_rows;
+}
+
+/* Read a batch of the round's outer rows; false where none is left. */
+bool
+join_rounds_next_outer(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	RowFormat  *format = rounds->outer_format;
+	DatumBatch *rows = rounds->outer_rows;
+
+	CHECK_FOR_INTERRUPTS();
+	MemoryContextReset(rounds->outer_row_memory);
+	rows->row_count = 0;
+	for (; rounds->outer_rows_left > 0 && rows->row_count < BATCH_ROWS_MAX;
+		 rounds->outer_rows_left--)
+	{
+		FileRow    *row = row_file_read(rounds->current->outer, format);
+
+		if (format->holds_references)
+		{
+			FileRow    *copy = MemoryContextAllocHuge(rounds->outer_row_memory, row->bytes);
+
+			memcpy(copy, row, row->bytes);
+			row = copy;
+		}
+		row_format_to_batch(format, row, rows);
+	}
+	batch_start(state->outer->output, rows->row_count);
+	return rows->row_count > 0;
+}
+
+/* Let go of the files, and give the outer node its batch back. */
+void
+join_rounds_end(BatchJoinState *state)
+{
+	JoinRounds *rounds = state->rounds;
+	ListCell   *cell;
+
+	if (rounds == NULL)
+		return;
+	restore_outer(state);
+	if (rounds->round_of_part == NULL)
+		for (int part = 0; part < rounds->part_count; part++)
+			close_file(rounds, rounds->parts[part]);
+	else
+		close_file(rounds, rounds->current->outer);
+	foreach(cell, rounds->waiting)
+	{
+		close_inner(rounds, lfirst(cell));
+		close_file(rounds, ((JoinRound *) lfirst(cell))->outer);
+	}
+	MemoryContextDelete(rounds->memory);
+	state->rounds = NULL;
+}

@@ -1,0 +1,78 @@
+/*
+ * join_rounds.h
+ *	  A hash join in rounds, each over a part of the keys, whose inner rows fit
+ *	  in memory.
+ */
+#ifndef BATCHEXEC_JOIN_ROUNDS_H
+#define BATCHEXEC_JOIN_ROUNDS_H
+
+#include "row_file.h"
+
+/* A column of the outer batches that rounds keep in files. */
+typedef struct KeptColumn
+{
+	AttrNumber	attno;
+	BatchColumn *words;			/* what a Datum is made of; NULL: it is taken from a row */
+} KeptColumn;
+
+/* The rows of some keys, in files. */
+typedef struct JoinRound
+{
+	List	   *inner;			/* RowFiles */
+	RowFile    *outer;			/* NULL: none yet */
+	uint64		table_bytes;	/* that its inner rows take in the hash table, at a guess */
+	int			level;			/* how often its rows have been divided */
+} JoinRound;
+
+/* Which hashes inner rows in files have. */
+typedef struct HashFilter
+{
+	uint64	   *words;
+	uint32		mask;			/* of bits */
+	uint64		rows_seen;
+	uint64		rows_passed;
+} HashFilter;
+
+typedef struct JoinRounds
+{
+	MemoryContext memory;		/* of all this; the files' own, too */
+	RowFormat  *inner_format;
+	RowFormat  *outer_format;
+	RowFile   **parts;			/* of inner rows, by the bits of their hashes, until rounds are made */
+	JoinRound **round_of_part;
+	int			part_count;		/* a power of two */
+	List	   *waiting;		/* JoinRounds to come */
+	JoinRound  *first;			/* whose outer rows are not in a file */
+	JoinRound  *current;
+	uint64		outer_rows_left;	/* in the current round's file */
+	HashFilter	filter;
+	uint32		unkeyed_count;	/* inner rows with a NULL key so far */
+	int			rounds_made;
+	uint64		inner_row_count;
+	uint64		file_bytes;
+
+	/* the outer batch, of rows from a file */
+	DatumBatch *outer_rows;
+	MemoryContext outer_row_memory;
+	const TupleBatchOps *outer_ops; /* as they were */
+	void	   *outer_source;
+	TupleTableSlot *outer_slot;
+
+	/* a row that is written */
+	Datum	   *values;
+	bool	   *nulls;
+} JoinRounds;
+
+struct BatchJoinState;
+
+extern void join_rounds_plan_outer(struct BatchJoinState *state);
+extern void join_rounds_begin(struct BatchJoinState *state);
+extern void join_rounds_write_inner(struct BatchJoinState *state);
+extern void join_rounds_start(struct BatchJoinState *state);
+extern bool join_rounds_next(struct BatchJoinState *state);
+extern void join_rounds_write_outer(struct BatchJoinState *state, Selection *present,
+									uint16 *numbers);
+extern bool join_rounds_next_outer(struct BatchJoinState *state);
+extern void join_rounds_end(struct BatchJoinState *state);
+
+#endif
