@@ -16,7 +16,6 @@
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "optimizer/optimizer.h"
 #include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
@@ -45,40 +44,21 @@ part_of_hash(uint32 hash, int level, int part_count)
 
 /*
  * Have the outer batches provide what rows in files are made of: the columns of
- * pairs and of keys.  Called before the first batch.
+ * pairs and of keys.
  */
 void
 join_rounds_plan_outer(BatchJoinState *state)
 {
 	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
 	const JoinBatch *pairs = &state->pairs;
-	TupleBatch *outer = state->outer->output;
-	Bitmapset  *kept = NULL;
-	Bitmapset  *of_keys = NULL;
-	int			number = -1;
+	Bitmapset  *attributes =
+		kept_attributes(list_nth(plan->custom_exprs, BATCH_JOIN_OUTER_KEYS),
+						linitial_int(list_nth(plan->custom_private, BATCH_JOIN_OUTER_RELID)));
 
 	for (int i = 0; i < pairs->column_count; i++)
 		if (!pairs->columns[i].is_inner)
-			kept = bms_add_member(kept, pairs->columns[i].attno - 1);
-	pull_varattnos((Node *) list_nth(plan->custom_exprs, BATCH_JOIN_OUTER_KEYS),
-				   linitial_int(list_nth(plan->custom_private, BATCH_JOIN_OUTER_RELID)), &of_keys);
-	while ((number = bms_next_member(of_keys, number)) >= 0)
-		kept = bms_add_member(kept, number + FirstLowInvalidHeapAttributeNumber - 1);
-	state->kept_attributes = kept;
-	state->kept = palloc0(sizeof(KeptColumn) * (bms_num_members(kept) + 1));
-	number = -1;
-	while ((number = bms_next_member(kept, number)) >= 0)
-	{
-		const Oid	type = TupleDescAttr(outer->descriptor, number)->atttypid;
-		KeptColumn *column = &state->kept[state->kept_count++];
-		ValueKind	kind;
-
-		column->attno = (AttrNumber) (number + 1);
-		/* A stored numeric is a pointer, as a text is. */
-		if (value_kind_of_type(type, &kind))
-			column->words = batch_add_column(outer, column->attno, type,
-											 kind == VALUE_NUMERIC ? VALUE_TEXT : kind);
-	}
+			attributes = bms_add_member(attributes, pairs->columns[i].attno - 1);
+	kept_rows_plan(&state->kept, state->outer->output, attributes);
 }
 
 static void
@@ -169,25 +149,20 @@ join_rounds_begin(BatchJoinState *state)
 												 ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	TupleDesc	inner = state->inner_rows->descriptor;
-	TupleDesc	outer = state->outer->output->descriptor;
 	JoinRounds *rounds = palloc0(sizeof(JoinRounds));
 	Bitmapset  *all = NULL;
-	int			attribute_count;
 
 	state->rounds = rounds;
 	rounds->memory = memory;
 	if (inner->natts > 0)
 		all = bms_add_range(NULL, 0, inner->natts - 1);
 	rounds->inner_format = row_format_create(inner, all);
-	rounds->outer_format = row_format_create(outer, state->kept_attributes);
-	attribute_count = Max(inner->natts, state->kept_count) + 1;
-	rounds->values = palloc(sizeof(Datum) * attribute_count);
-	rounds->nulls = palloc(sizeof(bool) * attribute_count);
+	rounds->values = palloc(sizeof(Datum) * (inner->natts + 1));
+	rounds->nulls = palloc(sizeof(bool) * (inner->natts + 1));
+	kept_rows_begin(&state->kept);
 	rounds->part_count = estimate_parts(state);
 	rounds->parts = palloc0(sizeof(RowFile *) * rounds->part_count);
 	create_filter(rounds, state->memory_limit_bytes);
-	rounds->outer_row_memory = AllocSetContextCreate(memory, "BatchJoin rows",
-													 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(caller);
 	empty_table(state);
 }
@@ -354,7 +329,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 		row_file_rewind(round->outer);
 		for (uint64 left = round->outer->row_count; left > 0; left--)
 		{
-			const FileRow *row = row_file_read(round->outer, rounds->outer_format);
+			const FileRow *row = row_file_read(round->outer, state->kept.format);
 			const int	part = part_of_hash((uint32) row->hash, level, rounds->part_count);
 
 			CHECK_FOR_INTERRUPTS();
@@ -418,43 +393,6 @@ join_rounds_start(BatchJoinState *state)
 	load_round(state, rounds->first);
 }
 
-/* Take the outer rows of the batch from files from now on. */
-static void
-read_outer_from_files(BatchJoinState *state)
-{
-	JoinRounds *rounds = state->rounds;
-	TupleBatch *outer = state->outer->output;
-	MemoryContext caller;
-
-	if (rounds->outer_rows != NULL)
-		return;
-	caller = MemoryContextSwitchTo(rounds->memory);
-	rounds->outer_rows = datum_batch_create(outer->descriptor, state->kept_attributes);
-	rounds->outer_ops = outer->ops;
-	rounds->outer_source = outer->source;
-	rounds->outer_slot = outer->slot;
-	outer->ops->release(outer);
-	outer->ops = &datum_batch_ops;
-	outer->source = rounds->outer_rows;
-	outer->slot = MakeSingleTupleTableSlot(outer->descriptor, &TTSOpsVirtual);
-	MemoryContextSwitchTo(caller);
-}
-
-static void
-restore_outer(BatchJoinState *state)
-{
-	JoinRounds *rounds = state->rounds;
-	TupleBatch *outer = state->outer->output;
-
-	if (rounds->outer_rows == NULL)
-		return;
-	ExecDropSingleTupleTableSlot(outer->slot);
-	outer->ops = rounds->outer_ops;
-	outer->source = rounds->outer_source;
-	outer->slot = rounds->outer_slot;
-	rounds->outer_rows = NULL;
-}
-
 /* Begin the next round; false where none is left. */
 bool
 join_rounds_next(BatchJoinState *state)
@@ -483,7 +421,7 @@ join_rounds_next(BatchJoinState *state)
 			continue;
 		}
 		load_round(state, round);
-		read_outer_from_files(state);
+		kept_rows_start_reading(&state->kept);
 		rounds->current = round;
 		rounds->rounds_made++;
 		rounds->outer_rows_left = 0;
@@ -495,30 +433,6 @@ join_rounds_next(BatchJoinState *state)
 		return true;
 	}
 	return false;
-}
-
-/* The values of an outer row's kept columns. */
-static void
-take_outer_values(BatchJoinState *state, int row)
-{
-	JoinRounds *rounds = state->rounds;
-	TupleBatch *outer = state->outer->output;
-	TupleTableSlot *slot = NULL;
-
-	for (int i = 0; i < state->kept_count; i++)
-	{
-		const KeptColumn *column = &state->kept[i];
-
-		if (column->words == NULL)
-		{
-			if (slot == NULL)
-				slot = outer->ops->materialise_row(outer, row);
-			rounds->values[i] = slot_getattr(slot, column->attno, &rounds->nulls[i]);
-			continue;
-		}
-		rounds->values[i] = vector_datum(&column->words->vector, column->words->type, row,
-										 &rounds->nulls[i]);
-	}
 }
 
 /*
@@ -533,7 +447,6 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 	const uint32 *hashes = state->table->groups->row_hashes;
 	const bool	filters = !filter_is_useless(&rounds->filter);
 	bool		is_written[BATCH_ROWS_MAX] = {false};
-	bool		are_filled = false;
 	int			written = 0;
 	int			count = 0;
 
@@ -556,16 +469,7 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 					 if (!passes)
 						 continue;
 				 }
-				 if (!are_filled)
-				 {
-					 for (int i = 0; i < state->kept_count; i++)
-						 if (state->kept[i].words != NULL)
-							 (void) batch_column(outer, state->kept[i].words, &outer->selection);
-					 are_filled = true;
-				 }
-				 take_outer_values(state, row);
-				 row_file_write(file_at(rounds, &round->outer), rounds->outer_format,
-								rounds->values, rounds->nulls, hashes[row]);
+				 kept_rows_write(&state->kept, file_at(rounds, &round->outer), row, hashes[row]);
 				 is_written[row] = true;
 				 written++);
 	present->count = count;
@@ -585,28 +489,14 @@ bool
 join_rounds_next_outer(BatchJoinState *state)
 {
 	JoinRounds *rounds = state->rounds;
-	RowFormat  *format = rounds->outer_format;
-	DatumBatch *rows = rounds->outer_rows;
+	KeptRows   *kept = &state->kept;
 
 	CHECK_FOR_INTERRUPTS();
-	MemoryContextReset(rounds->outer_row_memory);
-	rows->row_count = 0;
-	for (; rounds->outer_rows_left > 0 && rows->row_count < BATCH_ROWS_MAX;
-		 rounds->outer_rows_left--)
-	{
-		FileRow    *row = row_file_read(rounds->current->outer, format);
-
-		if (format->holds_references)
-		{
-			FileRow    *copy = MemoryContextAllocHuge(rounds->outer_row_memory, row->bytes);
-
-			memcpy(copy, row, row->bytes);
-			row = copy;
-		}
-		row_format_to_batch(format, row, rows);
-	}
-	batch_start(state->outer->output, rows->row_count);
-	return rows->row_count > 0;
+	kept_rows_start_batch(kept);
+	for (; rounds->outer_rows_left > 0 && !kept_rows_is_full(kept); rounds->outer_rows_left--)
+		kept_rows_add(kept, row_file_read(rounds->current->outer, kept->format));
+	batch_start(kept->batch, kept->rows->row_count);
+	return kept->rows->row_count > 0;
 }
 
 /* Let go of the files, and give the outer node its batch back. */
@@ -618,7 +508,7 @@ join_rounds_end(BatchJoinState *state)
 
 	if (rounds == NULL)
 		return;
-	restore_outer(state);
+	kept_rows_end(&state->kept);
 	if (rounds->round_of_part == NULL)
 		for (int part = 0; part < rounds->part_count; part++)
 			close_file(rounds, rounds->parts[part]);

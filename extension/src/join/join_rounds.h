@@ -6,14 +6,7 @@
 #ifndef BATCHEXEC_JOIN_ROUNDS_H
 #define BATCHEXEC_JOIN_ROUNDS_H
 
-#include "row_file.h"
-
-/* A column of the outer batches that rounds keep in files. */
-typedef struct KeptColumn
-{
-	AttrNumber	attno;
-	BatchColumn *words;			/* what a Datum is made of; NULL: it is taken from a row */
-} KeptColumn;
+#include "kept_rows.h"
 
 /* The rows of some keys, in files. */
 typedef struct JoinRound
@@ -37,7 +30,6 @@ typedef struct JoinRounds
 {
 	MemoryContext memory;		/* of all this; the files' own, too */
 	RowFormat  *inner_format;
-	RowFormat  *outer_format;
 	RowFile   **parts;			/* of inner rows, by the bits of their hashes, until rounds are made */
 	JoinRound **round_of_part;
 	int			part_count;		/* a power of two */
@@ -51,14 +43,7 @@ typedef struct JoinRounds
 	uint64		inner_row_count;
 	uint64		file_bytes;
 
-	/* the outer batch, of rows from a file */
-	DatumBatch *outer_rows;
-	MemoryContext outer_row_memory;
-	const TupleBatchOps *outer_ops; /* as they were */
-	void	   *outer_source;
-	TupleTableSlot *outer_slot;
-
-	/* a row that is written */
+	/* an inner row that is written */
 	Datum	   *values;
 	bool	   *nulls;
 } JoinRounds;

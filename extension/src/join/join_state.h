@@ -15,9 +15,7 @@ typedef struct BatchJoinState
 	BatchNode	node;			/* must be first */
 	JoinType	type;
 	BatchNode  *outer;
-	KeptColumn *kept;			/* columns of outer rows in files */
-	int			kept_count;
-	Bitmapset  *kept_attributes;	/* their numbers, from 0 */
+	KeptRows	kept;			/* outer rows in files */
 	JoinBatch	pairs;
 	VectorContext outer_context;	/* of keys over outer rows */
 	VectorContext inner_context;

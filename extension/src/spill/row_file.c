@@ -74,7 +74,7 @@ row_file_append(RowFile *file, const FileRow *row)
 /* Add a row, of values and flags for each attribute of the format. */
 void
 row_file_write(RowFile *file, RowFormat *format, const Datum *values,
-			   const bool *nulls, uint32 hash)
+			   const bool *nulls, uint64 hash)
 {
 	Size		bytes = head_bytes(format);
 
@@ -109,7 +109,7 @@ row_file_rewind(RowFile *file)
 	if (BufFileSeek(file->file, 0, 0, SEEK_SET) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not rewind a temporary file of a batched join")));
+				 errmsg("could not rewind a temporary file of a batched node")));
 }
 
 static void
@@ -121,7 +121,7 @@ read_exactly(RowFile *file, void *to, Size bytes)
 	if (BufFileRead(file->file, to, bytes) != bytes)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of a batched join")));
+				 errmsg("could not read from a temporary file of a batched node")));
 #endif
 }
 

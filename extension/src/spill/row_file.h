@@ -13,7 +13,7 @@
 typedef struct FileRow
 {
 	uint64		bytes;			/* of the row, these included */
-	uint64		hash;
+	uint64		hash;			/* or what its writer has to say of it */
 	Datum		values[FLEXIBLE_ARRAY_MEMBER];	/* then a flag for each NULL, then what is pointed to */
 } FileRow;
 
@@ -38,7 +38,7 @@ typedef struct RowFile
 extern RowFormat *row_format_create(TupleDesc descriptor, const Bitmapset *attributes);
 extern RowFile *row_file_create(void);
 extern void row_file_write(RowFile *file, RowFormat *format, const Datum *values,
-						   const bool *nulls, uint32 hash);
+						   const bool *nulls, uint64 hash);
 extern void row_file_rewind(RowFile *file);
 extern FileRow *row_file_read(RowFile *file, RowFormat *format);
 extern void row_file_append(RowFile *file, const FileRow *row);
