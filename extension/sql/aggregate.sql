@@ -24,7 +24,7 @@ SELECT * FROM compare('SELECT string_agg(t, NULL) FROM plain WHERE i < 3');
 SELECT * FROM compare('SELECT string_agg(t, '','' ORDER BY i DESC) FROM plain WHERE i < 3');
 SELECT * FROM compare('SELECT string_agg(DISTINCT t, '','') FROM plain WHERE i < 3');
 SELECT * FROM compare('SELECT md5(string_agg(p.t, '','')) FROM plain p JOIN plain q USING (i)');
--- What the groups keep exceeds the memory for a hash table: the stock server takes over.
+-- What the groups keep exceeds the memory for a hash table: rows of other groups would wait in files.
 SET work_mem = '64kB';
 SET hash_mem_multiplier = 1;
 SELECT * FROM compare('SELECT flag, md5(string_agg(repeat(t, 20), '','')), md5(array_agg(t)::text) FROM plain GROUP BY 1');

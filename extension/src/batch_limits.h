@@ -19,9 +19,6 @@
 /* Tables that one aggregation reads.  Each takes some 60 kB. */
 #define AGG_TABLES_MAX					256
 
-/* As a power of two, how often an aggregation reads its tables where its groups exceed the memory. */
-#define AGG_PASS_BITS_MAX				3
-
 /* Grouping sets of one aggregation.  Each has a hash table of its own, some 4 kB. */
 #define GROUPING_SETS_MAX				64
 

@@ -77,7 +77,6 @@ extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
 extern List *agg_scans(const Agg *agg);
 extern const char *agg_obstacle(Agg *agg);
 extern bool agg_is_over_batches(const Agg *agg);
-extern int	agg_passes_max(const Agg *agg);
 extern int	agg_expression_size(const Agg *agg, const Plan *input);
 extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
 

@@ -189,6 +189,7 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 						list_nth(plan->custom_exprs, i));
 	begin_sets(state, sets);
 	begin_order(state, list_nth(plan->custom_private, BATCH_AGG_ORDER));
+	agg_files_plan(state);
 	state->memory_limit_bytes = get_hash_memory_limit();
 }
 
@@ -213,9 +214,14 @@ find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 		if (i == 0)
 			group_table_evaluate(table, context, selection);
 		group_table_hash(table, selection);
-		if (i == 0)
-			agg_select_pass(state, selection, context->batch->selected_rows);
-		group_table_find(table, selection);
+		if (agg_files_are_written(state))
+		{
+			group_table_find_existing(table, selection);
+			agg_files_write(state, input - state->inputs, selection,
+							context->batch->selected_rows);
+		}
+		else
+			group_table_find(table, selection);
 	}
 }
 
@@ -228,12 +234,10 @@ accumulate_batch(BatchAggState *state)
 	TupleBatch *batch = input->context.batch;
 
 	ResetExprContext(input->context.econtext);
-	if (state->node.child == NULL)
+	if (state->node.child == NULL && !agg_files_are_read(state))
 	{
 		qual_apply(input->qual, batch);
-		/* Each pass removes the same rows. */
-		if (state->pass == 0)
-			InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
+		InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
 	}
 	if (batch->selection.count == 0)
 		return;
@@ -332,8 +336,16 @@ complete_groups(BatchAggState *state)
 	for (int i = 0; i < state->set_count; i++)
 		if (state->tables[i]->left_out == all_keys)
 			group_table_add_empty(state->tables[i]);
-	if (state->order != NULL)
+	if (state->order != NULL && state->files == NULL)
 		state->ordered_groups = group_order_sort(state->order, state->tables[0]);
+}
+
+/* The next batch of the input, or of rows in a file. */
+static bool
+next_batch(BatchAggState *state)
+{
+	return agg_files_are_read(state) ? agg_files_next_batch(state) :
+		node_next_batch(&state->node, BATCH_ROWS_MAX);
 }
 
 /*
@@ -346,7 +358,7 @@ fill_states(BatchAggState *state)
 	BatchNode  *node = &state->node;
 	uint64		entries_checked = 0;
 
-	while (node_next_batch(node, BATCH_ROWS_MAX))
+	while (next_batch(state))
 	{
 		uint64		entries;
 
@@ -358,7 +370,7 @@ fill_states(BatchAggState *state)
 		if (entries == entries_checked && !state->keeps_values)
 			continue;
 		entries_checked = entries;
-		if (!agg_exceeds_memory(state, entries))
+		if (agg_files_are_written(state) || !agg_exceeds_memory(state, entries))
 			continue;
 		if (state->is_partial)
 		{
@@ -366,9 +378,8 @@ fill_states(BatchAggState *state)
 			state->is_filled = true;
 			return true;
 		}
-		if (!agg_begin_smaller_pass(state, entries))
+		if (!agg_files_begin(state))
 			return false;
-		entries_checked = 0;
 	}
 	complete_groups(state);
 	return true;
@@ -426,8 +437,8 @@ next_group(BatchAggState *state)
 	return NULL;
 }
 
-/* The next group's results, or NULL when all have been emitted. */
-static TupleTableSlot *
+/* Put the next group that passes the filter in the slot; false when all have been emitted. */
+static bool
 next_result(BatchAggState *state)
 {
 	CustomScanState *css = &state->node.css;
@@ -444,38 +455,68 @@ next_result(BatchAggState *state)
 		store_result(state, group);
 		MemoryContextSwitchTo(caller);
 		econtext->ecxt_scantuple = css->ss.ss_ScanTupleSlot;
-		if (!ExecQual(css->ss.ps.qual, econtext))
-		{
-			InstrCountFiltered1(css, 1);
-			continue;
-		}
-		return css->ss.ps.ps_ProjInfo != NULL ?
-			ExecProject(css->ss.ps.ps_ProjInfo) : css->ss.ss_ScanTupleSlot;
+		if (ExecQual(css->ss.ps.qual, econtext))
+			return true;
+		InstrCountFiltered1(css, 1);
 	}
-	return NULL;
+	return false;
+}
+
+static TupleTableSlot *
+project_result(BatchAggState *state)
+{
+	CustomScanState *css = &state->node.css;
+
+	css->ss.ps.ps_ExprContext->ecxt_scantuple = css->ss.ss_ScanTupleSlot;
+	return css->ss.ps.ps_ProjInfo != NULL ?
+		ExecProject(css->ss.ps.ps_ProjInfo) : css->ss.ss_ScanTupleSlot;
+}
+
+/* Make all groups, of which some are in files, and sort them. */
+static void
+sort_results(BatchAggState *state)
+{
+	agg_files_begin_sort(state);
+	for (;;)
+	{
+		while (next_result(state))
+			agg_files_add_sorted(state, state->node.css.ss.ss_ScanTupleSlot);
+		agg_reset_states(state);
+		if (!agg_files_next(state))
+			break;
+		(void) fill_states(state);
+	}
+	agg_files_end_sort(state);
 }
 
 static TupleTableSlot *
 exec_agg(CustomScanState *css)
 {
 	BatchAggState *state = (BatchAggState *) css;
-	TupleTableSlot *slot;
 
 	for (;;)
 	{
 		if (state->node.original != NULL)
 			return ExecProcNode(state->node.original);
-		if (!state->is_filled && state->input_is_done && !agg_begin_next_pass(state))
+		if (agg_files_are_sorted(state))
+		{
+			ResetExprContext(css->ss.ps.ps_ExprContext);
+			return agg_files_next_sorted(state, css->ss.ss_ScanTupleSlot) ?
+				project_result(state) : NULL;
+		}
+		if (!state->is_filled && state->input_is_done && !agg_files_next(state))
 			return NULL;
 		if (!state->is_filled && !fill_states(state))
 		{
 			agg_fall_back_to_original(state);
 			continue;
 		}
-		slot = next_result(state);
-		if (slot != NULL)
-			return slot;
-		agg_reset_states(state);
+		if (state->order != NULL && state->files != NULL)
+			sort_results(state);
+		else if (next_result(state))
+			return project_result(state);
+		else
+			agg_reset_states(state);
 	}
 }
 
@@ -486,8 +527,9 @@ rescan_agg(CustomScanState *css)
 
 	if (state->node.original == NULL)
 	{
+		agg_files_end(state);
 		agg_reset_states(state);
-		agg_begin_first_pass(state);
+		state->input_is_done = false;
 	}
 	node_rescan(&state->node);
 }
@@ -496,6 +538,8 @@ static void
 end_agg(CustomScanState *css)
 {
 	statistics_count_node(NODE_AGG, (BatchNode *) css);
+	if (((BatchNode *) css)->original == NULL)
+		agg_files_end((BatchAggState *) css);
 	node_end((BatchNode *) css);
 }
 

@@ -140,7 +140,10 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyList("Batched Tables", tables, es);
 	explain_keys(css, ancestors, es);
 	explain_filters(css, tables, ancestors, es);
-	if (es->analyze && batchexec_explain && state->pass_bits > 0)
-		ExplainPropertyInteger("Passes", NULL, 1 << state->pass_bits, es);
+	if (es->analyze && batchexec_explain && state->files_read > 0)
+	{
+		ExplainPropertyInteger("Files Read", NULL, state->files_read, es);
+		ExplainPropertyInteger("Disk Usage", "kB", state->file_blocks * (BLCKSZ / 1024), es);
+	}
 	node_explain_counters((BatchNode *) css, es);
 }

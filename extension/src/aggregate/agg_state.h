@@ -8,6 +8,7 @@
 #include "aggregate.h"
 #include "batch_limits.h"
 #include "group.h"
+#include "kept_rows.h"
 #include "node.h"
 #include "relay.h"
 #include "replay.h"
@@ -19,7 +20,10 @@ typedef struct AggInput
 	Aggregate **aggregates;
 	RowEvaluation evaluation;
 	bool		replays_errors;
+	KeptRows	kept;			/* its rows in files */
 } AggInput;
+
+typedef struct AggFiles AggFiles;
 
 typedef struct BatchAggState
 {
@@ -47,21 +51,33 @@ typedef struct BatchAggState
 	bool		input_is_done;
 
 	/* where the groups don't fit in memory */
-	int			pass_bits;		/* of the hashes, that a pass takes equal ones of */
-	uint32		pass;			/* from 0; there are as many as the bits have values */
-	uint64		rows_taken;		/* of the input, in this pass */
-	double		rows_removed;	/* by the filter, before the first pass */
+	AggFiles   *files;			/* of rows; NULL: none */
+	int			files_read;
+	int64		file_blocks;
 	RelaySource relay;			/* of the node below */
 } BatchAggState;
 
 extern void agg_reset_states(BatchAggState *state);
 
+/* agg_files.c */
+extern bool agg_files_are_possible(const BatchAggState *state);
+extern void agg_files_plan(BatchAggState *state);
+extern bool agg_files_begin(BatchAggState *state);
+extern bool agg_files_are_written(const BatchAggState *state);
+extern void agg_files_write(BatchAggState *state, int input, Selection *selection,
+							uint16 *numbers);
+extern bool agg_files_next(BatchAggState *state);
+extern bool agg_files_are_read(const BatchAggState *state);
+extern bool agg_files_next_batch(BatchAggState *state);
+extern void agg_files_begin_sort(BatchAggState *state);
+extern void agg_files_add_sorted(BatchAggState *state, TupleTableSlot *slot);
+extern void agg_files_end_sort(BatchAggState *state);
+extern bool agg_files_are_sorted(const BatchAggState *state);
+extern bool agg_files_next_sorted(BatchAggState *state, TupleTableSlot *slot);
+extern void agg_files_end(BatchAggState *state);
+
 /* agg_memory.c */
 extern bool agg_exceeds_memory(const BatchAggState *state, uint64 entries);
-extern void agg_begin_first_pass(BatchAggState *state);
-extern bool agg_begin_smaller_pass(BatchAggState *state, uint64 entries);
-extern void agg_select_pass(BatchAggState *state, Selection *selection, uint16 *rows);
-extern bool agg_begin_next_pass(BatchAggState *state);
 extern void agg_fall_back_to_original(BatchAggState *state);
 
 #endif

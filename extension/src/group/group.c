@@ -305,6 +305,17 @@ existing_integer_group(const GroupTable *table, uint32 hash, Datum word)
 	return NULL;
 }
 
+/* As group_table_find, without making groups: that of a row may be NULL. */
+void
+group_table_find_existing(GroupTable *table, const Selection *selection)
+{
+	const uint32 *hashes = table->row_hashes;
+
+	prefetch_groups(table, selection);
+	FOR_SELECTED(row, selection,
+				 table->row_groups[row] = existing_group(table, hashes[row], row));
+}
+
 /* Set a bit for the hash of each group. */
 static void
 make_filter(GroupTable *table)

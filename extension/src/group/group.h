@@ -92,6 +92,7 @@ extern void group_table_evaluate(GroupTable *table, VectorContext *context,
 								 const Selection *selection);
 extern void group_table_hash(GroupTable *table, const Selection *selection);
 extern void group_table_find(GroupTable *table, const Selection *selection);
+extern void group_table_find_existing(GroupTable *table, const Selection *selection);
 extern void group_table_add_new(GroupTable *table, VectorContext *context,
 								Selection *selection, uint16 *numbers);
 extern void group_table_add_empty(GroupTable *table);

@@ -588,7 +588,7 @@ explain_join(CustomScanState *css, List *ancestors, ExplainState *es)
 	if (state->rounds == NULL)
 		return;
 	ExplainPropertyInteger("Hash Table Rounds", NULL, state->rounds->rounds_made, es);
-	ExplainPropertyInteger("Disk Usage", "kB", (int64) ((state->rounds->file_bytes + 1023) / 1024), es);
+	ExplainPropertyInteger("Disk Usage", "kB", state->rounds->store->block_count * (BLCKSZ / 1024), es);
 }
 
 static const CustomExecMethods join_exec_methods = {

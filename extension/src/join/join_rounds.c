@@ -154,6 +154,7 @@ join_rounds_begin(BatchJoinState *state)
 
 	state->rounds = rounds;
 	rounds->memory = memory;
+	rounds->store = row_store_create();
 	if (inner->natts > 0)
 		all = bms_add_range(NULL, 0, inner->natts - 1);
 	rounds->inner_format = row_format_create(inner, all);
@@ -172,12 +173,7 @@ static RowFile *
 file_at(JoinRounds *rounds, RowFile **place)
 {
 	if (*place == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
-
-		*place = row_file_create();
-		MemoryContextSwitchTo(caller);
-	}
+		*place = row_file_create(rounds->store);
 	return *place;
 }
 
@@ -278,21 +274,20 @@ make_rounds(BatchJoinState *state, RowFile **parts, JoinRound **round_of_part, i
 }
 
 static void
-close_file(JoinRounds *rounds, RowFile *file)
+close_outer(JoinRound *round)
 {
-	if (file == NULL)
-		return;
-	rounds->file_bytes += file->bytes;
-	row_file_close(file);
+	if (round->outer != NULL)
+		row_file_close(round->outer);
+	round->outer = NULL;
 }
 
 static void
-close_inner(JoinRounds *rounds, JoinRound *round)
+close_inner(JoinRound *round)
 {
 	ListCell   *cell;
 
 	foreach(cell, round->inner)
-		close_file(rounds, lfirst(cell));
+		row_file_close(lfirst(cell));
 	round->inner = NIL;
 }
 
@@ -322,7 +317,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 			row_file_append(file_at(rounds, &parts[part]), row);
 		}
 	}
-	close_inner(rounds, round);
+	close_inner(round);
 	made = make_rounds(state, parts, round_of_part, level);
 	if (round->outer != NULL)
 	{
@@ -335,7 +330,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 			CHECK_FOR_INTERRUPTS();
 			row_file_append(file_at(rounds, &round_of_part[part]->outer), row);
 		}
-		close_file(rounds, round->outer);
+		close_outer(round);
 	}
 	pfree(parts);
 	pfree(round_of_part);
@@ -371,7 +366,7 @@ load_round(BatchJoinState *state, JoinRound *round)
 	}
 	if (rows->row_count > 0)
 		join_inner_flush(state);
-	close_inner(rounds, round);
+	close_inner(round);
 }
 
 /* All inner rows are in files: make rounds of them, and load the first. */
@@ -399,8 +394,7 @@ join_rounds_next(BatchJoinState *state)
 {
 	JoinRounds *rounds = state->rounds;
 
-	close_file(rounds, rounds->current->outer);
-	rounds->current->outer = NULL;
+	close_outer(rounds->current);
 	while (rounds->waiting != NIL)
 	{
 		JoinRound  *round = linitial(rounds->waiting);
@@ -417,7 +411,7 @@ join_rounds_next(BatchJoinState *state)
 		/* None of its rows has a match. */
 		if (round->outer == NULL && !state->table->keeps_all)
 		{
-			close_inner(rounds, round);
+			close_inner(round);
 			continue;
 		}
 		load_round(state, round);
@@ -504,21 +498,11 @@ void
 join_rounds_end(BatchJoinState *state)
 {
 	JoinRounds *rounds = state->rounds;
-	ListCell   *cell;
 
 	if (rounds == NULL)
 		return;
 	kept_rows_end(&state->kept);
-	if (rounds->round_of_part == NULL)
-		for (int part = 0; part < rounds->part_count; part++)
-			close_file(rounds, rounds->parts[part]);
-	else
-		close_file(rounds, rounds->current->outer);
-	foreach(cell, rounds->waiting)
-	{
-		close_inner(rounds, lfirst(cell));
-		close_file(rounds, ((JoinRound *) lfirst(cell))->outer);
-	}
+	row_store_close(rounds->store);
 	MemoryContextDelete(rounds->memory);
 	state->rounds = NULL;
 }

@@ -28,7 +28,8 @@ typedef struct HashFilter
 
 typedef struct JoinRounds
 {
-	MemoryContext memory;		/* of all this; the files' own, too */
+	MemoryContext memory;		/* of all this */
+	RowStore   *store;			/* of the files */
 	RowFormat  *inner_format;
 	RowFile   **parts;			/* of inner rows, by the bits of their hashes, until rounds are made */
 	JoinRound **round_of_part;
@@ -41,7 +42,6 @@ typedef struct JoinRounds
 	uint32		unkeyed_count;	/* inner rows with a NULL key so far */
 	int			rounds_made;
 	uint64		inner_row_count;
-	uint64		file_bytes;
 
 	/* an inner row that is written */
 	Datum	   *values;

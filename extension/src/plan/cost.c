@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_statistic.h"
@@ -421,6 +423,15 @@ cost_group_memories(double group_count, int width, int aggregates)
 {
 	return group_count * (MAXALIGN(width) + GROUP_BYTES + AGGREGATE_BYTES * aggregates) /
 		get_hash_memory_limit();
+}
+
+/* What it costs to write rows to files, and to read them again; as core has it for a hash join. */
+Cost
+cost_files(double rows, int width)
+{
+	const double bytes = rows * (MAXALIGN(width) + MAXALIGN(SizeofHeapTupleHeader));
+
+	return 2 * seq_page_cost * ceil(bytes / BLCKSZ);
 }
 
 /* Will they fit? */

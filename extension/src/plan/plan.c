@@ -241,15 +241,17 @@ cost_obstacle(const PlanContext *context, List *scans)
 static const char *
 agg_cost_obstacle(const PlanContext *context, const Agg *agg)
 {
+	double		distinct_values;
+
 	if (batchexec_mode != BATCH_MODE_ALLOW || agg->aggsplit != AGGSPLIT_SIMPLE)
 		return NULL;
-	if ((agg->numCols > 0 || agg->chain != NIL) &&
-		cost_group_memories(agg_group_estimate(agg), agg->plan.plan_width,
-							list_length(agg->plan.targetlist)) >= agg_passes_max(agg))
+	distinct_values = agg_distinct_estimate(agg, context->statement->rtable);
+	/* Groups of one set, without distinct values, can wait in files. */
+	if ((agg->groupingSets != NIL || distinct_values > 0) &&
+		!cost_groups_fit_memory(agg_group_estimate(agg), agg->plan.plan_width,
+								list_length(agg->plan.targetlist)))
 		return "its groups are estimated to exceed the memory for a hash table";
-	if (!cost_groups_fit_memory(DISTINCT_MARGIN *
-								agg_distinct_estimate(agg, context->statement->rtable),
-								agg->plan.plan_width, 0))
+	if (!cost_groups_fit_memory(DISTINCT_MARGIN * distinct_values, agg->plan.plan_width, 0))
 		return "its distinct values are estimated to exceed the memory for a hash table";
 	return NULL;
 }

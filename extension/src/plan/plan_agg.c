@@ -72,16 +72,6 @@ agg_is_over_batches(const Agg *agg)
 		 !IsA(linitial(((const CustomScan *) below)->custom_plans), SeqScan));
 }
 
-/* In how many passes over its input can an aggregation make its groups?  See agg_memory.c. */
-int
-agg_passes_max(const Agg *agg)
-{
-	const bool	has_passes = agg_scans(agg) != NIL && !agg_is_over_sort(agg) &&
-		agg->groupingSets == NIL && agg->aggsplit == AGGSPLIT_SIMPLE;
-
-	return has_passes ? 1 << AGG_PASS_BITS_MAX : 1;
-}
-
 /* What an aggregation reads: scans, or a batched node. */
 static List *
 agg_inputs(const Agg *agg)

@@ -51,7 +51,7 @@ typedef struct AggregationContext
 	bool		keeps_values;	/* so that workers can't compute a part of them */
 	bool		depends_on_order;
 	bool		is_batchable;
-	int			rereads;		/* of the tables, where the groups exceed the memory */
+	double		memories;		/* that the groups take; above 1, rows of others wait in files */
 } AggregationContext;
 
 static bool
@@ -216,12 +216,42 @@ count_groups(PlannerInfo *root, const RelOptInfo *grouped, const Path *input,
 							   input->rows, NULL, NULL);
 }
 
+/* Of core's cost of hashed groups, what stands for files: groups of sorted rows are charged the rest. */
+static Cost
+core_cost_of_files(PlannerInfo *root, const AggPath *agg, const Path *input,
+				   const AggregationContext *context)
+{
+	AggClauseCosts costs;
+	Path		sorted = agg->path;
+
+	if (context->memories <= 1 || !IsA(agg, AggPath) || agg->aggstrategy != AGG_HASHED)
+		return 0;
+	MemSet(&costs, 0, sizeof(costs));
+	if (context->aggregates > 0)
+		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
+	cost_agg(&sorted, root, AGG_SORTED, &costs, list_length(agg->groupClause), agg->numGroups,
+			 agg->qual, input->startup_cost, input->total_cost, input->rows,
+			 input->pathtarget->width);
+	return Max(agg->path.total_cost - sorted.total_cost, 0);
+}
+
+/* What it costs to keep rows in files, whose groups do not fit in memory. */
+static Cost
+cost_files_of_groups(const Path *input, double memories)
+{
+	if (memories <= 1)
+		return 0;
+	return (cost_files(input->rows, input->pathtarget->width) + input->rows * cpu_tuple_cost) *
+		(1 - 1 / memories);
+}
+
 /* Lower the cost of an aggregation to that of a BatchAgg; false: it saves nothing. */
 static bool
 save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 				const AggregationContext *context)
 {
 	const Cost	agg_cost = path->total_cost - input->total_cost;
+	const Cost	core_files = core_cost_of_files(root, (const AggPath *) path, input, context);
 	Cost		saved = 0;
 
 	/* Groups are sorted, instead of rows. */
@@ -237,9 +267,9 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 	}
 	if (!add_input_saving(root, input, &saved) || saved <= 0)
 		return false;
-	saved -= context->rereads * Max(input->total_cost - saved, 0);
-	saved += cost_agg_saving(agg_cost, group_count, context->row_aggregates,
-							 context->aggregates);
+	saved += cost_agg_saving(Max(agg_cost - core_files, 0), group_count,
+							 context->row_aggregates, context->aggregates);
+	saved += core_files - cost_files_of_groups(input, context->memories);
 	if (saved <= 0)
 		return false;
 	path->startup_cost = Max(path->startup_cost - saved, 0);
@@ -442,7 +472,7 @@ static void
 add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 {
 	const Query *query = root->parse;
-	const AggregationContext context = {.is_batchable = true};
+	AggregationContext context = {.is_batchable = true};
 	List	   *clauses = DISTINCT_CLAUSE(root);
 	AggPath    *agg;
 	Path	   *path;
@@ -464,8 +494,9 @@ add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 	}
 	path = sequential_input(root, input);
 	group_count = ((Path *) linitial(distinct->pathlist))->rows;
-	if (path == NULL || !cost_groups_fit_memory(group_count, input->reltarget->width, 0))
+	if (path == NULL)
 		return;
+	context.memories = cost_group_memories(group_count, input->reltarget->width, 0);
 	agg = create_agg_path(root, distinct, path, path->pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, clauses, NIL, NULL, group_count);
 	if (save_by_batches(root, &agg->path, path, group_count, &context))
@@ -502,8 +533,7 @@ union_is_batchable(const AggPath *agg)
 	ListCell   *clause;
 
 	if (list_length(columns) > GROUP_KEYS_MAX ||
-		list_length(columns) != list_length(agg->groupClause) ||
-		!cost_groups_fit_memory(agg->numGroups, agg->path.pathtarget->width, 0))
+		list_length(columns) != list_length(agg->groupClause))
 		return false;
 	forboth(column, columns, clause, agg->groupClause)
 		if (key_obstacle(lfirst(column), lfirst_node(SortGroupClause, clause)->eqop,
@@ -516,7 +546,7 @@ union_is_batchable(const AggPath *agg)
 static void
 add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 {
-	const AggregationContext context = {.is_batchable = true};
+	AggregationContext context = {.is_batchable = true};
 	const AppendPath *append;
 	List	   *parts = NIL;
 	AggPath    *agg = NULL;
@@ -533,6 +563,7 @@ add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 	}
 	if (agg == NULL)
 		return;
+	context.memories = cost_group_memories(agg->numGroups, agg->path.pathtarget->width, 0);
 	append = (const AppendPath *) agg->subpath;
 	foreach(cell, append->subpaths)
 		parts = lappend(parts, sequential_part(root, lfirst(cell)));
@@ -544,17 +575,6 @@ add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 		add_if_cheaper(root, joined, &agg->path);
 }
 
-/* In how many passes are groups made that take so many times the memory?  See agg_memory.c. */
-static int
-passes_for(double memories)
-{
-	int			passes = 1;
-
-	while (passes < memories)
-		passes *= 2;
-	return passes;
-}
-
 static void
 add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 						 RelOptInfo *input, RelOptInfo *grouped, void *extra_)
@@ -563,7 +583,6 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	AggregationContext context = {.is_batchable = false};
 	Path	   *path;
 	double		group_count;
-	double		memories;
 
 	if (previous_upper_hook != NULL)
 		previous_upper_hook(root, stage, input, grouped, extra_);
@@ -590,15 +609,14 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 	if (path == NULL)
 		return;
 	group_count = count_groups(root, grouped, path, extra);
-	memories = cost_group_memories(group_count, grouped->reltarget->width, context.aggregates);
-	if (memories < 1 && context.has_distinct)
-		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
-	else if (memories < 1 << AGG_PASS_BITS_MAX && !context.has_distinct)
-	{
-		context.rereads = passes_for(memories) - 1;
+	context.memories = cost_group_memories(group_count, grouped->reltarget->width,
+										   context.aggregates);
+	if (!context.has_distinct)
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
-		context.rereads = 0;
-	}
+	else if (context.memories < 1)
+		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
+	/* Workers pass groups on, where these exceed the memory. */
+	context.memories = 0;
 	if (!context.keeps_values)
 		add_parallel_aggregations(root, grouped, extra, &context, group_count);
 }

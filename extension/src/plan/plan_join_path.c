@@ -16,9 +16,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
-#include "access/htup_details.h"
 #include "optimizer/cost.h"
 #include "optimizer/geqo.h"
 #include "optimizer/optimizer.h"
@@ -241,16 +238,6 @@ cost_inner_row(const JoinCandidate *candidate)
 		cpu_operator_cost * list_length(candidate->keys);
 }
 
-/* What it costs to write rows to files, and to read them again; as core has it. */
-static Cost
-cost_files(const Path *path)
-{
-	const double bytes = path->rows *
-		(MAXALIGN(path->pathtarget->width) + MAXALIGN(SizeofHeapTupleHeader));
-
-	return 2 * seq_page_cost * ceil(bytes / BLCKSZ);
-}
-
 /* What the files of a join in rounds cost; 0: its inner rows fit in memory. */
 static Cost
 cost_rounds(const Path *outer, const Path *inner)
@@ -261,7 +248,8 @@ cost_rounds(const Path *outer, const Path *inner)
 
 	if (memories < 1)
 		return 0;
-	return cost_files(inner) + cost_files(outer) * (1 - 1 / memories);
+	return cost_files(inner->rows, target->width) +
+		cost_files(outer->rows, outer->pathtarget->width) * (1 - 1 / memories);
 }
 
 /* What a batched join costs over its two sides, without what is above it. */

@@ -1,6 +1,10 @@
 /*
  * row_file.c
- *	  Rows in a temporary file, each with the hash of its keys.
+ *	  Files of rows, each with the hash of its keys, that share a temporary file.
+ *
+ * A file of the system for each would cost more than the rows of many: a node divides its
+ * rows into dozens of parts.  So these take blocks of one, and give them back as they
+ * are read.
  */
 #include "postgres.h"
 
@@ -52,21 +56,105 @@ reserve(RowFormat *format, Size bytes)
 	format->row = repalloc_huge(format->row, format->row_bytes_allocated);
 }
 
-/* The server deletes the file with the query, however that ends. */
-RowFile *
-row_file_create(void)
+/* Make a store without a file; lives in the current memory context. */
+RowStore *
+row_store_create(void)
 {
-	RowFile    *file = palloc0(sizeof(RowFile));
+	RowStore   *store = palloc0(sizeof(RowStore));
 
-	file->file = BufFileCreateTemp(false);
+	store->memory = CurrentMemoryContext;
+	return store;
+}
+
+/* Delete the temporary file.  The server does, too, where a query fails. */
+void
+row_store_close(RowStore *store)
+{
+	if (store->file != NULL)
+		BufFileClose(store->file);
+	store->file = NULL;
+}
+
+RowFile *
+row_file_create(RowStore *store)
+{
+	RowFile    *file = MemoryContextAllocZero(store->memory, sizeof(RowFile));
+
+	file->store = store;
 	return file;
+}
+
+/* Append a number to an array in the store's memory, that has room for so many. */
+static void
+append_block(const RowStore *store, int64 **blocks, int *count, int *allocated, int64 block)
+{
+	if (*count == *allocated)
+	{
+		*allocated = Max(2 * *allocated, 8);
+		*blocks = *blocks == NULL ?
+			MemoryContextAlloc(store->memory, sizeof(int64) * *allocated) :
+			repalloc_huge(*blocks, sizeof(int64) * *allocated);
+	}
+	(*blocks)[(*count)++] = block;
+}
+
+static void
+seek_block(RowStore *store, int64 block)
+{
+	if (BufFileSeekBlock(store->file, (long) block) != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not seek in a temporary file of a batched node")));
+}
+
+static int64
+new_block(RowStore *store)
+{
+	MemoryContext caller;
+
+	if (store->free_count > 0)
+		return store->free_blocks[--store->free_count];
+	if (store->file == NULL)
+	{
+		caller = MemoryContextSwitchTo(store->memory);
+		store->file = BufFileCreateTemp(false);
+		MemoryContextSwitchTo(caller);
+	}
+	return store->block_count++;
+}
+
+static void
+write_buffer(RowFile *file)
+{
+	RowStore   *store = file->store;
+	const int64 block = new_block(store);
+
+	append_block(store, &file->blocks, &file->block_count, &file->blocks_allocated, block);
+	seek_block(store, block);
+	BufFileWrite(store->file, file->buffer, BLCKSZ);
+	file->buffer_used = 0;
 }
 
 /* Add a row that is in its form already. */
 void
 row_file_append(RowFile *file, const FileRow *row)
 {
-	BufFileWrite(file->file, unconstify(FileRow *, row), row->bytes);
+	const char *from = (const char *) row;
+	Size		left = row->bytes;
+
+	if (file->buffer == NULL)
+		file->buffer = MemoryContextAlloc(file->store->memory, BLCKSZ);
+	while (left > 0)
+	{
+		const Size	bytes = Min(left, (Size) (BLCKSZ - file->buffer_used));
+
+		memcpy(file->buffer + file->buffer_used, from, bytes);
+		file->buffer_used += bytes;
+		from += bytes;
+		left -= bytes;
+		if (file->buffer_used == BLCKSZ)
+			write_buffer(file);
+	}
 	file->row_count++;
 	file->bytes += row->bytes;
 }
@@ -102,47 +190,95 @@ row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 	row_file_append(file, format->row);
 }
 
-/* Go to the first row, to read it. */
+/* Begin to read at the first row. */
 void
 row_file_rewind(RowFile *file)
 {
-	if (BufFileSeek(file->file, 0, 0, SEEK_SET) != 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not rewind a temporary file of a batched node")));
+	file->blocks_read = 0;
+	file->read_at = file->read_end = 0;
+}
+
+/* Read the next block: those in the temporary file first. */
+static void
+read_block(RowFile *file)
+{
+	RowStore   *store = file->store;
+
+	if (file->blocks_read == file->block_count)
+	{
+		/* Nothing is written any more. */
+		if (file->read_buffer != NULL)
+			pfree(file->read_buffer);
+		file->read_buffer = file->buffer;
+		file->buffer = NULL;
+		file->read_end = file->buffer_used;
+	}
+	else
+	{
+		const int64 block = file->blocks[file->blocks_read++];
+
+		if (file->read_buffer == NULL)
+			file->read_buffer = MemoryContextAlloc(store->memory, BLCKSZ);
+		seek_block(store, block);
+#if PG_VERSION_NUM >= 160000
+		BufFileReadExact(store->file, file->read_buffer, BLCKSZ);
+#else
+		if (BufFileRead(store->file, file->read_buffer, BLCKSZ) != BLCKSZ)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not read from a temporary file of a batched node")));
+#endif
+		append_block(store, &store->free_blocks, &store->free_count, &store->free_allocated, block);
+		file->read_end = BLCKSZ;
+	}
+	file->read_at = 0;
 }
 
 static void
-read_exactly(RowFile *file, void *to, Size bytes)
+read_bytes(RowFile *file, char *to, Size left)
 {
-#if PG_VERSION_NUM >= 160000
-	BufFileReadExact(file->file, to, bytes);
-#else
-	if (BufFileRead(file->file, to, bytes) != bytes)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read from a temporary file of a batched node")));
-#endif
+	while (left > 0)
+	{
+		Size		bytes;
+
+		if (file->read_at == file->read_end)
+			read_block(file);
+		bytes = Min(left, (Size) (file->read_end - file->read_at));
+		memcpy(to, file->read_buffer + file->read_at, bytes);
+		file->read_at += bytes;
+		to += bytes;
+		left -= bytes;
+	}
 }
 
-/* The next row, which is valid until another is read; its caller knows how many there are. */
+/* The next row, which is valid until another is read.  The caller knows how many there are. */
 FileRow *
 row_file_read(RowFile *file, RowFormat *format)
 {
 	uint64		bytes;
 
-	read_exactly(file, &bytes, sizeof(bytes));
+	read_bytes(file, (char *) &bytes, sizeof(bytes));
 	reserve(format, bytes);
 	format->row->bytes = bytes;
-	read_exactly(file, (char *) format->row + sizeof(bytes), bytes - sizeof(bytes));
+	read_bytes(file, (char *) format->row + sizeof(bytes), bytes - sizeof(bytes));
 	return format->row;
 }
 
-/* Delete the file. */
+/* Forget the rows, read or not. */
 void
 row_file_close(RowFile *file)
 {
-	BufFileClose(file->file);
+	RowStore   *store = file->store;
+
+	while (file->blocks_read < file->block_count)
+		append_block(store, &store->free_blocks, &store->free_count, &store->free_allocated,
+					 file->blocks[file->blocks_read++]);
+	if (file->blocks != NULL)
+		pfree(file->blocks);
+	if (file->buffer != NULL)
+		pfree(file->buffer);
+	if (file->read_buffer != NULL)
+		pfree(file->read_buffer);
 	pfree(file);
 }
 

@@ -1,6 +1,6 @@
 /*
  * row_file.h
- *	  Rows in a temporary file, each with the hash of its keys.
+ *	  Files of rows, each with the hash of its keys, that share a temporary file.
  */
 #ifndef BATCHEXEC_ROW_FILE_H
 #define BATCHEXEC_ROW_FILE_H
@@ -28,15 +28,38 @@ typedef struct RowFormat
 	Size		row_bytes_allocated;
 } RowFormat;
 
+/* The temporary file of a node.  Its blocks belong to the RowFiles. */
+typedef struct RowStore
+{
+	MemoryContext memory;
+	BufFile    *file;			/* made for the first block */
+	int64		block_count;
+	int64	   *free_blocks;	/* that have been read */
+	int			free_count;
+	int			free_allocated;
+} RowStore;
+
+/* Rows that are written, and then read once. */
 typedef struct RowFile
 {
-	BufFile    *file;
+	RowStore   *store;
 	uint64		row_count;
 	uint64		bytes;
+	int64	   *blocks;			/* in the temporary file */
+	int			block_count;
+	int			blocks_allocated;
+	int			blocks_read;
+	char	   *buffer;			/* a block; the last one stays here */
+	int			buffer_used;
+	char	   *read_buffer;	/* the block that is read */
+	int			read_at;
+	int			read_end;
 } RowFile;
 
 extern RowFormat *row_format_create(TupleDesc descriptor, const Bitmapset *attributes);
-extern RowFile *row_file_create(void);
+extern RowStore *row_store_create(void);
+extern void row_store_close(RowStore *store);
+extern RowFile *row_file_create(RowStore *store);
 extern void row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 						   const bool *nulls, uint64 hash);
 extern void row_file_rewind(RowFile *file);

@@ -1,0 +1,338 @@
+/*
+ * agg_files.c
+ *	  Rows of groups that do not fit in memory, in files until others are returned.
+ *
+ * Once the groups fill the memory, rows of these go on to them.  Rows of any other
+ * group are written to files, by bits of their hashes.  When the groups in memory have
+ * been returned, the rows of one file after another make groups, in the same way.
+ *
+ * Groups in an order are sorted when all of them are made.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "utils/memutils.h"
+#include "utils/tuplesort.h"
+
+#include "agg_state.h"
+
+/* Parts that rows are divided into.  Each has a buffer of a block. */
+#define PARTS_MIN		4
+#define PARTS_MAX		256
+/* How often rows are divided.  Groups whose hashes are alike even then stay in memory. */
+#define LEVELS_MAX		4
+
+/* Of what a file says of a row, the upper half is the number of its input. */
+#define INPUT_SHIFT		32
+
+/* Rows in a file, and how often they have been divided. */
+typedef struct AggFile
+{
+	RowFile    *rows;
+	int			level;
+} AggFile;
+
+struct AggFiles
+{
+	MemoryContext memory;
+	RowStore   *store;
+	RowFile    *parts[PARTS_MAX];	/* that rows without a group are written to */
+	int			part_count;		/* a power of two */
+	bool		is_writing;
+	List	   *waiting;		/* AggFiles */
+	AggFile    *current;		/* that is read; NULL: none yet */
+	uint64		rows_left;		/* in it */
+	AggInput   *begun;			/* whose next batch has a row already, or NULL */
+
+	/* groups in an order */
+	Tuplesortstate *sort;
+	TupleTableSlot *sorted_slot;
+	bool		is_sorted;
+};
+
+/* Can rows of groups wait in files? */
+bool
+agg_files_are_possible(const BatchAggState *state)
+{
+	return state->set_count == 1 && state->key_count > 0 && state->tables[0]->left_out == 0 &&
+		!state->is_partial && !state->has_distinct;
+}
+
+/* Have the batches provide what rows in files are made of: what keys and aggregates read. */
+void
+agg_files_plan(BatchAggState *state)
+{
+	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
+	const List *scanrelids = list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS);
+
+	if (!agg_files_are_possible(state))
+		return;
+	for (int i = 0; i < state->node.input_count; i++)
+	{
+		List	   *targets = lsecond(list_nth(plan->custom_exprs, i));
+
+		kept_rows_plan(&state->inputs[i].kept, state->node.inputs[i].context.batch,
+					   kept_attributes((Node *) targets, list_nth_int(scanrelids, i)));
+	}
+}
+
+/* How many parts to divide rows into, by the number of groups that is expected. */
+static int
+estimate_parts(const BatchAggState *state)
+{
+	const CustomScan *plan = castNode(CustomScan, state->node.css.ss.ps.plan);
+	const AggFile *read = state->files->current;
+	const double groups = read != NULL ? (double) read->rows->row_count :
+		linitial_node(Agg, plan->custom_plans)->numGroups;
+	const double parts = 2 * groups / Max(state->tables[0]->group_count, 1);
+
+	return Max((int) pg_nextpower2_32((uint32) Min(Max(parts, 1), PARTS_MAX)), PARTS_MIN);
+}
+
+static AggFiles *
+create_files(BatchAggState *state)
+{
+	MemoryContext memory = AllocSetContextCreate(state->node.css.ss.ps.state->es_query_cxt,
+												 "BatchAgg files", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	AggFiles   *files = palloc0(sizeof(AggFiles));
+
+	files->memory = memory;
+	files->store = row_store_create();
+	state->files_read = 0;
+	for (int i = 0; i < state->node.input_count; i++)
+		kept_rows_begin(&state->inputs[i].kept);
+	MemoryContextSwitchTo(caller);
+	return files;
+}
+
+/* The groups fill the memory: rows of others go to files.  False where they can't. */
+bool
+agg_files_begin(BatchAggState *state)
+{
+	if (!agg_files_are_possible(state))
+		return false;
+	if (state->files == NULL)
+		state->files = create_files(state);
+	state->files->part_count = estimate_parts(state);
+	state->files->is_writing = state->files->current == NULL ||
+		state->files->current->level < LEVELS_MAX;
+	return true;
+}
+
+/* Do rows of groups that are not in memory go to files? */
+bool
+agg_files_are_written(const BatchAggState *state)
+{
+	return state->files != NULL && state->files->is_writing;
+}
+
+static int
+part_of_hash(const AggFiles *files, uint32 hash)
+{
+	const uint32 level = files->current == NULL ? 0 : files->current->level + 1;
+
+	return murmurhash32(hash + level * UINT32_C(0x9E3779B9)) & (files->part_count - 1);
+}
+
+/* Write the rows of the selection that have no group, and leave them out of it. */
+void
+agg_files_write(BatchAggState *state, int input, Selection *selection, uint16 *numbers)
+{
+	AggFiles   *files = state->files;
+	const GroupTable *table = state->tables[0];
+	int			count = 0;
+
+	FOR_SELECTED(row, selection,
+				 const uint32 hash = table->row_hashes[row];
+				 RowFile **part;
+				 if (table->row_groups[row] != NULL)
+					 continue;
+				 part = &files->parts[part_of_hash(files, hash)];
+				 if (*part == NULL)
+					 *part = row_file_create(files->store);
+				 kept_rows_write(&state->inputs[input].kept, *part, row,
+								 (uint64) input << INPUT_SHIFT | hash));
+	FOR_SELECTED(row, selection,
+				 numbers[count] = row;
+				 count += table->row_groups[row] != NULL);
+	selection->count = count;
+	selection->rows = numbers;
+}
+
+/* The files that were written wait to be read. */
+static void
+complete_parts(AggFiles *files)
+{
+	const int	level = files->current == NULL ? 0 : files->current->level + 1;
+	MemoryContext caller = MemoryContextSwitchTo(files->memory);
+
+	for (int part = 0; part < files->part_count; part++)
+	{
+		AggFile    *file;
+
+		if (files->parts[part] == NULL)
+			continue;
+		file = palloc(sizeof(AggFile));
+		*file = (AggFile) {files->parts[part], level};
+		files->waiting = lappend(files->waiting, file);
+		files->parts[part] = NULL;
+	}
+	files->is_writing = false;
+	MemoryContextSwitchTo(caller);
+}
+
+/* Go on with the rows of the next file; false where none is left. */
+bool
+agg_files_next(BatchAggState *state)
+{
+	AggFiles   *files = state->files;
+
+	if (files == NULL)
+		return false;
+	complete_parts(files);
+	state->file_blocks = files->store->block_count;
+	if (files->waiting == NIL)
+		return false;
+	if (files->current == NULL)
+		for (int i = 0; i < state->node.input_count; i++)
+			kept_rows_start_reading(&state->inputs[i].kept);
+	else
+		row_file_close(files->current->rows);
+	/* The last ones first: these are parts of the one before. */
+	files->current = llast(files->waiting);
+	files->waiting = list_delete_last(files->waiting);
+	row_file_rewind(files->current->rows);
+	files->rows_left = files->current->rows->row_count;
+	state->files_read++;
+	state->input_is_done = false;
+	return true;
+}
+
+/* Do batches come from files? */
+bool
+agg_files_are_read(const BatchAggState *state)
+{
+	return state->files != NULL && state->files->current != NULL;
+}
+
+/* Fill the batch of one of the inputs with rows from the file; false at its end. */
+bool
+agg_files_next_batch(BatchAggState *state)
+{
+	AggFiles   *files = state->files;
+	/* Whatever input a row is of, the first one has room for it. */
+	RowFormat  *format = state->inputs[0].kept.format;
+	AggInput   *input = files->begun;
+
+	CHECK_FOR_INTERRUPTS();
+	files->begun = NULL;
+	while (files->rows_left > 0 && files->begun == NULL &&
+		   (input == NULL || !kept_rows_is_full(&input->kept)))
+	{
+		const FileRow *row = row_file_read(files->current->rows, format);
+		AggInput   *of_row = &state->inputs[row->hash >> INPUT_SHIFT];
+
+		files->rows_left--;
+		if (of_row != input)
+			kept_rows_start_batch(&of_row->kept);
+		kept_rows_add(&of_row->kept, row);
+		if (input == NULL)
+			input = of_row;
+		else if (of_row != input)
+			files->begun = of_row;
+	}
+	if (input == NULL)
+		return false;
+	state->node.input = &state->node.inputs[input - state->inputs];
+	batch_start(input->kept.batch, input->kept.rows->row_count);
+	return true;
+}
+
+/* Begin to sort the groups, of which some were not in memory. */
+void
+agg_files_begin_sort(BatchAggState *state)
+{
+	AggFiles   *files = state->files;
+	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
+	const List *order = list_nth(plan->custom_private, BATCH_AGG_ORDER);
+	const int	count = list_length(linitial(order));
+	TupleDesc	descriptor = state->node.css.ss.ss_ScanTupleSlot->tts_tupleDescriptor;
+	MemoryContext caller = MemoryContextSwitchTo(files->memory);
+	AttrNumber *columns = palloc(sizeof(AttrNumber) * count);
+	Oid		   *operators = palloc(sizeof(Oid) * count);
+	Oid		   *collations = palloc(sizeof(Oid) * count);
+	bool	   *nulls_first = palloc(sizeof(bool) * count);
+
+	for (int i = 0; i < count; i++)
+	{
+		columns[i] = (AttrNumber) (list_nth_int(linitial(order), i) + 1);
+		operators[i] = list_nth_oid(lsecond(order), i);
+		collations[i] = list_nth_oid(lthird(order), i);
+		nulls_first[i] = list_nth_int(lfourth(order), i) != 0;
+	}
+	files->sort = tuplesort_begin_heap(descriptor, count, columns, operators, collations,
+									   nulls_first, work_mem, NULL, 0);
+	files->sorted_slot = MakeSingleTupleTableSlot(descriptor, &TTSOpsMinimalTuple);
+	MemoryContextSwitchTo(caller);
+}
+
+void
+agg_files_add_sorted(BatchAggState *state, TupleTableSlot *slot)
+{
+	tuplesort_puttupleslot(state->files->sort, slot);
+}
+
+void
+agg_files_end_sort(BatchAggState *state)
+{
+	tuplesort_performsort(state->files->sort);
+	state->files->is_sorted = true;
+}
+
+/* Are all groups sorted, to be taken from there? */
+bool
+agg_files_are_sorted(const BatchAggState *state)
+{
+	return state->files != NULL && state->files->is_sorted;
+}
+
+/* Put the next of the sorted groups in a virtual slot; false at the end. */
+bool
+agg_files_next_sorted(BatchAggState *state, TupleTableSlot *slot)
+{
+	TupleTableSlot *sorted = state->files->sorted_slot;
+	const int	count = slot->tts_tupleDescriptor->natts;
+
+	ExecClearTuple(slot);
+	if (!tuplesort_gettupleslot(state->files->sort, true, false, sorted, NULL))
+		return false;
+	slot_getallattrs(sorted);
+	memcpy(slot->tts_values, sorted->tts_values, sizeof(Datum) * count);
+	memcpy(slot->tts_isnull, sorted->tts_isnull, sizeof(bool) * count);
+	ExecStoreVirtualTuple(slot);
+	return true;
+}
+
+/* Let go of the files, and give the nodes below their batches back. */
+void
+agg_files_end(BatchAggState *state)
+{
+	AggFiles   *files = state->files;
+
+	if (files == NULL)
+		return;
+	for (int i = 0; i < state->node.input_count; i++)
+		kept_rows_end(&state->inputs[i].kept);
+	row_store_close(files->store);
+	if (files->sort != NULL)
+	{
+		ExecDropSingleTupleTableSlot(files->sorted_slot);
+		tuplesort_end(files->sort);
+	}
+	MemoryContextDelete(files->memory);
+	state->files = NULL;
+}
