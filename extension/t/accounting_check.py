@@ -80,9 +80,12 @@ class Accounting(unittest.TestCase):
     def rows_read(self, mode: str, sql: str) -> dict:
         """Per table: sequential scans and rows read by this statement alone."""
         self.session.use(mode)
+        # Within a transaction, nothing is sent to the shared statistics.
+        self.session.must("begin")
         before = self.counts()
         self.session.must(sql)
         after = self.counts()
+        self.session.must("commit")
         return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
 
     def counts(self) -> dict:

@@ -24,10 +24,10 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from assertion_build import extension_copy
 from prerequisites import (BUILD_DIRECTORY, DEBIAN_MIRROR, UBUNTU_MIRROR, MissingPrerequisite, as_root, build_directory,
                            debian_packages, run, run_check)
 from server import stop_on_signals
+from server_build import extension_copy
 
 TREE_INSIDE = "/extension"
 # The keys that sign Ubuntu's releases, which Debian does not ship.

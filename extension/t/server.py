@@ -30,10 +30,11 @@ from prerequisites import EXTENSION_DIRECTORY, LIBRARY_NAME, MissingPrerequisite
 
 PORT = 5432  # Names the socket in the private directory; nothing listens on the network.
 START_TIMEOUT_S = 60
-# Crashes, failed assertions, and what the server says of pins, snapshots or memory that nobody gave back.
+# Crashes, failed assertions, a sanitizer's report with the first calls of its stack, and what the server says of pins,
+# snapshots or memory that nobody gave back.
 CRASH_MARKS = re.compile(r"was terminated by signal|PANIC:|TRAP:|server process .* exited with exit code [^01]"
                          r"|WARNING:.* leak|WARNING:.*resource was not closed|detected write past chunk end"
-                         r"|could not find block containing chunk")
+                         r"|could not find block containing chunk|runtime error: |^    #[0-7] 0x[0-9a-f]+ in ")
 
 # What every check wants unless it says otherwise: no durability, no background noise, plain messages.
 # synchronous_commit stays on: without it hint bits lag behind, and VACUUM marks no page all-visible.

@@ -5,7 +5,7 @@ CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
 	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions \
-	test-pg14 test-pg16 test-pg17 test-pg18 test-all
+	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-all
 
 # The checks' own tests.
 test-checks:
@@ -54,6 +54,10 @@ test-statistics: all
 # The own suite, a slice of the differential check and the regression suite with assertions on.
 test-assertions:
 	$(CHECK)assertions_check.py
+
+# The own suite, a slice of the differential check and others with the sanitizers of addresses and undefined behaviour.
+test-sanitizers:
+	$(CHECK)sanitizers_check.py $(if $(SEED),--seed $(SEED)) $(if $(PAIRS),--pairs $(PAIRS))
 
 # Another release of Debian or Ubuntu in a chroot: build, install, own suite, a slice of the differential check and the
 # regression suite.

@@ -87,7 +87,8 @@ read_ahead(BufferGuesses *guesses, BlockNumber block)
 	Buffer		end = Min((int64) guesses->position + DESCRIPTORS_READ_MAX,
 						  (int64) NBuffers + 1);
 
-	Assert(BufferIsValid(guesses->position));
+	/* Behind the last buffer, when all have been read: no valid one. */
+	Assert(guesses->position >= 1 && guesses->position <= NBuffers + 1);
 	if (wanted >= guesses->block_count)
 		return;
 	while (guesses->position < end &&
