@@ -346,6 +346,7 @@ def main() -> int:
         if options.write:
             (BENCH_DIRECTORY / "RESULTS.md").write_text(
                 report.document(table, server, options, date.today()))
+            picture.follow(BENCH_DIRECTORY / "RESULTS.md")
         if options.write_section:
             report.write_section(BENCH_DIRECTORY / "RESULTS.md", options.write_section,
                                  report.section(table, server, options, sys.argv[1:], date.today()))
@@ -360,5 +361,6 @@ if __name__ == "__main__":
     prerequisites.inside_python_environment(PSYCOPG_REQUIREMENT)
     import cases
     import measure
+    import picture
     import report
     run_check(main)

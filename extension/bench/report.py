@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+import picture
 from measure import Timing
 
 
@@ -170,7 +171,7 @@ def section(table_text: str, server, options, arguments: list, today) -> str:
 
 
 def write_section(results: Path, title: str, text: str) -> None:
-    """Put a text in the place of a section of a Markdown file, or at its end."""
+    """Put a text in the place of a section of a Markdown file, or at its end; the picture shows some of these."""
     parts = re.split(r"^(?=## )", results.read_text(), flags=re.MULTILINE)
     new = f"## {title}\n\n{text.strip()}\n"
     for number, part in enumerate(parts):
@@ -180,3 +181,5 @@ def write_section(results: Path, title: str, text: str) -> None:
     else:
         parts.append(new)
     results.write_text("\n".join(part.rstrip("\n") + "\n" for part in parts))
+    if title in [suite.section for suite in picture.SUITES]:
+        picture.follow(results)

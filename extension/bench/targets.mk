@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold
+.PHONY: bench bench-quick bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -36,3 +36,7 @@ bench-expressions: all
 # Tables that are not in shared buffers; as root, from the disk as well.
 bench-cold: all
 	PG_CONFIG=$(PG_CONFIG) bench/cold.py $(if $(WRITE),--write)
+
+# bench/picture.svg, of the figures in bench/RESULTS.md: WRITE=1 makes it anew where it changes what the picture shows.
+picture:
+	bench/picture.py

@@ -7,9 +7,10 @@ CHECK = PG_CONFIG=$(PG_CONFIG) t/
 	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions \
 	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-all
 
-# The checks' own tests.
+# The checks' own tests, and the picture's.
 test-checks:
 	cd t && python3 -m unittest -q
+	cd bench && python3 -m unittest -q
 
 # PostgreSQL's regression suite and isolation specs: only plan displays may differ from stock.
 test-regress: all
