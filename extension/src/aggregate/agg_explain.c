@@ -142,5 +142,5 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 	explain_filters(css, tables, ancestors, es);
 	if (es->analyze && batchexec_explain && state->pass_bits > 0)
 		ExplainPropertyInteger("Passes", NULL, 1 << state->pass_bits, es);
-	node_explain_counters((BatchNode *) css, es);
+	node_explain((BatchNode *) css, es);
 }

@@ -31,10 +31,13 @@ agg_exceeds_memory(const BatchAggState *state, uint64 entries)
 		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes;
 }
 
-/* Can the groups be made in passes? */
+/* Can the groups be made in passes?  What a foreign table holds may change from one to the next. */
 static bool
 has_passes(const BatchAggState *state)
 {
+	for (int i = 0; i < state->node.input_count && state->node.child == NULL; i++)
+		if (state->node.inputs[i].source->foreign_scan != NULL)
+			return false;
 	return state->set_count == 1 && state->key_count > 0 && state->tables[0]->left_out == 0 &&
 		state->order == NULL && state->node.child == NULL && !state->is_partial;
 }
