@@ -39,7 +39,7 @@ test-choice: all
 test-sqlsmith: all
 	$(CHECK)sqlsmith_check.py $(if $(SEED),--seed $(SEED))
 
-# The own suite and 2,000 random queries on tables of an access method with a source of its own.
+# The own suite and 2,000 random queries on tables of an access method with a source of its own, and on foreign tables.
 test-sources: all
 	$(CHECK)source_check.py
 
