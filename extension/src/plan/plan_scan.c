@@ -107,8 +107,12 @@ heap_obstacle(Oid relid)
 
 /* Why the scan of a foreign table can't be batched, beside scan_obstacle, or NULL. */
 static const char *
-foreign_scan_obstacle(const ForeignScan *scan)
+foreign_scan_obstacle(const ForeignScan *scan, Oid relid)
 {
+	const char *obstacle = cost_table_obstacle(relid);
+
+	if (obstacle != NULL)
+		return obstacle;
 	if (scan->operation != CMD_SELECT)
 		return "its foreign data wrapper modifies rows";
 	/* Then what is left of the conditions is all that is to be checked. */
@@ -153,7 +157,8 @@ scan_obstacle(PlannedStmt *statement, Scan *scan)
 
 	if (entry->rtekind != RTE_RELATION)
 		return "it is not a table";
-	obstacle = IsA(scan, ForeignScan) ? foreign_scan_obstacle((const ForeignScan *) scan) : NULL;
+	obstacle = IsA(scan, ForeignScan) ?
+		foreign_scan_obstacle((const ForeignScan *) scan, entry->relid) : NULL;
 	if (obstacle != NULL)
 		return obstacle;
 	if (targets_use_row_identity(plan->targetlist, scanrelid,
