@@ -55,7 +55,7 @@ test-statistics: all
 test-assertions:
 	$(CHECK)assertions_check.py
 
-# Another release of Debian or Ubuntu in a chroot: build, install, own suite, a slice of the differential check and the
+# Another release of Debian or Ubuntu in a chroot: build, install, own suite, registered sources, a slice of the differential check and the
 # regression suite.
 RELEASE_PAIRS = 2000
 test-pg14 test-pg16 test-pg17 test-pg18: test-pg%:
