@@ -16,6 +16,7 @@
 #include "join.h"
 #include "plan.h"
 #include "server_14.h"
+#include "source.h"
 #include "statistics.h"
 
 PG_MODULE_MAGIC;
@@ -149,4 +150,5 @@ _PG_init(void)
 	demand_install_hook();
 	explain_install_hook();
 	statistics_install_hooks();
+	*find_rendezvous_variable(BATCHEXEC_REGISTER_SOURCE) = (void *) batchexec_register_source;
 }

@@ -70,8 +70,10 @@ extern CustomScan *index_scan_to_batch(IndexScan *scan, const RowDemand *demand,
 									   int *next_node_id);
 extern CustomScan *bitmap_scan_to_batch(BitmapHeapScan *scan, const RowDemand *demand,
 										int child_node_id);
-extern CustomScan *scan_to_batch(SeqScan *scan, const RowDemand *demand,
+extern CustomScan *scan_to_batch(const Scan *scan, const RowDemand *demand,
 								 int child_node_id);
+extern bool plan_is_table_scan(const Plan *plan);
+extern Plan *copy_table_scan(const Plan *scan);
 
 /* plan_agg.c */
 extern List *agg_scans(const Agg *agg);

@@ -17,7 +17,7 @@ import collections
 import random
 import time
 
-from column_source import column_am
+from column_source import column_am, row_wrapper
 import prerequisites
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, run_check
 from server import Server, default_pg_config, stop_on_signals
@@ -29,6 +29,8 @@ DIFFERENCES_MAX = 20
 BATCHED_SHARE_MIN = 0.60
 ANALYZED_SHARE = 0.2
 DATABASE = "differential"
+SITUATIONS = ("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel", "bitmaps", "joins")
+FOREIGN_SITUATIONS = ("quiet", "quiet", "parallel", "joins")
 DATA_ERROR_CLASS = "22"   # Overflow, division by zero
 SETTINGS = {"shared_buffers": "256MB", "max_parallel_workers": "4", "max_worker_processes": "8"}
 
@@ -58,22 +60,32 @@ def one_side_raises_data_error(taken: dict) -> bool:
 class Round:
     """One set of tables and settings, and the sessions that query them."""
 
-    def __init__(self, server: Server, seed: int, number: int):
+    def __init__(self, server: Server, seed: int, number: int, is_foreign: bool = False):
         self.rng = random.Random(f"{seed}/{number}")
         self.server = server
         self.seed = seed
         self.number = number
-        self.situation = self.rng.choice(("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel", "bitmaps", "joins"))
+        self.is_foreign = is_foreign
+        self.situation = self.rng.choice(FOREIGN_SITUATIONS if is_foreign else SITUATIONS)
         self.tables = [tables.make_table(self.rng, f"t{index}", kind)
                        for index, kind in enumerate(self._kinds())]
+        if is_foreign:
+            self._make_foreign()
         self.settings = self._settings()
         self.concurrent = []
 
     def _kinds(self) -> list:
-        kinds = [kind for kind in tables.KINDS if kind != "temporary" or self.situation == "quiet"]
+        kinds = [kind for kind in tables.KINDS
+                 if kind != "temporary" or (self.situation == "quiet" and not self.is_foreign)]
         if self.situation == "parallel":
             return self.rng.sample(["fixed_width", "seed_shape", "partitioned", "churned", "vacuumed"], 3)
         return self.rng.sample(kinds, 6)
+
+    def _make_foreign(self) -> None:
+        """Foreign tables in the place of most of the tables, with the rows of these; some partitions stay tables."""
+        for table in self.tables:
+            table.setup += [f"select make_foreign('{name}')" for name in tables.names_with_rows(table)
+                            if self.rng.random() < 0.9]
 
     def _settings(self) -> list:
         rows = self.rng.choice((None, None, 1, 3, 64))
@@ -107,7 +119,8 @@ class Round:
     def run(self, tally: Tally, pairs: int, deadline: float) -> None:
         pair, writer = self._open()
         maker = queries.QueryMaker(self.rng, self.tables, self.situation == "parallel",
-                                   may_write=self.situation == "quiet", joins_only=self.situation == "joins")
+                                   may_write=self.situation == "quiet" and not self.is_foreign,
+                                   joins_only=self.situation == "joins", may_sample=not self.is_foreign)
         for _ in range(pairs):
             if len(tally.differences) >= DIFFERENCES_MAX or time.monotonic() > deadline:
                 break
@@ -157,6 +170,9 @@ class Round:
                     table.setup.append(statement)
 
     def _drop_tables(self) -> None:
+        if self.is_foreign:
+            self.server.psql("set client_min_messages = error; select drop_tables('t%')", DATABASE)
+            return
         names = ", ".join(table.name for table in self.tables if not table.is_temporary)
         self.server.psql(f"set client_min_messages = error; drop table if exists {names} cascade", DATABASE)
 
@@ -209,7 +225,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
     parser.add_argument("--pairs", type=int, default=PAIRS_DEFAULT)
     parser.add_argument("--minutes", type=float, help="stop after this long, however many pairs were tried")
-    parser.add_argument("--column-am", action="store_true", help="tables of the test access method, not of heap")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--column-am", action="store_true", help="tables of the test access method, not of heap")
+    kind.add_argument("--foreign", action="store_true", help="foreign tables of the test wrapper")
     parser.add_argument("--first-round", type=int, default=0, help="start at this round of the seed")
     options = parser.parse_args()
     if options.pairs < 1:
@@ -222,8 +240,9 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     options = parse_options()
     stop_on_signals()
-    libraries = [column_am.build(default_pg_config())] if options.column_am else []
-    server = Server(settings=SETTINGS, more_libraries=libraries)
+    source, prepare = ((column_am, column_am.make_default) if options.column_am else
+                       (row_wrapper, row_wrapper.install) if options.foreign else (None, None))
+    server = Server(settings=SETTINGS, more_libraries=[source.build(default_pg_config())] if source else [])
     if not server.library.exists():
         raise MissingPrerequisite(f"{server.library} is not built; run `make -C extension` first")
     started = time.monotonic()
@@ -233,13 +252,13 @@ def main() -> int:
     with server:
         server.psql(f"create database {DATABASE}")
         server.psql("; ".join(column_types.COLLATIONS_SETUP), DATABASE)
-        if options.column_am:
-            column_am.make_default(server, DATABASE)
+        if source:
+            prepare(server, DATABASE)
         number = options.first_round
         try:
             while (tally.pairs < options.pairs and len(tally.differences) < DIFFERENCES_MAX
                    and time.monotonic() < deadline):
-                one = Round(server, options.seed, number)
+                one = Round(server, options.seed, number, options.foreign)
                 one.run(tally, min(PAIRS_A_ROUND, options.pairs - tally.pairs), deadline)
                 number += 1
                 print(f"round {number} ({one.situation}): {tally.pairs} pairs, {len(tally.differences)} differences, "

@@ -172,6 +172,7 @@ def main() -> int:
         steps["benchmark"] = [f"{TREE_INSIDE}/bench/{options.bench}.py"]
     else:
         steps["own suite"] = ["make", "-C", TREE_INSIDE, "check"]
+        steps["registered sources"] = [f"{TREE_INSIDE}/t/source_check.py", "--pairs=0"]
     if options.pairs:
         steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
     if options.regress:

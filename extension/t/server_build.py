@@ -97,7 +97,7 @@ def module_library(source: Path, name: str, pg_config: str, variables: tuple = (
                    if variable not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     make = ["make", "-s", "-C", source, f"PG_CONFIG={pg_config}", *variables]
     run([*make, "clean"], env=environment)
-    run([*make, "all"], env=environment)
+    run([*make, f"{name}.so"], env=environment)
     library = build_directory(name) / f"{name}.so"
     (source / library.name).replace(library)
     run([*make, "clean"], env=environment)

@@ -40,7 +40,7 @@ test-choice: all
 test-sqlsmith: all
 	$(CHECK)sqlsmith_check.py $(if $(SEED),--seed $(SEED))
 
-# The own suite and 2,000 random queries on tables of an access method with a source of its own.
+# The own suite and 2,000 random queries on tables of an access method with a source of its own, and on foreign tables.
 test-sources: all
 	$(CHECK)source_check.py
 
@@ -60,7 +60,7 @@ test-assertions:
 test-sanitizers:
 	$(CHECK)sanitizers_check.py $(if $(SEED),--seed $(SEED)) $(if $(PAIRS),--pairs $(PAIRS))
 
-# Another release of Debian or Ubuntu in a chroot: build, install, own suite, a slice of the differential check and the
+# Another release of Debian or Ubuntu in a chroot: build, install, own suite, registered sources, a slice of the differential check and the
 # regression suite.
 RELEASE_PAIRS = 2000
 test-pg14 test-pg16 test-pg17 test-pg18: test-pg%:

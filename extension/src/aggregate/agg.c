@@ -101,14 +101,14 @@ begin_evaluation(BatchAggState *state, int number)
 /* Open one of the tables, and compile what is computed of it. */
 static void
 begin_input(BatchAggState *state, EState *estate, int eflags, int number,
-			int scanrelid, List *expressions)
+			const Scan *scan, List *expressions)
 {
 	BatchInput *input = &state->node.inputs[number];
-	Relation	relation = ExecOpenScanRelation(estate, scanrelid, eflags);
+	Relation	relation = ExecOpenScanRelation(estate, scan->scanrelid, eflags);
 	TupleTableSlot *slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
 												  source_to_read(relation)->slot_ops);
 
-	node_begin_input(&state->node, input, relation, slot, scanrelid);
+	node_begin_input(&state->node, input, relation, slot, &scan->plan, eflags);
 	input->qual = qual_compile(&input->context, linitial(expressions));
 	compile_targets(state, number, lsecond(expressions));
 	begin_evaluation(state, number);
@@ -184,9 +184,13 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 		begin_child_input(state, estate, eflags, linitial_int(scanrelids),
 						  linitial(plan->custom_exprs));
 	else
+	{
+		const List *scans = agg_scans(linitial_node(Agg, plan->custom_plans));
+
 		for (int i = 0; i < input_count; i++)
-			begin_input(state, estate, eflags, i, list_nth_int(scanrelids, i),
+			begin_input(state, estate, eflags, i, list_nth(scans, i),
 						list_nth(plan->custom_exprs, i));
+	}
 	begin_sets(state, sets);
 	begin_order(state, list_nth(plan->custom_private, BATCH_AGG_ORDER));
 	agg_files_plan(state);

@@ -145,5 +145,5 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyInteger("Files Read", NULL, state->files_read, es);
 		ExplainPropertyInteger("Disk Usage", "kB", state->file_blocks * (BLCKSZ / 1024), es);
 	}
-	node_explain_counters((BatchNode *) css, es);
+	node_explain((BatchNode *) css, es);
 }

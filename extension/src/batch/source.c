@@ -66,6 +66,6 @@ source_to_read(Relation relation)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("no source of batches is registered for table \"%s\"",
 						RelationGetRelationName(relation)),
-				 errhint("Load the library of its access method in all sessions, or turn batchexec.enabled off.")));
+				 errhint("Load the library of its access method or foreign data wrapper in all sessions, or turn batchexec.enabled off.")));
 	return ops;
 }

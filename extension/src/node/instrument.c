@@ -128,6 +128,12 @@ explain_text(const BatchCounters *counters, ExplainState *es)
 					 counters->rows_max);
 	ExplainPropertyText("Batches", text.data, es);
 	explain_sizes_text(counters, es);
+	/* Heap alone knows of pages, and why its batches end. */
+	if (counters->batches > 0 && counters->pages == 0)
+	{
+		pfree(text.data);
+		return;
+	}
 	resetStringInfo(&text);
 	appendStringInfo(&text, "page=" UINT64_FORMAT " capacity=" UINT64_FORMAT
 					 " scan end=" UINT64_FORMAT " limit=" UINT64_FORMAT

@@ -7,6 +7,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/executor.h"
+#include "foreign/fdwapi.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -92,14 +93,21 @@ node_begin_inputs(BatchNode *node, int input_count)
 	node->input = &node->inputs[0];
 }
 
-/* Set up the source of batches of a table; columns are added afterwards. */
+/*
+ * Set up the source of batches of a table that the stock server reads with this scan;
+ * columns are added afterwards.  Of a foreign table's scan, only the rows are of interest.
+ */
 void
 node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
-				 TupleTableSlot *slot, int scanrelid)
+				 TupleTableSlot *slot, const Plan *scan, int eflags)
 {
 	input->relation = relation;
 	input->source = source_to_read(relation)->create(relation, slot);
-	node_begin_context(node, &input->context, input->source->batch, scanrelid);
+	if (IsA(scan, ForeignScan))
+		input->source->foreign_scan =
+			castNode(ForeignScanState, ExecInitNode((Plan *) scan, node->css.ss.ps.state, eflags));
+	node_begin_context(node, &input->context, input->source->batch,
+					   ((const Scan *) scan)->scanrelid);
 }
 
 /* Prepare for expressions over a batch, in the node's own expression context. */
@@ -256,6 +264,15 @@ node_stop_scans(BatchNode *node)
 		stop_input(&node->inputs[i]);
 }
 
+/* Have a foreign table's wrapper begin anew. */
+static void
+rescan_foreign(const BatchNode *node, ForeignScanState *scan)
+{
+	if (node->css.ss.ps.chgParam != NULL)
+		UpdateChangedParamSet(&scan->ss.ps, node->css.ss.ps.chgParam);
+	ExecReScan(&scan->ss.ps);
+}
+
 /* Back to the first page; parameters are read again. */
 void
 node_rescan(BatchNode *node)
@@ -282,9 +299,24 @@ node_rescan(BatchNode *node)
 		BatchInput *input = &node->inputs[i];
 
 		input->source->batch->ops->release(input->source->batch);
+		if (input->source->foreign_scan != NULL)
+			rescan_foreign(node, input->source->foreign_scan);
 		input->source->ops->rescan(input->source);
 		input->source->is_started = false;
 		vector_reset_parameters(&input->context);
+	}
+}
+
+/* End the scans of foreign tables, which their sources have let go of. */
+static void
+end_foreign_scans(BatchNode *node)
+{
+	for (int i = 0; i < node->input_count; i++)
+	{
+		BatchSource *source = node->inputs[i].source;
+
+		if (source != NULL && source->foreign_scan != NULL)
+			ExecEndNode(&source->foreign_scan->ss.ps);
 	}
 }
 
@@ -294,14 +326,27 @@ node_end(BatchNode *node)
 	if (node->original != NULL)
 		ExecEndNode(node->original);
 	else
+	{
 		node_stop_scans(node);
+		end_foreign_scans(node);
+	}
 	if (node->child != NULL)
 		ExecEndNode(&node->child->css.ss.ps);
 }
 
-/* The figures of this process and of its workers. */
+/* What a foreign table's wrapper tells of its scan; of several tables one could not tell which. */
+static void
+explain_foreign(const BatchNode *node, ExplainState *es)
+{
+	ForeignScanState *scan = node->input_count == 1 ? node->input->source->foreign_scan : NULL;
+
+	if (scan != NULL && scan->fdwroutine->ExplainForeignScan != NULL)
+		scan->fdwroutine->ExplainForeignScan(scan, es);
+}
+
+/* What is read, and the figures of this process and of its workers. */
 void
-node_explain_counters(BatchNode *node, ExplainState *es)
+node_explain(BatchNode *node, ExplainState *es)
 {
 	BatchCounters sum = node->own_counters;
 
@@ -313,6 +358,7 @@ node_explain_counters(BatchNode *node, ExplainState *es)
 	}
 	if (node->child != NULL)
 		return;
+	explain_foreign(node, es);
 	counters_add(&sum, &node->worker_counters);
 	counters_explain(&sum, es);
 }

@@ -56,7 +56,7 @@ extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
 extern void node_begin_inputs(BatchNode *node, int input_count);
 extern void node_begin_input(BatchNode *node, BatchInput *input,
 							 Relation relation, TupleTableSlot *slot,
-							 int scanrelid);
+							 const Plan *scan, int eflags);
 extern BatchNode *node_begin_child(BatchNode *node, Plan *plan, EState *estate,
 								   int eflags);
 extern void node_begin_context(BatchNode *node, VectorContext *context,
@@ -67,7 +67,7 @@ extern void node_stop_scans(BatchNode *node);
 extern bool node_next_batch(BatchNode *node, int rows_max);
 extern void node_rescan(BatchNode *node);
 extern void node_end(BatchNode *node);
-extern void node_explain_counters(BatchNode *node, ExplainState *es);
+extern void node_explain(BatchNode *node, ExplainState *es);
 
 /* parallel query: callbacks of both nodes */
 extern Size node_estimate_dsm(CustomScanState *css, ParallelContext *pcxt);

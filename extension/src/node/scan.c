@@ -134,7 +134,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	node_begin_inputs(&state->node, 1);
 	input = state->node.input;
 	node_begin_input(&state->node, input, relation, css->ss.ss_ScanTupleSlot,
-					 plan->scan.scanrelid);
+					 original, eflags);
 	if (IsA(original, BitmapHeapScan))
 	{
 		outerPlanState(css) = ExecInitNode(original->lefttree, estate, eflags);
@@ -257,7 +257,7 @@ static void
 explain_scan(CustomScanState *css, List *ancestors, ExplainState *es)
 {
 	(void) ancestors;
-	node_explain_counters((BatchNode *) css, es);
+	node_explain((BatchNode *) css, es);
 }
 
 static const CustomExecMethods scan_exec_methods = {

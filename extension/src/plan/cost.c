@@ -194,8 +194,9 @@ cost_rows_indexed(Oid index)
 void
 cost_remember_rows(Oid relid, const RelOptInfo *rel)
 {
-	/* Core takes a new table of fewer pages for one of so many. */
-	if (remembered_count < TABLES_REMEMBERED && rel->pages != PAGES_OF_NEW_TABLE)
+	/* Core takes a new table of fewer pages for one of so many; a foreign one has no file. */
+	if (remembered_count < TABLES_REMEMBERED &&
+		(rel->pages != PAGES_OF_NEW_TABLE || rel->fdwroutine != NULL))
 		remembered[remembered_count++] = (TableFacts) {.relid = relid,.rows = rel->tuples};
 	remember_indexes(rel);
 }
@@ -292,7 +293,8 @@ cost_buffered_share(PlannerInfo *root, RelOptInfo *rel)
 {
 	TableMemo  *table;
 
-	if (!IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION || rel->pages == 0)
+	if (!IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION || rel->pages == 0 ||
+		rel->fdwroutine != NULL)
 		return 0;
 	table = look_at_table(root, rel);
 	if (table->buffered_share < 0)
@@ -386,7 +388,8 @@ count_rows(Oid relid)
 		return 0;
 	if (relation->rd_rel->relpages > 0 && relation->rd_rel->reltuples >= 0)
 		density = relation->rd_rel->reltuples / relation->rd_rel->relpages;
-	rows = density * RelationGetNumberOfBlocks(relation);
+	rows = RELKIND_HAS_STORAGE(relation->rd_rel->relkind) ?
+		density * RelationGetNumberOfBlocks(relation) : Max(relation->rd_rel->reltuples, 0);
 	RelationClose(relation);
 	return rows;
 }

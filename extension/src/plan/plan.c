@@ -1,6 +1,6 @@
 /*
  * plan.c
- *	  Walk a finished plan and put batched nodes in place of sequential scans, of
+ *	  Walk a finished plan and put batched nodes in place of scans of tables, of
  *	  hash joins over them, and of aggregates over either.
  *
  * The planner has chosen among paths that carry the costs of batches already
@@ -167,7 +167,7 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	for (; plan != NULL; plan = plan->lefttree)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
-		overview->holds_scan |= IsA(plan, SeqScan) || IsA(plan, BitmapHeapScan) ||
+		overview->holds_scan |= plan_is_table_scan(plan) || IsA(plan, BitmapHeapScan) ||
 			(IsA(plan, IndexScan) && index_scan_pays((const IndexScan *) plan));
 		if (plan->righttree != NULL)
 			look_over_plan(plan->righttree, overview);
@@ -368,11 +368,11 @@ batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 static void
 batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 {
-	SeqScan    *scan = (SeqScan *) *plan;
+	Scan	   *scan = (Scan *) *plan;
 	const char *obstacle = context->obstacle;
 
 	if (obstacle == NULL)
-		obstacle = scan_obstacle(context->statement, (Scan *) scan);
+		obstacle = scan_obstacle(context->statement, scan);
 	if (obstacle == NULL)
 		obstacle = cost_obstacle(context, list_make1(scan));
 	if (obstacle == NULL)
@@ -458,7 +458,11 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 				return;
 			break;
 		case T_SeqScan:
-			batch_scan(context, plan, &demand);
+		case T_ForeignScan:
+			if (plan_is_table_scan(*plan))
+				batch_scan(context, plan, &demand);
+			else
+				note_reason(context, "foreign scan", "its foreign data wrapper reads several tables, or aggregates");
 			return;
 		case T_BitmapHeapScan:
 			batch_bitmap_scan(context, plan, &demand);

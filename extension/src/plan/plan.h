@@ -26,7 +26,7 @@ typedef struct PlanContext
 
 /* plan_reason.c */
 extern void note_reason(PlanContext *context, const char *kind, const char *obstacle);
-extern void note_scan_reason(PlanContext *context, const SeqScan *scan, const char *obstacle);
+extern void note_scan_reason(PlanContext *context, const Scan *scan, const char *obstacle);
 extern void note_bitmap_scan_reason(PlanContext *context, const BitmapHeapScan *scan,
 									const char *obstacle);
 extern void note_input(PlanContext *context, const Plan *plan);
@@ -72,8 +72,8 @@ typedef struct BatchedCost
 /* plan_path.c: the first returns what was set before */
 extern bool path_set_planning(bool is_batched);
 extern bool path_is_planning(void);
-extern bool path_is_sequential_scan(const Path *path);
-extern Path *path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
+extern bool path_is_table_scan(const Path *path);
+extern Path *path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
 extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
 extern void path_install_hooks(void);
 

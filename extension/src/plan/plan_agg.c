@@ -1,6 +1,6 @@
 /*
  * plan_agg.c
- *	  Which aggregations run in batches, over a sequential scan or an Append of
+ *	  Which aggregations run in batches, over the scan of a table or an Append of
  *	  some, and their nodes.
  */
 #include "postgres.h"
@@ -34,19 +34,19 @@ typedef struct AggContext
 	const char *obstacle;
 } AggContext;
 
-/* The sequential scans that an aggregation is right over; NIL: not such alone. */
+/* The scans of tables that an aggregation is right over; NIL: not such alone. */
 List *
 agg_scans(const Agg *agg)
 {
 	Plan	   *below = agg_below(agg);
 	ListCell   *cell;
 
-	if (IsA(below, SeqScan))
+	if (plan_is_table_scan(below))
 		return list_make1(below);
 	if (!IsA(below, Append))
 		return NIL;
 	foreach(cell, ((Append *) below)->appendplans)
-		if (!IsA(lfirst(cell), SeqScan))
+		if (!plan_is_table_scan(lfirst(cell)))
 			return NIL;
 	return ((Append *) below)->appendplans;
 }
@@ -69,7 +69,19 @@ agg_is_over_batches(const Agg *agg)
 
 	return is_batched_join(below) ||
 		(plan_is_batched_scan(below) &&
-		 !IsA(linitial(((const CustomScan *) below)->custom_plans), SeqScan));
+		 !plan_is_table_scan(linitial(((const CustomScan *) below)->custom_plans)));
+}
+
+/* Does an aggregation read a foreign table itself? */
+static bool
+reads_foreign_table(const Agg *agg)
+{
+	ListCell   *cell;
+
+	foreach(cell, agg_scans(agg))
+		if (IsA(lfirst(cell), ForeignScan))
+			return true;
+	return false;
 }
 
 /* What an aggregation reads: scans, or a batched node. */
@@ -177,6 +189,18 @@ append_obstacle(const Append *append)
 	return NULL;
 }
 
+/* Do parallel workers share what an aggregation reads?  Where they share one table, they share all. */
+static bool
+shares_input(const Agg *agg)
+{
+	ListCell   *cell;
+
+	foreach(cell, agg_scans(agg))
+		if (((const Plan *) lfirst(cell))->parallel_aware)
+			return true;
+	return agg_below(agg)->parallel_aware;
+}
+
 static const char *
 shape_obstacle(const Agg *agg)
 {
@@ -187,6 +211,8 @@ shape_obstacle(const Agg *agg)
 		return "its input is sorted";
 	if (agg->aggsplit != AGGSPLIT_SIMPLE && agg->aggsplit != AGGSPLIT_INITIAL_SERIAL)
 		return "it combines partial results";
+	if (reads_foreign_table(agg) && shares_input(agg))
+		return "parallel workers share its tables, and one is a foreign table";
 	return IsA(below, Append) ? append_obstacle((const Append *) below) : NULL;
 }
 
@@ -250,7 +276,7 @@ input_obstacle(Agg *agg, const Grouping *grouping, const Plan *input)
 	return context.obstacle;
 }
 
-/* Why an aggregation over sequential scans, or a batched node, can't be batched, or NULL. */
+/* Why an aggregation over scans of tables, or a batched node, can't be batched, or NULL. */
 const char *
 agg_obstacle(Agg *agg)
 {
@@ -356,11 +382,10 @@ reference_targets(Node *node, void *context_)
 static Plan *
 copy_scan(const Plan *scan, int *next_node_id)
 {
-	SeqScan    *copy = makeNode(SeqScan);
+	Plan	   *copy = copy_table_scan(scan);
 
-	memcpy(copy, scan, sizeof(SeqScan));
-	((Plan *) copy)->plan_node_id = (*next_node_id)++;
-	return (Plan *) copy;
+	copy->plan_node_id = (*next_node_id)++;
+	return copy;
 }
 
 static Plan *
@@ -384,7 +409,7 @@ copy_below(const Plan *below, int *next_node_id)
 	if (IsA(below, Sort))
 		return copy_sort((const Sort *) below, copy_below(below->lefttree, next_node_id),
 						 next_node_id);
-	if (IsA(below, SeqScan))
+	if (plan_is_table_scan(below))
 		return copy_scan(below, next_node_id);
 	copy = makeNode(Append);
 	memcpy(copy, below, sizeof(Append));
@@ -449,7 +474,7 @@ make_targets(List *expressions)
 	return targets;
 }
 
-/* Note the sequential scans that a BatchAgg reads itself. */
+/* Note the tables that a BatchAgg reads itself. */
 static List *
 add_scans(CustomScan *batch, const AggContext *context)
 {
@@ -498,7 +523,7 @@ private_of_agg(const AggContext *context, List *scanrelids, bool reads_a_share)
 				   grouping_order(grouping, context->agg));
 }
 
-/* The BatchAgg in place of an aggregation, over sequential scans or a batched node. */
+/* The BatchAgg in place of an aggregation, over scans of tables or a batched node. */
 CustomScan *
 agg_to_batch(Agg *agg, int *next_node_id)
 {

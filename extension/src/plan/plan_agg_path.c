@@ -143,9 +143,27 @@ aggregation_is_batchable(PlannerInfo *root, const RelOptInfo *grouped,
 		 GROUP_CLAUSE(root) == NIL || (extra->flags & GROUPING_CAN_USE_HASH));
 }
 
+/* Does an aggregation's input read a foreign table? */
+static bool
+reads_foreign_table(const Path *path)
+{
+	ListCell   *cell;
+
+	if (IsA(path, ProjectionPath))
+		return reads_foreign_table(((const ProjectionPath *) path)->subpath);
+	if (IsA(path, SubqueryScanPath))
+		return reads_foreign_table(((const SubqueryScanPath *) path)->subpath);
+	if (IsA(path, AppendPath))
+		foreach(cell, ((const AppendPath *) path)->subpaths)
+			if (reads_foreign_table(lfirst(cell)))
+				return true;
+	return path->parent->fdwroutine != NULL;
+}
+
 /*
  * Add what a BatchAgg saves on reading the tables of a path, next to what their
- * scans cost now; false where it is not made of sequential scans alone.
+ * scans cost now; false where it is not made of scans of whole tables alone, or where
+ * workers are to share a foreign one.
  */
 static bool
 add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
@@ -168,11 +186,12 @@ add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 			path->param_info != NULL)
 			return false;
 		foreach(cell, parts)
-			if (!add_input_saving(root, lfirst(cell), saved))
+			if ((path->parallel_aware && reads_foreign_table(lfirst(cell))) ||
+				!add_input_saving(root, lfirst(cell), saved))
 				return false;
 		return true;
 	}
-	if (!path_is_sequential_scan(path) || !IS_SIMPLE_REL(rel) ||
+	if (!path_is_table_scan(path) || !IS_SIMPLE_REL(rel) ||
 		rel->rtekind != RTE_RELATION)
 		return false;
 	/* A small part of a partitioned table neither gains nor hinders. */
@@ -193,7 +212,7 @@ sequential_input(PlannerInfo *root, RelOptInfo *input)
 		if (add_input_saving(root, lfirst(cell), &saved))
 			return lfirst(cell);
 	/* An index was cheaper than a scan by row. */
-	path = path_sequential_scan(root, input, false);
+	path = path_table_scan(root, input, false);
 	return path == NULL ? NULL :
 		apply_projection_to_path(root, input, path, input->reltarget);
 }
@@ -517,7 +536,7 @@ sequential_part(PlannerInfo *root, Path *part)
 	scan = IsA(subpath, ProjectionPath) ? ((ProjectionPath *) subpath)->subpath : subpath;
 	if (!IsA(scan, IndexPath) || scan->param_info != NULL)
 		return part;
-	scan = path_sequential_scan(rel->subroot, scan->parent, false);
+	scan = path_table_scan(rel->subroot, scan->parent, false);
 	if (scan == NULL)
 		return part;
 	scan = apply_projection_to_path(rel->subroot, scan->parent, scan, subpath->pathtarget);

@@ -313,7 +313,7 @@ side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 	if (input == NULL && IS_SIMPLE_REL(rel))
 	{
 		path = target_is_columns(rel->reltarget) ?
-			path_sequential_scan(root, rel, is_partial) : NULL;
+			path_table_scan(root, rel, is_partial) : NULL;
 		if (path != NULL && !path_cost_scan_in_batches(root, path, &cost))
 			path = NULL;
 		if (path != NULL)
@@ -581,7 +581,7 @@ has_batchable_table(PlannerInfo *root, List *rels)
 	ListCell   *cell;
 
 	foreach(cell, rels)
-		if (path_sequential_scan(root, lfirst(cell), false) != NULL)
+		if (path_table_scan(root, lfirst(cell), false) != NULL)
 			return true;
 	return false;
 }

@@ -67,7 +67,8 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 		return false;
 	entry = planner_rt_fetch(rel->relid, root);
 	if (entry->inh || entry->tablesample != NULL || rel->lateral_relids != NULL ||
-		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW) ||
+		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW &&
+		 entry->relkind != RELKIND_FOREIGN_TABLE) ||
 		rel->tuples * (cpu_tuple_cost - batchexec_cost_row) <= batchexec_cost_startup)
 		return false;
 	/* System columns, or the whole row; an UPDATE or DELETE takes a row's address. */
@@ -78,11 +79,16 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 	return cost_table_obstacle(entry->relid) == NULL;
 }
 
+/* Does a path read all of a table: by a sequential scan, or as a foreign data wrapper does? */
 bool
-path_is_sequential_scan(const Path *path)
+path_is_table_scan(const Path *path)
 {
-	return IsA(path, Path) && path->pathtype == T_SeqScan &&
-		path->param_info == NULL;
+	if (path->param_info != NULL)
+		return false;
+	if (IsA(path, ForeignPath))
+		return IS_SIMPLE_REL(path->parent) && !path->parallel_aware &&
+			((const ForeignPath *) path)->fdw_outerpath == NULL;
+	return IsA(path, Path) && path->pathtype == T_SeqScan;
 }
 
 /* Workers of the partial sequential scan among these paths; 0: there is none. */
@@ -92,7 +98,7 @@ scan_workers(List *partial_paths)
 	ListCell   *cell;
 
 	foreach(cell, partial_paths)
-		if (path_is_sequential_scan(lfirst(cell)))
+		if (path_is_table_scan(lfirst(cell)))
 			return ((Path *) lfirst(cell))->parallel_workers;
 	return 0;
 }
@@ -104,7 +110,7 @@ is_scanned_only(const RelOptInfo *rel)
 	ListCell   *cell;
 
 	foreach(cell, rel->pathlist)
-		if (!path_is_sequential_scan(lfirst(cell)))
+		if (!path_is_table_scan(lfirst(cell)))
 			return false;
 	return true;
 }
@@ -120,30 +126,46 @@ batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
 	return saved > 0 ? path : NULL;
 }
 
-/* A sequential scan of a table that is worth reading in batches, or NULL. */
+/* A copy of the cheapest path that reads all of a foreign table, or NULL. */
+static Path *
+copy_foreign_scan(const RelOptInfo *rel)
+{
+	ListCell   *cell;
+
+	foreach(cell, rel->pathlist)
+		if (path_is_table_scan(lfirst(cell)))
+			return memcpy(palloc(sizeof(ForeignPath)), lfirst(cell), sizeof(ForeignPath));
+	return NULL;
+}
+
+/* A scan of a table that is worth reading in batches, or NULL. */
 Path *
-path_sequential_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
+path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 {
 	int			workers = is_partial ? scan_workers(rel->partial_pathlist) : 0;
 
 	if ((is_partial && workers == 0) || !table_is_batchable(root, rel))
 		return NULL;
+	if (rel->fdwroutine != NULL)
+		return is_partial ? NULL : copy_foreign_scan(rel);
 	return create_seqscan_path(root, rel, NULL, workers);
 }
 
-/* What a sequential scan costs whose rows stay in batches; false where they can't. */
+/* What the scan of a table costs whose rows stay in batches; false where they can't. */
 bool
 path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost)
 {
 	Path		by_row = *path;
 
-	if (!path_is_sequential_scan(path) || !table_is_batchable(root, path->parent))
+	if (!path_is_table_scan(path) || !table_is_batchable(root, path->parent))
 		return false;
-	/* The path may have a batched cost already. */
-	cost_seqscan(&by_row, root, path->parent, NULL);
+	/* The path may have a batched cost already.  Only the wrapper knows that of a foreign table's. */
+	if (!IsA(path, ForeignPath))
+		cost_seqscan(&by_row, root, path->parent, NULL);
 	cost->startup = by_row.startup_cost;
 	cost->total = by_row.total_cost -
 		cost_scan_saving(root, path->parent, process_share(path), true).as_input;
+	cost->total = Max(cost->total, cost->startup);
 	return true;
 }
 
@@ -160,8 +182,11 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 		return;
 	if (entry->rtekind == RTE_RELATION && !entry->inh)
 		cost_remember_rows(entry->relid, rel);
-	/* Without a filter nothing is gained; an index may be cheaper than the disk. */
-	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL)
+	/*
+	 * Without a filter nothing is gained; an index may be cheaper than the disk.  A foreign table
+	 * has no other way that would have to be beaten.
+	 */
+	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL || rel->fdwroutine != NULL)
 		return;
 	cheapest = cost_cheapest(rel->pathlist);
 	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest <= cost_scan_least(rel) ||

@@ -32,12 +32,11 @@ note_reason(PlanContext *context, const char *kind, const char *obstacle)
 }
 
 void
-note_scan_reason(PlanContext *context, const SeqScan *scan, const char *obstacle)
+note_scan_reason(PlanContext *context, const Scan *scan, const char *obstacle)
 {
 	if (!context->wants_reasons)
 		return;
-	note_reason(context, psprintf("scan of \"%s\"", scan_label(context, (const Scan *) scan)),
-				obstacle);
+	note_reason(context, psprintf("scan of \"%s\"", scan_label(context, scan)), obstacle);
 	context->scan_reasons = lappend(context->scan_reasons, llast(context->reasons));
 }
 
@@ -57,7 +56,7 @@ append_is_of_scans(const Append *append)
 	ListCell   *cell;
 
 	foreach(cell, append->appendplans)
-		if (!IsA(lfirst(cell), SeqScan) && !plan_is_batched_scan(lfirst(cell)))
+		if (!plan_is_table_scan(lfirst(cell)) && !plan_is_batched_scan(lfirst(cell)))
 			return false;
 	return true;
 }
@@ -84,7 +83,7 @@ input_label(const Plan *plan)
 		case T_ValuesScan:
 			return "VALUES";
 		case T_ForeignScan:
-			return "a Foreign Scan";
+			return plan_is_table_scan(plan) ? NULL : "a Foreign Scan of several tables";
 		case T_SampleScan:
 			return "a Sample Scan";
 		case T_WindowAgg:

@@ -1,6 +1,6 @@
 /*
  * plan_scan.c
- *	  Which sequential scans run in batches, and their plan nodes.
+ *	  Which scans of tables run in batches, and their plan nodes.
  */
 #include "postgres.h"
 
@@ -79,10 +79,13 @@ table_obstacle(Oid relid)
 		return "the table is gone";
 	if (relation->rd_rel->relkind != RELKIND_RELATION &&
 		relation->rd_rel->relkind != RELKIND_MATVIEW &&
-		relation->rd_rel->relkind != RELKIND_TOASTVALUE)
+		relation->rd_rel->relkind != RELKIND_TOASTVALUE &&
+		relation->rd_rel->relkind != RELKIND_FOREIGN_TABLE)
 		obstacle = "it is not a plain table";
 	else if (source_of_relation(relation) == NULL)
-		obstacle = "its access method is not heap, and has registered no source of batches";
+		obstacle = relation->rd_rel->relkind == RELKIND_FOREIGN_TABLE ?
+			"its foreign data wrapper has registered no source of batches" :
+			"its access method is not heap, and has registered no source of batches";
 	RelationClose(relation);
 	return obstacle;
 }
@@ -102,6 +105,47 @@ heap_obstacle(Oid relid)
 	return obstacle;
 }
 
+/* Why the scan of a foreign table can't be batched, beside scan_obstacle, or NULL. */
+static const char *
+foreign_scan_obstacle(const ForeignScan *scan, Oid relid)
+{
+	const char *obstacle = cost_table_obstacle(relid);
+
+	if (obstacle != NULL)
+		return obstacle;
+	if (scan->operation != CMD_SELECT)
+		return "its foreign data wrapper modifies rows";
+	/* Then what is left of the conditions is all that is to be checked. */
+	if (scan->fdw_exprs != NIL || scan->fdw_recheck_quals != NIL)
+		return "its foreign data wrapper checks conditions";
+	if (scan->fdw_scan_tlist != NIL || scan->scan.plan.lefttree != NULL)
+		return "its foreign data wrapper returns other than the table's columns";
+	if (scan->fsSystemCol)
+		return "a system column or a whole row is used";
+	if (scan->scan.plan.parallel_aware)
+		return "parallel workers share it";
+	if (scan->scan.plan.async_capable)
+		return "it runs asynchronously";
+	return NULL;
+}
+
+/* Does a plan read all of a table: by a sequential scan, or as a foreign data wrapper does? */
+bool
+plan_is_table_scan(const Plan *plan)
+{
+	return IsA(plan, SeqScan) ||
+		(IsA(plan, ForeignScan) && ((const Scan *) plan)->scanrelid > 0);
+}
+
+/* A copy of such a plan; what it refers to is shared. */
+Plan *
+copy_table_scan(const Plan *scan)
+{
+	const Size	bytes = IsA(scan, ForeignScan) ? sizeof(ForeignScan) : sizeof(SeqScan);
+
+	return memcpy(palloc(bytes), scan, bytes);
+}
+
 /* Why a scan can't be batched, or NULL. */
 const char *
 scan_obstacle(PlannedStmt *statement, Scan *scan)
@@ -109,9 +153,14 @@ scan_obstacle(PlannedStmt *statement, Scan *scan)
 	int			scanrelid = scan->scanrelid;
 	RangeTblEntry *entry = rt_fetch(scanrelid, statement->rtable);
 	Plan	   *plan = (Plan *) scan;
+	const char *obstacle;
 
 	if (entry->rtekind != RTE_RELATION)
 		return "it is not a table";
+	obstacle = IsA(scan, ForeignScan) ?
+		foreign_scan_obstacle((const ForeignScan *) scan, entry->relid) : NULL;
+	if (obstacle != NULL)
+		return obstacle;
 	if (targets_use_row_identity(plan->targetlist, scanrelid,
 								 query_changes_rows(statement->commandType)) ||
 		uses_row_identity((Node *) plan->qual, &scanrelid))
@@ -252,14 +301,11 @@ index_scan_to_batch(IndexScan *scan, const RowDemand *demand, int *next_node_id)
 	return batch;
 }
 
-/* The BatchScan in place of a sequential scan. */
+/* The BatchScan in place of a scan of all of a table. */
 CustomScan *
-scan_to_batch(SeqScan *scan, const RowDemand *demand, int child_node_id)
+scan_to_batch(const Scan *scan, const RowDemand *demand, int child_node_id)
 {
-	SeqScan    *original = makeNode(SeqScan);
-
-	memcpy(original, scan, sizeof(SeqScan));
-	return make_batch_scan((const Plan *) scan, (Plan *) original, demand, child_node_id);
+	return make_batch_scan(&scan->plan, copy_table_scan(&scan->plan), demand, child_node_id);
 }
 
 /* Tell a BatchScan of the Sort right above it. */

@@ -214,7 +214,7 @@ explain_insert(CustomScanState *css, List *ancestors, ExplainState *es)
 	(void) ancestors;
 	if (state->node.original != NULL)
 	{
-		node_explain_counters(&state->node, es);
+		node_explain(&state->node, es);
 		return;
 	}
 	name = get_rel_name(rt_fetch(target, es->rtable)->relid);

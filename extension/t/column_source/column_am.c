@@ -11,15 +11,11 @@
 #include "access/heapam.h"
 #include "access/tableam.h"
 #include "catalog/pg_am.h"
-#include "executor/tuptable.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
-#include "utils/datum.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
 
-#include "source.h"
+#include "column_batch.h"
 
 PG_MODULE_MAGIC;
 
@@ -27,55 +23,16 @@ PG_FUNCTION_INFO_V1(column_am_handler);
 
 void		_PG_init(void);
 
-typedef struct ColumnSource
+typedef struct TableSource
 {
-	BatchSource base;			/* must be first */
+	ColumnSource columns;		/* must be first */
 	TableScanDesc scan;			/* NULL: not begun */
 	TupleTableSlot *row;		/* that the scan returns */
-	MemoryContext values;		/* of the current batch */
-	Vector	   *attributes;
 	bool		is_finished;
-} ColumnSource;
+} TableSource;
 
-static const BatchServices *services;
 static TableAmRoutine column_am_routine;
 static const BatchSourceOps column_source_ops;
-
-static void
-fill_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
-{
-	const ColumnSource *source = batch->source;
-
-	column->vector.generation = batch->generation;
-	services->fill_column(column, &source->attributes[column->attno - 1], selection);
-}
-
-static TupleTableSlot *
-materialise_row(TupleBatch *batch, int row)
-{
-	const ColumnSource *source = batch->source;
-	TupleTableSlot *slot = batch->slot;
-
-	ExecClearTuple(slot);
-	for (int i = 0; i < batch->descriptor->natts; i++)
-	{
-		slot->tts_values[i] = source->attributes[i].values[row];
-		slot->tts_isnull[i] = source->attributes[i].nulls[row];
-	}
-	return ExecStoreVirtualTuple(slot);
-}
-
-static void
-release(TupleBatch *batch)
-{
-	ExecClearTuple(batch->slot);
-}
-
-static const TupleBatchOps column_batch_ops = {
-	.fill_column = fill_column,
-	.materialise_row = materialise_row,
-	.release = release,
-};
 
 static bool
 reads(Relation relation)
@@ -86,25 +43,13 @@ reads(Relation relation)
 static BatchSource *
 create(Relation relation, TupleTableSlot *slot)
 {
-	ColumnSource *source = palloc0(sizeof(ColumnSource));
-	TupleDesc	descriptor = RelationGetDescr(relation);
-
-	source->base.ops = &column_source_ops;
-	source->base.relation = relation;
-	source->base.batch = services->create_batch(&column_batch_ops, descriptor, slot);
-	source->base.batch->source = source;
-	source->values = AllocSetContextCreate(CurrentMemoryContext, "ColumnSource",
-										   ALLOCSET_DEFAULT_SIZES);
-	source->attributes = palloc0(sizeof(Vector) * (descriptor->natts + 1));
-	for (int i = 0; i < descriptor->natts; i++)
-		services->allocate_vector(&source->attributes[i]);
-	return &source->base;
+	return &create_column_source(&column_source_ops, sizeof(TableSource), relation, slot)->base;
 }
 
 static void
 start(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc shared)
 {
-	ColumnSource *source = (ColumnSource *) base;
+	TableSource *source = (TableSource *) base;
 
 	source->is_finished = false;
 	if (source->scan != NULL)
@@ -114,42 +59,19 @@ start(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc shared)
 	source->row = table_slot_create(base->relation, NULL);
 }
 
-/* Append a row to the columns. */
-static void
-add_row(ColumnSource *source, int row)
-{
-	TupleDesc	descriptor = RelationGetDescr(source->base.relation);
-	TupleTableSlot *slot = source->row;
-	MemoryContext caller = MemoryContextSwitchTo(source->values);
-
-	slot_getallattrs(slot);
-	for (int i = 0; i < descriptor->natts; i++)
-	{
-		const Form_pg_attribute form = TupleDescAttr(descriptor, i);
-		Vector	   *attribute = &source->attributes[i];
-		const bool	is_null = slot->tts_isnull[i];
-
-		attribute->has_nulls = is_null || (row > 0 && attribute->has_nulls);
-		attribute->nulls[row] = is_null;
-		attribute->values[row] = is_null ? (Datum) 0 :
-			datumCopy(slot->tts_values[i], form->attbyval, form->attlen);
-	}
-	MemoryContextSwitchTo(caller);
-}
-
 static bool
 next(BatchSource *base, int rows_max)
 {
-	ColumnSource *source = (ColumnSource *) base;
+	TableSource *source = (TableSource *) base;
 	const int	limit = Min(rows_max, *services->batch_rows);
 	int			rows = 0;
 
-	MemoryContextReset(source->values);
+	MemoryContextReset(source->columns.values);
 	while (rows < limit && !source->is_finished)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (table_scan_getnextslot(source->scan, ForwardScanDirection, source->row))
-			add_row(source, rows++);
+			add_row(&source->columns, source->row, rows++);
 		else
 			source->is_finished = true;
 	}
@@ -162,7 +84,7 @@ next(BatchSource *base, int rows_max)
 static void
 rescan(BatchSource *base)
 {
-	ColumnSource *source = (ColumnSource *) base;
+	TableSource *source = (TableSource *) base;
 
 	if (source->scan == NULL)
 		return;
@@ -173,7 +95,7 @@ rescan(BatchSource *base)
 static void
 stop(BatchSource *base)
 {
-	ColumnSource *source = (ColumnSource *) base;
+	TableSource *source = (TableSource *) base;
 
 	if (source->scan == NULL)
 		return;

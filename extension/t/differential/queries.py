@@ -77,12 +77,13 @@ class QueryMaker:
     """Makes queries over a round's tables."""
 
     def __init__(self, rng: random.Random, tables: list, is_parallel: bool = False, may_write: bool = True,
-                 joins_only: bool = False):
+                 joins_only: bool = False, may_sample: bool = True):
         self.rng = rng
         self.tables = tables
         self.is_parallel = is_parallel
         self.may_write = may_write
         self.joins_only = joins_only
+        self.may_sample = may_sample
         self.names = 0
 
     def make(self) -> Query:
@@ -384,7 +385,7 @@ class QueryMaker:
             query.targets = ["t.ctid", "t.tableoid::regclass"]
         elif draw == 2:
             query.targets = ["t"]
-        elif draw == 3:
+        elif draw == 3 and self.may_sample:
             query.source += " tablesample system (50) repeatable (7)"
         elif draw == 4:
             query.frame = ["begin isolation level serializable", "{q}", "commit"]

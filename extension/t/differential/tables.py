@@ -5,6 +5,7 @@ replay. Nothing in the statements is random to the server.
 """
 
 import random
+import re
 from dataclasses import dataclass, field
 
 from . import column_types
@@ -74,6 +75,12 @@ def row_count(rng: random.Random) -> int:
 def make_table(rng: random.Random, name: str, kind: str) -> Table:
     """A table of one kind; see KINDS."""
     return KINDS[kind](rng, name, kind)
+
+
+def names_with_rows(table: Table) -> list:
+    """The tables that hold a table's rows: itself, its partitions, its children."""
+    created = [re.match(r"create (?:\w+ )?table (\S+) .*?(partition by .*)?$", statement) for statement in table.setup]
+    return [found.group(1) for found in created if found and not found.group(2)]
 
 
 def _filled(rng: random.Random, name: str, kind: str, columns=None, rows=None, prefix="") -> Table:
