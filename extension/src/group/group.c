@@ -11,8 +11,6 @@
 #define BUCKETS_FIRST		1024
 /* Bits of the filter for each bucket: one in 8 to 16 keys without a group passes. */
 #define FILTER_BITS_A_BUCKET	4
-/* Keys that are looked up before a filter that most of them pass is given up. */
-#define FILTER_TRIAL_ROWS	8192
 /* Buckets in use before the table doubles: half of them, so that a key without a group is found out soon. */
 #define IS_FULL(table_) \
 	((table_)->group_count >= (table_)->bucket_count / 2)
@@ -60,7 +58,8 @@ group_table_forget(GroupTable *table)
 	table->null_number = 0;
 	table->chunks = NULL;
 	table->chunk_count = table->chunks_allocated = 0;
-	table->filter = (GroupFilter) {.groups = 0};
+	table->filter = (HashFilter) {.words = NULL};
+	table->filter_groups = 0;
 }
 
 Size
@@ -320,21 +319,16 @@ group_table_find_existing(GroupTable *table, const Selection *selection)
 static void
 make_filter(GroupTable *table)
 {
-	const uint32 bit_count = table->bucket_count * FILTER_BITS_A_BUCKET;
-	GroupFilter filter = {.groups = table->group_count, .mask = bit_count - 1};
+	HashFilter	filter = hash_filter_create(table->memory, (uint64) table->bucket_count *
+											FILTER_BITS_A_BUCKET);
 
-	filter.words = MemoryContextAllocExtended(table->memory, bit_count / BITS_PER_BYTE,
-											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (uint32 i = 0; i < table->bucket_count; i++)
-	{
-		const uint32 bit = table->buckets[i].hash & filter.mask;
-
 		if (table->buckets[i].number != 0)
-			filter.words[bit / 64] |= UINT64CONST(1) << (bit % 64);
-	}
+			hash_filter_add(&filter, table->buckets[i].hash);
 	if (table->filter.words != NULL)
 		pfree(table->filter.words);
 	table->filter = filter;
+	table->filter_groups = table->group_count;
 }
 
 /*
@@ -346,7 +340,7 @@ static void
 filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 {
 	const uint32 *hashes = table->row_hashes;
-	GroupFilter *filter = &table->filter;
+	HashFilter *filter = &table->filter;
 	int			count = 0;
 
 	/* A right join's table may hold rows with NULL keys alone. */
@@ -355,20 +349,16 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 		selection->count = 0;
 		return;
 	}
-	if (filter->groups != table->group_count)
+	if (table->filter_groups != table->group_count)
 		make_filter(table);
-	else if (filter->is_useless)
+	else if (hash_filter_is_useless(filter))
 		return;
-	filter->rows_seen += selection->count;
 	FOR_SELECTED(row, selection,
-				 const uint32 bit = hashes[row] & filter->mask;
 				 numbers[count] = row;
-				 count += (filter->words[bit / 64] >> (bit % 64)) & 1);
+				 count += hash_filter_passes(filter, hashes[row]));
+	hash_filter_count(filter, selection->count, count);
 	selection->count = count;
 	selection->rows = numbers;
-	filter->rows_passed += count;
-	filter->is_useless = filter->rows_seen >= FILTER_TRIAL_ROWS &&
-		filter->rows_passed > filter->rows_seen / 2;
 }
 
 /*

@@ -6,6 +6,7 @@
 #define BATCHEXEC_GROUP_H
 
 #include "expr.h"
+#include "hash_filter.h"
 
 typedef struct GroupKey
 {
@@ -39,17 +40,6 @@ typedef struct GroupBucket
 	uint32		number;			/* of the group, from 1; 0: the bucket is empty */
 } GroupBucket;
 
-/* Which hashes groups may have, where keys without a group are looked up. */
-typedef struct GroupFilter
-{
-	uint64	   *words;			/* of a bit for each hash, as far as mask goes */
-	uint32		mask;
-	uint32		groups;			/* that it was made of; 0: not made */
-	bool		is_useless;		/* most rows pass */
-	uint64		rows_seen;
-	uint64		rows_passed;
-} GroupFilter;
-
 #define GROUP_KEYS_MAX	32
 #define GROUP_KEY_WORDS(group_) ((Datum *) ((group_) + sizeof(GroupHeader)))
 
@@ -67,7 +57,8 @@ typedef struct GroupTable
 	char	  **chunks;			/* of GROUPS_A_CHUNK groups each */
 	uint32		chunk_count;
 	uint32		chunks_allocated;
-	GroupFilter filter;
+	HashFilter	filter;			/* of the groups' hashes, where keys without a group are looked up */
+	uint32		filter_groups;	/* that it was made of */
 	char	   *row_groups[BATCH_ROWS_MAX]; /* of the current batch */
 	uint32		row_hashes[BATCH_ROWS_MAX];
 } GroupTable;

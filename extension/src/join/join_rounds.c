@@ -33,8 +33,6 @@
 #define BUCKET_BYTES_A_ROW	24
 #define FILTER_BITS_MIN	(UINT64CONST(1) << 16)
 #define FILTER_BITS_MAX	(UINT64CONST(1) << 26)
-/* Rows after which a filter that most of them pass is given up. */
-#define FILTER_TRIAL_ROWS	8192
 
 static int
 part_of_hash(uint32 hash, int level, int part_count)
@@ -61,37 +59,11 @@ join_rounds_plan_outer(BatchJoinState *state)
 	kept_rows_plan(&state->kept, state->outer->output, attributes);
 }
 
-static void
-create_filter(JoinRounds *rounds, Size memory_limit_bytes)
+/* Bits of a filter of the inner hashes: a thirty-second of the memory for the hash table. */
+static uint64
+filter_bits(Size memory_limit_bytes)
 {
-	const uint64 bits = Min(Max(pg_nextpower2_64(memory_limit_bytes / 4), FILTER_BITS_MIN),
-							FILTER_BITS_MAX);
-
-	rounds->filter.words = palloc0(bits / BITS_PER_BYTE);
-	rounds->filter.mask = (uint32) (bits - 1);
-}
-
-static inline void
-filter_add(HashFilter *filter, uint32 hash)
-{
-	const uint32 bit = hash & filter->mask;
-
-	filter->words[bit / 64] |= UINT64CONST(1) << (bit % 64);
-}
-
-static inline bool
-filter_passes(const HashFilter *filter, uint32 hash)
-{
-	const uint32 bit = hash & filter->mask;
-
-	return (filter->words[bit / 64] >> (bit % 64)) & 1;
-}
-
-static bool
-filter_is_useless(const HashFilter *filter)
-{
-	return filter->rows_seen >= FILTER_TRIAL_ROWS &&
-		filter->rows_passed > filter->rows_seen / 2;
+	return Min(Max(pg_nextpower2_64(memory_limit_bytes / 4), FILTER_BITS_MIN), FILTER_BITS_MAX);
 }
 
 /* How many files to begin with, by the planner's estimate of the rows. */
@@ -163,7 +135,7 @@ join_rounds_begin(BatchJoinState *state)
 	kept_rows_begin(&state->kept);
 	rounds->part_count = estimate_parts(state);
 	rounds->parts = palloc0(sizeof(RowFile *) * rounds->part_count);
-	create_filter(rounds, state->memory_limit_bytes);
+	rounds->filter = hash_filter_create(memory, filter_bits(state->memory_limit_bytes));
 	MemoryContextSwitchTo(caller);
 	empty_table(state);
 }
@@ -219,7 +191,7 @@ join_rounds_write_inner(BatchJoinState *state)
 	ResetExprContext(state->inner_context.econtext);
 	present = join_table_hash_inner(state->table, &state->inner_context, numbers);
 	FOR_SELECTED(number, &present,
-				 filter_add(&rounds->filter, hashes[number]);
+				 hash_filter_add(&rounds->filter, hashes[number]);
 				 write_inner_row(state, number, hashes[number]));
 	if (state->table->keeps_all && present.count < state->inner_batch->row_count)
 		write_unkeyed(state, &present);
@@ -439,7 +411,7 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 	JoinRounds *rounds = state->rounds;
 	TupleBatch *outer = state->outer->output;
 	const uint32 *hashes = state->table->groups->row_hashes;
-	const bool	filters = !filter_is_useless(&rounds->filter);
+	const bool	filters = !hash_filter_is_useless(&rounds->filter);
 	bool		is_written[BATCH_ROWS_MAX] = {false};
 	int			written = 0;
 	int			count = 0;
@@ -456,10 +428,9 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 				 }
 				 if (filters)
 				 {
-					 const bool passes = filter_passes(&rounds->filter, hashes[row]);
+					 const bool passes = hash_filter_passes(&rounds->filter, hashes[row]);
 
-					 rounds->filter.rows_seen++;
-					 rounds->filter.rows_passed += passes;
+					 hash_filter_count(&rounds->filter, 1, passes);
 					 if (!passes)
 						 continue;
 				 }

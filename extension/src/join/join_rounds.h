@@ -6,6 +6,7 @@
 #ifndef BATCHEXEC_JOIN_ROUNDS_H
 #define BATCHEXEC_JOIN_ROUNDS_H
 
+#include "hash_filter.h"
 #include "kept_rows.h"
 
 /* The rows of some keys, in files. */
@@ -16,15 +17,6 @@ typedef struct JoinRound
 	uint64		table_bytes;	/* that its inner rows take in the hash table, at a guess */
 	int			level;			/* how often its rows have been divided */
 } JoinRound;
-
-/* Which hashes inner rows in files have. */
-typedef struct HashFilter
-{
-	uint64	   *words;
-	uint32		mask;			/* of bits */
-	uint64		rows_seen;
-	uint64		rows_passed;
-} HashFilter;
 
 typedef struct JoinRounds
 {
@@ -38,7 +30,7 @@ typedef struct JoinRounds
 	JoinRound  *first;			/* whose outer rows are not in a file */
 	JoinRound  *current;
 	uint64		outer_rows_left;	/* in the current round's file */
-	HashFilter	filter;
+	HashFilter	filter;			/* of the hashes of inner rows in files */
 	uint32		unkeyed_count;	/* inner rows with a NULL key so far */
 	int			rounds_made;
 	uint64		inner_row_count;
