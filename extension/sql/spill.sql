@@ -129,6 +129,22 @@ SELECT compare_files('SELECT array_agg(id) FROM (SELECT id, count(*) FROM events
 SELECT compare_files('SELECT md5(array_agg(q)::text) FROM (SELECT name, k, count(*), sum(id) FROM events GROUP BY name, k ORDER BY name COLLATE "C", k DESC NULLS LAST) q');
 SELECT compare_files('SELECT md5(array_agg(q)::text) FROM (SELECT k, id, count(*) FROM events GROUP BY k, id HAVING count(*) > 0 AND k > 100 ORDER BY k, id LIMIT 4000) q');
 RESET enable_hashagg; RESET enable_sort;
+-- Distinct values that exceed the memory: alone, in groups, of all types, in workers' leaders and rescans.
+SET enable_sort = off;
+CREATE TABLE many_values AS SELECT i * 17 % 40009 AS v, i % 3 AS g FROM generate_series(1, 60000) i;
+VACUUM (ANALYZE, FREEZE) many_values;
+SELECT compare_files('SELECT count(DISTINCT v), count(*), sum(v) FROM many_values');
+SELECT compare_files('SELECT g, count(DISTINCT v), sum(DISTINCT v), count(*) FROM many_values GROUP BY g');
+SELECT compare_files('SELECT count(DISTINCT name), count(DISTINCT price), count(DISTINCT f), count(DISTINCT r), count(DISTINCT d), count(DISTINCT k) FROM events');
+SELECT compare_files('SELECT id % 7, count(DISTINCT name), count(DISTINCT price) FILTER (WHERE k > 4000), sum(DISTINCT k), max(f) FROM events GROUP BY 1');
+SELECT compare_files('SELECT flag, count(DISTINCT name || k), min(DISTINCT id) FROM events GROUP BY flag');
+SELECT compare_files('SELECT v, count(DISTINCT id) FROM parted GROUP BY v');
+SELECT compare_files('SELECT count(DISTINCT a.id), count(DISTINCT b.name) FROM events a JOIN parted_1 b ON a.k = b.k');
+SELECT compare_files('SELECT s, (SELECT count(DISTINCT v) FROM many_values WHERE g <> s) FROM generate_series(0, 3) s');
+SELECT compare_preferred('SELECT count(DISTINCT 100 / (v - 40000)) FROM many_values');
+RESET enable_sort;
+SELECT compare_files('SELECT md5(array_agg(q)::text) FROM (SELECT id % 7 AS k, count(DISTINCT name) FROM events GROUP BY 1 ORDER BY 1) q');
+DROP TABLE many_values;
 -- Stopped early, and with an error.
 SELECT compare_files('SELECT count(*) FROM (SELECT id, count(*) FROM events GROUP BY id LIMIT 7000) q');
 SELECT compare_preferred('SELECT id, sum(1 / (id - 11500)) FROM events GROUP BY id');

@@ -53,8 +53,7 @@ compile_targets(BatchAggState *state, int number, List *targets)
 		if (aggregate->distinct_keys != NULL && number == 0)
 			distinct_begin(aggregate, state->set_count > 0);
 		else if (aggregate->distinct_keys != NULL)
-			aggregate->distinct =
-				state->inputs[0].aggregates[state->aggregate_count]->distinct;
+			distinct_share(aggregate, state->inputs[0].aggregates[state->aggregate_count]);
 		state->has_distinct |= (aggregate->distinct != NULL);
 		state->keeps_values |= aggregate->ops->keeps_values;
 		aggregate->state_offset = states_start + state->state_bytes;
@@ -301,7 +300,7 @@ agg_reset_states(BatchAggState *state)
 		group_table_forget(state->tables[i]);
 	for (int i = 0; i < state->aggregate_count; i++)
 		if (state->inputs[0].aggregates[i]->distinct != NULL)
-			group_table_forget(state->inputs[0].aggregates[i]->distinct);
+			distinct_reset(state->inputs[0].aggregates[i]);
 	if (state->set_count == 0)
 		memset(state->plain_states, 0, state->state_bytes);
 	state->ordered_groups = NULL;
@@ -328,6 +327,17 @@ count_entries(const BatchAggState *state)
 	return count;
 }
 
+/* Take the values of an aggregate that are in files. */
+static void
+finish_distinct(BatchAggState *state, Aggregate *aggregate)
+{
+	void	   *plain = state->set_count > 0 ? NULL :
+		state->plain_states + aggregate->state_offset;
+
+	state->files_read += distinct_files_finish(aggregate, &state->node.inputs[0].context, plain,
+											   state->memory_limit_bytes, &state->file_blocks);
+}
+
 /* All input is taken: make the groups that need no row, and put them in order. */
 static void
 complete_groups(BatchAggState *state)
@@ -337,6 +347,9 @@ complete_groups(BatchAggState *state)
 
 	state->input_is_done = true;
 	state->is_filled = true;
+	for (int i = 0; i < state->aggregate_count; i++)
+		if (state->inputs[0].aggregates[i]->distinct != NULL)
+			finish_distinct(state, state->inputs[0].aggregates[i]);
 	for (int i = 0; i < state->set_count; i++)
 		if (state->tables[i]->left_out == all_keys)
 			group_table_add_empty(state->tables[i]);
@@ -382,7 +395,7 @@ fill_states(BatchAggState *state)
 			state->is_filled = true;
 			return true;
 		}
-		if (!agg_files_begin(state))
+		if (!agg_files_begin(state) && !agg_begin_distinct_files(state))
 			return false;
 	}
 	complete_groups(state);

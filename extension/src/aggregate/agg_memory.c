@@ -2,9 +2,9 @@
  * agg_memory.c
  *	  What a BatchAgg does where its groups exceed the memory for a hash table.
  *
- * Rows of groups that do not fit wait in files (agg_files.c).  Where there is more than one
- * table of groups, or one of distinct values, the stock plan takes over: no group has been
- * returned by then.
+ * Rows of groups that do not fit wait in files (agg_files.c), and so do distinct values that do not
+ * (distinct_files.c).  Where there is more than one table of groups, or where these have distinct
+ * values, the stock plan takes over: no group has been returned by then.
  */
 #include "postgres.h"
 
@@ -12,11 +12,52 @@
 
 #include "agg_state.h"
 
+/* The next DISTINCT aggregate behind one, or the first; NULL: there is none. */
+static Aggregate *
+next_distinct(const BatchAggState *state, int *number)
+{
+	while (state->has_distinct && *number < state->aggregate_count)
+	{
+		Aggregate  *aggregate = state->inputs[0].aggregates[(*number)++];
+
+		if (aggregate->distinct != NULL)
+			return aggregate;
+	}
+	return NULL;
+}
+
+/* Do groups, and values that may still become more, exceed the memory? */
 bool
 agg_exceeds_memory(const BatchAggState *state, uint64 entries)
 {
-	return entries > 1 &&
-		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes;
+	Size		bytes = MemoryContextMemAllocated(state->memory, true);
+	Aggregate  *aggregate;
+	int			number = 0;
+
+	while ((aggregate = next_distinct(state, &number)) != NULL)
+		if (!distinct_files_are_written(aggregate))
+			bytes += group_table_bytes(aggregate->distinct);
+	return entries > 1 && bytes > state->memory_limit_bytes;
+}
+
+/* Let other values than those in memory go to files; false where that was done, or does not help. */
+bool
+agg_begin_distinct_files(BatchAggState *state)
+{
+	Aggregate  *aggregate;
+	bool		has_begun = false;
+	int			number = 0;
+
+	if (!state->has_distinct || state->set_count > 1 ||
+		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes)
+		return false;
+	while ((aggregate = next_distinct(state, &number)) != NULL)
+		if (!distinct_files_are_written(aggregate))
+		{
+			distinct_files_begin(aggregate);
+			has_begun = true;
+		}
+	return has_begun;
 }
 
 static TupleTableSlot *
@@ -64,9 +105,7 @@ agg_fall_back_to_original(BatchAggState *state)
 		node_end(node);
 	node->original = ExecInitNode(original, estate,
 								  estate->es_top_eflags & ~EXEC_FLAG_EXPLAIN_ONLY);
-	node->obstacle = state->has_distinct ?
-		"the distinct values exceed the memory for a hash table" :
-		"the groups exceed the memory for a hash table";
+	node->obstacle = "the groups exceed the memory for a hash table";
 	/* A worker reports only nodes that its leader knows.  EXPLAIN shows the node below once. */
 	if (!IsParallelWorker() && node->child == NULL)
 		node->css.custom_ps = list_make1(node->original);

@@ -78,6 +78,7 @@ extern void agg_files_end(BatchAggState *state);
 
 /* agg_memory.c */
 extern bool agg_exceeds_memory(const BatchAggState *state, uint64 entries);
+extern bool agg_begin_distinct_files(BatchAggState *state);
 extern void agg_fall_back_to_original(BatchAggState *state);
 
 #endif

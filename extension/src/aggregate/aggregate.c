@@ -343,6 +343,11 @@ accumulate_distinct(Aggregate *aggregate, VectorContext *context, void *state,
 		selection = filter_selection(aggregate, context, rows);
 	if (selection.count == 0)
 		return;
+	if (distinct_files_are_written(aggregate))
+	{
+		distinct_files_write(aggregate, context, groups, &selection, rows);
+		return;
+	}
 	vector = distinct_select(aggregate, context, groups, &selection, rows);
 	if (groups != NULL)
 		aggregate->ops->accumulate_groups(aggregate, groups, vector, &selection);

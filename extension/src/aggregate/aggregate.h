@@ -62,6 +62,8 @@ typedef struct AggregateArgument
 	Vector		row_vector;		/* values evaluated by row */
 } AggregateArgument;
 
+typedef struct DistinctFiles DistinctFiles;
+
 struct Aggregate
 {
 	const AggregateOps *ops;
@@ -74,6 +76,7 @@ struct Aggregate
 	BatchQual  *filter;
 	struct GroupKey *distinct_keys; /* NULL: not DISTINCT */
 	struct GroupTable *distinct;	/* the values that were met */
+	DistinctFiles **distinct_files; /* and those that did not fit in memory; all tables share them */
 	MemoryContext memory;		/* of values that states point to */
 };
 
@@ -125,9 +128,22 @@ extern const char *collect_obstacle(const Aggref *aggref, const AggregateOps *op
 extern const char *distinct_obstacle(const Aggref *aggref, const AggregateOps *ops);
 extern void distinct_compile(Aggregate *aggregate, VectorContext *context);
 extern void distinct_begin(Aggregate *aggregate, bool is_grouped);
+extern void distinct_share(Aggregate *aggregate, const Aggregate *first);
+extern void distinct_reset(Aggregate *aggregate);
+extern void distinct_note_groups(Aggregate *aggregate, char **groups,
+								 const Selection *selection);
 extern const Vector *distinct_select(Aggregate *aggregate, VectorContext *context,
 									 char **groups, Selection *selection,
 									 uint16 *rows);
+
+/* distinct_files.c */
+extern void distinct_files_begin(Aggregate *aggregate);
+extern bool distinct_files_are_written(const Aggregate *aggregate);
+extern void distinct_files_write(Aggregate *aggregate, VectorContext *context, char **groups,
+								 Selection *selection, uint16 *rows);
+extern int	distinct_files_finish(Aggregate *aggregate, VectorContext *context, void *state,
+								  Size memory_limit_bytes, int64 *blocks);
+extern void distinct_files_end(Aggregate *aggregate);
 
 /* aggregate_variance.c: call one of core's functions, whose result may be NULL */
 extern Datum aggregate_call_final(PGFunction function, Datum argument, bool *is_null);

@@ -7,6 +7,7 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/memutils.h"
 
 #include "aggregate.h"
 #include "group.h"
@@ -60,12 +61,41 @@ distinct_compile(Aggregate *aggregate, VectorContext *context)
 	aggregate->distinct_keys = keys;
 }
 
-/* The values met so far, of all tables together, in memory of the states. */
+/* The values met so far, of all tables together, in memory of their own. */
 void
 distinct_begin(Aggregate *aggregate, bool is_grouped)
 {
-	aggregate->distinct = group_table_create(aggregate->memory, aggregate->distinct_keys,
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "BatchAgg distinct",
+												 ALLOCSET_DEFAULT_SIZES);
+
+	aggregate->distinct = group_table_create(memory, aggregate->distinct_keys,
 											 is_grouped ? DISTINCT_KEYS : DISTINCT_GROUP, 0);
+	aggregate->distinct_files = palloc0(sizeof(DistinctFiles *));
+}
+
+/* As distinct_begin, where another table of the aggregation has begun. */
+void
+distinct_share(Aggregate *aggregate, const Aggregate *first)
+{
+	aggregate->distinct = first->distinct;
+	aggregate->distinct_files = first->distinct_files;
+}
+
+/* Forget all values. */
+void
+distinct_reset(Aggregate *aggregate)
+{
+	distinct_files_end(aggregate);
+	group_table_reset(aggregate->distinct);
+}
+
+/* The groups of the selected rows are keys, too. */
+void
+distinct_note_groups(Aggregate *aggregate, char **groups, const Selection *selection)
+{
+	Datum	   *values = aggregate->distinct_keys[DISTINCT_GROUP].row_vector.values;
+
+	FOR_SELECTED(row, selection, values[row] = PointerGetDatum(groups[row]));
 }
 
 /*
@@ -80,11 +110,7 @@ distinct_select(Aggregate *aggregate, VectorContext *context, char **groups,
 
 	aggregate->distinct->keys = keys;
 	if (groups != NULL)
-	{
-		Datum	   *values = keys[DISTINCT_GROUP].row_vector.values;
-
-		FOR_SELECTED(row, selection, values[row] = PointerGetDatum(groups[row]));
-	}
+		distinct_note_groups(aggregate, groups, selection);
 	group_table_add_new(aggregate->distinct, context, selection, rows);
 	return keys[DISTINCT_VALUE].vector;
 }

@@ -234,9 +234,6 @@ cost_obstacle(const PlanContext *context, List *scans)
 	return "too few rows for batches to pay";
 }
 
-/* Where distinct values exceed the memory after all, their aggregation has to start over. */
-#define DISTINCT_MARGIN		2
-
 /* Why an aggregation is not even tried in batches, or NULL. */
 static const char *
 agg_cost_obstacle(const PlanContext *context, const Agg *agg)
@@ -251,8 +248,6 @@ agg_cost_obstacle(const PlanContext *context, const Agg *agg)
 		!cost_groups_fit_memory(agg_group_estimate(agg), agg->plan.plan_width,
 								list_length(agg->plan.targetlist)))
 		return "its groups are estimated to exceed the memory for a hash table";
-	if (!cost_groups_fit_memory(DISTINCT_MARGIN * distinct_values, agg->plan.plan_width, 0))
-		return "its distinct values are estimated to exceed the memory for a hash table";
 	return NULL;
 }
 
