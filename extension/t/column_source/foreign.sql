@@ -18,7 +18,8 @@ END $$;
 
 CREATE TABLE items (k int NOT NULL, g int, n numeric(12,3), f double precision, d date, t text, gone int, c char(5) COLLATE "C");
 ALTER TABLE items DROP COLUMN gone;
-INSERT INTO items SELECT i, CASE WHEN i % 7 > 0 THEN i % 50 END, CASE WHEN i % 5 > 0 THEN i / 7.0 END, i / 8.0, date '2001-01-01' + i % 1000,
+INSERT INTO items SELECT i, CASE WHEN i % 7 > 0 THEN i % 50 END, CASE WHEN i % 5 > 0 THEN i / 7.0 END, i / 8.0,
+    date '2001-01-01' + i % 1000,
     CASE WHEN i % 6 > 0 THEN 'text ' || i % 9 END, 'c' || i % 30 FROM generate_series(1, 20000) i;
 INSERT INTO items (k, t) VALUES (-1, repeat('long', 3000));
 CREATE TABLE kinds AS SELECT i AS g, 'kind ' || i AS name FROM generate_series(0, 60) i;
@@ -34,7 +35,8 @@ SELECT * FROM compare('SELECT * FROM items WHERE k > 19995');
 SELECT * FROM compare('SELECT k, t FROM items WHERE t = ''text 3'' AND n < 10');
 SELECT * FROM compare('SELECT length(t), c FROM items WHERE k < 0');
 SELECT * FROM compare('SELECT count(*) FROM items');
-SELECT * FROM compare('SELECT count(*), sum(k), avg(n), min(d), max(t COLLATE "C"), round(stddev(f)::numeric, 6), array_agg(k) FILTER (WHERE k < 5) FROM items WHERE g > 3');
+SELECT * FROM compare('SELECT count(*), sum(k), avg(n), min(d), max(t COLLATE "C"), round(stddev(f)::numeric, 6),
+    array_agg(k) FILTER (WHERE k < 5) FROM items WHERE g > 3');
 SELECT * FROM compare('SELECT g, count(*), sum(n), count(DISTINCT t) FROM items WHERE f > 10 GROUP BY g HAVING count(*) > 100');
 SELECT * FROM compare('SELECT c, g, GROUPING(c, g), sum(k) FROM items GROUP BY ROLLUP (c, g)');
 SELECT * FROM compare('SELECT DISTINCT g FROM items');
@@ -50,7 +52,8 @@ SELECT * FROM compare('SELECT a.k, b.t FROM items a JOIN items b ON a.k = b.k + 
 SELECT * FROM compare('SELECT count(*) FROM items a WHERE NOT EXISTS (SELECT FROM items b WHERE b.k = a.k + 10)');
 SELECT * FROM compare('SELECT g, (SELECT count(*) FROM items i WHERE i.g = kinds.g AND i.k < kinds.g * 100) FROM kinds WHERE g < 6');
 SELECT * FROM compare('SELECT k FROM kinds, LATERAL (SELECT k FROM items WHERE k > kinds.g * 1000 ORDER BY k LIMIT 1) q WHERE kinds.g < 4');
-SELECT * FROM compare('SELECT sum(k) FROM items WHERE n > (SELECT avg(n) FROM items) AND g IN (SELECT g FROM kinds WHERE name LIKE ''%1'')');
+SELECT * FROM compare('SELECT sum(k) FROM items WHERE n > (SELECT avg(n) FROM items)
+    AND g IN (SELECT g FROM kinds WHERE name LIKE ''%1'')');
 
 -- Partitions and children that are foreign tables, next to ones that are not.
 CREATE TABLE parts (k int, g int, t text) PARTITION BY RANGE (k);
@@ -66,7 +69,8 @@ EXPLAIN (COSTS OFF) SELECT g, count(*) FROM parts WHERE k > 100 GROUP BY g;
 SELECT * FROM compare('SELECT g, count(*), max(k), min(length(t)) FROM parts WHERE k > 100 GROUP BY g');
 SELECT * FROM compare('SELECT sum(k) FROM parts WHERE k > 16000');
 SELECT * FROM compare('SELECT k, t FROM parts WHERE t = ''text 123'' OR t = ''text 12345'' OR k = 19999');
-SELECT * FROM compare('SELECT count(*), sum(x) FROM (SELECT k AS x FROM items UNION ALL SELECT g FROM kinds UNION ALL SELECT k FROM parts_high) q');
+SELECT * FROM compare('SELECT count(*), sum(x) FROM (SELECT k AS x FROM items UNION ALL SELECT g FROM kinds
+    UNION ALL SELECT k FROM parts_high) q');
 SELECT * FROM compare('SELECT k % 3 FROM items UNION SELECT g FROM kinds');
 CREATE TABLE base (k int, v bigint);
 CREATE TABLE child () INHERITS (base);

@@ -18,15 +18,18 @@ DECLARE
     other regclass;
 BEGIN
     FOREACH other IN ARRAY parents LOOP
-        EXECUTE format(CASE WHEN bound IS NULL THEN 'ALTER TABLE %2$s NO INHERIT %1$s' ELSE 'ALTER TABLE %s DETACH PARTITION %s' END, other, relation);
+        EXECUTE format(CASE WHEN bound IS NULL THEN 'ALTER TABLE %2$s NO INHERIT %1$s'
+            ELSE 'ALTER TABLE %s DETACH PARTITION %s' END, other, relation);
     END LOOP;
     FOREACH other IN ARRAY children LOOP
         EXECUTE format('ALTER TABLE %s NO INHERIT %s', other, relation);
     END LOOP;
     EXECUTE format('ALTER TABLE %I RENAME TO %I', name, name || '_rows');
-    EXECUTE format('CREATE FOREIGN TABLE %I (%s) SERVER local_rows OPTIONS (local_table %L %s)', name, columns, name || '_rows', more_options);
+    EXECUTE format('CREATE FOREIGN TABLE %I (%s) SERVER local_rows OPTIONS (local_table %L %s)',
+        name, columns, name || '_rows', more_options);
     FOREACH other IN ARRAY parents LOOP
-        EXECUTE format(CASE WHEN bound IS NULL THEN 'ALTER TABLE %2$I INHERIT %1$s' ELSE 'ALTER TABLE %s ATTACH PARTITION %I %s' END, other, name, bound);
+        EXECUTE format(CASE WHEN bound IS NULL THEN 'ALTER TABLE %2$I INHERIT %1$s'
+            ELSE 'ALTER TABLE %s ATTACH PARTITION %I %s' END, other, name, bound);
     END LOOP;
     FOREACH other IN ARRAY children LOOP
         EXECUTE format('ALTER TABLE %s INHERIT %I', other, name);
