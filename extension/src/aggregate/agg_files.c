@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
@@ -22,8 +21,6 @@
 /* Parts that rows are divided into.  Each has a buffer of a block. */
 #define PARTS_MIN		4
 #define PARTS_MAX		256
-/* How often rows are divided.  Groups whose hashes are alike even then stay in memory. */
-#define LEVELS_MAX		4
 
 /* Of what a file says of a row, the upper half is the number of its input. */
 #define INPUT_SHIFT		32
@@ -119,7 +116,7 @@ agg_files_begin(BatchAggState *state)
 		state->files = create_files(state);
 	state->files->part_count = estimate_parts(state);
 	state->files->is_writing = state->files->current == NULL ||
-		state->files->current->level < LEVELS_MAX;
+		state->files->current->level < ROW_LEVELS_MAX;
 	return true;
 }
 
@@ -133,9 +130,8 @@ agg_files_are_written(const BatchAggState *state)
 static int
 part_of_hash(const AggFiles *files, uint32 hash)
 {
-	const uint32 level = files->current == NULL ? 0 : files->current->level + 1;
-
-	return murmurhash32(hash + level * UINT32_C(0x9E3779B9)) & (files->part_count - 1);
+	return row_part_of_hash(hash, files->current == NULL ? 0 : files->current->level + 1,
+							files->part_count);
 }
 
 /* Write the rows of the selection that have no group, and leave them out of it. */

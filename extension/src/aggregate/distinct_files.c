@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 
 #include "aggregate.h"
@@ -19,8 +18,6 @@
 
 /* Parts that values are divided into.  Each has a buffer of a block. */
 #define PARTS			32
-/* How often values are divided.  Those whose hashes are alike even then stay in memory. */
-#define LEVELS_MAX		4
 
 /* The attributes of a row in a file. */
 enum DistinctAttribute
@@ -107,8 +104,7 @@ distinct_files_write(Aggregate *aggregate, VectorContext *context, char **groups
 	values = keys[0].vector;
 	FOR_SELECTED(row, selection,
 				 const uint32 hash = table->row_hashes[row];
-				 const uint32 mixed = murmurhash32(hash + files->level * UINT32_C(0x9E3779B9));
-				 RowFile **part = &files->parts[mixed % PARTS];
+				 RowFile **part = &files->parts[row_part_of_hash(hash, files->level, PARTS)];
 				 const Datum row_values[2] = {
 					 values->values[row],
 					 groups != NULL ? PointerGetDatum(groups[row]) : (Datum) 0,
@@ -190,7 +186,7 @@ read_file(Aggregate *aggregate, VectorContext *context, void *state, ValueFile *
 			row_format_to_batch(format, row, files->rows);
 		}
 		take_rows(aggregate, context, state);
-		files->is_writing |= file->level < LEVELS_MAX &&
+		files->is_writing |= file->level < ROW_LEVELS_MAX &&
 			group_table_bytes(aggregate->distinct) > memory_limit_bytes;
 	}
 	row_file_close(file->rows);

@@ -14,7 +14,6 @@
 
 #include <math.h>
 
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "utils/memutils.h"
@@ -27,18 +26,10 @@
 #define PARTS_MAX		256
 /* Parts a round, by the planner's estimate: more of them fill the memory better. */
 #define PARTS_A_ROUND	8
-/* Rows of one key can't be divided, and are held in memory after all. */
-#define LEVELS_MAX		4
 /* Buckets of the hash table for a row, on average. */
 #define BUCKET_BYTES_A_ROW	24
 #define FILTER_BITS_MIN	(UINT64CONST(1) << 16)
 #define FILTER_BITS_MAX	(UINT64CONST(1) << 26)
-
-static int
-part_of_hash(uint32 hash, int level, int part_count)
-{
-	return murmurhash32(hash + (uint32) level * UINT32_C(0x9E3779B9)) & (part_count - 1);
-}
 
 /*
  * Have the outer batches provide what rows in files are made of: the columns of
@@ -154,7 +145,7 @@ write_inner_row(BatchJoinState *state, int number, uint32 hash)
 {
 	JoinRounds *rounds = state->rounds;
 	const DatumBatch *rows = state->inner_rows;
-	const int	part = part_of_hash(hash, 0, rounds->part_count);
+	const int	part = row_part_of_hash(hash, 0, rounds->part_count);
 
 	for (int i = 0; i < rows->descriptor->natts; i++)
 	{
@@ -283,7 +274,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 		for (uint64 left = file->row_count; left > 0; left--)
 		{
 			const FileRow *row = row_file_read(file, rounds->inner_format);
-			const int	part = part_of_hash((uint32) row->hash, level, rounds->part_count);
+			const int	part = row_part_of_hash((uint32) row->hash, level, rounds->part_count);
 
 			CHECK_FOR_INTERRUPTS();
 			row_file_append(file_at(rounds, &parts[part]), row);
@@ -297,7 +288,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 		for (uint64 left = round->outer->row_count; left > 0; left--)
 		{
 			const FileRow *row = row_file_read(round->outer, state->kept.format);
-			const int	part = part_of_hash((uint32) row->hash, level, rounds->part_count);
+			const int	part = row_part_of_hash((uint32) row->hash, level, rounds->part_count);
 
 			CHECK_FOR_INTERRUPTS();
 			row_file_append(file_at(rounds, &round_of_part[part]->outer), row);
@@ -373,7 +364,7 @@ join_rounds_next(BatchJoinState *state)
 		MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
 
 		rounds->waiting = list_delete_first(rounds->waiting);
-		if (round->table_bytes > state->memory_limit_bytes && round->level < LEVELS_MAX)
+		if (round->table_bytes > state->memory_limit_bytes && round->level < ROW_LEVELS_MAX)
 		{
 			rounds->waiting = list_concat(divide_round(state, round), rounds->waiting);
 			MemoryContextSwitchTo(caller);
@@ -419,7 +410,7 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 	if (rounds->current != rounds->first)
 		return;
 	FOR_SELECTED(row, present,
-				 JoinRound *round = rounds->round_of_part[part_of_hash(hashes[row], 0,
+				 JoinRound *round = rounds->round_of_part[row_part_of_hash(hashes[row], 0,
 																	   rounds->part_count)];
 				 if (round == rounds->first)
 				 {

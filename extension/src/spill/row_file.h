@@ -5,6 +5,7 @@
 #ifndef BATCHEXEC_ROW_FILE_H
 #define BATCHEXEC_ROW_FILE_H
 
+#include "common/hashfn.h"
 #include "storage/buffile.h"
 
 #include "datum_vector.h"
@@ -55,6 +56,16 @@ typedef struct RowFile
 	int			read_at;
 	int			read_end;
 } RowFile;
+
+/* How often rows are divided into parts.  Those whose hashes are alike even then have to stay together. */
+#define ROW_LEVELS_MAX	4
+
+/* Of so many parts, a power of two, that of a hash: by other bits at each level. */
+static inline int
+row_part_of_hash(uint32 hash, int level, int part_count)
+{
+	return murmurhash32(hash + (uint32) level * UINT32_C(0x9E3779B9)) & (part_count - 1);
+}
 
 extern RowFormat *row_format_create(TupleDesc descriptor, const Bitmapset *attributes);
 extern RowStore *row_store_create(void);
