@@ -30,6 +30,13 @@
 #define DISTINCT_CLAUSE(root_)	((root_)->parse->distinctClause)
 #endif
 
+/* What core counts beside the cost, as an argument. */
+#if PG_VERSION_NUM >= 180000
+#define DISABLED_NODES(path_)	(path_)->disabled_nodes,
+#else
+#define DISABLED_NODES(path_)
+#endif
+
 /* A subquery's scan, of the columns as the subquery has them. */
 #if PG_VERSION_NUM >= 160000
 #define SUBQUERY_SCAN_PATH(root_, rel_, subpath_) \
@@ -249,7 +256,7 @@ core_cost_of_files(PlannerInfo *root, const AggPath *agg, const Path *input,
 	if (context->aggregates > 0)
 		get_agg_clause_costs(root, AGGSPLIT_SIMPLE, &costs);
 	cost_agg(&sorted, root, AGG_SORTED, &costs, list_length(agg->groupClause), agg->numGroups,
-			 agg->qual, input->startup_cost, input->total_cost, input->rows,
+			 agg->qual, DISABLED_NODES(input) input->startup_cost, input->total_cost, input->rows,
 			 input->pathtarget->width);
 	return Max(agg->path.total_cost - sorted.total_cost, 0);
 }
