@@ -489,7 +489,7 @@ project_result(BatchAggState *state)
 		ExecProject(css->ss.ps.ps_ProjInfo) : css->ss.ss_ScanTupleSlot;
 }
 
-/* Make all groups, of which some are in files, and sort them. */
+/* Make all groups, also those whose rows are in files, and sort them. */
 static void
 sort_results(BatchAggState *state)
 {

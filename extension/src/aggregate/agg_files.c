@@ -17,30 +17,20 @@
 #include "utils/tuplesort.h"
 
 #include "agg_state.h"
+#include "row_parts.h"
 
 /* Parts that rows are divided into.  Each has a buffer of a block. */
 #define PARTS_MIN		4
-#define PARTS_MAX		256
 
 /* Of what a file says of a row, the upper half is the number of its input. */
 #define INPUT_SHIFT		32
 
-/* Rows in a file, and how often they have been divided. */
-typedef struct AggFile
-{
-	RowFile    *rows;
-	int			level;
-} AggFile;
-
 struct AggFiles
 {
 	MemoryContext memory;
-	RowStore   *store;
-	RowFile    *parts[PARTS_MAX];	/* that rows without a group are written to */
-	int			part_count;		/* a power of two */
+	RowParts	parts;			/* of rows without a group */
 	bool		is_writing;
-	List	   *waiting;		/* AggFiles */
-	AggFile    *current;		/* that is read; NULL: none yet */
+	RowFile    *current;		/* that is read; NULL: none yet */
 	uint64		rows_left;		/* in it */
 	AggInput   *begun;			/* whose next batch has a row already, or NULL */
 
@@ -81,12 +71,12 @@ static int
 estimate_parts(const BatchAggState *state)
 {
 	const CustomScan *plan = castNode(CustomScan, state->node.css.ss.ps.plan);
-	const AggFile *read = state->files->current;
-	const double groups = read != NULL ? (double) read->rows->row_count :
+	const RowFile *read = state->files->current;
+	const double groups = read != NULL ? (double) read->row_count :
 		linitial_node(Agg, plan->custom_plans)->numGroups;
 	const double parts = 2 * groups / Max(state->tables[0]->group_count, 1);
 
-	return Max((int) pg_nextpower2_32((uint32) Min(Max(parts, 1), PARTS_MAX)), PARTS_MIN);
+	return Max((int) pg_nextpower2_32((uint32) Min(Max(parts, 1), ROW_PARTS_MAX)), PARTS_MIN);
 }
 
 static AggFiles *
@@ -98,7 +88,7 @@ create_files(BatchAggState *state)
 	AggFiles   *files = palloc0(sizeof(AggFiles));
 
 	files->memory = memory;
-	files->store = row_store_create();
+	files->parts.store = row_store_create();
 	state->files_read = 0;
 	for (int i = 0; i < state->node.input_count; i++)
 		kept_rows_begin(&state->inputs[i].kept);
@@ -114,9 +104,8 @@ agg_files_begin(BatchAggState *state)
 		return false;
 	if (state->files == NULL)
 		state->files = create_files(state);
-	state->files->part_count = estimate_parts(state);
-	state->files->is_writing = state->files->current == NULL ||
-		state->files->current->level < ROW_LEVELS_MAX;
+	state->files->parts.count = estimate_parts(state);
+	state->files->is_writing = row_parts_may_divide(&state->files->parts);
 	return true;
 }
 
@@ -125,13 +114,6 @@ bool
 agg_files_are_written(const BatchAggState *state)
 {
 	return state->files != NULL && state->files->is_writing;
-}
-
-static int
-part_of_hash(const AggFiles *files, uint32 hash)
-{
-	return row_part_of_hash(hash, files->current == NULL ? 0 : files->current->level + 1,
-							files->part_count);
 }
 
 /* Write the rows of the selection that have no group, and leave them out of it. */
@@ -144,13 +126,9 @@ agg_files_write(BatchAggState *state, int input, Selection *selection, uint16 *n
 
 	FOR_SELECTED(row, selection,
 				 const uint32 hash = table->row_hashes[row];
-				 RowFile **part;
 				 if (table->row_groups[row] != NULL)
 					 continue;
-				 part = &files->parts[part_of_hash(files, hash)];
-				 if (*part == NULL)
-					 *part = row_file_create(files->store);
-				 kept_rows_write(&state->inputs[input].kept, *part, row,
+				 kept_rows_write(&state->inputs[input].kept, row_parts_file(&files->parts, hash), row,
 								 (uint64) input << INPUT_SHIFT | hash));
 	FOR_SELECTED(row, selection,
 				 numbers[count] = row;
@@ -159,50 +137,27 @@ agg_files_write(BatchAggState *state, int input, Selection *selection, uint16 *n
 	selection->rows = numbers;
 }
 
-/* The files that were written wait to be read. */
-static void
-complete_parts(AggFiles *files)
-{
-	const int	level = files->current == NULL ? 0 : files->current->level + 1;
-	MemoryContext caller = MemoryContextSwitchTo(files->memory);
-
-	for (int part = 0; part < files->part_count; part++)
-	{
-		AggFile    *file;
-
-		if (files->parts[part] == NULL)
-			continue;
-		file = palloc(sizeof(AggFile));
-		*file = (AggFile) {files->parts[part], level};
-		files->waiting = lappend(files->waiting, file);
-		files->parts[part] = NULL;
-	}
-	files->is_writing = false;
-	MemoryContextSwitchTo(caller);
-}
-
 /* Go on with the rows of the next file; false where none is left. */
 bool
 agg_files_next(BatchAggState *state)
 {
 	AggFiles   *files = state->files;
+	RowFile    *next;
 
 	if (files == NULL)
 		return false;
-	complete_parts(files);
-	state->file_blocks = files->store->block_count;
-	if (files->waiting == NIL)
+	next = row_parts_next(&files->parts);
+	files->is_writing = false;
+	state->file_blocks = files->parts.store->block_count;
+	if (next == NULL)
 		return false;
 	if (files->current == NULL)
 		for (int i = 0; i < state->node.input_count; i++)
 			kept_rows_start_reading(&state->inputs[i].kept);
 	else
-		row_file_close(files->current->rows);
-	/* The last ones first: these are parts of the one before. */
-	files->current = llast(files->waiting);
-	files->waiting = list_delete_last(files->waiting);
-	row_file_rewind(files->current->rows);
-	files->rows_left = files->current->rows->row_count;
+		row_file_close(files->current);
+	files->current = next;
+	files->rows_left = next->row_count;
 	state->files_read++;
 	state->input_is_done = false;
 	return true;
@@ -229,7 +184,7 @@ agg_files_next_batch(BatchAggState *state)
 	while (files->rows_left > 0 && files->begun == NULL &&
 		   (input == NULL || !kept_rows_is_full(&input->kept)))
 	{
-		const FileRow *row = row_file_read(files->current->rows, format);
+		const FileRow *row = row_file_read(files->current, format);
 		AggInput   *of_row = &state->inputs[row->hash >> INPUT_SHIFT];
 
 		files->rows_left--;
@@ -248,7 +203,7 @@ agg_files_next_batch(BatchAggState *state)
 	return true;
 }
 
-/* Begin to sort the groups, of which some were not in memory. */
+/* Begin to sort the groups.  Some of them were not in memory. */
 void
 agg_files_begin_sort(BatchAggState *state)
 {
@@ -323,7 +278,7 @@ agg_files_end(BatchAggState *state)
 		return;
 	for (int i = 0; i < state->node.input_count; i++)
 		kept_rows_end(&state->inputs[i].kept);
-	row_store_close(files->store);
+	row_store_close(files->parts.store);
 	if (files->sort != NULL)
 	{
 		ExecDropSingleTupleTableSlot(files->sorted_slot);

@@ -14,7 +14,7 @@
 
 #include "aggregate.h"
 #include "group.h"
-#include "kept_rows.h"
+#include "row_parts.h"
 
 /* Parts that values are divided into.  Each has a buffer of a block. */
 #define PARTS			32
@@ -26,24 +26,14 @@ enum DistinctAttribute
 	ATTRIBUTE_GROUP				/* the group's address, or 0 */
 };
 
-/* Values in a file, and how often they have been divided. */
-typedef struct ValueFile
-{
-	RowFile    *rows;
-	int			level;
-} ValueFile;
-
 struct DistinctFiles
 {
 	MemoryContext memory;
-	RowStore   *store;
+	RowParts	parts;
 	RowFormat  *format;
 	DatumBatch *rows;			/* that are read */
 	MemoryContext row_memory;
-	RowFile    *parts[PARTS];	/* that are written */
-	int			level;			/* of these */
 	bool		is_writing;
-	List	   *waiting;		/* ValueFiles */
 };
 
 static bool
@@ -67,7 +57,7 @@ distinct_files_begin(Aggregate *aggregate)
 					   is_reference(key) ? BYTEAOID : INT8OID, -1, 0);
 	TupleDescInitEntry(descriptor, ATTRIBUTE_GROUP + 1, "group", INT8OID, -1, 0);
 	files->memory = memory;
-	files->store = row_store_create();
+	files->parts = (RowParts) {.store = row_store_create(), .count = PARTS};
 	files->format = row_format_create(descriptor, bms_add_range(NULL, 0, 1));
 	files->rows = datum_batch_create(descriptor, NULL);
 	files->row_memory = AllocSetContextCreate(memory, "BatchAgg rows", ALLOCSET_DEFAULT_SIZES);
@@ -104,37 +94,14 @@ distinct_files_write(Aggregate *aggregate, VectorContext *context, char **groups
 	values = keys[0].vector;
 	FOR_SELECTED(row, selection,
 				 const uint32 hash = table->row_hashes[row];
-				 RowFile **part = &files->parts[row_part_of_hash(hash, files->level, PARTS)];
 				 const Datum row_values[2] = {
 					 values->values[row],
 					 groups != NULL ? PointerGetDatum(groups[row]) : (Datum) 0,
 				 };
 				 if (table->row_groups[row] != NULL)
 					 continue;
-				 if (*part == NULL)
-					 *part = row_file_create(files->store);
-				 row_file_write(*part, files->format, row_values, nulls, hash));
-}
-
-/* The files that were written wait to be read. */
-static void
-complete_parts(DistinctFiles *files)
-{
-	MemoryContext caller = MemoryContextSwitchTo(files->memory);
-
-	for (int part = 0; part < PARTS; part++)
-	{
-		ValueFile  *file;
-
-		if (files->parts[part] == NULL)
-			continue;
-		file = palloc(sizeof(ValueFile));
-		*file = (ValueFile) {files->parts[part], files->level + 1};
-		files->waiting = lappend(files->waiting, file);
-		files->parts[part] = NULL;
-	}
-	files->is_writing = false;
-	MemoryContextSwitchTo(caller);
+				 row_file_write(row_parts_file(&files->parts, hash), files->format, row_values,
+								nulls, hash));
 }
 
 /* Take the rows that were read into the states: those whose values are new. */
@@ -163,33 +130,31 @@ take_rows(Aggregate *aggregate, VectorContext *context, void *state)
 
 /* Read a file; where its values don't fit in memory either, others go to files of the next level. */
 static void
-read_file(Aggregate *aggregate, VectorContext *context, void *state, ValueFile *file,
+read_file(Aggregate *aggregate, VectorContext *context, void *state, RowFile *file,
 		  Size memory_limit_bytes)
 {
 	DistinctFiles *files = *aggregate->distinct_files;
 	RowFormat  *format = files->format;
 
 	group_table_reset(aggregate->distinct);
-	files->level = file->level;
-	row_file_rewind(file->rows);
-	for (uint64 left = file->rows->row_count; left > 0;)
+	for (uint64 left = file->row_count; left > 0;)
 	{
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(files->row_memory);
 		files->rows->row_count = 0;
 		for (; left > 0 && files->rows->row_count < BATCH_ROWS_MAX; left--)
 		{
-			const FileRow *row = row_file_read(file->rows, format);
+			const FileRow *row = row_file_read(file, format);
 
 			if (format->holds_references)
 				row = memcpy(MemoryContextAllocHuge(files->row_memory, row->bytes), row, row->bytes);
 			row_format_to_batch(format, row, files->rows);
 		}
 		take_rows(aggregate, context, state);
-		files->is_writing |= file->level < ROW_LEVELS_MAX &&
+		files->is_writing |= row_parts_may_divide(&files->parts) &&
 			group_table_bytes(aggregate->distinct) > memory_limit_bytes;
 	}
-	row_file_close(file->rows);
+	row_file_close(file);
 }
 
 /*
@@ -202,22 +167,19 @@ distinct_files_finish(Aggregate *aggregate, VectorContext *context, void *state,
 {
 	DistinctFiles *files = *aggregate->distinct_files;
 	GroupKey   *key = &aggregate->distinct_keys[0];
+	RowFile    *file;
 	int			count = 0;
 
 	if (files == NULL)
 		return 0;
-	complete_parts(files);
 	key->is_given = true;
-	while (files->waiting != NIL)
+	while ((file = row_parts_next(&files->parts)) != NULL)
 	{
-		ValueFile  *file = llast(files->waiting);
-
-		files->waiting = list_delete_last(files->waiting);
+		files->is_writing = false;
 		read_file(aggregate, context, state, file, memory_limit_bytes);
-		complete_parts(files);
 		count++;
 	}
-	*blocks += files->store->block_count;
+	*blocks += files->parts.store->block_count;
 	distinct_files_end(aggregate);
 	return count;
 }
@@ -231,7 +193,7 @@ distinct_files_end(Aggregate *aggregate)
 	if (files == NULL)
 		return;
 	aggregate->distinct_keys[0].is_given = false;
-	row_store_close(files->store);
+	row_store_close(files->parts.store);
 	MemoryContextDelete(files->memory);
 	*aggregate->distinct_files = NULL;
 }

@@ -270,7 +270,6 @@ divide_round(BatchJoinState *state, JoinRound *round)
 	{
 		RowFile    *file = lfirst(cell);
 
-		row_file_rewind(file);
 		for (uint64 left = file->row_count; left > 0; left--)
 		{
 			const FileRow *row = row_file_read(file, rounds->inner_format);
@@ -284,7 +283,6 @@ divide_round(BatchJoinState *state, JoinRound *round)
 	made = make_rounds(state, parts, round_of_part, level);
 	if (round->outer != NULL)
 	{
-		row_file_rewind(round->outer);
 		for (uint64 left = round->outer->row_count; left > 0; left--)
 		{
 			const FileRow *row = row_file_read(round->outer, state->kept.format);
@@ -315,7 +313,6 @@ load_round(BatchJoinState *state, JoinRound *round)
 	{
 		RowFile    *file = lfirst(cell);
 
-		row_file_rewind(file);
 		for (uint64 left = file->row_count; left > 0; left--)
 		{
 			FileRow    *row = row_file_read(file, rounds->inner_format);
@@ -384,8 +381,7 @@ join_rounds_next(BatchJoinState *state)
 		rounds->outer_rows_left = 0;
 		if (round->outer != NULL)
 		{
-			row_file_rewind(round->outer);
-			rounds->outer_rows_left = round->outer->row_count;
+				rounds->outer_rows_left = round->outer->row_count;
 		}
 		return true;
 	}

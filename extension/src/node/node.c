@@ -334,7 +334,7 @@ node_end(BatchNode *node)
 		ExecEndNode(&node->child->css.ss.ps);
 }
 
-/* What a foreign table's wrapper tells of its scan; of several tables one could not tell which. */
+/* Show what a foreign table's wrapper tells of its scan, unless the node reads several tables: EXPLAIN could not say which one it means. */
 static void
 explain_foreign(const BatchNode *node, ExplainState *es)
 {
@@ -344,7 +344,7 @@ explain_foreign(const BatchNode *node, ExplainState *es)
 		scan->fdwroutine->ExplainForeignScan(scan, es);
 }
 
-/* What is read, and the figures of this process and of its workers. */
+/* Show what the node reads, and the figures of this process and of its workers. */
 void
 node_explain(BatchNode *node, ExplainState *es)
 {

@@ -190,14 +190,6 @@ row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 	row_file_append(file, format->row);
 }
 
-/* Begin to read at the first row. */
-void
-row_file_rewind(RowFile *file)
-{
-	file->blocks_read = 0;
-	file->read_at = file->read_end = 0;
-}
-
 /* Read the next block: those in the temporary file first. */
 static void
 read_block(RowFile *file)

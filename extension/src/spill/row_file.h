@@ -44,6 +44,7 @@ typedef struct RowStore
 typedef struct RowFile
 {
 	RowStore   *store;
+	int			level;			/* how often its rows have been divided, where they are */
 	uint64		row_count;
 	uint64		bytes;
 	int64	   *blocks;			/* in the temporary file */
@@ -73,7 +74,6 @@ extern void row_store_close(RowStore *store);
 extern RowFile *row_file_create(RowStore *store);
 extern void row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 						   const bool *nulls, uint64 hash);
-extern void row_file_rewind(RowFile *file);
 extern FileRow *row_file_read(RowFile *file, RowFormat *format);
 extern void row_file_append(RowFile *file, const FileRow *row);
 extern void row_file_close(RowFile *file);

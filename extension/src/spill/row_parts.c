@@ -1,0 +1,56 @@
+/*
+ * row_parts.c
+ *	  Rows that are divided into files by their hashes, and wait there to be read.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "row_parts.h"
+
+/* The file for rows of a hash, made for the first of them. */
+RowFile *
+row_parts_file(RowParts *parts, uint32 hash)
+{
+	RowFile   **file = &parts->files[row_part_of_hash(hash, parts->level, parts->count)];
+
+	if (*file == NULL)
+	{
+		*file = row_file_create(parts->store);
+		(*file)->level = parts->level + 1;
+	}
+	return *file;
+}
+
+/*
+ * The next file to read; NULL: none is left.  Rows that are divided from now on are its own.
+ * The last file that was written comes first: it is a part of the one before.
+ */
+RowFile *
+row_parts_next(RowParts *parts)
+{
+	MemoryContext caller = MemoryContextSwitchTo(parts->store->memory);
+	RowFile    *next = NULL;
+
+	for (int i = 0; i < parts->count; i++)
+		if (parts->files[i] != NULL)
+		{
+			parts->waiting = lappend(parts->waiting, parts->files[i]);
+			parts->files[i] = NULL;
+		}
+	if (parts->waiting != NIL)
+	{
+		next = llast(parts->waiting);
+		parts->waiting = list_delete_last(parts->waiting);
+		parts->level = next->level;
+	}
+	MemoryContextSwitchTo(caller);
+	return next;
+}
+
+/* May rows be divided, or have they been so often that their hashes must be alike? */
+bool
+row_parts_may_divide(const RowParts *parts)
+{
+	return parts->level <= ROW_LEVELS_MAX;
+}
