@@ -1,23 +1,27 @@
 -- Joins whose inner rows exceed the memory for a hash table: in rounds, with rows of both sides in files.
-CREATE FUNCTION compare_rounds(query text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION compare_spilled(query text, node text, spilled text, report text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     batched text[];
-    joins int;
-    in_rounds int;
-    line text;
+    nodes int;
+    nodes_spilled int;
 BEGIN
     PERFORM set_config('batchexec.mode', 'prefer', true);
     PERFORM set_config('work_mem', '64kB', true);
     PERFORM set_config('hash_mem_multiplier', '1', true);
     batched := outcome(query);
-    SELECT count(*) FILTER (WHERE l ~ 'BatchJoin'), count(*) FILTER (WHERE l ~ 'Hash Table Rounds: ([2-9]|\d\d)')
-        INTO joins, in_rounds FROM explain_figures(query) l;
+    SELECT count(*) FILTER (WHERE l ~ node), count(*) FILTER (WHERE l ~ spilled) INTO nodes, nodes_spilled FROM explain_figures(query) l;
     PERFORM set_config('batchexec.mode', 'forbid', true);
     IF batched IS DISTINCT FROM outcome(query) THEN
         RAISE EXCEPTION E'results differ: %\nbatched: %\nstock: %', query, batched[1:9], (outcome(query))[1:9];
     END IF;
-    RETURN format('%s rows, joins %s, in rounds %s', cardinality(batched), joins, in_rounds);
+    RETURN format(report, cardinality(batched), nodes, nodes_spilled);
 END $$;
+CREATE FUNCTION compare_rounds(query text) RETURNS text LANGUAGE sql AS $$
+    SELECT compare_spilled(query, 'BatchJoin', 'Hash Table Rounds: ([2-9]|\d\d)', '%s rows, joins %s, in rounds %s')
+$$;
+CREATE FUNCTION compare_files(query text) RETURNS text LANGUAGE sql AS $$
+    SELECT compare_spilled(query, 'BatchAgg', 'Files Read: [1-9]', '%s rows, aggregations %s, with files %s')
+$$;
 SET enable_mergejoin = off; SET enable_nestloop = off; SET batchexec.explain = on;
 -- NULLs in the keys, values of all kinds, rows with and without a match on both sides.
 CREATE TABLE wide_rows AS SELECT i AS id, CASE WHEN i % 99 > 0 THEN i % 4000 END AS k, (i % 700)::numeric / 7 AS amount, 'text ' || i % 50 AS t,
@@ -82,24 +86,6 @@ RESET temp_file_limit; RESET work_mem; RESET hash_mem_multiplier; RESET batchexe
 RESET enable_mergejoin; RESET enable_nestloop;
 DROP TABLE wide_rows, narrow_rows, one_key, long_values;
 -- Groups that exceed the memory: rows of those that don't fit wait in files.
-CREATE FUNCTION compare_files(query text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    batched text[];
-    nodes int;
-    with_files int;
-BEGIN
-    PERFORM set_config('batchexec.mode', 'prefer', true);
-    PERFORM set_config('work_mem', '64kB', true);
-    PERFORM set_config('hash_mem_multiplier', '1', true);
-    batched := outcome(query);
-    SELECT count(*) FILTER (WHERE l ~ 'BatchAgg'), count(*) FILTER (WHERE l ~ 'Files Read: [1-9]')
-        INTO nodes, with_files FROM explain_figures(query) l;
-    PERFORM set_config('batchexec.mode', 'forbid', true);
-    IF batched IS DISTINCT FROM outcome(query) THEN
-        RAISE EXCEPTION E'results differ: %\nbatched: %\nstock: %', query, batched[1:9], (outcome(query))[1:9];
-    END IF;
-    RETURN format('%s rows, aggregations %s, with files %s', cardinality(batched), nodes, with_files);
-END $$;
 CREATE TABLE events AS SELECT i AS id, CASE WHEN i % 11 > 0 THEN i * 7 % 9001 END AS k, 'name ' || i % 8000 AS name, (i % 7000)::numeric / 8 AS price,
     i::float8 / 7 AS f, i::real AS r, date '2020-01-01' + i % 3000 AS d, md5((i % 900)::text)::uuid AS u, i % 5 = 0 AS flag, ARRAY[i] AS a FROM generate_series(1, 12000) i;
 CREATE TABLE parted (id int, k int, name text, v int) PARTITION BY RANGE (id);

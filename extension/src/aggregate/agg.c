@@ -292,15 +292,31 @@ accumulate_or_replay(BatchAggState *state)
 	PG_END_TRY();
 }
 
+/* The next DISTINCT aggregate behind one, or the first; NULL: there is none. */
+Aggregate *
+agg_next_distinct(const BatchAggState *state, int *number)
+{
+	while (state->has_distinct && *number < state->aggregate_count)
+	{
+		Aggregate  *aggregate = state->inputs[0].aggregates[(*number)++];
+
+		if (aggregate->distinct != NULL)
+			return aggregate;
+	}
+	return NULL;
+}
+
 void
 agg_reset_states(BatchAggState *state)
 {
+	Aggregate  *aggregate;
+	int			number = 0;
+
 	MemoryContextReset(state->memory);
 	for (int i = 0; i < state->set_count; i++)
 		group_table_forget(state->tables[i]);
-	for (int i = 0; i < state->aggregate_count; i++)
-		if (state->inputs[0].aggregates[i]->distinct != NULL)
-			distinct_reset(state->inputs[0].aggregates[i]);
+	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
+		distinct_reset(aggregate);
 	if (state->set_count == 0)
 		memset(state->plain_states, 0, state->state_bytes);
 	state->ordered_groups = NULL;
@@ -314,16 +330,13 @@ static uint64
 count_entries(const BatchAggState *state)
 {
 	uint64		count = 0;
+	const Aggregate *aggregate;
+	int			number = 0;
 
 	for (int i = 0; i < state->set_count; i++)
 		count += state->tables[i]->group_count;
-	if (state->has_distinct)
-		for (int i = 0; i < state->aggregate_count; i++)
-		{
-			const GroupTable *values = state->inputs[0].aggregates[i]->distinct;
-
-			count += values != NULL ? values->group_count : 0;
-		}
+	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
+		count += aggregate->distinct->group_count;
 	return count;
 }
 
@@ -344,12 +357,13 @@ complete_groups(BatchAggState *state)
 {
 	const uint32 all_keys = state->key_count < GROUP_KEYS_MAX ?
 		(UINT32_C(1) << state->key_count) - 1 : ~UINT32_C(0);
+	Aggregate  *aggregate;
+	int			number = 0;
 
 	state->input_is_done = true;
 	state->is_filled = true;
-	for (int i = 0; i < state->aggregate_count; i++)
-		if (state->inputs[0].aggregates[i]->distinct != NULL)
-			finish_distinct(state, state->inputs[0].aggregates[i]);
+	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
+		finish_distinct(state, aggregate);
 	for (int i = 0; i < state->set_count; i++)
 		if (state->tables[i]->left_out == all_keys)
 			group_table_add_empty(state->tables[i]);

@@ -12,20 +12,6 @@
 
 #include "agg_state.h"
 
-/* The next DISTINCT aggregate behind one, or the first; NULL: there is none. */
-static Aggregate *
-next_distinct(const BatchAggState *state, int *number)
-{
-	while (state->has_distinct && *number < state->aggregate_count)
-	{
-		Aggregate  *aggregate = state->inputs[0].aggregates[(*number)++];
-
-		if (aggregate->distinct != NULL)
-			return aggregate;
-	}
-	return NULL;
-}
-
 /* Do groups, and values that may still become more, exceed the memory? */
 bool
 agg_exceeds_memory(const BatchAggState *state, uint64 entries)
@@ -34,7 +20,7 @@ agg_exceeds_memory(const BatchAggState *state, uint64 entries)
 	Aggregate  *aggregate;
 	int			number = 0;
 
-	while ((aggregate = next_distinct(state, &number)) != NULL)
+	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
 		if (!distinct_files_are_written(aggregate))
 			bytes += group_table_bytes(aggregate->distinct);
 	return entries > 1 && bytes > state->memory_limit_bytes;
@@ -51,7 +37,7 @@ agg_begin_distinct_files(BatchAggState *state)
 	if (!state->has_distinct || state->set_count > 1 ||
 		MemoryContextMemAllocated(state->memory, true) > state->memory_limit_bytes)
 		return false;
-	while ((aggregate = next_distinct(state, &number)) != NULL)
+	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
 		if (!distinct_files_are_written(aggregate))
 		{
 			distinct_files_begin(aggregate);

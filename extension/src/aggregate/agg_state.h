@@ -58,6 +58,7 @@ typedef struct BatchAggState
 } BatchAggState;
 
 extern void agg_reset_states(BatchAggState *state);
+extern Aggregate *agg_next_distinct(const BatchAggState *state, int *number);
 
 /* agg_files.c */
 extern bool agg_files_are_possible(const BatchAggState *state);
