@@ -59,7 +59,8 @@ class Bench:
             self._measure_nulls()
         if not self.options.skip_partitions:
             self._measure_partitions()
-        self._measure_inserts()
+        if not self.options.skip_inserts:
+            self._measure_inserts()
         if not self.options.skip_tpch:
             self._measure_tpch()
         if not self.options.skip_clickbench:
@@ -315,6 +316,7 @@ def parse_options() -> argparse.Namespace:
                         help=f"of its table (default: {CLICKBENCH_ROWS_DEFAULT}, at most {ROWS_MAX})")
     parser.add_argument("--skip-nulls", action="store_true", help="leave out the tables with NULLs")
     parser.add_argument("--skip-partitions", action="store_true", help="leave out the partitioned table")
+    parser.add_argument("--skip-inserts", action="store_true", help="leave out INSERT … SELECT")
     parser.add_argument("--skip-unchanged", action="store_true", help="leave out the within-2%% rows")
     parser.add_argument("--work-mem", default=SETTINGS["work_mem"], metavar="SIZE",
                         help=f"of each node (default: {SETTINGS['work_mem']}; that of a new server is 4MB)")

@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
+.PHONY: bench bench-quick bench-large bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -18,6 +18,11 @@ bench-tpch: all
 CLICKBENCH_ROWS ?= 5000000
 bench-clickbench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --only ClickBench --rows 1000 --rounds $(or $(ROUNDS),1) --skip-unchanged --clickbench-rows $(CLICKBENCH_ROWS) $(if $(WRITE),--write-section ClickBench)
+
+# Scans and aggregations of 10,000,000 rows; t/release_check.py runs this target, and bench-cold, on another PostgreSQL.
+bench-large: all
+	PG_CONFIG=$(PG_CONFIG) bench/bench.py --rows 10000000 --rounds $(or $(ROUNDS),3) --skip-nulls --skip-partitions --skip-inserts \
+		--skip-tpch --skip-clickbench --skip-unchanged $(if $(WRITE),--write-section 'Ten million rows on PostgreSQL $(MAJORVERSION)')
 
 # The library loaded but off, point selects, pgbench -S and TPC-B.
 bench-unchanged: all
@@ -36,7 +41,7 @@ bench-expressions: all
 
 # Tables that are not in shared buffers; as root, from the disk as well.
 bench-cold: all
-	PG_CONFIG=$(PG_CONFIG) bench/cold.py $(if $(WRITE),--write)
+	PG_CONFIG=$(PG_CONFIG) bench/cold.py --rows 10000000 --rounds $(or $(ROUNDS),3) $(if $(WRITE),--write)
 
 # bench/picture.svg, of the figures in bench/RESULTS.md: WRITE=1 makes it anew where it changes what the picture shows.
 picture:

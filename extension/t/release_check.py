@@ -7,7 +7,9 @@
     make -C extension test-pg18         Debian forky's PostgreSQL 18
     t/release_check.py 17 --pairs 1000  also a slice of the differential check in there
     t/release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
-    t/release_check.py 18 --bench cold  bench/cold.py in there, instead of the checks
+    t/release_check.py 18 --bench 'bench-cold WRITE=1'
+                                        this target in there, instead of the checks; the bench/RESULTS.md that
+                                        it writes takes the place of this tree's
 
 The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
 script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
@@ -17,6 +19,7 @@ when the check ends, however it ends.
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,12 +27,13 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from prerequisites import (BUILD_DIRECTORY, DEBIAN_MIRROR, UBUNTU_MIRROR, MissingPrerequisite, as_root, build_directory,
-                           debian_packages, run, run_check)
+from prerequisites import (BUILD_DIRECTORY, DEBIAN_MIRROR, EXTENSION_DIRECTORY, UBUNTU_MIRROR, MissingPrerequisite, as_root,
+                           build_directory, debian_packages, run, run_check)
 from server import stop_on_signals
 from server_build import extension_copy
 
 TREE_INSIDE = "/extension"
+RESULTS = "bench/RESULTS.md"
 # The keys that sign Ubuntu's releases, which Debian does not ship.
 UBUNTU_KEYRING = "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
 UBUNTU_KEYRING_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
@@ -156,7 +160,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("major", type=int, choices=RELEASES)
     parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
-    parser.add_argument("--bench", metavar="NAME", help="run bench/NAME.py instead of the checks")
+    parser.add_argument("--bench", metavar="TARGET", type=shlex.split,
+                        help="make a target of bench/targets.mk, with variables, instead of the checks")
     parser.add_argument("--regress", action="store_true", help="also run PostgreSQL's regression suite and isolation specs")
     options = parser.parse_args()
     stop_on_signals()
@@ -169,7 +174,7 @@ def main() -> int:
     steps = {"build": ["make", "-s", "-C", TREE_INSIDE, "all"],
              "install": ["make", "-s", "-C", TREE_INSIDE, "install"]}
     if options.bench:
-        steps["benchmark"] = [f"{TREE_INSIDE}/bench/{options.bench}.py"]
+        steps["benchmark"] = ["make", "-s", "-C", TREE_INSIDE, *options.bench]
     else:
         steps["own suite"] = ["make", "-C", TREE_INSIDE, "check"]
         steps["registered sources"] = [f"{TREE_INSIDE}/t/source_check.py", "--pairs=0"]
@@ -184,6 +189,8 @@ def main() -> int:
             print(f"FAILED {name}")
             break
         passed += 1
+    if options.bench and passed == len(steps):
+        shutil.copy(tree / RESULTS, EXTENSION_DIRECTORY / RESULTS)
     print(f"{passed} passed, {len(steps) - passed} failed")
     return 0 if passed == len(steps) else 1
 
