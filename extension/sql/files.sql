@@ -43,7 +43,7 @@ MOVE 1000 IN counts;
 MOVE ALL IN counts;
 CLOSE counts;
 COMMIT;
--- Groups in an order are sorted. With more than one hash table, or DISTINCT arguments, the stock plan takes over.
+-- Groups in an order are sorted.
 SET batchexec.mode = prefer;
 SET batchexec.explain = on;
 SELECT files('SELECT v, count(*) FROM visits GROUP BY v');

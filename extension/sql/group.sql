@@ -73,7 +73,7 @@ SELECT * FROM compare('SELECT name, count(*) FROM grouped WHERE i IS NULL GROUP 
 SELECT * FROM compare('SELECT i, name, count(*), count(v), grouping(i) FROM grouped WHERE i IS NULL OR i < 2 GROUP BY CUBE (i, name)');
 SELECT * FROM compare('SELECT count(DISTINCT i), count(DISTINCT f), count(DISTINCT n), count(DISTINCT name), sum(DISTINCT v) FROM grouped');
 SELECT * FROM compare('SELECT i, count(DISTINCT name), count(DISTINCT f), count(DISTINCT small) FROM grouped GROUP BY i');
--- More groups than memory: the original plan takes over.
+-- More groups than fit in memory.
 CREATE TABLE many AS SELECT k AS key, k % 3 AS v FROM generate_series(1, 30000) k;
 VACUUM (ANALYZE, FREEZE) many;
 SET work_mem = 64; SET hash_mem_multiplier = 1;

@@ -129,7 +129,7 @@ SELECT compare_preferred('SELECT count(*), sum(a.v), sum(b.v), max(b.t) FROM man
 SELECT compare_preferred('SELECT a.v, count(*) FROM many a JOIN few ON a.v % 100 = few.k GROUP BY a.v');
 RESET work_mem; RESET hash_mem_multiplier;
 RESET enable_parallel_hash; RESET max_parallel_workers_per_gather; SET max_parallel_workers_per_gather = 0;
--- The groups of a join exceed the memory: the stock aggregation reads the join's rows anew.
+-- The groups of a join exceed the memory.
 SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
 SELECT * FROM compare('SELECT count(*), sum(c), sum(labels) FROM (SELECT amount, count(*) AS c, count(label) AS labels FROM facts LEFT JOIN few USING (k) GROUP BY amount) g');
 RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort;

@@ -145,6 +145,7 @@ begin_sets(BatchAggState *state, const List *sets)
 		state->tables[i] = table;
 		state->row_groups[i] = table->row_groups;
 	}
+	state->end_set = state->set_count;
 	if (state->set_count == 0)
 		state->plain_states = palloc0(state->state_bytes + 1);
 }
@@ -203,29 +204,46 @@ current_input(const BatchAggState *state)
 	return &state->inputs[state->node.input - state->node.inputs];
 }
 
-/* Find the groups of the batch's rows in each set. */
+/* Leave only the rows that have a group in memory, in some set. */
 static void
-find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
+select_grouped(const BatchAggState *state, Selection *selection, uint16 *numbers)
 {
-	Selection  *selection = &context->batch->selection;
+	int			count = 0;
 
-	for (int i = 0; i < state->set_count; i++)
+	FOR_SELECTED(row, selection,
+				 bool has_group = false;
+				 for (int i = state->first_set; i < state->end_set; i++)
+				 has_group |= state->row_groups[i][row] != NULL;
+				 numbers[count] = row;
+				 count += has_group);
+	selection->count = count;
+	selection->rows = numbers;
+}
+
+/* Find the groups of the batch's rows in each set.  Where they have none in memory, files take the rows. */
+static void
+find_groups(BatchAggState *state, const AggInput *input, TupleBatch *batch, VectorContext *context)
+{
+	const bool	uses_files = agg_files_are_written(state);
+
+	for (int i = state->first_set; i < state->end_set; i++)
 	{
 		GroupTable *table = state->tables[i];
 
 		table->keys = input->keys;
-		if (i == 0)
-			group_table_evaluate(table, context, selection);
-		group_table_hash(table, selection);
-		if (agg_files_are_written(state))
+		if (i == state->first_set)
+			group_table_evaluate(table, context, &batch->selection);
+		group_table_hash(table, &batch->selection);
+		if (uses_files)
 		{
-			group_table_find_existing(table, selection);
-			agg_files_write(state, input - state->inputs, selection,
-							context->batch->selected_rows);
+			group_table_find_existing(table, &batch->selection);
+			agg_files_write(state, input - state->inputs, i, &batch->selection);
 		}
 		else
-			group_table_find(table, selection);
+			group_table_find(table, &batch->selection);
 	}
+	if (uses_files)
+		select_grouped(state, &batch->selection, batch->selected_rows);
 }
 
 /* Take one batch into the states. */
@@ -235,6 +253,11 @@ accumulate_batch(BatchAggState *state)
 	BatchInput *input = state->node.input;
 	const AggInput *agg_input = current_input(state);
 	TupleBatch *batch = input->context.batch;
+	const RowGroups groups = {
+		.of_sets = state->row_groups + state->first_set,
+		.set_count = state->end_set - state->first_set,
+		.may_be_missing = agg_files_are_written(state),
+	};
 
 	ResetExprContext(input->context.econtext);
 	if (state->node.child == NULL && !agg_files_are_read(state))
@@ -244,14 +267,14 @@ accumulate_batch(BatchAggState *state)
 	}
 	if (batch->selection.count == 0)
 		return;
-	find_groups(state, agg_input, &input->context);
+	find_groups(state, agg_input, batch, &input->context);
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
 		Aggregate  *aggregate = agg_input->aggregates[i];
 
 		aggregate_accumulate(aggregate, &input->context,
 							 state->set_count > 0 ? NULL : state->plain_states + aggregate->state_offset,
-							 state->row_groups, state->set_count);
+							 &groups);
 	}
 }
 
@@ -340,31 +363,17 @@ count_entries(const BatchAggState *state)
 	return count;
 }
 
-/* Take the values of an aggregate that are in files. */
-static void
-finish_distinct(BatchAggState *state, Aggregate *aggregate)
-{
-	void	   *plain = state->set_count > 0 ? NULL :
-		state->plain_states + aggregate->state_offset;
-
-	state->files_read += distinct_files_finish(aggregate, &state->node.inputs[0].context, plain,
-											   state->memory_limit_bytes, &state->file_blocks);
-}
-
 /* All input is taken: make the groups that need no row, and put them in order. */
 static void
 complete_groups(BatchAggState *state)
 {
 	const uint32 all_keys = state->key_count < GROUP_KEYS_MAX ?
 		(UINT32_C(1) << state->key_count) - 1 : ~UINT32_C(0);
-	Aggregate  *aggregate;
-	int			number = 0;
 
 	state->input_is_done = true;
 	state->is_filled = true;
-	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
-		finish_distinct(state, aggregate);
-	for (int i = 0; i < state->set_count; i++)
+	agg_finish_distinct(state);
+	for (int i = state->first_set; i < state->end_set; i++)
 		if (state->tables[i]->left_out == all_keys)
 			group_table_add_empty(state->tables[i]);
 	if (state->order != NULL && state->files == NULL)
@@ -379,11 +388,8 @@ next_batch(BatchAggState *state)
 		node_next_batch(&state->node, BATCH_ROWS_MAX);
 }
 
-/*
- * Read the input to its end, or, for partial groups, until memory is full.
- * False where the original plan has to take over.
- */
-static bool
+/* Read the input to its end, or, for partial groups, until memory is full. */
+static void
 fill_states(BatchAggState *state)
 {
 	BatchNode  *node = &state->node;
@@ -407,13 +413,11 @@ fill_states(BatchAggState *state)
 		{
 			node->counters->group_flushes++;
 			state->is_filled = true;
-			return true;
+			return;
 		}
-		if (!agg_files_begin(state) && !agg_begin_distinct_files(state))
-			return false;
+		agg_use_files(state);
 	}
 	complete_groups(state);
-	return true;
 }
 
 /* Put keys and results of one group, or of the whole table, in the slot. */
@@ -515,7 +519,7 @@ sort_results(BatchAggState *state)
 		agg_reset_states(state);
 		if (!agg_files_next(state))
 			break;
-		(void) fill_states(state);
+		fill_states(state);
 	}
 	agg_files_end_sort(state);
 }
@@ -537,11 +541,8 @@ exec_agg(CustomScanState *css)
 		}
 		if (!state->is_filled && state->input_is_done && !agg_files_next(state))
 			return NULL;
-		if (!state->is_filled && !fill_states(state))
-		{
-			agg_fall_back_to_original(state);
-			continue;
-		}
+		if (!state->is_filled)
+			fill_states(state);
 		if (state->order != NULL && state->files != NULL)
 			sort_results(state);
 		else if (next_result(state))

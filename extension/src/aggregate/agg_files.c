@@ -17,6 +17,7 @@
 #include "utils/tuplesort.h"
 
 #include "agg_state.h"
+#include "plan.h"
 #include "row_parts.h"
 
 /* Parts that rows are divided into.  Each has a buffer of a block. */
@@ -28,7 +29,8 @@
 struct AggFiles
 {
 	MemoryContext memory;
-	RowParts	parts;			/* of rows without a group */
+	RowStore   *store;
+	RowParts   *parts;			/* of each set: of rows without a group in it */
 	bool		is_writing;
 	RowFile    *current;		/* that is read; NULL: none yet */
 	uint64		rows_left;		/* in it */
@@ -44,8 +46,7 @@ struct AggFiles
 bool
 agg_files_are_possible(const BatchAggState *state)
 {
-	return state->set_count == 1 && state->key_count > 0 && state->tables[0]->left_out == 0 &&
-		!state->is_partial && !state->has_distinct;
+	return state->set_count > 0 && state->key_count > 0 && !state->is_partial;
 }
 
 /* Have the batches provide what rows in files are made of: what keys and aggregates read. */
@@ -66,17 +67,22 @@ agg_files_plan(BatchAggState *state)
 	}
 }
 
-/* How many parts to divide rows into, by the number of groups that is expected. */
+/* How many parts to divide a set's rows into, by the number of groups that is expected. */
 static int
 estimate_parts(const BatchAggState *state)
 {
 	const CustomScan *plan = castNode(CustomScan, state->node.css.ss.ps.plan);
 	const RowFile *read = state->files->current;
 	const double groups = read != NULL ? (double) read->row_count :
-		linitial_node(Agg, plan->custom_plans)->numGroups;
-	const double parts = 2 * groups / Max(state->tables[0]->group_count, 1);
+		agg_group_estimate(linitial_node(Agg, plan->custom_plans));
+	const int	parts_max = ROW_PARTS_MAX / pg_nextpower2_32(state->end_set - state->first_set);
+	uint64		in_memory = 0;
+	double		parts;
 
-	return Max((int) pg_nextpower2_32((uint32) Min(Max(parts, 1), ROW_PARTS_MAX)), PARTS_MIN);
+	for (int i = state->first_set; i < state->end_set; i++)
+		in_memory += state->tables[i]->group_count;
+	parts = Min(Max(2 * groups / Max(in_memory, 1), PARTS_MIN), parts_max);
+	return (int) pg_nextpower2_32((uint32) parts);
 }
 
 static AggFiles *
@@ -88,25 +94,27 @@ create_files(BatchAggState *state)
 	AggFiles   *files = palloc0(sizeof(AggFiles));
 
 	files->memory = memory;
-	files->parts.store = row_store_create();
-	state->files_read = 0;
+	files->store = row_store_create();
+	files->parts = palloc0(sizeof(RowParts) * state->set_count);
+	for (int i = 0; i < state->set_count; i++)
+		files->parts[i].store = files->store;
 	for (int i = 0; i < state->node.input_count; i++)
 		kept_rows_begin(&state->inputs[i].kept);
 	MemoryContextSwitchTo(caller);
 	return files;
 }
 
-/* The groups fill the memory: rows of others go to files.  False where they can't. */
-bool
+/* The groups fill the memory: rows of others go to files. */
+void
 agg_files_begin(BatchAggState *state)
 {
-	if (!agg_files_are_possible(state))
-		return false;
 	if (state->files == NULL)
 		state->files = create_files(state);
-	state->files->parts.count = estimate_parts(state);
-	state->files->is_writing = row_parts_may_divide(&state->files->parts);
-	return true;
+	for (int i = state->first_set; i < state->end_set; i++)
+	{
+		state->files->parts[i].count = estimate_parts(state);
+		state->files->is_writing = row_parts_may_divide(&state->files->parts[i]);
+	}
 }
 
 /* Do rows of groups that are not in memory go to files? */
@@ -116,25 +124,26 @@ agg_files_are_written(const BatchAggState *state)
 	return state->files != NULL && state->files->is_writing;
 }
 
-/* Write the rows of the selection that have no group, and leave them out of it. */
+/* Write the selected rows that have no group in a set, whose table has looked for them. */
 void
-agg_files_write(BatchAggState *state, int input, Selection *selection, uint16 *numbers)
+agg_files_write(BatchAggState *state, int input, int set, const Selection *selection)
 {
-	AggFiles   *files = state->files;
-	const GroupTable *table = state->tables[0];
-	int			count = 0;
+	RowParts   *parts = &state->files->parts[set];
+	const GroupTable *table = state->tables[set];
 
 	FOR_SELECTED(row, selection,
 				 const uint32 hash = table->row_hashes[row];
 				 if (table->row_groups[row] != NULL)
 					 continue;
-				 kept_rows_write(&state->inputs[input].kept, row_parts_file(&files->parts, hash), row,
+				 kept_rows_write(&state->inputs[input].kept, row_parts_file(parts, hash), row,
 								 (uint64) input << INPUT_SHIFT | hash));
-	FOR_SELECTED(row, selection,
-				 numbers[count] = row;
-				 count += table->row_groups[row] != NULL);
-	selection->count = count;
-	selection->rows = numbers;
+}
+
+/* Blocks that the files take. */
+int64
+agg_files_block_count(const BatchAggState *state)
+{
+	return state->files != NULL ? state->files->store->block_count : 0;
 }
 
 /* Go on with the rows of the next file; false where none is left. */
@@ -142,13 +151,17 @@ bool
 agg_files_next(BatchAggState *state)
 {
 	AggFiles   *files = state->files;
-	RowFile    *next;
+	RowFile    *next = NULL;
 
 	if (files == NULL)
 		return false;
-	next = row_parts_next(&files->parts);
 	files->is_writing = false;
-	state->file_blocks = files->parts.store->block_count;
+	for (int i = 0; i < state->set_count && next == NULL; i++)
+	{
+		next = row_parts_next(&files->parts[i]);
+		state->first_set = i;
+		state->end_set = i + 1;
+	}
 	if (next == NULL)
 		return false;
 	if (files->current == NULL)
@@ -278,7 +291,7 @@ agg_files_end(BatchAggState *state)
 		return;
 	for (int i = 0; i < state->node.input_count; i++)
 		kept_rows_end(&state->inputs[i].kept);
-	row_store_close(files->parts.store);
+	row_store_close(files->store);
 	if (files->sort != NULL)
 	{
 		ExecDropSingleTupleTableSlot(files->sorted_slot);
@@ -286,4 +299,6 @@ agg_files_end(BatchAggState *state)
 	}
 	MemoryContextDelete(files->memory);
 	state->files = NULL;
+	state->first_set = 0;
+	state->end_set = state->set_count;
 }

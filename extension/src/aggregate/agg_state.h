@@ -10,7 +10,6 @@
 #include "group.h"
 #include "kept_rows.h"
 #include "node.h"
-#include "relay.h"
 #include "replay.h"
 
 /* What an aggregation computes of one of its tables. */
@@ -41,7 +40,9 @@ typedef struct BatchAggState
 	Size		state_bytes;
 	int			set_count;		/* grouping sets; 0: not grouped */
 	GroupTable **tables;		/* of each set */
-	char	  **row_groups[GROUPING_SETS_MAX];	/* of each table */
+	char	  **row_groups[GROUPING_SETS_MAX];	/* of each table; of a row that goes to a file: NULL */
+	int			first_set;		/* that rows are taken into: of those in a file, the only one */
+	int			end_set;		/* behind the last one */
 	Size		memory_limit_bytes;
 	GroupOrder *order;			/* that groups are returned in, or NULL: that of their first rows */
 	char	  **ordered_groups;
@@ -50,11 +51,10 @@ typedef struct BatchAggState
 	bool		is_filled;		/* groups or states are ready to be emitted */
 	bool		input_is_done;
 
-	/* where the groups don't fit in memory */
+	/* where the groups, or their distinct values, don't fit in memory */
 	AggFiles   *files;			/* of rows; NULL: none */
-	int			files_read;
-	int64		file_blocks;
-	RelaySource relay;			/* of the node below */
+	int			files_read;		/* in all, rescans included */
+	int64		file_blocks;	/* at once, at most */
 } BatchAggState;
 
 extern void agg_reset_states(BatchAggState *state);
@@ -63,10 +63,11 @@ extern Aggregate *agg_next_distinct(const BatchAggState *state, int *number);
 /* agg_files.c */
 extern bool agg_files_are_possible(const BatchAggState *state);
 extern void agg_files_plan(BatchAggState *state);
-extern bool agg_files_begin(BatchAggState *state);
+extern void agg_files_begin(BatchAggState *state);
 extern bool agg_files_are_written(const BatchAggState *state);
-extern void agg_files_write(BatchAggState *state, int input, Selection *selection,
-							uint16 *numbers);
+extern void agg_files_write(BatchAggState *state, int input, int set,
+							const Selection *selection);
+extern int64 agg_files_block_count(const BatchAggState *state);
 extern bool agg_files_next(BatchAggState *state);
 extern bool agg_files_are_read(const BatchAggState *state);
 extern bool agg_files_next_batch(BatchAggState *state);
@@ -79,7 +80,7 @@ extern void agg_files_end(BatchAggState *state);
 
 /* agg_memory.c */
 extern bool agg_exceeds_memory(const BatchAggState *state, uint64 entries);
-extern bool agg_begin_distinct_files(BatchAggState *state);
-extern void agg_fall_back_to_original(BatchAggState *state);
+extern void agg_use_files(BatchAggState *state);
+extern void agg_finish_distinct(BatchAggState *state);
 
 #endif

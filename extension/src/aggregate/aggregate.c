@@ -355,13 +355,38 @@ accumulate_distinct(Aggregate *aggregate, VectorContext *context, void *state,
 		aggregate->ops->accumulate(aggregate, state, vector, &selection);
 }
 
+/* Of the selected rows, those that have a group. */
+static Selection
+select_rows_with_group(const Selection *selection, char **groups, uint16 *rows)
+{
+	int			count = 0;
+
+	FOR_SELECTED(row, selection,
+				 rows[count] = row;
+				 count += groups[row] != NULL);
+	return (Selection) {.count = count, .rows = rows};
+}
+
+/* Take rows into the states of their groups in each set. */
+static void
+accumulate_sets(const Aggregate *aggregate, const RowGroups *groups, const Vector *vector,
+				const Vector *second, const Selection *selection)
+{
+	uint16		rows[BATCH_ROWS_MAX];
+
+	for (int i = 0; i < groups->set_count; i++)
+		accumulate_rows(aggregate, NULL, groups->of_sets[i], vector, second,
+						groups->may_be_missing && groups->set_count > 1 ?
+						select_rows_with_group(selection, groups->of_sets[i], rows) : *selection);
+}
+
 /*
  * Take the selected rows of the batch into one state, or, where there are
- * grouping sets, into the states of each set's groups.
+ * groups, into the states of these.
  */
 void
 aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
-					 char **const *groups, int set_count)
+					 const RowGroups *groups)
 {
 	Selection	selection = context->batch->selection;
 	const Vector *vector;
@@ -370,7 +395,8 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 
 	if (aggregate->distinct_keys != NULL)
 	{
-		accumulate_distinct(aggregate, context, state, set_count > 0 ? groups[0] : NULL);
+		accumulate_distinct(aggregate, context, state,
+							groups->set_count > 0 ? groups->of_sets[0] : NULL);
 		return;
 	}
 	vector = evaluate_vector(&aggregate->argument, context, &selection);
@@ -383,10 +409,10 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 		vector = evaluate_by_row(&aggregate->argument, context, &selection);
 	if (OidIsValid(aggregate->second.type) && second == NULL)
 		second = evaluate_by_row(&aggregate->second, context, &selection);
-	if (set_count == 0)
+	if (groups->set_count == 0)
 		accumulate_rows(aggregate, state, NULL, vector, second, selection);
-	for (int i = 0; i < set_count; i++)
-		accumulate_rows(aggregate, NULL, groups[i], vector, second, selection);
+	else
+		accumulate_sets(aggregate, groups, vector, second, &selection);
 }
 
 /* The result, or the partial result, of a state. */

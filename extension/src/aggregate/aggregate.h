@@ -62,6 +62,14 @@ typedef struct AggregateArgument
 	Vector		row_vector;		/* values evaluated by row */
 } AggregateArgument;
 
+/* The groups of a batch's rows, in each of some grouping sets. */
+typedef struct RowGroups
+{
+	char	  **const *of_sets; /* of each, of each row */
+	int			set_count;		/* 0: there are no groups */
+	bool		may_be_missing; /* a row may have a group in some sets only */
+} RowGroups;
+
 typedef struct DistinctFiles DistinctFiles;
 
 struct Aggregate
@@ -117,7 +125,7 @@ extern bool aggregate_keeps_values(const Aggref *aggref);
 extern Aggregate *aggregate_compile(VectorContext *context,
 									const Aggref *aggref);
 extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
-								 void *state, char **const *groups, int set_count);
+								 void *state, const RowGroups *groups);
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,
 							  bool *is_null);
 

@@ -15,23 +15,9 @@
 
 #include "node.h"
 
-/*
- * The original of a node.  Over batched nodes it is kept without them, as a plan
- * is copied whole: a chain of joins that are kept twice each would double at each.
- */
-static Plan *
-original_plan(const CustomScan *plan)
-{
-	const Plan *kept = linitial(plan->custom_plans);
-
-	if (plan->scan.plan.lefttree == NULL)
-		return (Plan *) kept;
-	return node_link_plan(kept, plan->scan.plan.lefttree, plan->scan.plan.righttree);
-}
-
 /* A copy of an aggregation, or of a hash join, over these plans. */
-Plan *
-node_link_plan(const Plan *plan, Plan *outer, Plan *inner)
+static Plan *
+link_plan(const Plan *plan, Plan *outer, Plan *inner)
 {
 	Plan	   *copy;
 
@@ -57,6 +43,20 @@ node_link_plan(const Plan *plan, Plan *outer, Plan *inner)
 	}
 	copy->lefttree = outer;
 	return copy;
+}
+
+/*
+ * The original of a node.  Over batched nodes it is kept without them, as a plan
+ * is copied whole: a chain of joins that are kept twice each would double at each.
+ */
+static Plan *
+original_plan(const CustomScan *plan)
+{
+	const Plan *kept = linitial(plan->custom_plans);
+
+	if (plan->scan.plan.lefttree == NULL)
+		return (Plan *) kept;
+	return link_plan(kept, plan->scan.plan.lefttree, plan->scan.plan.righttree);
 }
 
 /*

@@ -51,7 +51,6 @@ typedef struct BatchNode
 	bool		(*peek) (struct BatchNode *node);	/* is there one?  May be NULL */
 } BatchNode;
 
-extern Plan *node_link_plan(const Plan *plan, Plan *outer, Plan *inner);
 extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
 extern void node_begin_inputs(BatchNode *node, int input_count);
 extern void node_begin_input(BatchNode *node, BatchInput *input,

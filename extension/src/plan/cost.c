@@ -13,7 +13,6 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/pg_statistic.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/cost.h"
@@ -23,7 +22,6 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
-#include "utils/syscache.h"
 
 #include "cost.h"
 #include "expr.h"
@@ -404,22 +402,6 @@ cost_table_pays(Oid relid, double *rows)
 	return *rows * (cpu_tuple_cost - batchexec_cost_row) > batchexec_cost_startup;
 }
 
-/* Different values of a column among so many rows of its table; 0: there are no statistics. */
-double
-cost_distinct_values(Oid relid, AttrNumber column, double rows)
-{
-	HeapTuple	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid),
-										Int16GetDatum(column), BoolGetDatum(false));
-	double		values;
-
-	if (!HeapTupleIsValid(tuple))
-		return 0;
-	values = ((Form_pg_statistic) GETSTRUCT(tuple))->stadistinct;
-	ReleaseSysCache(tuple);
-	/* Less than zero: a share of the rows. */
-	return values < 0 ? -values * rows : Min(values, rows);
-}
-
 /* How often the memory for a hash table holds the groups, if they are as estimated: 1 and less: they fit. */
 double
 cost_group_memories(double group_count, int width, int aggregates)
@@ -435,11 +417,4 @@ cost_files(double rows, int width)
 	const double bytes = rows * (MAXALIGN(width) + MAXALIGN(SizeofHeapTupleHeader));
 
 	return 2 * seq_page_cost * ceil(bytes / BLCKSZ);
-}
-
-/* Will they fit? */
-bool
-cost_groups_fit_memory(double group_count, int width, int aggregates)
-{
-	return cost_group_memories(group_count, width, aggregates) < 1;
 }

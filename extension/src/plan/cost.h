@@ -36,9 +36,7 @@ extern Cost cost_agg_saving(Cost agg_cost, double group_count,
 extern bool cost_rows_pay(double rows_read, double rows_returned);
 extern Cost cost_saved_by_reading(double rows);
 extern double cost_group_memories(double group_count, int width, int aggregates);
-extern bool cost_groups_fit_memory(double group_count, int width, int aggregates);
 extern Cost cost_files(double rows, int width);
-extern double cost_distinct_values(Oid relid, AttrNumber column, double rows);
 extern bool cost_table_pays(Oid relid, double *rows);
 extern double cost_rows_indexed(Oid index);
 extern const char *cost_table_obstacle(Oid relid);

@@ -234,23 +234,6 @@ cost_obstacle(const PlanContext *context, List *scans)
 	return "too few rows for batches to pay";
 }
 
-/* Why an aggregation is not even tried in batches, or NULL. */
-static const char *
-agg_cost_obstacle(const PlanContext *context, const Agg *agg)
-{
-	double		distinct_values;
-
-	if (batchexec_mode != BATCH_MODE_ALLOW || agg->aggsplit != AGGSPLIT_SIMPLE)
-		return NULL;
-	distinct_values = agg_distinct_estimate(agg, context->statement->rtable);
-	/* Groups of one set, without distinct values, can wait in files. */
-	if ((agg->groupingSets != NIL || distinct_values > 0) &&
-		!cost_groups_fit_memory(agg_group_estimate(agg), agg->plan.plan_width,
-								list_length(agg->plan.targetlist)))
-		return "its groups are estimated to exceed the memory for a hash table";
-	return NULL;
-}
-
 /* As size_obstacle, of an aggregation over these scans. */
 static const char *
 agg_size_obstacle(PlanContext *context, Agg *agg, List *scans)
@@ -289,8 +272,6 @@ batch_aggregate(PlanContext *context, Plan **plan)
 	if (cost_obstacle(context, scans) != NULL)
 		return false;
 	obstacle = agg_obstacle(agg);
-	if (obstacle == NULL)
-		obstacle = agg_cost_obstacle(context, agg);
 	if (obstacle == NULL)
 		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
@@ -347,8 +328,6 @@ batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 	if (!agg_is_over_batches(agg))
 		return;
 	obstacle = agg_obstacle(agg);
-	if (obstacle == NULL)
-		obstacle = agg_cost_obstacle(context, agg);
 	if (obstacle == NULL)
 		obstacle = size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
 	if (obstacle != NULL)

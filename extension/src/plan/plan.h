@@ -59,7 +59,6 @@ extern int	grouping_key(const Grouping *grouping, AttrNumber column);
 extern List *grouping_values(const Grouping *grouping, const GroupingFunc *call);
 extern List *grouping_order(const Grouping *grouping, const Agg *agg);
 extern double agg_group_estimate(const Agg *agg);
-extern double agg_distinct_estimate(const Agg *agg, List *rtable);
 
 /* Of a path whose rows stay in batches */
 typedef struct BatchedCost

@@ -412,7 +412,7 @@ groups_of_sets(const GroupingSetsPath *path)
 
 /* Lower the costs of grouping sets that core hashes. */
 static void
-add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, const AggregationContext *context)
+add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, AggregationContext *context)
 {
 	GroupingSetsPath *cheapest = NULL;
 	GroupingSetsPath *copy;
@@ -427,10 +427,10 @@ add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, const AggregationConte
 			(cheapest == NULL || path->path.total_cost < cheapest->path.total_cost))
 			cheapest = path;
 	}
-	if (cheapest == NULL ||
-		!cost_groups_fit_memory(groups_of_sets(cheapest), grouped->reltarget->width,
-								context->aggregates))
+	if (cheapest == NULL)
 		return;
+	context->memories = cost_group_memories(groups_of_sets(cheapest), grouped->reltarget->width,
+											context->aggregates);
 	copy = makeNode(GroupingSetsPath);
 	memcpy(copy, cheapest, sizeof(GroupingSetsPath));
 	if (save_by_batches(root, &copy->path, copy->subpath, groups_of_sets(copy), context))
@@ -639,7 +639,7 @@ add_batched_aggregations(PlannerInfo *root, UpperRelationKind stage,
 										   context.aggregates);
 	if (!context.has_distinct)
 		add_serial_aggregation(root, grouped, path, extra, &context, group_count);
-	else if (context.memories < 1)
+	else
 		add_distinct_aggregation(root, grouped, path, extra, &context, group_count);
 	/* Workers pass groups on, where these exceed the memory. */
 	context.memories = 0;

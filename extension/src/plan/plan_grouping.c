@@ -11,10 +11,8 @@
 
 #include "catalog/pg_type.h"
 #include "nodes/nodeFuncs.h"
-#include "parser/parsetree.h"
 #include "utils/fmgroids.h"
 
-#include "cost.h"
 #include "batch_limits.h"
 #include "plan.h"
 
@@ -221,62 +219,4 @@ agg_group_estimate(const Agg *agg)
 	foreach(cell, agg->chain)
 		groups += lfirst_node(Agg, cell)->numGroups;
 	return groups;
-}
-
-typedef struct DistinctEstimate
-{
-	List	   *rtable;
-	List	   *targets;		/* of what the aggregation reads */
-	List	   *pairs;			/* of a join that it reads: the tables' columns in it */
-	double		rows;
-	double		groups;
-	double		values;			/* of all aggregates, as far as statistics tell */
-} DistinctEstimate;
-
-static bool
-add_distinct_values(Node *node, void *context)
-{
-	DistinctEstimate *estimate = context;
-	const Aggref *aggref = (const Aggref *) node;
-	const Var  *var;
-	const RangeTblEntry *entry;
-
-	if (node == NULL)
-		return false;
-	if (!IsA(node, Aggref))
-		return expression_tree_walker(node, add_distinct_values, context);
-	if (aggref->aggdistinct == NIL)
-		return false;
-	var = (const Var *) linitial_node(TargetEntry, aggref->args)->expr;
-	if (IsA(var, Var) && var->varno == OUTER_VAR)
-		var = (const Var *) target_of_number(estimate->targets, var->varattno)->expr;
-	if (IsA(var, Var) && var->varno == INDEX_VAR && estimate->pairs != NIL)
-		var = (const Var *) target_of_number(estimate->pairs, var->varattno)->expr;
-	/* Nothing is known of expressions. */
-	if (!IsA(var, Var) || IS_SPECIAL_VARNO(var->varno))
-		return false;
-	entry = rt_fetch(var->varno, estimate->rtable);
-	if (entry->rtekind == RTE_RELATION)
-		estimate->values += Min(estimate->rows, estimate->groups *
-								cost_distinct_values(entry->relid, var->varattno, estimate->rows));
-	return false;
-}
-
-/* The values of DISTINCT arguments that an aggregation keeps, by the tables' statistics. */
-double
-agg_distinct_estimate(const Agg *agg, List *rtable)
-{
-	const Plan *below = agg_below(agg);
-	DistinctEstimate estimate = {
-		.rtable = rtable, .targets = below->targetlist,
-		.rows = below->plan_rows, .groups = Max(agg->numGroups, 1),
-	};
-
-	if (IsA(below, CustomScan))
-		estimate.pairs = ((const CustomScan *) below)->custom_scan_tlist;
-	if (IsA(below, Append) && ((const Append *) below)->appendplans != NIL)
-		estimate.targets = ((const Plan *) linitial(((const Append *) below)->appendplans))->targetlist;
-	(void) add_distinct_values((Node *) agg->plan.targetlist, &estimate);
-	(void) add_distinct_values((Node *) agg->plan.qual, &estimate);
-	return estimate.values;
 }
