@@ -129,6 +129,15 @@ SELECT compare_preferred('SELECT count(*), sum(a.v), sum(b.v), max(b.t) FROM man
 SELECT compare_preferred('SELECT a.v, count(*) FROM many a JOIN few ON a.v % 100 = few.k GROUP BY a.v');
 RESET work_mem; RESET hash_mem_multiplier;
 RESET enable_parallel_hash; RESET max_parallel_workers_per_gather; SET max_parallel_workers_per_gather = 0;
+-- A key behind one that is NULL is evaluated, and raises its error, only where the row may be returned without a match.
+CREATE TABLE keyed AS SELECT CASE WHEN i % 2 > 0 THEN i END AS a, i % 2 AS b FROM generate_series(1, 2000) i;
+ANALYZE keyed;
+SELECT compare_preferred('SELECT count(*) FROM keyed JOIN many ON keyed.a = many.k AND 10 / keyed.b = many.k % 5');
+SELECT compare_preferred('SELECT count(*) FROM many LEFT JOIN keyed ON keyed.a = many.k AND 10 / keyed.b = many.k % 5');
+SELECT compare_preferred('SELECT count(*) FROM keyed WHERE EXISTS (SELECT FROM many WHERE keyed.a = many.k AND 10 / keyed.b = many.k % 5)');
+SELECT compare_preferred('SELECT count(*) FROM keyed LEFT JOIN many ON keyed.a = many.k AND 10 / keyed.b = many.k % 5');
+SELECT compare_preferred('SELECT count(*) FROM keyed FULL JOIN many ON keyed.a = many.k AND 10 / keyed.b = many.k % 5');
+DROP TABLE keyed;
 -- The groups of a join exceed the memory.
 SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
 SELECT * FROM compare('SELECT count(*), sum(c), sum(labels) FROM (SELECT amount, count(*) AS c, count(label) AS labels FROM facts LEFT JOIN few USING (k) GROUP BY amount) g');

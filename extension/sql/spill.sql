@@ -157,6 +157,28 @@ SELECT compare_files('SELECT s, (SELECT sum(c) FROM (SELECT id, k, count(*) c FR
 SELECT compare_files('SELECT count(*) FROM (SELECT id, k, count(*) FROM grown GROUP BY GROUPING SETS ((id), (k)) LIMIT 15000) q');
 SELECT compare_preferred('SELECT id, k, sum(1 / (id - 11500)) FROM grown GROUP BY CUBE (id, k)');
 RESET enable_sort;
+-- An expression that goes by row for rows of a file first, and then, in a rescan, for rows of the table.
+CREATE TABLE scales AS SELECT i AS id, CASE WHEN i < 11990 THEN 1.5 ELSE 123456789012345678901234567890.5 END AS x FROM generate_series(1, 12000) i;
+CREATE TABLE mixed AS SELECT i AS id, CASE WHEN i <= 5000 THEN (900000000000000 + i)::numeric ELSE (i / 1000000.0)::numeric(20, 9) END AS x FROM generate_series(1, 10000) i;
+CREATE TABLE doubled AS SELECT x * 2 AS y, id FROM mixed WHERE id % 4 = 0;
+VACUUM (ANALYZE) scales, mixed, doubled;
+SET enable_sort = off;
+SELECT compare_files('SELECT lo, (SELECT sum(n) FROM (SELECT id, count(*) FILTER (WHERE x * 2 > 5000) AS n FROM scales WHERE id > lo GROUP BY id OFFSET 0) s) FROM (VALUES (0), (11980)) v (lo)');
+RESET enable_sort;
+SET enable_mergejoin = off;
+SELECT compare_rounds('SELECT lo, (SELECT count(*) FROM mixed JOIN doubled ON mixed.x * 2 = y WHERE mixed.id < lo OR mixed.id > hi) FROM (VALUES (4700, 5300), (5000, 5000)) v (lo, hi)');
+RESET enable_mergejoin;
+DROP TABLE scales, mixed, doubled;
+-- Of two errors in a file, that of the first row; the rows have passed the filter, whose columns are not in the file.
+CREATE TABLE errors AS SELECT i % 9000 AS g, 1 AS a, 1 AS b, 1 AS q FROM generate_series(1, 12000) i;
+INSERT INTO errors VALUES (8999, 1, 2147483647, 1), (8999, 0, 1, 1);
+ANALYZE errors;
+SET enable_sort = off;
+SELECT compare_preferred('SELECT g, sum(1 / a), sum(b + 1) FROM errors WHERE q > 0 GROUP BY g');
+RESET enable_sort;
+DROP TABLE errors;
+-- An array that exceeds the memory has to stay; distinct values beside it are few.
+SELECT compare_files('SELECT count(DISTINCT id % 10), array_length(array_agg(id), 1) FROM events');
 -- Stopped early, and with an error.
 SELECT compare_files('SELECT count(*) FROM (SELECT id, count(*) FROM events GROUP BY id LIMIT 7000) q');
 SELECT compare_preferred('SELECT id, sum(1 / (id - 11500)) FROM events GROUP BY id');

@@ -309,7 +309,8 @@ accumulate_or_replay(BatchAggState *state)
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();
-		replay_batch(&current_input(state)->evaluation, batch, &selection);
+		replay_batch(&current_input(state)->evaluation, batch, &selection,
+					 agg_files_are_read(state));
 		ReThrowError(error);
 	}
 	PG_END_TRY();

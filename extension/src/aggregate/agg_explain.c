@@ -140,7 +140,8 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		ExplainPropertyList("Batched Tables", tables, es);
 	explain_keys(css, ancestors, es);
 	explain_filters(css, tables, ancestors, es);
-	if (es->analyze && batchexec_explain && state->files_read > 0)
+	if (es->analyze && batchexec_explain &&
+		(es->format != EXPLAIN_FORMAT_TEXT || state->files_read > 0 || state->file_blocks > 0))
 	{
 		ExplainPropertyInteger("Files Read", NULL, state->files_read, es);
 		ExplainPropertyInteger("Disk Usage", "kB", state->file_blocks * (BLCKSZ / 1024), es);

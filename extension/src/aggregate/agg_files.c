@@ -20,9 +20,6 @@
 #include "plan.h"
 #include "row_parts.h"
 
-/* Parts that rows are divided into.  Each has a buffer of a block. */
-#define PARTS_MIN		4
-
 /* Of what a file says of a row, the upper half is the number of its input. */
 #define INPUT_SHIFT		32
 
@@ -75,13 +72,15 @@ estimate_parts(const BatchAggState *state)
 	const RowFile *read = state->files->current;
 	const double groups = read != NULL ? (double) read->row_count :
 		agg_group_estimate(linitial_node(Agg, plan->custom_plans));
-	const int	parts_max = ROW_PARTS_MAX / pg_nextpower2_32(state->end_set - state->first_set);
+	const int	sets = state->end_set - state->first_set;
+	const int	parts_max = Max(row_parts_limit(state->memory_limit_bytes) / (int) pg_nextpower2_32(sets),
+								ROW_PARTS_MIN);
 	uint64		in_memory = 0;
 	double		parts;
 
 	for (int i = state->first_set; i < state->end_set; i++)
 		in_memory += state->tables[i]->group_count;
-	parts = Min(Max(2 * groups / Max(in_memory, 1), PARTS_MIN), parts_max);
+	parts = Min(Max(2 * groups / Max(in_memory, 1), ROW_PARTS_MIN), parts_max);
 	return (int) pg_nextpower2_32((uint32) parts);
 }
 

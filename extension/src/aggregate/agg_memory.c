@@ -9,11 +9,11 @@
 
 #include "agg_state.h"
 
-/* Do groups, and values that may still become more, exceed the memory? */
+/* Do groups, and values that may still become more, exceed the memory?  What one group keeps has to stay. */
 bool
 agg_exceeds_memory(const BatchAggState *state, uint64 entries)
 {
-	Size		bytes = MemoryContextMemAllocated(state->memory, true);
+	Size		bytes = state->set_count > 0 ? MemoryContextMemAllocated(state->memory, true) : 0;
 	Aggregate  *aggregate;
 	int			number = 0;
 
@@ -34,7 +34,7 @@ agg_use_files(BatchAggState *state)
 		agg_files_begin(state);
 	while ((aggregate = agg_next_distinct(state, &number)) != NULL)
 		if (!distinct_files_are_written(aggregate))
-			distinct_files_begin(aggregate);
+			distinct_files_begin(aggregate, state->memory_limit_bytes);
 }
 
 /* Take the distinct values that are in files into the states. */

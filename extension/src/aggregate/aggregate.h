@@ -145,7 +145,7 @@ extern const Vector *distinct_select(Aggregate *aggregate, VectorContext *contex
 									 uint16 *rows);
 
 /* distinct_files.c */
-extern void distinct_files_begin(Aggregate *aggregate);
+extern void distinct_files_begin(Aggregate *aggregate, Size memory_limit_bytes);
 extern bool distinct_files_are_written(const Aggregate *aggregate);
 extern void distinct_files_write(Aggregate *aggregate, VectorContext *context, char **groups,
 								 Selection *selection, uint16 *rows);

@@ -16,8 +16,8 @@
 #include "group.h"
 #include "row_parts.h"
 
-/* Parts that values are divided into.  Each has a buffer of a block. */
-#define PARTS			32
+/* Parts that values are divided into, where the memory allows. */
+#define PARTS_MAX		32
 
 /* The attributes of a row in a file. */
 enum DistinctAttribute
@@ -44,7 +44,7 @@ is_reference(const GroupKey *key)
 
 /* The values fill the memory: write others to files from now on. */
 void
-distinct_files_begin(Aggregate *aggregate)
+distinct_files_begin(Aggregate *aggregate, Size memory_limit_bytes)
 {
 	const GroupKey *key = &aggregate->distinct_keys[0];
 	MemoryContext memory = AllocSetContextCreate(GetMemoryChunkContext(aggregate->distinct),
@@ -57,7 +57,10 @@ distinct_files_begin(Aggregate *aggregate)
 					   is_reference(key) ? BYTEAOID : INT8OID, -1, 0);
 	TupleDescInitEntry(descriptor, ATTRIBUTE_GROUP + 1, "group", INT8OID, -1, 0);
 	files->memory = memory;
-	files->parts = (RowParts) {.store = row_store_create(), .count = PARTS};
+	files->parts = (RowParts) {
+		.store = row_store_create(),
+		.count = Min(row_parts_limit(memory_limit_bytes), PARTS_MAX),
+	};
 	files->format = row_format_create(descriptor, bms_add_range(NULL, 0, 1));
 	files->rows = datum_batch_create(descriptor, NULL);
 	files->row_memory = AllocSetContextCreate(memory, "BatchAgg rows", ALLOCSET_DEFAULT_SIZES);
@@ -89,7 +92,7 @@ distinct_files_write(Aggregate *aggregate, VectorContext *context, char **groups
 	table->keys = keys;
 	if (groups != NULL)
 		distinct_note_groups(aggregate, groups, selection);
-	group_table_hash_present(table, context, selection, rows);
+	group_table_hash_present(table, context, selection, rows, false);
 	group_table_find_existing(table, selection);
 	values = keys[0].vector;
 	FOR_SELECTED(row, selection,
@@ -180,6 +183,7 @@ distinct_files_finish(Aggregate *aggregate, VectorContext *context, void *state,
 		count++;
 	}
 	*blocks += files->parts.store->block_count;
+	group_table_reset(aggregate->distinct);
 	distinct_files_end(aggregate);
 	return count;
 }

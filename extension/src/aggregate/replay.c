@@ -78,7 +78,7 @@ clauses_hold(BatchQual *qual)
 
 void
 replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
-			 const Selection *selection)
+			 const Selection *selection, bool is_filtered)
 {
 	ExprContext *econtext = evaluation->qual->context->econtext;
 	bool		is_null;
@@ -89,7 +89,7 @@ replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
 
 		ResetExprContext(econtext);
 		econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-		if (!clauses_hold(evaluation->qual))
+		if (!is_filtered && !clauses_hold(evaluation->qual))
 			continue;
 		for (int i = 0; i < evaluation->key_count; i++)
 			row_expression_evaluate(&evaluation->keys[i].row, &is_null);

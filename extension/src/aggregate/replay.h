@@ -26,6 +26,6 @@ extern bool replay_is_needed(const RowEvaluation *evaluation);
  * is met first.  Returns where no row raises an error.
  */
 extern void replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
-						 const Selection *selection);
+						 const Selection *selection, bool is_filtered);
 
 #endif

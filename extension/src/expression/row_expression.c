@@ -9,7 +9,10 @@
 #include "expr.h"
 #include "permission.h"
 
-/* Make an ExprState whose scan tuple is the slot of a batch. */
+/*
+ * Make an ExprState whose scan tuple is the slot of a batch.  A virtual slot, of rows from a file, is never
+ * deformed; a state that is made for one has to serve others as well, when the node reads its table again.
+ */
 static void
 make_state(RowExpression *expression)
 {
@@ -23,7 +26,8 @@ make_state(RowExpression *expression)
 
 	planstate->scanops = context->batch->slot->tts_ops;
 	planstate->scandesc = context->batch->descriptor;
-	planstate->scanopsfixed = planstate->scanopsset = true;
+	planstate->scanopsfixed = planstate->scanops != &TTSOpsVirtual;
+	planstate->scanopsset = true;
 	caller = MemoryContextSwitchTo(context->econtext->ecxt_per_query_memory);
 	expression->state = ExecInitExpr(expression->source, planstate);
 	MemoryContextSwitchTo(caller);

@@ -230,7 +230,8 @@ has_one_integer_key(const GroupTable *table)
 void
 group_table_evaluate(GroupTable *table, VectorContext *context, const Selection *selection)
 {
-	group_keys_evaluate(table, context, selection);
+	for (int i = 0; i < table->key_count; i++)
+		group_key_evaluate(&table->keys[i], context, selection);
 	group_keys_make_words(table, selection);
 }
 
@@ -363,16 +364,21 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 
 /*
  * Evaluate and hash the keys, where a NULL equals nothing: rows with one leave the
- * selection, into numbers.
+ * selection, into numbers.  The keys behind it are evaluated, and may raise errors, only
+ * where all are: as in core, of rows that a join returns without a match, too.
  */
 void
 group_table_hash_present(GroupTable *table, VectorContext *context,
-						 Selection *selection, uint16 *numbers)
+						 Selection *selection, uint16 *numbers, bool evaluates_all)
 {
-	group_keys_evaluate(table, context, selection);
+	const Selection all = *selection;
+
 	for (int i = 0; i < table->key_count; i++)
+	{
+		group_key_evaluate(&table->keys[i], context, evaluates_all ? &all : selection);
 		*selection = selection_without_nulls(selection, table->keys[i].vector,
 											 numbers);
+	}
 	group_keys_make_words(table, selection);
 	group_table_hash(table, selection);
 }
@@ -413,7 +419,7 @@ group_table_add_new(GroupTable *table, VectorContext *context,
 	uint32		before;
 	int			count = 0;
 
-	group_table_hash_present(table, context, selection, numbers);
+	group_table_hash_present(table, context, selection, numbers, false);
 	prefetch_groups(table, selection);
 	before = table->group_count;
 	if (has_one_integer_key(table))

@@ -88,14 +88,14 @@ extern void group_table_add_new(GroupTable *table, VectorContext *context,
 								Selection *selection, uint16 *numbers);
 extern void group_table_add_empty(GroupTable *table);
 extern void group_table_hash_present(GroupTable *table, VectorContext *context,
-									 Selection *selection, uint16 *numbers);
+									 Selection *selection, uint16 *numbers, bool evaluates_all);
 extern void group_table_look_up(GroupTable *table, Selection *selection, uint16 *numbers);
 extern Size group_table_bytes(const GroupTable *table);
 
 /* group_key.c */
 extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
-extern void group_keys_evaluate(GroupTable *table, VectorContext *context,
-								const Selection *selection);
+extern void group_key_evaluate(GroupKey *key, VectorContext *context,
+							   const Selection *selection);
 extern void group_keys_make_words(GroupTable *table, const Selection *selection);
 extern void group_keys_hash(GroupTable *table, const Selection *selection);
 extern bool group_keys_match(const GroupTable *table, const char *group, int row);

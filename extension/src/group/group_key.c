@@ -158,29 +158,23 @@ store_numerics(GroupKey *key, const Vector *vector, VectorContext *context,
 	return result;
 }
 
-/* Evaluate all keys for the selected rows of the batch. */
+/* Evaluate a key for the selected rows of the batch. */
 void
-group_keys_evaluate(GroupTable *table, VectorContext *context,
-					const Selection *selection)
+group_key_evaluate(GroupKey *key, VectorContext *context, const Selection *selection)
 {
-	for (int i = 0; i < table->key_count; i++)
+	if (key->is_given)
+		return;
+	key->vector = key->expression == NULL ? NULL :
+		vector_evaluate(key->expression, context, selection);
+	if (key->vector == NULL)
 	{
-		GroupKey   *key = &table->keys[i];
-
-		if (key->is_given)
-			continue;
-		key->vector = key->expression == NULL ? NULL :
-			vector_evaluate(key->expression, context, selection);
-		if (key->vector == NULL)
-		{
-			evaluate_by_row(key, context, selection);
-			key->vector = &key->row_vector;
-		}
-		else if (key->is_computed)
-			key->vector = store_numerics(key, key->vector, context, selection);
-		if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
-			key->vector = detoast_values(key, key->vector, context, selection);
+		evaluate_by_row(key, context, selection);
+		key->vector = &key->row_vector;
 	}
+	else if (key->is_computed)
+		key->vector = store_numerics(key, key->vector, context, selection);
+	if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
+		key->vector = detoast_values(key, key->vector, context, selection);
 }
 
 static inline int
@@ -273,7 +267,9 @@ make_words(GroupKey *key, const Selection *selection)
 static inline uint64
 mix(uint64 hash, uint64 word)
 {
-	hash = (hash ^ word) * HASH_MULTIPLIER;
+	hash ^= word;
+	/* The lower bits of a float's word, where it is a whole number, are zero; they would stay so. */
+	hash = (hash ^ (hash >> 32)) * HASH_MULTIPLIER;
 	return hash ^ (hash >> 32);
 }
 

@@ -159,6 +159,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	state->inner_keys_vary =
 		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
 	state->table->keeps_all = returns_inner(state);
+	state->table->keeps_outer = keeps_unmatched(state);
 	state->table->keeps_one = (state->type == JOIN_SEMI || state->type == JOIN_ANTI);
 	state->memory_limit_bytes = get_hash_memory_limit();
 }

@@ -166,7 +166,7 @@ join_table_hash_inner(JoinTable *table, VectorContext *context, uint16 *numbers)
 	Selection	present = context->batch->selection;
 
 	table->groups->keys = table->inner_keys;
-	group_table_hash_present(table->groups, context, &present, numbers);
+	group_table_hash_present(table->groups, context, &present, numbers, table->keeps_all);
 	return present;
 }
 
@@ -207,7 +207,7 @@ join_table_hash_outer(JoinTable *table, VectorContext *context, uint16 *numbers)
 	Selection	present = context->batch->selection;
 
 	table->groups->keys = table->outer_keys;
-	group_table_hash_present(table->groups, context, &present, numbers);
+	group_table_hash_present(table->groups, context, &present, numbers, table->keeps_outer);
 	return present;
 }
 

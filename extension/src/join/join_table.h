@@ -28,6 +28,7 @@ typedef struct JoinTable
 	Size		rows_offset;	/* of the rows in a group */
 	Size		row_bytes;
 	bool		keeps_all;		/* rows with a NULL key, and which keys are met */
+	bool		keeps_outer;	/* outer rows without a match are returned */
 	bool		keeps_one;		/* row of each key: that there is one is all that is asked */
 	JoinRow    *unkeyed;		/* the rows with a NULL key */
 	uint64		row_count;		/* that are kept */

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
 #include "row_parts.h"
@@ -46,6 +47,18 @@ row_parts_next(RowParts *parts)
 	}
 	MemoryContextSwitchTo(caller);
 	return next;
+}
+
+/*
+ * How many parts to divide rows into, at most: each has a buffer of a block, and these take a quarter of the
+ * memory for a hash table, as in core's hash aggregation.
+ */
+int
+row_parts_limit(Size memory_bytes)
+{
+	const Size	parts = Min(Max(memory_bytes / 4 / BLCKSZ, ROW_PARTS_MIN), ROW_PARTS_MAX);
+
+	return (int) pg_prevpower2_32((uint32) parts);
 }
 
 /* May rows be divided, or have they been so often that their hashes must be alike? */

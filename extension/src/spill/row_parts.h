@@ -7,6 +7,7 @@
 
 #include "row_file.h"
 
+#define ROW_PARTS_MIN	8
 #define ROW_PARTS_MAX	256
 
 typedef struct RowParts
@@ -20,6 +21,7 @@ typedef struct RowParts
 
 extern RowFile *row_parts_file(RowParts *parts, uint32 hash);
 extern RowFile *row_parts_next(RowParts *parts);
+extern int	row_parts_limit(Size memory_bytes);
 extern bool row_parts_may_divide(const RowParts *parts);
 
 #endif
