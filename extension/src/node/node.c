@@ -360,5 +360,9 @@ node_explain(BatchNode *node, ExplainState *es)
 		return;
 	explain_foreign(node, es);
 	counters_add(&sum, &node->worker_counters);
+	/* The counters of workers that do not share the scan are not known here. */
+	if (sum.batches == 0 && node->css.ss.ps.worker_instrument != NULL &&
+		es->format == EXPLAIN_FORMAT_TEXT)
+		return;
 	counters_explain(&sum, es);
 }

@@ -66,6 +66,9 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 	if (!IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION)
 		return false;
 	entry = planner_rt_fetch(rel->relid, root);
+	/* Only a finished plan tells whether a foreign table's wrapper checks its conditions. */
+	if (rel->fdwroutine != NULL && rel->baserestrictinfo != NIL)
+		return false;
 	if (entry->inh || entry->tablesample != NULL || rel->lateral_relids != NULL ||
 		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW &&
 		 entry->relkind != RELKIND_FOREIGN_TABLE) ||
