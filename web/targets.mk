@@ -11,9 +11,10 @@ web: $(WEB_MODULES) ## Build the dashboard: types from the API's description, th
 	web/tests/describe.sh target/debug/gristmill $(BUILD)/web/openapi.json
 	cd web && npm run --silent types && npm run --silent build
 
+# The program of the Rust tests, built for one of these: `make test` does not build its dependencies again with other features.
 .PHONY: web-program
 web-program: $(WEB_MODULES) chromium
-	$(CARGO) build --locked --package gristmill
+	$(CARGO) test --workspace --all-features --locked --test left_out --no-run
 
 # The types fit the API, and the committed page is the one that its sources give.
 .PHONY: web-current
