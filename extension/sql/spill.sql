@@ -150,7 +150,7 @@ INSERT INTO grown SELECT * FROM events;
 SET enable_sort = off;
 SELECT compare_files('SELECT flag, k, id, count(*), sum(k), max(name), grouping(flag, k, id) FROM grown GROUP BY GROUPING SETS ((flag), (k), (id))');
 SELECT compare_files('SELECT name, flag, count(*), avg(price), sum(f) FILTER (WHERE id % 3 > 0) FROM grown GROUP BY CUBE (name, flag)');
-SELECT compare_files('SELECT k, id, array_agg(id), string_agg(name, '',''), corr(f, r) FROM grown WHERE id % 3 > 0 GROUP BY ROLLUP (k, id) HAVING count(*) < 100');
+SELECT compare_files('SELECT k, id, max(price), min(name), corr(f, r) FROM grown WHERE id % 3 > 0 GROUP BY ROLLUP (k, id) HAVING count(*) < 100');
 SELECT compare_files('SELECT price, name, d, count(*), grouping(price, name, d) FROM grown GROUP BY CUBE (price, name, d)');
 SELECT compare_files('SELECT a.id, b.v, count(*), max(b.name) FROM grown a JOIN parted_1 b ON a.k = b.k GROUP BY CUBE (a.id, b.v)');
 SELECT compare_files('SELECT s, (SELECT sum(c) FROM (SELECT id, k, count(*) c FROM grown WHERE id % 4 <> s GROUP BY CUBE (id, k)) q) FROM generate_series(0, 2) s');
@@ -178,6 +178,7 @@ SELECT compare_preferred('SELECT g, sum(1 / a), sum(b + 1) FROM errors WHERE q >
 RESET enable_sort;
 DROP TABLE errors;
 -- An array that exceeds the memory has to stay; distinct values beside it are few.
+SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'enable_presorted_aggregate' \g /dev/null
 SELECT compare_files('SELECT count(DISTINCT id % 10), array_length(array_agg(id), 1) FROM events');
 -- Stopped early, and with an error.
 SELECT compare_files('SELECT count(*) FROM (SELECT id, count(*) FROM events GROUP BY id LIMIT 7000) q');
