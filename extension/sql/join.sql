@@ -170,6 +170,13 @@ SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM facts f FU
 SELECT * FROM compare('SELECT count(*), count(f.k), count(few.k) FROM (SELECT * FROM facts WHERE amount < 0) f FULL JOIN few ON f.k = few.k');
 SELECT * FROM compare('SELECT count(*), count(facts.k), count(b.k), count(few.k) FROM facts FULL JOIN few ON facts.k = few.k FULL JOIN few b ON b.wide = facts.wide');
 SELECT * FROM compare('SELECT few.wide, (SELECT count(*) FROM (SELECT * FROM facts WHERE small = few.wide) f FULL JOIN few x ON f.k = x.k) FROM few WHERE few.k < 6');
+-- The outer keys' errors are raised where the inner side is empty as well, if outer rows are read then.
+SELECT * FROM compare('SELECT count(*) FROM facts LEFT JOIN (SELECT * FROM few WHERE k < 0) e ON 10 / facts.small = e.k');
+SELECT * FROM compare('SELECT count(*) FROM facts WHERE NOT EXISTS (SELECT FROM few WHERE k < 0 AND k = 10 / facts.small)');
+SELECT * FROM compare('SELECT count(*) FROM facts FULL JOIN (SELECT * FROM few WHERE k < 0) e ON 10 / facts.small = e.k');
+SELECT * FROM compare('SELECT count(*), count(e.k) FROM facts LEFT JOIN (SELECT * FROM few WHERE k < 0) e ON 10 / (facts.small + 1) = e.k');
+SELECT * FROM compare('SELECT count(*) FROM facts JOIN (SELECT * FROM few WHERE k < 0) e ON 10 / facts.small = e.k');
+SELECT * FROM compare('SELECT count(*) FROM facts RIGHT JOIN (SELECT * FROM few WHERE k < 0) e ON 10 / facts.small = e.k');
 -- A constant of a side without a row is NULL.
 SELECT * FROM compare('SELECT a.one, a.k, b.two, b.k FROM (SELECT 1 AS one, * FROM facts WHERE wide = 3) a FULL JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k WHERE a.one IS NULL OR b.two IS NULL AND a.amount < 9');
 SELECT * FROM compare('SELECT a.one, a.k, b.two, b.k FROM (SELECT 1 AS one, * FROM facts WHERE wide = 3) a RIGHT JOIN (SELECT 2 AS two, * FROM few) b ON a.k = b.k WHERE a.one IS NULL');

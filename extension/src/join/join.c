@@ -98,6 +98,24 @@ holds_parameter(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, holds_parameter, context);
 }
 
+/* Can a key raise an error?  A column as it is can't. */
+static bool
+may_raise(const List *keys)
+{
+	ListCell   *cell;
+
+	foreach(cell, keys)
+	{
+		const Node *key = lfirst(cell);
+
+		while (IsA(key, RelabelType))
+			key = (const Node *) ((const RelabelType *) key)->arg;
+		if (!IsA(key, Var))
+			return true;
+	}
+	return false;
+}
+
 /* Is an outer row without a match returned? */
 static bool
 keeps_unmatched(const BatchJoinState *state)
@@ -158,6 +176,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 						  list_length(keys), inner_descriptor);
 	state->inner_keys_vary =
 		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
+	state->outer_keys_may_raise = may_raise(keys);
 	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_outer = keeps_unmatched(state);
 	state->table->keeps_one = (state->type == JOIN_SEMI || state->type == JOIN_ANTI);
@@ -229,7 +248,7 @@ select_outer(BatchJoinState *state, bool matched)
 	}
 }
 
-/* Look up what the rows of the outer batch match. */
+/* Look up what the rows of the outer batch match.  Their keys are evaluated for an error's sake, too. */
 static void
 probe(BatchJoinState *state)
 {
@@ -237,7 +256,7 @@ probe(BatchJoinState *state)
 	Selection	present;
 
 	FOR_SELECTED(row, &state->outer->output->selection, state->matches[row] = NULL);
-	if (state->table->row_count == 0 && state->rounds == NULL)
+	if (state->table->row_count == 0 && state->rounds == NULL && !state->outer_keys_may_raise)
 		return;
 	ResetExprContext(state->outer_context.econtext);
 	present = join_table_hash_outer(state->table, &state->outer_context, numbers);

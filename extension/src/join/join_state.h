@@ -22,6 +22,7 @@ typedef struct BatchJoinState
 	VectorContext pair_context; /* of the clauses */
 	BatchQual  *clauses;
 	bool		inner_keys_vary;	/* with a parameter */
+	bool		outer_keys_may_raise;	/* an error */
 	bool		columns_are_planned;
 
 	/* the inner side */
