@@ -82,9 +82,18 @@ SELECT regexp_replace(trim(line), '\d+kB|\d+ kB', '…') FROM explain_figures('S
 -- The limit on temporary files holds.
 SET temp_file_limit = '16kB';
 SELECT left((outcome('SELECT count(*) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k'))[1], 34) AS error;
-RESET temp_file_limit; RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
+RESET temp_file_limit;
+-- A semi or anti join keeps one row of each key, and nothing of others: batches or rows of few keys need no files.
+CREATE TABLE few_keys AS SELECT i AS id, repeat('key number ' || i % 20, 5) AS k FROM generate_series(1, 30000) i;
+VACUUM (ANALYZE, FREEZE) few_keys;
+SET work_mem = '256kB';
+SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM few_keys b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Usage|Not';
+SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Usage|Not';
+SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM few_keys b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
+SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
+RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 RESET enable_mergejoin; RESET enable_nestloop;
-DROP TABLE wide_rows, narrow_rows, one_key, long_values;
+DROP TABLE few_keys, wide_rows, narrow_rows, one_key, long_values;
 -- Groups that exceed the memory: rows of those that don't fit wait in files.
 CREATE TABLE events AS SELECT i AS id, CASE WHEN i % 11 > 0 THEN i * 7 % 9001 END AS k, 'name ' || i % 8000 AS name, (i % 7000)::numeric / 8 AS price,
     i::float8 / 7 AS f, i::real AS r, date '2020-01-01' + i % 3000 AS d, md5((i % 900)::text)::uuid AS u, i % 5 = 0 AS flag, ARRAY[i] AS a FROM generate_series(1, 12000) i;

@@ -179,7 +179,8 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	state->outer_keys_may_raise = may_raise(keys);
 	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_outer = keeps_unmatched(state);
-	state->table->keeps_one = (state->type == JOIN_SEMI || state->type == JOIN_ANTI);
+	if (state->type == JOIN_SEMI || state->type == JOIN_ANTI)
+		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
 }
 

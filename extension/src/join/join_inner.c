@@ -78,6 +78,7 @@ join_inner_flush(BatchJoinState *state)
 		ResetExprContext(state->inner_context.econtext);
 		join_table_add(state->table, &state->inner_context, state->inner_rows);
 		state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
+		join_table_forget_collected(state->table);
 	}
 	state->inner_rows->row_count = 0;
 }
@@ -90,7 +91,9 @@ respect_memory(BatchJoinState *state)
 		return;
 	if (state->inner_rows->row_count > 0)
 		join_inner_flush(state);
-	join_rounds_begin(state);
+	/* What was collected need not have been kept. */
+	if (join_table_bytes(state->table) > state->memory_limit_bytes)
+		join_rounds_begin(state);
 }
 
 /* Append the selected values of a column to an attribute of the rows. */

@@ -31,7 +31,8 @@ join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_ke
 {
 	JoinTable  *table = palloc0(sizeof(JoinTable));
 
-	table->memory = memory;
+	table->kept.context = memory;
+	table->collected = &table->kept;
 	table->inner_keys = inner_keys;
 	table->outer_keys = outer_keys;
 	table->descriptor = descriptor;
@@ -42,69 +43,99 @@ join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_ke
 	return table;
 }
 
+/* Keep one row of each key, of the rows that are added from now on. */
+void
+join_table_keep_one(JoinTable *table)
+{
+	table->keeps_one = true;
+	table->scratch.context = AllocSetContextCreate(MemoryContextGetParent(table->kept.context),
+												   "BatchJoin rows", ALLOCSET_SMALL_SIZES);
+	table->collected = &table->scratch;
+}
+
+/* Forget rows that were collected and added: those that are kept have copies of their values. */
+void
+join_table_forget_collected(JoinTable *table)
+{
+	if (!table->keeps_one)
+		return;
+	MemoryContextReset(table->scratch.context);
+	table->scratch.chunk_bytes_left = 0;
+}
+
 /* Forget all rows. */
 void
 join_table_reset(JoinTable *table)
 {
+	join_table_forget_collected(table);
 	group_table_reset(table->groups);
 	table->row_count = 0;
 	table->unkeyed = NULL;
-	table->chunk = NULL;
-	table->chunk_bytes_left = 0;
+	table->kept.chunk_bytes_left = 0;
 }
 
 Size
 join_table_bytes(const JoinTable *table)
 {
-	return group_table_bytes(table->groups);
+	return group_table_bytes(table->groups) +
+		(table->keeps_one ? MemoryContextMemAllocated(table->scratch.context, true) : 0);
 }
 
 static void *
-allocate(JoinTable *table, Size bytes)
+allocate(JoinMemory *memory, Size bytes)
 {
 	void	   *result;
 
 	bytes = MAXALIGN(bytes);
 	if (bytes > CHUNK_BYTES / 8)
-		return MemoryContextAlloc(table->memory, bytes);
-	if (bytes > table->chunk_bytes_left)
+		return MemoryContextAllocHuge(memory->context, bytes);
+	if (bytes > memory->chunk_bytes_left)
 	{
-		table->chunk = MemoryContextAlloc(table->memory, CHUNK_BYTES);
-		table->chunk_bytes_left = CHUNK_BYTES;
+		memory->chunk = MemoryContextAlloc(memory->context, CHUNK_BYTES);
+		memory->chunk_bytes_left = CHUNK_BYTES;
 	}
-	result = table->chunk;
-	table->chunk += bytes;
-	table->chunk_bytes_left -= bytes;
+	result = memory->chunk;
+	memory->chunk += bytes;
+	memory->chunk_bytes_left -= bytes;
 	return result;
 }
 
-/* A copy of bytes in the table's memory, at the largest alignment. */
+static void *
+copy_bytes(JoinMemory *memory, const void *from, Size bytes)
+{
+	return memcpy(allocate(memory, bytes), from, bytes);
+}
+
+static Datum
+copy_value(JoinMemory *memory, Datum value, int length)
+{
+	return PointerGetDatum(copy_bytes(memory, DatumGetPointer(value),
+									  datumGetSize(value, false, length)));
+}
+
+/* A copy of bytes in the memory of collected rows, at the largest alignment. */
 void *
 join_table_copy_bytes(JoinTable *table, const void *from, Size bytes)
 {
-	void	   *copy = allocate(table, bytes);
-
-	memcpy(copy, from, bytes);
-	return copy;
+	return copy_bytes(table->collected, from, bytes);
 }
 
-/* A copy, in the table's memory, of a value that is passed by reference. */
+/* A copy, in the memory of collected rows, of a value that is passed by reference. */
 Datum
-join_table_copy(void *table, Datum value, int length)
+join_table_copy(void *table_, Datum value, int length)
 {
-	Size		bytes;
+	JoinTable  *table = table_;
 
 	/* An expanded object has no flat form to be copied. */
 	if (length == -1 && VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
 	{
-		MemoryContext caller = MemoryContextSwitchTo(((JoinTable *) table)->memory);
+		MemoryContext caller = MemoryContextSwitchTo(table->collected->context);
 
 		value = datumCopy(value, false, length);
 		MemoryContextSwitchTo(caller);
 		return value;
 	}
-	bytes = datumGetSize(value, false, length);
-	return PointerGetDatum(join_table_copy_bytes(table, DatumGetPointer(value), bytes));
+	return copy_value(table->collected, value, length);
 }
 
 static void
@@ -117,6 +148,19 @@ store_row(const JoinTable *table, JoinRow *row, const DatumBatch *rows, int numb
 
 		row->values[i] = attribute->values[number];
 		row->nulls |= (uint64) attribute->nulls[number] << i;
+	}
+}
+
+/* Have a row keep what its values point to. */
+static void
+copy_references(JoinTable *table, JoinRow *row)
+{
+	for (int i = 0; i < table->descriptor->natts; i++)
+	{
+		const Form_pg_attribute form = TupleDescAttr(table->descriptor, i);
+
+		if (!form->attbyval && ((row->nulls >> i) & 1) == 0)
+			row->values[i] = copy_value(&table->kept, row->values[i], form->attlen);
 	}
 }
 
@@ -151,7 +195,7 @@ add_unkeyed(JoinTable *table, const TupleBatch *batch, const Selection *present,
 
 		if (has_key[number])
 			continue;
-		row = allocate(table, table->row_bytes);
+		row = allocate(&table->kept, table->row_bytes);
 		row->next = table->unkeyed;
 		table->unkeyed = row;
 		store_row(table, row, rows, number);
@@ -170,7 +214,7 @@ join_table_hash_inner(JoinTable *table, VectorContext *context, uint16 *numbers)
 	return present;
 }
 
-/* Add a batch of rows, whose values live in the table's memory already. */
+/* Add a batch of rows, whose values live in the memory of collected rows. */
 void
 join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 {
@@ -191,10 +235,12 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 					 continue;
 				 }
 				 if (group->newest != NULL)
-					 row = allocate(table, table->row_bytes);
+					 row = allocate(&table->kept, table->row_bytes);
 				 row->next = group->newest;
 				 group->newest = row;
-				 store_row(table, row, rows, number));
+				 store_row(table, row, rows, number);
+				 if (keeps_one)
+				 copy_references(table, row));
 	table->row_count += present.count - left_out;
 	if (table->keeps_all && present.count < batch->row_count)
 		add_unkeyed(table, batch, &present, rows);

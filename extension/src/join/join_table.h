@@ -18,12 +18,22 @@ typedef struct JoinRow
 	Datum		values[FLEXIBLE_ARRAY_MEMBER];
 } JoinRow;
 
+/* Memory that rows and their values are cut from. */
+typedef struct JoinMemory
+{
+	MemoryContext context;
+	char	   *chunk;
+	Size		chunk_bytes_left;
+} JoinMemory;
+
 typedef struct JoinTable
 {
 	GroupTable *groups;			/* of each key its rows */
 	GroupKey   *inner_keys;
 	GroupKey   *outer_keys;
-	MemoryContext memory;		/* of groups, rows, and what they point to */
+	JoinMemory	kept;			/* of groups, rows, and what they point to */
+	JoinMemory	scratch;		/* of values of rows that may not be kept */
+	JoinMemory *collected;		/* either: of values of rows that are not in the table yet */
 	TupleDesc	descriptor;		/* of inner rows */
 	Size		rows_offset;	/* of the rows in a group */
 	Size		row_bytes;
@@ -32,8 +42,6 @@ typedef struct JoinTable
 	bool		keeps_one;		/* row of each key: that there is one is all that is asked */
 	JoinRow    *unkeyed;		/* the rows with a NULL key */
 	uint64		row_count;		/* that are kept */
-	char	   *chunk;			/* memory for rows and their values */
-	Size		chunk_bytes_left;
 } JoinTable;
 
 /* Where a walk over all rows is. */
@@ -48,7 +56,9 @@ typedef struct JoinTableWalk
 extern JoinTable *join_table_create(MemoryContext memory, GroupKey *inner_keys,
 									GroupKey *outer_keys, int key_count,
 									TupleDesc descriptor);
+extern void join_table_keep_one(JoinTable *table);
 extern void join_table_reset(JoinTable *table);
+extern void join_table_forget_collected(JoinTable *table);
 extern Datum join_table_copy(void *table, Datum value, int length);
 extern void *join_table_copy_bytes(JoinTable *table, const void *from, Size bytes);
 extern Selection join_table_hash_inner(JoinTable *table, VectorContext *context,
