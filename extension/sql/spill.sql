@@ -91,9 +91,26 @@ SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE N
 SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Usage|Not';
 SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM few_keys b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
 SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
+-- A round takes the memory that there is: of keys that are values of the rows, that are computed, and that are all that is kept.
+CREATE TABLE long_keys AS SELECT md5(i::text) || md5((-i)::text) AS t, i * 1234567.891234 AS n FROM generate_series(1, 40000) i;
+VACUUM (ANALYZE, FREEZE) long_keys;
+SET work_mem = '1MB';
+CREATE FUNCTION memory_of_rounds(query text) RETURNS text LANGUAGE sql AS $$
+    SELECT CASE WHEN count(*) FILTER (WHERE line ~ 'Rounds: ([2-9]|\d\d)') = 1 AND max(substring(line FROM 'Hash Table Memory: (\d+) kB')::int) < 1200
+        THEN 'within' ELSE 'beyond: ' || string_agg(trim(line), ', ') END FROM explain_figures(query) line WHERE line ~ 'Hash Table'
+$$;
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a JOIN long_keys b ON a.t = b.t');
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a LEFT JOIN long_keys b ON a.n = b.n');
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a JOIN long_keys b ON a.t || ''x'' = b.t || ''x''');
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a JOIN long_keys b ON a.n + 1 = b.n + 1');
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a WHERE NOT EXISTS (SELECT FROM long_keys b WHERE a.t = b.t)');
+SELECT memory_of_rounds('SELECT count(*) FROM long_keys a WHERE EXISTS (SELECT FROM long_keys b WHERE a.n = b.n)');
+SELECT compare_preferred('SELECT count(*), max(a.t), min(b.t), sum(b.n) FROM long_keys a JOIN long_keys b ON a.t = b.t AND a.n = b.n');
+SELECT compare_preferred('SELECT count(*), max(a.t), sum(n) FROM long_keys a WHERE NOT EXISTS (SELECT FROM long_keys b WHERE a.t = b.t AND b.n > 9876543210)');
 RESET work_mem; RESET hash_mem_multiplier; RESET batchexec.mode;
 RESET enable_mergejoin; RESET enable_nestloop;
-DROP TABLE few_keys, wide_rows, narrow_rows, one_key, long_values;
+DROP FUNCTION memory_of_rounds;
+DROP TABLE long_keys, few_keys, wide_rows, narrow_rows, one_key, long_values;
 -- Groups that exceed the memory: rows of those that don't fit wait in files.
 CREATE TABLE events AS SELECT i AS id, CASE WHEN i % 11 > 0 THEN i * 7 % 9001 END AS k, 'name ' || i % 8000 AS name, (i % 7000)::numeric / 8 AS price,
     i::float8 / 7 AS f, i::real AS r, date '2020-01-01' + i % 3000 AS d, md5((i % 900)::text)::uuid AS u, i % 5 = 0 AS flag, ARRAY[i] AS a FROM generate_series(1, 12000) i;

@@ -48,6 +48,7 @@ typedef struct GroupTable
 	GroupKey   *keys;
 	int			key_count;
 	uint32		left_out;		/* bit i: key i is NULL in all groups, whatever the rows */
+	bool		columns_stay;	/* the caller keeps what columns point to, as long as the groups */
 	Size		group_bytes;
 	MemoryContext memory;		/* of groups and the keys they point to */
 	GroupBucket *buckets;
@@ -71,6 +72,16 @@ group_table_get(const GroupTable *table, uint32 number)
 {
 	return table->chunks[number / GROUPS_A_CHUNK] +
 		(number % GROUPS_A_CHUNK) * table->group_bytes;
+}
+
+/* Does a group have a copy of what a key's values in the batch point to?  Else it points there, too. */
+static inline bool
+group_copies_key(const GroupTable *table, const GroupKey *key)
+{
+	if (key->kind != VALUE_TEXT && key->kind != VALUE_NUMERIC)
+		return false;
+	return !table->columns_stay || key->expression == NULL || key->expression->column == NULL ||
+		key->vector != &key->expression->column->vector;
 }
 
 extern GroupTable *group_table_create(MemoryContext memory, GroupKey *keys,

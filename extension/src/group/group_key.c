@@ -369,7 +369,7 @@ group_keys_store(GroupTable *table, char *group, int row)
 		GROUP_KEY_WORDS(group)[i] = key->words[row];
 		if (key->vector->has_nulls && key->vector->nulls[row])
 			header->null_keys |= UINT64CONST(1) << i;
-		else if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
+		else if (group_copies_key(table, key))
 		{
 			Size		bytes = VARSIZE_ANY(DatumGetPointer(value));
 			void	   *copy = MemoryContextAlloc(table->memory, bytes);

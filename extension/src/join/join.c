@@ -20,6 +20,9 @@
 #include "permission.h"
 #include "statistics.h"
 
+/* Memory that the hash table is given at once, unless it asks for more. */
+#define JOIN_BLOCK_BYTES_MAX	(64 * 1024)
+
 static int
 private_integer(const CustomScan *plan, int which)
 {
@@ -166,8 +169,9 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	node_begin_context(&state->node, &state->pair_context, state->pairs.output, INDEX_VAR);
 	state->clauses = qual_compile(&state->pair_context,
 								  list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES));
-	state->memory = AllocSetContextCreate(CurrentMemoryContext, "BatchJoin",
-										  ALLOCSET_DEFAULT_SIZES);
+	/* Blocks that are small: what is unused of the last one counts, too. */
+	state->memory = AllocSetContextCreate(CurrentMemoryContext, "BatchJoin", ALLOCSET_DEFAULT_MINSIZE,
+										  ALLOCSET_DEFAULT_INITSIZE, JOIN_BLOCK_BYTES_MAX);
 	state->table =
 		join_table_create(state->memory,
 						  compile_keys(&state->inner_context,

@@ -75,8 +75,11 @@ join_inner_flush(BatchJoinState *state)
 	}
 	else
 	{
+		/* The values of a row that is kept for its key alone are of use only where it may go to a file. */
+		const bool	keeps_values = !state->table->keeps_one || state->rounds == NULL;
+
 		ResetExprContext(state->inner_context.econtext);
-		join_table_add(state->table, &state->inner_context, state->inner_rows);
+		join_table_add(state->table, &state->inner_context, keeps_values ? state->inner_rows : NULL);
 		state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
 		join_table_forget_collected(state->table);
 	}

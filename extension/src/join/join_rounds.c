@@ -28,6 +28,8 @@
 #define PARTS_A_ROUND	8
 /* Buckets of the hash table for a row, on average. */
 #define BUCKET_BYTES_A_ROW	24
+/* Of a value that is allocated alone, besides its size, rounded up to a power of two. */
+#define ALLOCATION_BYTES	16
 #define FILTER_BITS_MIN	(UINT64CONST(1) << 16)
 #define FILTER_BITS_MAX	(UINT64CONST(1) << 26)
 
@@ -73,8 +75,12 @@ estimate_parts(const BatchJoinState *state)
 static uint64
 part_table_bytes(const BatchJoinState *state, const RowFile *part)
 {
-	return part->row_count * (state->table->groups->group_bytes + BUCKET_BYTES_A_ROW) +
-		(state->rounds->inner_format->holds_references ? part->bytes : 0);
+	const JoinRounds *rounds = state->rounds;
+	const uint64 key_bytes = rounds->key_bytes / rounds->inner_row_count;
+	const bool	keeps_rows = rounds->inner_format->holds_references && !state->table->keeps_one;
+
+	return part->row_count * (state->table->groups->group_bytes + BUCKET_BYTES_A_ROW + key_bytes) +
+		(keeps_rows ? part->bytes : 0);
 }
 
 /* Put the rows of the hash table into files. */
@@ -169,6 +175,19 @@ write_unkeyed(BatchJoinState *state, const Selection *present)
 			write_inner_row(state, number, state->rounds->unkeyed_count++);
 }
 
+/* Count what copies of the keys of these rows take. */
+static void
+count_key_bytes(BatchJoinState *state, const Selection *present)
+{
+	const GroupTable *groups = state->table->groups;
+
+	for (int i = 0; i < groups->key_count; i++)
+		if (group_copies_key(groups, &groups->keys[i]))
+			FOR_SELECTED(number, present,
+						 const void *value = DatumGetPointer(groups->keys[i].vector->values[number]);
+						 state->rounds->key_bytes += pg_nextpower2_64(VARSIZE_ANY(value)) + ALLOCATION_BYTES);
+}
+
 /* Write the inner rows that were collected. */
 void
 join_rounds_write_inner(BatchJoinState *state)
@@ -184,6 +203,7 @@ join_rounds_write_inner(BatchJoinState *state)
 	FOR_SELECTED(number, &present,
 				 hash_filter_add(&rounds->filter, hashes[number]);
 				 write_inner_row(state, number, hashes[number]));
+	count_key_bytes(state, &present);
 	if (state->table->keeps_all && present.count < state->inner_batch->row_count)
 		write_unkeyed(state, &present);
 }

@@ -34,6 +34,7 @@ typedef struct JoinRounds
 	uint32		unkeyed_count;	/* inner rows with a NULL key so far */
 	int			rounds_made;
 	uint64		inner_row_count;
+	uint64		key_bytes;		/* of copies that the hash table's groups make of their keys */
 
 	/* an inner row that is written */
 	Datum	   *values;

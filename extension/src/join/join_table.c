@@ -40,6 +40,7 @@ join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_ke
 	table->row_bytes = offsetof(JoinRow, values) + sizeof(Datum) * descriptor->natts;
 	table->groups = group_table_create(memory, inner_keys, key_count,
 									   offsetof(GroupRows, oldest) + table->row_bytes);
+	table->groups->columns_stay = true;
 	return table;
 }
 
@@ -48,6 +49,7 @@ void
 join_table_keep_one(JoinTable *table)
 {
 	table->keeps_one = true;
+	table->groups->columns_stay = false;
 	table->scratch.context = AllocSetContextCreate(MemoryContextGetParent(table->kept.context),
 												   "BatchJoin rows", ALLOCSET_SMALL_SIZES);
 	table->collected = &table->scratch;
@@ -214,7 +216,7 @@ join_table_hash_inner(JoinTable *table, VectorContext *context, uint16 *numbers)
 	return present;
 }
 
-/* Add a batch of rows, whose values live in the memory of collected rows. */
+/* Add a batch of rows, whose values live in the memory of collected rows; rows is NULL where only keys are kept. */
 void
 join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 {
@@ -238,9 +240,10 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 					 row = allocate(&table->kept, table->row_bytes);
 				 row->next = group->newest;
 				 group->newest = row;
-				 store_row(table, row, rows, number);
-				 if (keeps_one)
-				 copy_references(table, row));
+				 if (rows != NULL)
+					 store_row(table, row, rows, number);
+				 if (keeps_one && rows != NULL)
+					 copy_references(table, row));
 	table->row_count += present.count - left_out;
 	if (table->keeps_all && present.count < batch->row_count)
 		add_unkeyed(table, batch, &present, rows);
