@@ -11,10 +11,7 @@
 
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "utils/builtins.h"
-#include "utils/ruleutils.h"
 
 #include "join_state.h"
 #include "permission.h"
@@ -524,6 +521,7 @@ rescan_join(CustomScanState *css)
 		(state->inner_keys_vary && css->ss.ps.chgParam != NULL);
 	state->has_rows = false;
 	state->row_next = 0;
+	join_note_figures(state);
 	/* Its files are used up. */
 	inner_has_changed |= state->rounds != NULL;
 	join_rounds_end(state);
@@ -548,81 +546,13 @@ end_join(CustomScanState *css)
 	ExecEndNode(innerPlanState(css));
 }
 
-static const char *
-type_label(JoinType type)
-{
-	switch (type)
-	{
-		case JOIN_LEFT:
-			return "Left";
-		case JOIN_RIGHT:
-			return "Right";
-		case JOIN_FULL:
-			return "Full";
-		case JOIN_SEMI:
-			return "Semi";
-		case JOIN_ANTI:
-			return "Anti";
-		default:
-			return "Inner";
-	}
-}
-
-static void
-explain_clauses(CustomScanState *css, const char *label, List *clauses,
-				List *ancestors, ExplainState *es)
-{
-	List	   *context = set_deparse_context_plan(es->deparse_cxt, css->ss.ps.plan,
-												   ancestors);
-
-	if (clauses != NIL)
-		ExplainPropertyText(label,
-							deparse_expression((Node *) make_ands_explicit(clauses),
-											   context, true, false), es);
-}
-
-static void
-explain_join(CustomScanState *css, List *ancestors, ExplainState *es)
-{
-	BatchJoinState *state = (BatchJoinState *) css;
-	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
-	List	   *clauses = list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES);
-
-	if (state->node.original != NULL)
-	{
-		if (batchexec_explain)
-			ExplainPropertyText("Not Batched", state->node.obstacle, es);
-		return;
-	}
-	ExplainPropertyText("Join Type", type_label(private_integer(plan, BATCH_JOIN_TYPE)), es);
-	explain_clauses(css, "Hash Cond", list_nth(plan->custom_exprs, BATCH_JOIN_CONDITION),
-					ancestors, es);
-	explain_clauses(css, "Join Filter", clauses, ancestors, es);
-	if (!es->analyze)
-		return;
-	if (clauses != NIL && css->ss.ps.instrument != NULL)
-		ExplainPropertyFloat("Rows Removed by Join Filter", NULL,
-							 css->ss.ps.instrument->nfiltered1 /
-							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
-	if (!batchexec_explain)
-		return;
-	ExplainPropertyInteger("Hash Table Rows", NULL,
-						   (int64) (state->rounds != NULL ? state->rounds->inner_row_count :
-									state->table->row_count), es);
-	ExplainPropertyInteger("Hash Table Memory", "kB", (int64) ((state->peak_bytes + 1023) / 1024), es);
-	if (state->rounds == NULL)
-		return;
-	ExplainPropertyInteger("Hash Table Rounds", NULL, state->rounds->rounds_made, es);
-	ExplainPropertyInteger("Disk Usage", "kB", state->rounds->store->block_count * (BLCKSZ / 1024), es);
-}
-
 static const CustomExecMethods join_exec_methods = {
 	.CustomName = BATCH_JOIN_NAME,
 	.BeginCustomScan = begin_join,
 	.ExecCustomScan = exec_join,
 	.EndCustomScan = end_join,
 	.ReScanCustomScan = rescan_join,
-	.ExplainCustomScan = explain_join,
+	.ExplainCustomScan = join_explain,
 };
 
 static Node *

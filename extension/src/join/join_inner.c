@@ -80,7 +80,7 @@ join_inner_flush(BatchJoinState *state)
 
 		ResetExprContext(state->inner_context.econtext);
 		join_table_add(state->table, &state->inner_context, keeps_values ? state->inner_rows : NULL);
-		state->peak_bytes = Max(state->peak_bytes, join_table_bytes(state->table));
+		state->figures.table_bytes = Max(state->figures.table_bytes, join_table_bytes(state->table));
 		join_table_forget_collected(state->table);
 	}
 	state->inner_rows->row_count = 0;

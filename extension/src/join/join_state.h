@@ -10,6 +10,16 @@
 #include "join_rounds.h"
 #include "node.h"
 
+/* For EXPLAIN: the largest of all loops. */
+typedef struct JoinFigures
+{
+	bool		has_read;		/* the inner side, in any loop */
+	uint64		row_count;		/* of the inner side, as far as they are kept */
+	Size		table_bytes;
+	int			round_count;
+	int64		file_blocks;
+} JoinFigures;
+
 typedef struct BatchJoinState
 {
 	BatchNode	node;			/* must be first */
@@ -33,7 +43,7 @@ typedef struct BatchJoinState
 	JoinTable  *table;
 	MemoryContext memory;
 	Size		memory_limit_bytes;
-	Size		peak_bytes;
+	JoinFigures figures;
 	bool		is_filled;		/* the inner side has been read */
 
 	/* the outer side */
@@ -58,5 +68,9 @@ typedef struct BatchJoinState
 extern void join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags);
 extern void join_inner_flush(BatchJoinState *state);
 extern void join_inner_read(BatchJoinState *state);
+
+/* join_explain.c */
+extern void join_note_figures(BatchJoinState *state);
+extern void join_explain(CustomScanState *css, List *ancestors, ExplainState *es);
 
 #endif
