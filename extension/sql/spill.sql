@@ -93,6 +93,17 @@ END $$;
 SELECT join_figures('SELECT count(*) FROM wide_rows a JOIN (SELECT * FROM narrow_rows WHERE id = 7) b ON a.k = b.k');
 SELECT join_figures('SELECT s, (SELECT sum(a.id) FROM wide_rows a JOIN narrow_rows b ON a.k = b.k + s) FROM generate_series(9, 0) s');
 DROP FUNCTION join_figures;
+-- Rows of one key are divided as long as others are split off, and not again: little is written a second time.
+CREATE FUNCTION written_blocks_a_block(query text) RETURNS float LANGUAGE plpgsql AS $$
+DECLARE
+    plan jsonb;
+BEGIN
+    EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT json) ' || query INTO plan;
+    plan := jsonb_path_query_first(plan, '$.**?(@."Custom Plan Provider" == "BatchJoin")');
+    RETURN (plan->>'Temp Written Blocks')::float * current_setting('block_size')::int / 1024 / (plan->>'Disk Usage')::float;
+END $$;
+SELECT written_blocks_a_block('SELECT count(*), sum(b.v), max(a.u::text) FROM wide_rows a JOIN one_key b ON a.k = b.k') < 3.5 AS is_little;
+DROP FUNCTION written_blocks_a_block;
 -- A leader that leaves all to its workers has no figures.
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2; SET enable_parallel_hash = off;
 SET parallel_leader_participation = off;

@@ -1,6 +1,6 @@
 /*
  * datum_vector.c
- *	  Datums of rows as vectors, and batches of rows that a stock node returns.
+ *	  Datums of rows as vectors, and batches of rows that are collected.
  */
 #include "postgres.h"
 

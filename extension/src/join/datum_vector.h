@@ -1,6 +1,6 @@
 /*
  * datum_vector.h
- *	  Datums of rows as vectors, and batches of rows that a stock node returns.
+ *	  Datums of rows as vectors, and batches of rows that are collected.
  */
 #ifndef BATCHEXEC_DATUM_VECTOR_H
 #define BATCHEXEC_DATUM_VECTOR_H
@@ -10,7 +10,7 @@
 
 #include "batch.h"
 
-/* Rows of a stock node, a column of Datums for each attribute. */
+/* Rows that are collected, of a node or of a file: a column of Datums for each attribute. */
 typedef struct DatumBatch
 {
 	TupleDesc	descriptor;

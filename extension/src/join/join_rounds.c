@@ -52,7 +52,10 @@ join_rounds_plan_outer(BatchJoinState *state)
 	kept_rows_plan(&state->kept, state->outer->output, attributes);
 }
 
-/* Bits of a filter of the inner hashes: a thirty-second of the memory for the hash table. */
+/*
+ * Bits of a filter of the inner hashes: between a thirty-second and a sixteenth of the
+ * memory for the hash table, as far as the limits let it.
+ */
 static uint64
 filter_bits(Size memory_limit_bytes)
 {
@@ -274,7 +277,10 @@ close_inner(JoinRound *round)
 	round->inner = NIL;
 }
 
-/* Divide a round that does not fit in memory into smaller ones, in its place. */
+/*
+ * Divide a round that does not fit in memory into smaller ones, in its place.  Inner rows
+ * whose hashes are alike stay together however often they are divided, so this is the last time.
+ */
 static List *
 divide_round(BatchJoinState *state, JoinRound *round)
 {
@@ -283,6 +289,8 @@ divide_round(BatchJoinState *state, JoinRound *round)
 	const Size	array_bytes = sizeof(void *) * rounds->part_count;
 	RowFile   **parts = MemoryContextAllocZero(rounds->memory, array_bytes);
 	JoinRound **round_of_part = MemoryContextAllocZero(rounds->memory, array_bytes);
+	bool		are_alike = true;
+	int64		first_hash = -1;
 	List	   *made;
 	ListCell   *cell;
 
@@ -296,11 +304,14 @@ divide_round(BatchJoinState *state, JoinRound *round)
 			const int	part = row_part_of_hash((uint32) row->hash, level, rounds->part_count);
 
 			CHECK_FOR_INTERRUPTS();
+			if (first_hash < 0)
+				first_hash = (int64) row->hash;
+			are_alike &= ((int64) row->hash == first_hash);
 			row_file_append(file_at(rounds, &parts[part]), row);
 		}
 	}
 	close_inner(round);
-	made = make_rounds(state, parts, round_of_part, level);
+	made = make_rounds(state, parts, round_of_part, are_alike ? ROW_LEVELS_MAX : level);
 	if (round->outer != NULL)
 	{
 		for (uint64 left = round->outer->row_count; left > 0; left--)
@@ -340,8 +351,10 @@ load_round(BatchJoinState *state, JoinRound *round)
 			if (rounds->inner_format->holds_references)
 				row = join_table_copy_bytes(state->table, row, row->bytes);
 			row_format_to_batch(rounds->inner_format, row, rows);
-			if (rows->row_count == BATCH_ROWS_MAX)
-				join_inner_flush(state);
+			if (rows->row_count < BATCH_ROWS_MAX)
+				continue;
+			CHECK_FOR_INTERRUPTS();
+			join_inner_flush(state);
 		}
 	}
 	if (rows->row_count > 0)
@@ -400,9 +413,7 @@ join_rounds_next(BatchJoinState *state)
 		rounds->rounds_made++;
 		rounds->outer_rows_left = 0;
 		if (round->outer != NULL)
-		{
-				rounds->outer_rows_left = round->outer->row_count;
-		}
+			rounds->outer_rows_left = round->outer->row_count;
 		return true;
 	}
 	return false;

@@ -1,6 +1,6 @@
 /*
  * node.c
- *	  What both custom scan nodes share: begin, next batch, rescan and end.
+ *	  What all custom scan nodes share: begin, next batch, rescan and end.
  */
 #include "postgres.h"
 

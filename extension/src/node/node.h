@@ -1,6 +1,6 @@
 /*
  * node.h
- *	  What both custom scan nodes share: the table, its source of batches, the
+ *	  What all custom scan nodes share: the tables, their sources of batches, the
  *	  counters, and the original plan for when batching is off.
  */
 #ifndef BATCHEXEC_NODE_H
@@ -68,7 +68,7 @@ extern void node_rescan(BatchNode *node);
 extern void node_end(BatchNode *node);
 extern void node_explain(BatchNode *node, ExplainState *es);
 
-/* parallel query: callbacks of both nodes */
+/* parallel query: callbacks of the nodes that read tables */
 extern Size node_estimate_dsm(CustomScanState *css, ParallelContext *pcxt);
 extern void node_initialize_dsm(CustomScanState *css, ParallelContext *pcxt,
 								void *coordinate);

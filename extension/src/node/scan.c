@@ -1,8 +1,9 @@
 /*
  * scan.c
- *	  BatchScan: a sequential scan whose quals run on batches.
+ *	  BatchScan: a scan of a table, whole or as a bitmap or an index names its pages, or of a
+ *	  foreign table, whose quals run on batches.
  *
- * Rows that pass are handed up one at a time in a heap tuple slot, so that
+ * Rows that pass are handed up one at a time in a slot of the table's kind, so that
  * the node above deforms as little of them as it did before.
  */
 #include "postgres.h"
