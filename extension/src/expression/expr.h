@@ -172,6 +172,7 @@ extern VectorExpr *vector_intern(VectorContext *context,
 /* function_table.c */
 extern bool function_lookup(Oid function, VectorOperation *operation);
 extern bool expression_is_plain(Node *expression);
+extern bool expression_may_raise(Node *expression);
 extern bool operation_is_comparison(VectorOperation operation);
 
 /* kernels/ */

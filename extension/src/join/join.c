@@ -98,24 +98,6 @@ holds_parameter(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, holds_parameter, context);
 }
 
-/* Can a key raise an error?  A column as it is can't. */
-static bool
-may_raise(const List *keys)
-{
-	ListCell   *cell;
-
-	foreach(cell, keys)
-	{
-		const Node *key = lfirst(cell);
-
-		while (IsA(key, RelabelType))
-			key = (const Node *) ((const RelabelType *) key)->arg;
-		if (!IsA(key, Var))
-			return true;
-	}
-	return false;
-}
-
 /* Is an outer row without a match returned? */
 static bool
 keeps_unmatched(const BatchJoinState *state)
@@ -131,6 +113,24 @@ returns_inner(const BatchJoinState *state)
 }
 
 static bool produce_pairs(BatchNode *node);
+
+/* Have no row, and no pair, evaluated that need not be, where the rows asked for are few. */
+static void
+be_exact(BatchJoinState *state)
+{
+	state->node.is_exact = true;
+	if (state->outer == state->scan)
+		state->scan->is_exact = true;
+	else
+		be_exact((BatchJoinState *) state->outer);
+}
+
+/* How many pairs the next batch may have. */
+static int
+pairs_to_make(const BatchJoinState *state)
+{
+	return state->node.is_exact && state->scan->rows_asked < BATCH_ROWS_MAX ? 1 : BATCH_ROWS_MAX;
+}
 
 static void
 begin_join(CustomScanState *css, EState *estate, int eflags)
@@ -177,12 +177,16 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 						  list_length(keys), inner_descriptor);
 	state->inner_keys_vary =
 		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
-	state->outer_keys_may_raise = may_raise(keys);
+	state->outer_keys_may_raise = expression_may_raise((Node *) keys);
 	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_outer = keeps_unmatched(state);
 	if (state->type == JOIN_SEMI || state->type == JOIN_ANTI)
 		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
+	state->scan = plan_is_batched_scan(plan->scan.plan.lefttree) ? outer : ((BatchJoinState *) outer)->scan;
+	if (state->outer_keys_may_raise || expression_may_raise((Node *) plan->scan.plan.lefttree->qual) ||
+		expression_may_raise(list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES)))
+		be_exact(state);
 }
 
 /* Before the first batch: all that is asked of the pairs is known now. */
@@ -310,15 +314,16 @@ pair_outer_alone(BatchJoinState *state)
 	return count;
 }
 
-/* Outer rows with each of their matches, as many as a batch holds. */
+/* Outer rows with each of their matches, as many as are wanted. */
 static int
 pair_with_matches(BatchJoinState *state)
 {
 	const Selection *selection = &state->outer->output->selection;
 	JoinBatch  *pairs = &state->pairs;
+	const int	most = pairs_to_make(state);
 	int			count = 0;
 
-	while (count < BATCH_ROWS_MAX && state->outer_at < selection->count)
+	while (count < most && state->outer_at < selection->count)
 	{
 		const int	row = selection->rows != NULL ? selection->rows[state->outer_at] :
 			state->outer_at;
@@ -352,14 +357,15 @@ next_pairs(BatchJoinState *state)
 	return count;
 }
 
-/* Inner rows that no outer row matches, as many as a batch holds. */
+/* Inner rows that no outer row matches, as many as are wanted. */
 static int
 pair_inner_alone(BatchJoinState *state)
 {
 	JoinBatch  *pairs = &state->pairs;
+	const int	most = pairs_to_make(state);
 	int			count = 0;
 
-	while (count < BATCH_ROWS_MAX)
+	while (count < most)
 	{
 		pairs->inner_rows[count] = join_table_walk(state->table, &state->walk);
 		if (pairs->inner_rows[count] == NULL)

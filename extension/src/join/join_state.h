@@ -25,6 +25,7 @@ typedef struct BatchJoinState
 	BatchNode	node;			/* must be first */
 	JoinType	type;
 	BatchNode  *outer;
+	BatchNode  *scan;			/* below it, or the same */
 	KeptRows	kept;			/* outer rows in files */
 	JoinBatch	pairs;
 	VectorContext outer_context;	/* of keys over outer rows */

@@ -27,6 +27,15 @@ typedef struct BatchScanState
 	TopRows		top;
 } BatchScanState;
 
+static int
+rows_to_read(BatchScanState *state)
+{
+	BatchNode  *node = &state->node;
+
+	node->rows_asked = demand_rows(&state->demand, node->is_exact);
+	return node->rows_asked;
+}
+
 /*
  * Is there a row that passes all clauses?  No row behind the first such one is
  * evaluated by row, as the node above may never ask for it.
@@ -40,7 +49,7 @@ peek_batch(BatchNode *node)
 	Selection  *selection = &batch->selection;
 	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
 
-	while (node_next_batch(node, demand_rows(&state->demand)))
+	while (node_next_batch(node, rows_to_read(state)))
 	{
 		ResetExprContext(econtext);
 		state->clause_next = qual_apply_vectors(qual, batch);
@@ -95,7 +104,7 @@ produce_batch(BatchNode *node)
 	BatchQual  *qual = node->input->qual;
 	TupleBatch *batch = node->output;
 
-	while (state->is_peeked || node_next_batch(node, demand_rows(&state->demand)))
+	while (state->is_peeked || node_next_batch(node, rows_to_read(state)))
 	{
 		if (state->is_peeked)
 			finish_peeked(state);
@@ -163,7 +172,7 @@ fetch_batch(BatchScanState *state)
 	TupleBatch *batch = node->input->source->batch;
 	int			rows;
 
-	state->has_batch = node_next_batch(node, demand_rows(&state->demand));
+	state->has_batch = node_next_batch(node, rows_to_read(state));
 	if (!state->has_batch)
 		return false;
 	state->clause_next = qual_apply_vectors(qual, batch);
