@@ -13,51 +13,23 @@
 
 #include "replay.h"
 
-/* Expressions over arithmetic, and those without a vector form, may fail. */
-static bool
-may_fail(const VectorExpr *expression)
-{
-	if (expression == NULL)
-		return true;
-	return expression->function == kernel_arithmetic ||
-		expression->function == kernel_convert ||
-		expression->function == kernel_truncate ||
-		expression->function == kernel_narrow ||
-		expression->function == kernel_date_arithmetic ||
-		expression->function == kernel_add_interval ||
-		expression->function == kernel_substring ||
-		(expression->condition != NULL && may_fail(expression->condition)) ||
-		(expression->left != NULL && may_fail(expression->left)) ||
-		(expression->right != NULL && may_fail(expression->right));
-}
-
-static int
-qual_failures(const BatchQual *qual)
-{
-	int			count = 0;
-
-	for (int i = 0; i < qual->clause_count; i++)
-		count += may_fail(qual->vectors[i]);
-	return count;
-}
-
 bool
 replay_is_needed(const RowEvaluation *evaluation)
 {
-	int			count = qual_failures(evaluation->qual);
+	int			count = qual_count_raising(evaluation->qual);
 
 	for (int i = 0; i < evaluation->key_count; i++)
-		count += may_fail(evaluation->keys[i].expression);
+		count += vector_may_raise(evaluation->keys[i].expression);
 	for (int i = 0; i < evaluation->aggregate_count; i++)
 	{
 		const Aggregate *aggregate = evaluation->aggregates[i];
 
 		if (OidIsValid(aggregate->argument.type))
-			count += may_fail(aggregate->argument.expression);
+			count += vector_may_raise(aggregate->argument.expression);
 		if (OidIsValid(aggregate->second.type))
-			count += may_fail(aggregate->second.expression);
+			count += vector_may_raise(aggregate->second.expression);
 		if (aggregate->filter != NULL)
-			count += qual_failures(aggregate->filter);
+			count += qual_count_raising(aggregate->filter);
 	}
 	return count > 1;
 }

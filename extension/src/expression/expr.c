@@ -658,3 +658,21 @@ vector_evaluate(VectorExpr *expression, VectorContext *context,
 	}
 	return expression->result.usable ? &expression->result : NULL;
 }
+
+/* Can an expression raise an error?  Arithmetic can, and, as nothing is known of it, NULL: what has no vector form. */
+bool
+vector_may_raise(const VectorExpr *expression)
+{
+	if (expression == NULL)
+		return true;
+	return expression->function == kernel_arithmetic ||
+		expression->function == kernel_convert ||
+		expression->function == kernel_truncate ||
+		expression->function == kernel_narrow ||
+		expression->function == kernel_date_arithmetic ||
+		expression->function == kernel_add_interval ||
+		expression->function == kernel_substring ||
+		(expression->condition != NULL && vector_may_raise(expression->condition)) ||
+		(expression->left != NULL && vector_may_raise(expression->left)) ||
+		(expression->right != NULL && vector_may_raise(expression->right));
+}

@@ -122,6 +122,7 @@ extern bool vector_form_exists(const Expr *source, int scanrelid);
 extern const Vector *vector_evaluate(VectorExpr *expression,
 									 VectorContext *context,
 									 const Selection *selection);
+extern bool vector_may_raise(const VectorExpr *expression);
 extern void vector_reset_parameters(VectorContext *context);
 extern bool value_kind_of_type(Oid type, ValueKind *kind);
 extern VectorExpr *vector_column(VectorContext *context, AttrNumber attno,
@@ -172,7 +173,6 @@ extern VectorExpr *vector_intern(VectorContext *context,
 /* function_table.c */
 extern bool function_lookup(Oid function, VectorOperation *operation);
 extern bool expression_is_plain(Node *expression);
-extern bool expression_may_raise(Node *expression);
 extern bool operation_is_comparison(VectorOperation operation);
 
 /* kernels/ */
@@ -262,5 +262,6 @@ extern BatchQual *qual_compile(VectorContext *context, List *clauses);
 extern int	qual_apply_vectors(BatchQual *qual, TupleBatch *batch);
 extern bool qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row);
 extern void qual_apply(BatchQual *qual, TupleBatch *batch);
+extern int	qual_count_raising(const BatchQual *qual);
 
 #endif

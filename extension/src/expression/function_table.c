@@ -142,28 +142,11 @@ operation_is_comparison(VectorOperation operation)
 	return operation <= OPERATION_GE;
 }
 
-/* What an expression may hold. */
-typedef enum ExpressionLimits
-{
-	LIMIT_TO_KERNELS,
-	LIMIT_TO_SAFE_NODES			/* that raise no error */
-} ExpressionLimits;
-
-/* Has a function no kernel, or is it beyond the limits? */
-static bool
-is_other_function(Oid function, const ExpressionLimits *limits)
-{
-	VectorOperation operation;
-
-	return !function_lookup(function, &operation) ||
-		(*limits == LIMIT_TO_SAFE_NODES && !operation_is_comparison(operation));
-}
-
 /* Is a node anything but a column, a value, or one of the above over such? */
 static bool
 holds_other_node(Node *node, void *context)
 {
-	const ExpressionLimits *limits = context;
+	VectorOperation operation;
 
 	if (node == NULL)
 		return false;
@@ -171,20 +154,18 @@ holds_other_node(Node *node, void *context)
 	{
 		case T_Var:
 		case T_Const:
-			return false;
 		case T_Param:
-			/* A subquery may be evaluated for it. */
-			return *limits == LIMIT_TO_SAFE_NODES && ((const Param *) node)->paramkind == PARAM_EXEC;
+			return false;
 		case T_OpExpr:
-			if (is_other_function(((const OpExpr *) node)->opfuncid, limits))
+			if (!function_lookup(((const OpExpr *) node)->opfuncid, &operation))
 				return true;
 			break;
 		case T_FuncExpr:
-			if (is_other_function(((const FuncExpr *) node)->funcid, limits))
+			if (!function_lookup(((const FuncExpr *) node)->funcid, &operation))
 				return true;
 			break;
 		case T_ScalarArrayOpExpr:
-			if (is_other_function(((const ScalarArrayOpExpr *) node)->opfuncid, limits))
+			if (!function_lookup(((const ScalarArrayOpExpr *) node)->opfuncid, &operation))
 				return true;
 			break;
 		case T_BoolExpr:
@@ -207,16 +188,5 @@ holds_other_node(Node *node, void *context)
 bool
 expression_is_plain(Node *expression)
 {
-	ExpressionLimits limits = LIMIT_TO_KERNELS;
-
-	return !holds_other_node(expression, &limits);
-}
-
-/* Can an expression raise an error?  Columns, values and comparisons of them can't. */
-bool
-expression_may_raise(Node *expression)
-{
-	ExpressionLimits limits = LIMIT_TO_SAFE_NODES;
-
-	return holds_other_node(expression, &limits);
+	return !holds_other_node(expression, NULL);
 }

@@ -367,3 +367,14 @@ qual_apply(BatchQual *qual, TupleBatch *batch)
 		next += Max(applied, 1);
 	}
 }
+
+/* How many clauses may raise an error? */
+int
+qual_count_raising(const BatchQual *qual)
+{
+	int			count = 0;
+
+	for (int i = 0; i < qual->clause_count; i++)
+		count += vector_may_raise(qual->vectors[i]);
+	return count;
+}

@@ -98,6 +98,15 @@ holds_parameter(Node *node, void *context)
 	return IsA(node, Param) || expression_tree_walker(node, holds_parameter, context);
 }
 
+static bool
+keys_may_raise(const GroupKey *keys, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (vector_may_raise(keys[i].expression))
+			return true;
+	return false;
+}
+
 /* Is an outer row without a match returned? */
 static bool
 keeps_unmatched(const BatchJoinState *state)
@@ -177,15 +186,15 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 						  list_length(keys), inner_descriptor);
 	state->inner_keys_vary =
 		holds_parameter(list_nth(plan->custom_exprs, BATCH_JOIN_INNER_KEYS), NULL);
-	state->outer_keys_may_raise = expression_may_raise((Node *) keys);
+	state->outer_keys_may_raise = keys_may_raise(state->table->outer_keys, list_length(keys));
 	state->table->keeps_all = returns_inner(state);
 	state->table->keeps_outer = keeps_unmatched(state);
 	if (state->type == JOIN_SEMI || state->type == JOIN_ANTI)
 		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
 	state->scan = plan_is_batched_scan(plan->scan.plan.lefttree) ? outer : ((BatchJoinState *) outer)->scan;
-	if (state->outer_keys_may_raise || expression_may_raise((Node *) plan->scan.plan.lefttree->qual) ||
-		expression_may_raise(list_nth(plan->custom_exprs, BATCH_JOIN_CLAUSES)))
+	if (state->outer_keys_may_raise || qual_count_raising(state->clauses) > 0 ||
+		(outer == state->scan && qual_count_raising(outer->input->qual) > 0))
 		be_exact(state);
 }
 
