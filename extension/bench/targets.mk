@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-large bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
+.PHONY: bench bench-quick bench-large bench-instructions bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -27,6 +27,10 @@ bench-large: all
 # The library loaded but off, point selects, pgbench -S and TPC-B.
 bench-unchanged: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --only unchanged --rows 1000 --rounds $(or $(ROUNDS),9) $(if $(WRITE),--write-section 'What must not change')
+
+# The same by instructions, which another load of the machine does not change; with WRITE=1 in their section of bench/RESULTS.md.
+bench-instructions: all
+	PG_CONFIG=$(PG_CONFIG) bench/instructions.py $(if $(WRITE),--write)
 
 bench-quick: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --rows 200000 --rounds 3 --skip-tpch --skip-clickbench --skip-unchanged

@@ -159,6 +159,10 @@ class Server:
     def restart(self) -> None:
         self._control("restart", "-m", "fast", "-w", "-l", self.log)
 
+    def shut_down(self) -> None:
+        """Stop, and keep the database."""
+        self._control("stop", "-m", "fast", "-w")
+
     def _control(self, action, *options) -> None:
         # pg_ctl's child keeps the standard streams open, so nothing may be piped from it.
         command = [self.binaries / "pg_ctl", "-D", self.directory / "data", "-s", action, *options]

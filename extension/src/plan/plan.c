@@ -536,6 +536,10 @@ plan_batch(PlannedStmt *statement, int cursor_options, const char *query_insert_
 
 	if (statement->commandType == CMD_UTILITY || statement->planTree == NULL)
 		return statement;
+	/* Most statements of a transaction cost less than the start of a batched node. */
+	if (statement->planTree->total_cost < batchexec_cost_startup &&
+		batchexec_mode == BATCH_MODE_ALLOW && !explain_awaits_reasons())
+		return statement;
 	overview = look_over_statement(statement);
 	if (!overview.holds_scan && !explain_awaits_reasons())
 		return statement;

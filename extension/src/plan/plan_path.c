@@ -192,7 +192,8 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL || rel->fdwroutine != NULL)
 		return;
 	cheapest = cost_cheapest(rel->pathlist);
-	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest <= cost_scan_least(rel) ||
+	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest < batchexec_cost_startup ||
+		cheapest <= cost_scan_least(rel) ||
 		!table_is_batchable(root, rel))
 		return;
 	path = batched_scan(root, rel, 0);
