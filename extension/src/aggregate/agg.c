@@ -222,8 +222,9 @@ select_grouped(const BatchAggState *state, Selection *selection, uint16 *numbers
 
 /* Find the groups of the batch's rows in each set.  Where they have none in memory, files take the rows. */
 static void
-find_groups(BatchAggState *state, const AggInput *input, TupleBatch *batch, VectorContext *context)
+find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 {
+	TupleBatch *batch = context->batch;
 	const bool	uses_files = agg_files_are_written(state);
 
 	for (int i = state->first_set; i < state->end_set; i++)
@@ -267,7 +268,7 @@ accumulate_batch(BatchAggState *state)
 	}
 	if (batch->selection.count == 0)
 		return;
-	find_groups(state, agg_input, batch, &input->context);
+	find_groups(state, agg_input, &input->context);
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
 		Aggregate  *aggregate = agg_input->aggregates[i];

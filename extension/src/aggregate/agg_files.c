@@ -107,11 +107,14 @@ create_files(BatchAggState *state)
 void
 agg_files_begin(BatchAggState *state)
 {
+	int			part_count;
+
 	if (state->files == NULL)
 		state->files = create_files(state);
+	part_count = estimate_parts(state);
 	for (int i = state->first_set; i < state->end_set; i++)
 	{
-		state->files->parts[i].count = estimate_parts(state);
+		state->files->parts[i].count = part_count;
 		state->files->is_writing = row_parts_may_divide(&state->files->parts[i]);
 	}
 }

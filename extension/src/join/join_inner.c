@@ -94,7 +94,7 @@ respect_memory(BatchJoinState *state)
 		return;
 	if (state->inner_rows->row_count > 0)
 		join_inner_flush(state);
-	/* What was collected need not have been kept. */
+	/* The table may have kept none of the collected rows. */
 	if (join_table_bytes(state->table) > state->memory_limit_bytes)
 		join_rounds_begin(state);
 }

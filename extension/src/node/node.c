@@ -334,7 +334,10 @@ node_end(BatchNode *node)
 		ExecEndNode(&node->child->css.ss.ps);
 }
 
-/* Show what a foreign table's wrapper tells of its scan, unless the node reads several tables: EXPLAIN could not say which one it means. */
+/*
+ * Have a foreign table's wrapper describe its scan.  A node of several tables shows no
+ * such lines: they do not name their table.
+ */
 static void
 explain_foreign(const BatchNode *node, ExplainState *es)
 {
