@@ -45,7 +45,7 @@ $(WORDNET):
 	touch $@
 
 .PHONY: test
-test: format lint docs test-rust test-left-out test-loom test-shuttle test-web-short test-extension ## Run format, clippy, docs and all default tests
+test: format lint docs test-rust-all test-web-short test-extension ## Run format, clippy, docs and all default tests
 
 .PHONY: format
 format: ## Check the format
@@ -60,6 +60,18 @@ lint: ## Run clippy, warnings denied
 .PHONY: docs
 docs: ## Build the Rust documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+# The tests wait for processes and disks half of the time. What is built in folders of its own runs beside them, at a lower
+# priority, and prints what it has to say at the end.
+.PHONY: test-rust-all
+test-rust-all: ## Run test-rust, and beside it test-left-out, test-loom and test-shuttle
+	@mkdir -p $(BUILD)
+	@nice $(MAKE) test-left-out test-loom test-shuttle >$(BUILD)/test-beside.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside' INT TERM; \
+	$(MAKE) test-rust; failed=$$?; \
+	wait $$beside || failed=$$?; \
+	cat $(BUILD)/test-beside.log; \
+	exit $$failed
 
 .PHONY: test-rust
 test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL

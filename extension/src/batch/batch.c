@@ -75,6 +75,16 @@ batch_select_all(TupleBatch *batch)
 	batch->selection.rows = NULL;
 }
 
+/* Select one row; columns that were filled for others are filled anew. */
+void
+batch_select_row(TupleBatch *batch, int row)
+{
+	batch->generation++;
+	batch->selected_rows[0] = row;
+	batch->selection.count = 1;
+	batch->selection.rows = batch->selected_rows;
+}
+
 /*
  * The selected rows whose value is not NULL.  rows receives their numbers
  * where there are fewer than before; it may be the selection's own array.

@@ -116,6 +116,7 @@ extern BatchColumn *batch_add_column(TupleBatch *batch, AttrNumber attno,
 									 Oid type, ValueKind kind);
 extern void batch_start(TupleBatch *batch, int row_count);
 extern void batch_select_all(TupleBatch *batch);
+extern void batch_select_row(TupleBatch *batch, int row);
 extern Selection selection_without_nulls(const Selection *selection,
 										 const Vector *vector, uint16 *rows);
 extern void vector_merge_nulls(Vector *result, const Vector *left,

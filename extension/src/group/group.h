@@ -105,6 +105,7 @@ extern Size group_table_bytes(const GroupTable *table);
 
 /* group_key.c */
 extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
+extern bool group_key_has_vector(const GroupKey *key, VectorContext *context);
 extern void group_key_evaluate(GroupKey *key, VectorContext *context,
 							   const Selection *selection);
 extern void group_keys_make_words(GroupTable *table, const Selection *selection);

@@ -158,6 +158,14 @@ store_numerics(GroupKey *key, const Vector *vector, VectorContext *context,
 	return result;
 }
 
+/* Can a key be computed by a vector for all selected rows?  Then none of them raises an error. */
+bool
+group_key_has_vector(const GroupKey *key, VectorContext *context)
+{
+	return key->expression != NULL &&
+		vector_evaluate(key->expression, context, &context->batch->selection) != NULL;
+}
+
 /* Evaluate a key for the selected rows of the batch. */
 void
 group_key_evaluate(GroupKey *key, VectorContext *context, const Selection *selection)

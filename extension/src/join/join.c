@@ -123,22 +123,11 @@ returns_inner(const BatchJoinState *state)
 
 static bool produce_pairs(BatchNode *node);
 
-/* Have no row, and no pair, evaluated that need not be, where the rows asked for are few. */
-static void
-be_exact(BatchJoinState *state)
+/* Is what may raise an error evaluated in its turn only, as the node above may stop before it? */
+static bool
+is_exact(const BatchJoinState *state)
 {
-	state->node.is_exact = true;
-	if (state->outer == state->scan)
-		state->scan->is_exact = true;
-	else
-		be_exact((BatchJoinState *) state->outer);
-}
-
-/* How many pairs the next batch may have. */
-static int
-pairs_to_make(const BatchJoinState *state)
-{
-	return state->node.is_exact && state->scan->rows_asked < BATCH_ROWS_MAX ? 1 : BATCH_ROWS_MAX;
+	return state->node.may_raise && state->scan->rows_asked < BATCH_ROWS_MAX;
 }
 
 static void
@@ -193,9 +182,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
 	state->scan = plan_is_batched_scan(plan->scan.plan.lefttree) ? outer : ((BatchJoinState *) outer)->scan;
-	if (state->outer_keys_may_raise || qual_count_raising(state->clauses) > 0 ||
-		(outer == state->scan && qual_count_raising(outer->input->qual) > 0))
-		be_exact(state);
+	state->node.may_raise = state->outer_keys_may_raise || qual_count_raising(state->clauses) > 0;
 }
 
 /* Before the first batch: all that is asked of the pairs is known now. */
@@ -288,7 +275,18 @@ pull_outer(BatchJoinState *state)
 		join_rounds_next_outer(state) : node_pull(state->outer);
 }
 
-/* Take the next outer batch, and look up what it matches; false at the end. */
+/* Have the rows of an outer batch wait for their turns, where a key of them might raise an error. */
+static void
+have_outer_wait(BatchJoinState *state)
+{
+	if (!is_exact(state) || !state->outer_keys_may_raise)
+		return;
+	ResetExprContext(state->outer_context.econtext);
+	if (join_table_outer_keys_fail(state->table, &state->outer_context))
+		exact_rows_take(&state->outer_waiting, state->outer->output, 0);
+}
+
+/* Take the next outer batch, or row of one, and look up what it matches; false at the end. */
 static bool
 next_outer(BatchJoinState *state)
 {
@@ -296,9 +294,15 @@ next_outer(BatchJoinState *state)
 
 	do
 	{
-		if (!state->outer_is_fresh && !pull_outer(state))
-			return false;
-		state->outer_is_fresh = false;
+		if (!exact_rows_wait(&state->outer_waiting))
+		{
+			if (!state->outer_is_fresh && !pull_outer(state))
+				return false;
+			state->outer_is_fresh = false;
+			have_outer_wait(state);
+		}
+		if (exact_rows_wait(&state->outer_waiting))
+			batch_select_row(outer, exact_rows_next(&state->outer_waiting));
 		probe(state);
 		if (state->type != JOIN_LEFT && state->type != JOIN_FULL)
 			select_outer(state, state->type != JOIN_ANTI);
@@ -329,10 +333,9 @@ pair_with_matches(BatchJoinState *state)
 {
 	const Selection *selection = &state->outer->output->selection;
 	JoinBatch  *pairs = &state->pairs;
-	const int	most = pairs_to_make(state);
 	int			count = 0;
 
-	while (count < most && state->outer_at < selection->count)
+	while (count < BATCH_ROWS_MAX && state->outer_at < selection->count)
 	{
 		const int	row = selection->rows != NULL ? selection->rows[state->outer_at] :
 			state->outer_at;
@@ -371,10 +374,9 @@ static int
 pair_inner_alone(BatchJoinState *state)
 {
 	JoinBatch  *pairs = &state->pairs;
-	const int	most = pairs_to_make(state);
 	int			count = 0;
 
-	while (count < most)
+	while (count < BATCH_ROWS_MAX)
 	{
 		pairs->inner_rows[count] = join_table_walk(state->table, &state->walk);
 		if (pairs->inner_rows[count] == NULL)
@@ -438,17 +440,21 @@ produce_pairs(BatchNode *node)
 	plan_columns(state, false);
 	if (!state->is_filled && !state->is_finished)
 		fill_table(state);
-	while (!state->is_finished)
+	while (exact_rows_wait(&state->waiting) || !state->is_finished)
 	{
-		const int	count = advance(state);
+		if (exact_rows_wait(&state->waiting))
+			exact_rows_select_next(&state->waiting, state->clauses, output, &node->css.ss.ps);
+		else
+		{
+			const int	count = advance(state);
 
-		if (count == 0)
-			continue;
-		CHECK_FOR_INTERRUPTS();
-		ResetExprContext(state->pair_context.econtext);
-		batch_start(output, count);
-		qual_apply(state->clauses, output);
-		InstrCountFiltered1(&node->css, count - output->selection.count);
+			if (count == 0)
+				continue;
+			CHECK_FOR_INTERRUPTS();
+			batch_start(output, count);
+			exact_rows_apply(&state->waiting, state->clauses, output, is_exact(state),
+							 &node->css.ss.ps);
+		}
 		if (output->selection.count > 0)
 			return true;
 	}
@@ -510,6 +516,8 @@ restart(BatchJoinState *state, bool inner_has_changed)
 			ExecReScan(inner);
 	}
 	join_table_forget_matches(state->table);
+	exact_rows_forget(&state->waiting);
+	exact_rows_forget(&state->outer_waiting);
 	state->returns_unmatched = state->pairs.outer_is_null = false;
 	state->has_outer = state->outer_is_fresh = false;
 	state->is_finished = state->is_filled && state->table->row_count == 0 &&

@@ -5,6 +5,7 @@
 #ifndef BATCHEXEC_JOIN_STATE_H
 #define BATCHEXEC_JOIN_STATE_H
 
+#include "exact_rows.h"
 #include "join.h"
 #include "join_batch.h"
 #include "join_rounds.h"
@@ -56,10 +57,12 @@ typedef struct BatchJoinState
 	int			outer_at;		/* among the selected rows */
 	bool		is_within_row;	/* match is the next of the row at outer_at */
 	JoinRow    *match;
+	ExactRows	outer_waiting;	/* rows of the outer batch */
 
 	/* pairs as rows */
 	bool		has_rows;
 	int			row_next;
+	ExactRows	waiting;		/* pairs */
 	JoinTableWalk walk;
 
 	JoinRounds *rounds;			/* where the inner rows exceed the memory */

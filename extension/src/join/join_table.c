@@ -260,6 +260,16 @@ join_table_hash_outer(JoinTable *table, VectorContext *context, uint16 *numbers)
 	return present;
 }
 
+/* Can't the keys of all outer rows be computed by vectors, as they raise an error, for one? */
+bool
+join_table_outer_keys_fail(const JoinTable *table, VectorContext *context)
+{
+	for (int i = 0; i < table->groups->key_count; i++)
+		if (!group_key_has_vector(&table->outer_keys[i], context))
+			return true;
+	return false;
+}
+
 /*
  * The newest inner row of the keys of each hashed outer row; those of rows without one stay
  * as they are.  Rows leave the selection, into numbers.

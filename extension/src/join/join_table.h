@@ -68,6 +68,7 @@ extern void join_table_add(JoinTable *table, VectorContext *context,
 extern void join_table_fetch(const JoinTable *table, const JoinRow *row, DatumBatch *rows);
 extern Selection join_table_hash_outer(JoinTable *table, VectorContext *context,
 									   uint16 *numbers);
+extern bool join_table_outer_keys_fail(const JoinTable *table, VectorContext *context);
 extern void join_table_probe(JoinTable *table, Selection *present, uint16 *numbers,
 							 JoinRow **rows);
 extern void join_table_forget_matches(JoinTable *table);

@@ -138,9 +138,9 @@ rows_to_run_end(const DemandState *state, RunDemand demand)
 	return running.row_count - done;
 }
 
-/* How many rows the next batch may read, up to BATCH_ROWS_MAX; where they are few, no more than is exact. */
+/* How many rows the next batch may read, up to BATCH_ROWS_MAX. */
 int
-demand_rows(DemandState *state, bool is_exact)
+demand_rows(DemandState *state)
 {
 	const RowDemand *demand = &state->demand;
 	uint64		rows;
@@ -155,5 +155,5 @@ demand_rows(DemandState *state, bool is_exact)
 		if (state->limits[i] != NULL)
 			rows = Min(rows, rows_to_limit(state->limits[i]));
 	return rows >= BATCH_ROWS_MAX ? BATCH_ROWS_MAX :
-		Min((int) rows + (is_exact ? 0 : ROWS_PAST_DEMAND), BATCH_ROWS_MAX);
+		Min((int) rows + ROWS_PAST_DEMAND, BATCH_ROWS_MAX);
 }

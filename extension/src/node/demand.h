@@ -4,7 +4,7 @@
  *
  * A scan whose rows are all read for certain works in whole pages.  One that
  * may be stopped reads only as many rows as are needed to satisfy whoever may
- * stop it, and ROWS_PAST_DEMAND more, unless a join above would raise their errors.
+ * stop it, and ROWS_PAST_DEMAND more.
  */
 #ifndef BATCHEXEC_DEMAND_H
 #define BATCHEXEC_DEMAND_H
@@ -55,7 +55,7 @@ extern RowDemand demand_from_list(const List *list);
 extern void demand_install_hook(void);
 extern void demand_begin(DemandState *state, const RowDemand *demand,
 						 EState *estate);
-extern int	demand_rows(DemandState *state, bool is_exact);
+extern int	demand_rows(DemandState *state);
 extern PlanState *demand_find_node(const EState *estate, NodeTag tag, int plan_node_id);
 
 #endif

@@ -47,7 +47,7 @@ typedef struct BatchNode
 	BatchCounters *counters;	/* own_counters, or a worker's shared ones */
 	BatchCounters worker_counters;	/* sum, copied before the memory goes */
 	TupleBatch *output;			/* what produce fills */
-	bool		is_exact;		/* reads no rows past the demand: one may raise an error */
+	bool		may_raise;		/* one of its expressions, an error */
 	int			rows_asked;		/* of a scan: the demand at its last batch */
 	bool		(*produce) (struct BatchNode *node);	/* the next batch; false at the end */
 	bool		(*peek) (struct BatchNode *node);	/* is there one?  May be NULL */

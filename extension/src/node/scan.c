@@ -11,6 +11,7 @@
 #include "executor/executor.h"
 #include "utils/rel.h"
 
+#include "exact_rows.h"
 #include "heap_source.h"
 #include "node.h"
 #include "statistics.h"
@@ -22,7 +23,7 @@ typedef struct BatchScanState
 	int			clause_next;	/* first clause left for the row path */
 	int			selected_next;	/* next selected row of the batch */
 	bool		has_batch;
-	bool		is_peeked;		/* the batch's first selected row is known to pass */
+	ExactRows	waiting;		/* of a batch for a batched node above */
 	DemandState demand;
 	TopRows		top;
 } BatchScanState;
@@ -32,8 +33,15 @@ rows_to_read(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
 
-	node->rows_asked = demand_rows(&state->demand, node->is_exact);
+	node->rows_asked = demand_rows(&state->demand);
 	return node->rows_asked;
+}
+
+/* Is a row that may raise an error evaluated in its turn only, as the node above may stop before it? */
+static bool
+is_exact(const BatchNode *node)
+{
+	return node->may_raise && node->rows_asked < BATCH_ROWS_MAX;
 }
 
 /*
@@ -46,54 +54,31 @@ peek_batch(BatchNode *node)
 	BatchScanState *state = (BatchScanState *) node;
 	BatchQual  *qual = node->input->qual;
 	TupleBatch *batch = node->output;
-	Selection  *selection = &batch->selection;
-	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+	PlanState  *planstate = &node->css.ss.ps;
 
-	while (node_next_batch(node, rows_to_read(state)))
+	while (!exact_rows_peek(&state->waiting, qual, batch, planstate))
 	{
-		ResetExprContext(econtext);
-		state->clause_next = qual_apply_vectors(qual, batch);
-		for (int at = 0; at < selection->count; at++)
-		{
-			const int	row = selection->rows != NULL ? selection->rows[at] : at;
-			int			count = 0;
-
-			ResetExprContext(econtext);
-			if (!qual_row_passes(qual, batch, state->clause_next, row))
-				continue;
-			/* Keep it and the rows behind it. */
-			for (int rest = at; rest < selection->count; rest++)
-				batch->selected_rows[count++] = selection->rows != NULL ?
-					selection->rows[rest] : rest;
-			selection->count = count;
-			selection->rows = batch->selected_rows;
-			state->is_peeked = true;
-			return true;
-		}
-		InstrCountFiltered1(&node->css, batch->row_count);
+		if (!node_next_batch(node, rows_to_read(state)))
+			return false;
+		exact_rows_apply(&state->waiting, qual, batch, true, planstate);
+		if (batch->selection.count > 0)
+			exact_rows_take(&state->waiting, batch, qual->clause_count);
 	}
-	return false;
+	return true;
 }
 
-/* Evaluate what is left of a batch that was peeked at; its first row passes. */
+/* Select the rows that wait and pass the clauses: all of them, or one where the next may raise an error. */
 static void
-finish_peeked(BatchScanState *state)
+select_waiting(BatchScanState *state)
 {
 	BatchNode  *node = &state->node;
-	TupleBatch *batch = node->output;
-	Selection  *selection = &batch->selection;
-	int			count = 1;
+	BatchQual  *qual = node->input->qual;
+	ExactRows  *waiting = &state->waiting;
 
-	for (int at = 1; at < selection->count; at++)
-	{
-		const int	row = selection->rows[at];
-
-		ResetExprContext(node->css.ss.ps.ps_ExprContext);
-		if (qual_row_passes(node->input->qual, batch, state->clause_next, row))
-			batch->selected_rows[count++] = row;
-	}
-	selection->count = count;
-	state->is_peeked = false;
+	if (is_exact(node) && waiting->clause_next < qual->clause_count)
+		exact_rows_select_next(waiting, qual, node->output, &node->css.ss.ps);
+	else
+		exact_rows_select_all(waiting, qual, node->output, &node->css.ss.ps);
 }
 
 /* The next batch with a row that passes all clauses, for a batched node above. */
@@ -101,23 +86,19 @@ static bool
 produce_batch(BatchNode *node)
 {
 	BatchScanState *state = (BatchScanState *) node;
-	BatchQual  *qual = node->input->qual;
 	TupleBatch *batch = node->output;
 
-	while (state->is_peeked || node_next_batch(node, rows_to_read(state)))
+	do
 	{
-		if (state->is_peeked)
-			finish_peeked(state);
+		if (exact_rows_wait(&state->waiting))
+			select_waiting(state);
+		else if (node_next_batch(node, rows_to_read(state)))
+			exact_rows_apply(&state->waiting, node->input->qual, batch, is_exact(node),
+							 &node->css.ss.ps);
 		else
-		{
-			ResetExprContext(node->css.ss.ps.ps_ExprContext);
-			qual_apply(qual, batch);
-		}
-		InstrCountFiltered1(&node->css, batch->row_count - batch->selection.count);
-		if (batch->selection.count > 0)
-			return true;
-	}
-	return false;
+			return false;
+	} while (batch->selection.count == 0);
+	return true;
 }
 
 static void
@@ -156,6 +137,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 		heap_source_read_named(input->source, index_pages_create(outerPlanState(css), relation));
 	}
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
+	state->node.may_raise = qual_count_raising(input->qual) > 0;
 	state->node.output = input->source->batch;
 	state->node.produce = produce_batch;
 	state->node.peek = peek_batch;
@@ -246,7 +228,8 @@ rescan_scan(CustomScanState *css)
 {
 	BatchScanState *state = (BatchScanState *) css;
 
-	state->has_batch = state->is_peeked = false;
+	state->has_batch = false;
+	exact_rows_forget(&state->waiting);
 	top_rows_forget(&state->top);
 	node_rescan(&state->node);
 	/* The plan of a bitmap, or the scan of an index. */
