@@ -7,7 +7,8 @@
 
 A pair is one generated query run with batchexec.mode = prefer and with forbid. Rounds of tables follow
 one another: each has every kind of layout, its own settings, and now and then a concurrent writer, an
-old snapshot or parallel workers, or is read through bitmaps, or joined where indexes compete. A difference is
+old snapshot or parallel workers, or is read through bitmaps, or joined where indexes compete. Behind them come
+cursors that stop before an error (differential/cursors.py). A difference of a pair is
 written below the build directory as a script for psql, made as small as it could be. Exit status 1: a difference,
 a crash or too few batched queries.
 """
@@ -24,11 +25,13 @@ from server import Server, default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 10_000
 PAIRS_A_ROUND = 400
+PAIRS_A_CURSOR = 10   # One cursor is tried for so many pairs
 INDEXES_A_TABLE = 6
 DIFFERENCES_MAX = 20
 BATCHED_SHARE_MIN = 0.60
 ANALYZED_SHARE = 0.2
 DATABASE = "differential"
+CURSOR_DATABASE = "cursors"
 SITUATIONS = ("quiet", "quiet", "quiet", "writer", "old snapshot", "parallel", "bitmaps", "joins")
 FOREIGN_SITUATIONS = ("quiet", "quiet", "parallel", "joins")
 DATA_ERROR_CLASS = "22"   # Overflow, division by zero
@@ -42,14 +45,27 @@ class Tally:
         self.pairs = self.batched = self.invalid = 0
         self.errors = collections.Counter()
         self.differences = []
+        self.cursors = self.cursor_errors = 0
+        self.cursor_differences = []
 
     def closing_lines(self, seed: int, started: float) -> str:
         failed = ", ".join(f"{state} {count}" for state, count in self.errors.most_common(8)) or "none"
         share = self.batched / self.pairs if self.pairs else 0
         return (f"seed {seed}: {self.pairs} pairs, {len(self.differences)} differences, "
                 f"{100 * share:.1f}% batched, {sum(self.errors.values())} pairs ended in an error on both sides "
-                f"({failed}), {time.monotonic() - started:.0f} s\n"
-                f"{self.pairs - len(self.differences)} passed, {len(self.differences)} failed")
+                f"({failed}); {self.cursors} cursors, {len(self.cursor_differences)} differences, {self.cursor_errors} "
+                f"ended in an error; {time.monotonic() - started:.0f} s\n"
+                f"{self.pairs + self.cursors - self.failed()} passed, {self.failed()} failed")
+
+    def failed(self) -> int:
+        return len(self.differences) + len(self.cursor_differences)
+
+    def try_cursors(self, server: Server, seed: int, count: int) -> None:
+        server.psql(f"create database {CURSOR_DATABASE}")
+        session = comparison.Session(server.conninfo(CURSOR_DATABASE), [f"load '{LIBRARY_NAME}'"])
+        self.cursors, self.cursor_errors, self.cursor_differences = cursors.compare(session, seed, count)
+        for found in self.cursor_differences:
+            print(f"DIFFERENCE: {found}", flush=True)
 
 
 def one_side_raises_data_error(taken: dict) -> bool:
@@ -263,6 +279,8 @@ def main() -> int:
                 number += 1
                 print(f"round {number} ({one.situation}): {tally.pairs} pairs, {len(tally.differences)} differences, "
                       f"{100 * tally.batched / max(1, tally.pairs):.1f}% batched", flush=True)
+            if source is None:
+                tally.try_cursors(server, options.seed, options.pairs // PAIRS_A_CURSOR)
         except comparison.ServerLost:
             pass
         crashes = server.crashes()
@@ -274,10 +292,10 @@ def main() -> int:
         print(f"too few queries were batched: at least {100 * BATCHED_SHARE_MIN:.0f}% have to be")
     if tally.invalid:
         print(f"{tally.invalid} queries were not valid SQL; the generator should not write such")
-    return 1 if tally.differences or crashes or few else 0
+    return 1 if tally.failed() or crashes or few else 0
 
 
 if __name__ == "__main__":
     prerequisites.inside_python_environment(PSYCOPG_REQUIREMENT)
-    from differential import column_types, comparison, minimiser, queries, tables
+    from differential import column_types, comparison, cursors, minimiser, queries, tables
     run_check(main)
