@@ -21,16 +21,38 @@ count_rows(const Aggregate *aggregate, void *state, const Vector *vector,
 	*(int64 *) state += selection->count;
 }
 
+/* How many of the selected rows hold a value. */
+static int
+present_count(const bool *nulls, const Selection *selection)
+{
+	/* Each byte of ones has a one, so that a product's highest byte is their sum. */
+	const uint64 ones = PG_UINT64_MAX / 0xff;
+	int			row = 0;
+	int			missing = 0;
+
+	if (selection->rows != NULL)
+	{
+		FOR_SELECTED(selected, selection, missing += nulls[selected]);
+		return selection->count - missing;
+	}
+	for (; row + sizeof(uint64) <= selection->count; row += sizeof(uint64))
+	{
+		uint64		flags;
+
+		memcpy(&flags, nulls + row, sizeof(flags));
+		missing += (flags * ones) >> 56;
+	}
+	for (; row < selection->count; row++)
+		missing += nulls[row];
+	return selection->count - missing;
+}
+
 static void
 count_present(const Aggregate *aggregate, void *state, const Vector *vector,
 			  const Selection *selection)
 {
-	const bool *nulls = vector->nulls;
-	int64		count = 0;
-
 	(void) aggregate;
-	FOR_SELECTED(row, selection, count += !nulls[row]);
-	*(int64 *) state += count;
+	*(int64 *) state += present_count(vector->nulls, selection);
 }
 
 static void
@@ -94,17 +116,15 @@ sum_integers_present(const Aggregate *aggregate, void *state_,
 	const Datum *values = vector->values;
 	const bool *nulls = vector->nulls;
 	uint64		sum = (uint64) state->sum;
-	int			count = 0;
 
 	(void) aggregate;
-	FOR_SELECTED(row, selection, count += !nulls[row]);
 	if (vector->nulls_are_zero)
 		FOR_SELECTED(row, selection, sum += (uint64) values[row]);
 	else
 		FOR_SELECTED(row, selection,
 					 sum += (uint64) values[row] & ((uint64) nulls[row] - 1));
 	state->sum = (int64) sum;
-	state->count += count;
+	state->count += present_count(nulls, selection);
 }
 
 static void
@@ -117,10 +137,9 @@ sum_integers_present_groups(const Aggregate *aggregate, char **groups,
 
 	FOR_SELECTED(row, selection,
 				 IntegerState *state = (IntegerState *) (groups[row] + offset);
-				 const bool is_present = !nulls[row];
-				 state->count += is_present;
-				 state->sum = (int64) ((uint64) state->sum +
-									   ((uint64) values[row] & -(uint64) is_present)));
+				 const uint64 present = (uint64) nulls[row] - 1;	/* all ones, or zero */
+				 state->count -= (int64) present;
+				 state->sum = (int64) ((uint64) state->sum + ((uint64) values[row] & present)));
 }
 
 static Datum

@@ -33,7 +33,7 @@ void
 vector_allocate(Vector *vector)
 {
 	vector->values = palloc0(sizeof(Datum) * BATCH_ROWS_MAX);
-	vector->nulls = palloc0(sizeof(bool) * BATCH_ROWS_MAX);
+	vector->nulls = palloc0(sizeof(bool) * BATCH_FLAGS_MAX);
 	vector->scales = palloc0(sizeof(uint8) * BATCH_ROWS_MAX);
 	vector->usable = true;
 }

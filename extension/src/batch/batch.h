@@ -16,6 +16,10 @@
 /* Rows in a batch at most: of a heap table, it never spans two pages. */
 #define BATCH_ROWS_MAX	MaxHeapTuplesPerPage
 
+/* Flags of rows that one instruction may read or write, and room for whole ones of these. */
+#define FLAGS_AT_ONCE	16
+#define BATCH_FLAGS_MAX	TYPEALIGN(FLAGS_AT_ONCE, BATCH_ROWS_MAX)
+
 typedef enum ValueKind
 {
 	VALUE_INTEGER,				/* int64: int2/4/8, oid, bool, date, timestamp */
@@ -28,7 +32,7 @@ typedef enum ValueKind
 typedef struct Vector
 {
 	Datum	   *values;			/* BATCH_ROWS_MAX words */
-	bool	   *nulls;			/* BATCH_ROWS_MAX flags; read if has_nulls */
+	bool	   *nulls;			/* BATCH_FLAGS_MAX flags; read if has_nulls */
 	uint8	   *scales;			/* numeric: display scale of each row, read if
 								 * has_mixed_scales */
 	bool		has_nulls;

@@ -18,19 +18,6 @@
 #include "deform.h"
 #include "tuple_header.h"
 
-/* The bits of header_word that hold these parts, whatever the byte order. */
-static uint64
-header_mask(uint16 infomask2, uint16 infomask, uint8 header_bytes)
-{
-	HeapTupleHeaderData shape;
-
-	memset(&shape, 0, sizeof(shape));
-	shape.t_infomask2 = infomask2;
-	shape.t_infomask = infomask;
-	shape.t_hoff = header_bytes;
-	return header_word((const char *) &shape);
-}
-
 static uint8
 alignment_bytes(char attalign)
 {
@@ -110,6 +97,7 @@ deform_plan(HeapBatch *batch)
 	for (int i = 0; i < batch->base.column_count; i++)
 		batch->steps[batch->base.columns[i].attno - 1].is_needed = true;
 	presence_allocate(batch);
+	runs_allocate(batch);
 }
 
 /* How many bytes a varlena column takes on average, as ANALYZE found it. */
@@ -201,13 +189,12 @@ deform_check_headers(HeapBatch *batch)
 		return batch->is_regular;
 	batch->headers_generation = batch->base.generation;
 	batch->header_bytes = first->t_hoff;
-	batch->is_regular = false;
-	if (batch->always_irregular ||
+	if (batch->always_irregular || batch->expects_nulls ||
 		(first->t_infomask & HEAP_HASNULL) != 0 ||
 		HeapTupleHeaderGetNatts(first) < batch->base.last_attno)
 	{
 		presence_read(batch);
-		return false;
+		return batch->is_regular;
 	}
 	if (batch->varlena_count == 0)
 	{
@@ -227,8 +214,7 @@ deform_check_headers(HeapBatch *batch)
 			difference |= word ^ expected;
 		}
 	batch->has_external = (seen & header_mask(0, HEAP_HASEXTERNAL, 0)) != 0;
-	batch->is_regular =
-		(difference & header_mask(HEAP_NATTS_MASK, HEAP_HASNULL, 0xff)) == 0;
+	batch->is_regular = (difference & header_shape_mask()) == 0;
 	if (!batch->is_regular)
 		presence_read(batch);
 	return batch->is_regular;

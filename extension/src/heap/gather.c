@@ -9,9 +9,6 @@
 
 #include "deform.h"
 
-/* What a NULL is loaded from. */
-static const char zeroes[sizeof(int64)] = {0};
-
 /* Load what at_ points to as ctype_, and store it as a Datum word. */
 #define LOAD(ctype_, stored_, at_) \
 	ctype_ loaded; \
@@ -57,53 +54,59 @@ gather_values(BatchColumn *column, char **starts, int offset,
 	FOR_TYPE(GATHER);
 }
 
-/* The address if mask is all ones, other if it is zero; without a branch. */
-static inline const char *
-select_address(const char *address, const char *other, uint64 mask)
+/* All ones where the bit of an attribute is set in a byte of bits. */
+static uint64 masks[PLACED_ATTRIBUTES_MAX][PLACES];
+
+void
+gather_masks_fill(void)
 {
-	return (const char *) (((uintptr_t) address & (uintptr_t) mask) |
-						   ((uintptr_t) other & ~(uintptr_t) mask));
+	for (int attribute = 0; attribute < PLACED_ATTRIBUTES_MAX; attribute++)
+		for (int bits = 0; bits < PLACES; bits++)
+			masks[attribute][bits] = -(uint64) ((bits >> attribute) & 1);
 }
 
-#define GATHER_PRESENT(ctype_, stored_) \
-	FOR_SELECTED(row, selection, \
-				 const uint64 mask = PRESENT_MASK(presence, row); \
-				 const char *at = (const char *) \
-				 TYPEALIGN(alignment, starts[row] + offset); \
-				 LOAD(ctype_, stored_, select_address(at, zeroes, mask)); \
-				 nulls[row] = (mask == 0))
-
-/* Values that may be NULL, aligned from one offset behind these addresses. */
-void
-gather_present(BatchColumn *column, char **starts, int offset, int alignment,
-			   Presence presence, const Selection *selection)
+/* Which rows of a run hold no value of an attribute. */
+static void
+gather_placed_nulls(bool *nulls, const uint8 *bits, uint8 bit, const Selection *selection)
 {
-	Datum	   *values = column->vector.values;
-	bool	   *nulls = column->vector.nulls;
+	/* Of all rows, and a few more, so that no rest is left that is not vectorised. */
+	const int	end = TYPEALIGN(FLAGS_AT_ONCE, selection->count);
 
-	if (column->kind != VALUE_OPAQUE)
-		FOR_TYPE(GATHER_PRESENT)
+	if (selection->rows == NULL)
+		for (int row = 0; row < end; row++)
+			nulls[row] = ((bits[row] & bit) == 0);
 	else
-		FOR_SELECTED(row, selection,
-					 nulls[row] = (PRESENT_MASK(presence, row) == 0));
+		FOR_SELECTED(row, selection, nulls[row] = ((bits[row] & bit) == 0));
 }
 
 #define GATHER_PLACED(ctype_, stored_) \
 	FOR_SELECTED(row, selection, \
 				 const uint8 held = bits[row]; \
-				 const uint64 mask = -(uint64) ((held >> attribute) & 1); \
-				 LOAD(ctype_, (stored_) & mask, starts[row] + offsets[held]))
+				 LOAD(ctype_, (stored_) & present[held], starts[row] + offsets[held]))
 
 /* Values that may be NULL, at the offsets that the bits of their rows tell. */
 void
-gather_placed(BatchColumn *column, char **starts, const int16 *offsets,
-			  const uint8 *bits, int attribute, const Selection *selection)
+gather_placed(BatchColumn *column, const PlacedRun *run, int attribute,
+			  const Selection *selection)
 {
 	Datum	   *values = column->vector.values;
-	bool	   *nulls = column->vector.nulls;
-	const uint8 bit = 1 << attribute;
+	char	  **starts = run->starts;
+	const uint8 *bits = run->bits;
+	const int16 *offsets = run->offsets[attribute - run->first];
+	const uint64 *present = masks[attribute - run->first];
 
 	if (column->kind != VALUE_OPAQUE)
 		FOR_TYPE(GATHER_PLACED);
-	FOR_SELECTED(row, selection, nulls[row] = ((bits[row] & bit) == 0));
+	if (column->vector.has_nulls)
+		gather_placed_nulls(column->vector.nulls, bits, 1 << (attribute - run->first),
+							selection);
+}
+
+/* Which rows hold no value of an attribute. */
+void
+gather_nulls(Vector *vector, Presence presence, const Selection *selection)
+{
+	bool	   *nulls = vector->nulls;
+
+	FOR_SELECTED(row, selection, nulls[row] = (PRESENT_MASK(presence, row) == 0));
 }

@@ -14,8 +14,9 @@
 /* Bytes of a tuple that are prefetched at most. */
 #define PREFETCH_BYTES_MAX	192
 
-/* Attributes of which a byte of a null bitmap tells where they are, at most. */
+/* Attributes of which a byte of bits tells where they are, at most. */
 #define PLACED_ATTRIBUTES_MAX	8
+#define PLACES					(1 << PLACED_ATTRIBUTES_MAX)
 
 /* For __builtin_prefetch. */
 #define CACHE_LINE_BYTES	64
@@ -32,8 +33,32 @@ typedef struct AttributeStep
 	uint16		offset;			/* is_fixed: offset; else from positions[] */
 	uint16		advance;		/* bytes to add to positions[] before this one */
 	bool		is_needed;
+	struct PlacedRun *run;		/* fixed width: the run that it is in */
 	Vector		pointers;		/* varlena: where the values start */
 } AttributeStep;
+
+/*
+ * Fixed-width attributes in a row, of one alignment but for the first ones of a
+ * tuple: a byte of bits tells where each of them is.
+ */
+typedef struct PlacedRun
+{
+	int			first;			/* attribute */
+	int			count;
+	bool		is_needed;
+	uint32		alignment;
+	uint32		alignment_behind;	/* at least, if it is so before them */
+	int16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by those bits, of each and of
+													 * what is behind; NULL: not needed */
+
+	/* in one batch */
+	uint64		generation;		/* that the following is of */
+	bool		is_held;		/* all rows have all of them: bits are not filled */
+	char	  **starts;			/* of each row; from what the offsets count, */
+	uint32		offset;			/* and this, where is_held */
+	uint8	   *bits;			/* of each row */
+	char	  **own_starts;		/* room for starts */
+} PlacedRun;
 
 typedef struct HeapBatch
 {
@@ -66,12 +91,14 @@ typedef struct HeapBatch
 	uint64	   *all_missing;	/* bits of those that no tuple holds a value of */
 	bool		prefetches_bitmaps; /* prefetch_bytes has room for one */
 	bool		has_short_tuples;	/* irregular: older than some attribute */
-	int			placed_count;	/* first attributes that are placed by a table: */
-	int16	   *offsets[PLACED_ATTRIBUTES_MAX + 1]; /* by their bits, from data_starts; NULL: not needed */
-	uint8	   *first_bits;		/* irregular: those bits of each row */
-	uint32		placed_alignment;	/* known alignment of what is behind them */
+	PlacedRun  *runs;			/* the first one is of the first attributes, if
+								 * they have a fixed width */
+	int			run_count;
+	bool		runs_are_planned;	/* their offsets are known */
+	bool		expects_nulls;	/* the last batch was irregular */
 	AttrNumber	first_missing;	/* number of attributes that all tuples hold first */
 	char	  **data_starts;	/* irregular: of each tuple, behind its header */
+	uint8	   *first_bits;		/* irregular: the first byte of each tuple's bits */
 	uint32		alignment_from; /* irregular: known alignment of positions_from */
 	AttrNumber	steps_done;		/* attributes that positions_from lies behind */
 	uint64		steps_generation;

@@ -29,6 +29,26 @@ header_word(const char *tuple)
 	return word;
 }
 
+/* The bits of header_word that hold these parts, whatever the byte order. */
+static inline uint64
+header_mask(uint16 infomask2, uint16 infomask, uint8 header_bytes)
+{
+	HeapTupleHeaderData shape;
+
+	memset(&shape, 0, sizeof(shape));
+	shape.t_infomask2 = infomask2;
+	shape.t_infomask = infomask;
+	shape.t_hoff = header_bytes;
+	return header_word((const char *) &shape);
+}
+
+/* What differs between the headers of a regular page: nothing of this. */
+static inline uint64
+header_shape_mask(void)
+{
+	return header_mask(HEAP_NATTS_MASK, HEAP_HASNULL, 0xff);
+}
+
 /*
  * Ask for the cache lines that deforming will read, for the second level: the
  * few miss buffers of the first are the bottleneck otherwise.  Over a million
