@@ -145,7 +145,9 @@ tuple_lines(const HeapBatch *batch)
 /*
  * Offer the next page for being prefetched, beside the work on this one.
  * Where about all of the page's lines are wanted, they are asked for in order,
- * which takes fewer instructions than asking for those of each tuple.
+ * which takes fewer instructions than asking for those of each tuple.  On a
+ * regular page of fixed-width tuples the processor foresees the lines itself;
+ * where some hold NULLs, their lengths differ, and it does not.
  */
 void
 deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
@@ -157,7 +159,7 @@ deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 	batch->data_ahead = NULL;
 	batch->ahead_next = 0;
 	batch->ahead_count = tuple_count;
-	if (batch->varlena_count > 0 &&
+	if ((batch->varlena_count > 0 || batch->expects_nulls) &&
 		tuple_count * tuple_lines(batch) >= lines * DENSE_SHARE)
 	{
 		batch->data_ahead = data;
@@ -169,7 +171,7 @@ deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 void
 deform_prefetch_rest(HeapBatch *batch)
 {
-	if (batch->varlena_count > 0)
+	if (batch->varlena_count > 0 || batch->expects_nulls)
 		prefetch_ahead(batch, batch->ahead_count);
 }
 

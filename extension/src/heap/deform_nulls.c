@@ -206,6 +206,7 @@ gather_run_column(HeapBatch *batch, BatchColumn *column, const PlacedRun *run,
 	vector->generation = batch->base.generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
 	vector->nulls_are_zero = true;
+	prefetch_ahead(batch, prefetch_share(batch));
 	if (!run->is_held)
 		gather_placed(column, run, attribute, selection);
 	else if (column->kind != VALUE_OPAQUE)

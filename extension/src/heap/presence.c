@@ -15,7 +15,7 @@
 #define BYTE_ATTRIBUTES		8
 
 /* Rows that are read between two requests for some of the next page. */
-#define ROWS_A_PREFETCH		4
+#define ROWS_A_PREFETCH		8
 
 /* Make room for what is read of irregular pages. */
 void
@@ -318,7 +318,7 @@ presence_read_uniform(HeapBatch *batch, int prefetches)
 void
 presence_read(HeapBatch *batch)
 {
-	const int	prefetches = batch->ahead_count * ROWS_A_PREFETCH / batch->base.row_count + 1;
+	const int	prefetches = 2 * prefetch_share(batch) * ROWS_A_PREFETCH / batch->base.row_count + 1;
 
 	if (!presence_read_uniform(batch, prefetches))
 		presence_read_by_word(batch, prefetches / ROWS_A_PREFETCH + 1);
