@@ -77,10 +77,10 @@ extern Plan *copy_table_scan(const Plan *scan);
 
 /* plan_agg.c */
 extern List *agg_scans(const Agg *agg);
-extern const char *agg_obstacle(Agg *agg);
+extern const char *agg_obstacle(Agg *agg, const List *inputs);
 extern bool agg_is_over_batches(const Agg *agg);
 extern int	agg_expression_size(const Agg *agg, const Plan *input);
-extern CustomScan *agg_to_batch(Agg *agg, int *next_node_id);
+extern CustomScan *agg_to_batch(Agg *agg, const List *inputs, int *next_node_id);
 
 /* agg_explain.c */
 extern void agg_explain(CustomScanState *css, List *ancestors, ExplainState *es);

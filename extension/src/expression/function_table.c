@@ -12,6 +12,7 @@
 #include "utils/fmgroids.h"
 
 #include "expr.h"
+#include "walk.h"
 
 typedef struct FunctionEntry
 {
@@ -178,7 +179,7 @@ holds_other_node(Node *node, void *context)
 		default:
 			return true;
 	}
-	return expression_tree_walker(node, holds_other_node, context);
+	return walk_below(node, holds_other_node, context);
 }
 
 /*

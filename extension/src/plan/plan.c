@@ -214,24 +214,25 @@ size_obstacle(PlanContext *context, int nodes)
 	return NULL;
 }
 
-/* Why batches don't pay for scans that are read together, or NULL. */
-static const char *
-cost_obstacle(const PlanContext *context, List *scans)
+/* Do batches pay for a scan, and others that are read with it?  Adds its table's rows to theirs. */
+static bool
+scan_pays(const PlanContext *context, const Scan *scan, double *rows)
+{
+	return batchexec_mode != BATCH_MODE_ALLOW ||
+		cost_table_pays(rt_fetch(scan->scanrelid, context->statement->rtable)->relid, rows);
+}
+
+/* Do they pay for scans that are read together? */
+static bool
+scans_pay(const PlanContext *context, const List *scans)
 {
 	double		rows = 0;
 	ListCell   *cell;
 
-	if (batchexec_mode != BATCH_MODE_ALLOW)
-		return NULL;
 	foreach(cell, scans)
-	{
-		const Scan *scan = lfirst(cell);
-
-		if (cost_table_pays(rt_fetch(scan->scanrelid,
-									 context->statement->rtable)->relid, &rows))
-			return NULL;
-	}
-	return "too few rows for batches to pay";
+		if (scan_pays(context, lfirst(cell), &rows))
+			return true;
+	return false;
 }
 
 /* As size_obstacle, of an aggregation over these scans. */
@@ -259,19 +260,19 @@ static bool
 batch_aggregate(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
-	const char *obstacle = context->obstacle;
-	List	   *scans = agg_scans(agg);
+	const char *obstacle;
+	List	   *scans = context->obstacle == NULL ? agg_scans(agg) : NIL;
 	ListCell   *cell;
 
-	if (scans == NIL || obstacle != NULL)
+	if (scans == NIL)
 		return false;
 	/* The reason of a scan says it all where the scan can't be batched. */
 	foreach(cell, scans)
 		if (scan_obstacle(context->statement, lfirst(cell)) != NULL)
 			return false;
-	if (cost_obstacle(context, scans) != NULL)
+	if (!scans_pay(context, scans))
 		return false;
-	obstacle = agg_obstacle(agg);
+	obstacle = agg_obstacle(agg, scans);
 	if (obstacle == NULL)
 		obstacle = agg_size_obstacle(context, agg, scans);
 	if (obstacle != NULL)
@@ -280,7 +281,7 @@ batch_aggregate(PlanContext *context, Plan **plan)
 		return false;
 	}
 	context->batched_cost += agg->plan.total_cost;
-	*plan = (Plan *) agg_to_batch(agg, &context->next_node_id);
+	*plan = (Plan *) agg_to_batch(agg, scans, &context->next_node_id);
 	return true;
 }
 
@@ -323,11 +324,13 @@ static void
 batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
+	List	   *inputs;
 	const char *obstacle;
 
 	if (!agg_is_over_batches(agg))
 		return;
-	obstacle = agg_obstacle(agg);
+	inputs = list_make1(agg_below(agg));
+	obstacle = agg_obstacle(agg, inputs);
 	if (obstacle == NULL)
 		obstacle = size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
 	if (obstacle != NULL)
@@ -336,7 +339,7 @@ batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 		return;
 	}
 	context->batched_cost += agg->plan.total_cost - agg->plan.lefttree->total_cost;
-	*plan = (Plan *) agg_to_batch(agg, &context->next_node_id);
+	*plan = (Plan *) agg_to_batch(agg, inputs, &context->next_node_id);
 }
 
 static void
@@ -344,11 +347,12 @@ batch_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 {
 	Scan	   *scan = (Scan *) *plan;
 	const char *obstacle = context->obstacle;
+	double		rows = 0;
 
 	if (obstacle == NULL)
 		obstacle = scan_obstacle(context->statement, scan);
-	if (obstacle == NULL)
-		obstacle = cost_obstacle(context, list_make1(scan));
+	if (obstacle == NULL && !scan_pays(context, scan, &rows))
+		obstacle = "too few rows for batches to pay";
 	if (obstacle == NULL)
 		obstacle = size_obstacle(context, expression_size((Node *) (*plan)->qual, NIL));
 	if (obstacle != NULL)

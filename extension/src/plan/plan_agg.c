@@ -19,6 +19,7 @@
 #include "batch_limits.h"
 #include "plan.h"
 #include "server_14.h"
+#include "walk.h"
 
 typedef struct AggContext
 {
@@ -74,21 +75,14 @@ agg_is_over_batches(const Agg *agg)
 
 /* Does an aggregation read a foreign table itself? */
 static bool
-reads_foreign_table(const Agg *agg)
+reads_foreign_table(const List *inputs)
 {
 	ListCell   *cell;
 
-	foreach(cell, agg_scans(agg))
+	foreach(cell, inputs)
 		if (IsA(lfirst(cell), ForeignScan))
 			return true;
 	return false;
-}
-
-/* What an aggregation reads: scans, or a batched node. */
-static List *
-agg_inputs(const Agg *agg)
-{
-	return agg_is_over_batches(agg) ? list_make1(agg_below(agg)) : agg_scans(agg);
 }
 
 /* The results of an input, in the order of what the aggregation reads. */
@@ -156,7 +150,7 @@ find_obstacle(Node *node, void *context_)
 		context->obstacle = "a column that is not a grouping key is returned";
 		return true;
 	}
-	return expression_tree_walker(node, find_obstacle, context_);
+	return walk_below(node, find_obstacle, context_);
 }
 
 static const char *
@@ -191,18 +185,18 @@ append_obstacle(const Append *append)
 
 /* Do parallel workers share what an aggregation reads?  Where they share one table, they share all. */
 static bool
-shares_input(const Agg *agg)
+shares_input(const Agg *agg, const List *inputs)
 {
 	ListCell   *cell;
 
-	foreach(cell, agg_scans(agg))
+	foreach(cell, inputs)
 		if (((const Plan *) lfirst(cell))->parallel_aware)
 			return true;
 	return agg_below(agg)->parallel_aware;
 }
 
 static const char *
-shape_obstacle(const Agg *agg)
+shape_obstacle(const Agg *agg, const List *inputs)
 {
 	const Plan *below = agg_below(agg);
 
@@ -211,7 +205,7 @@ shape_obstacle(const Agg *agg)
 		return "its input is sorted";
 	if (agg->aggsplit != AGGSPLIT_SIMPLE && agg->aggsplit != AGGSPLIT_INITIAL_SERIAL)
 		return "it combines partial results";
-	if (reads_foreign_table(agg) && shares_input(agg))
+	if (reads_foreign_table(inputs) && shares_input(agg, inputs))
 		return "parallel workers share its tables, and one is a foreign table";
 	return IsA(below, Append) ? append_obstacle((const Append *) below) : NULL;
 }
@@ -276,11 +270,11 @@ input_obstacle(Agg *agg, const Grouping *grouping, const Plan *input)
 	return context.obstacle;
 }
 
-/* Why an aggregation over scans of tables, or a batched node, can't be batched, or NULL. */
+/* Why an aggregation over these inputs, scans of tables or a batched node, can't be batched, or NULL. */
 const char *
-agg_obstacle(Agg *agg)
+agg_obstacle(Agg *agg, const List *inputs)
 {
-	const char *obstacle = shape_obstacle(agg);
+	const char *obstacle = shape_obstacle(agg, inputs);
 	Grouping	grouping;
 	ListCell   *cell;
 
@@ -288,7 +282,7 @@ agg_obstacle(Agg *agg)
 		obstacle = grouping_of_agg(agg, &grouping);
 	if (obstacle != NULL)
 		return obstacle;
-	foreach(cell, agg_inputs(agg))
+	foreach(cell, inputs)
 	{
 		obstacle = input_obstacle(agg, &grouping, lfirst(cell));
 		if (obstacle != NULL)
@@ -337,7 +331,7 @@ gather_groupings(Node *node, void *context_)
 	if (node == NULL || IsA(node, Aggref))
 		return false;
 	if (!IsA(node, GroupingFunc))
-		return expression_tree_walker(node, gather_groupings, context_);
+		return walk_below(node, gather_groupings, context_);
 	context->groupings = list_append_unique(context->groupings, node);
 	return false;
 }
@@ -476,16 +470,15 @@ make_targets(List *expressions)
 
 /* Note the tables that a BatchAgg reads itself. */
 static List *
-add_scans(CustomScan *batch, const AggContext *context)
+add_scans(CustomScan *batch, const AggContext *context, const List *scans)
 {
-	const Agg  *agg = context->agg;
-	const Plan *below = agg_below(agg);
+	const Plan *below = agg_below(context->agg);
 	List	   *scanrelids = NIL;
 	ListCell   *cell;
 
 	batch->scan.plan.lefttree = NULL;
 	batch->scan.plan.parallel_aware = below->parallel_aware;
-	foreach(cell, agg_scans(agg))
+	foreach(cell, scans)
 	{
 		const Scan *scan = lfirst(cell);
 
@@ -523,9 +516,9 @@ private_of_agg(const AggContext *context, List *scanrelids, bool reads_a_share)
 				   grouping_order(grouping, context->agg));
 }
 
-/* The BatchAgg in place of an aggregation, over scans of tables or a batched node. */
+/* The BatchAgg in place of an aggregation over these inputs: scans of tables, or a batched node. */
 CustomScan *
-agg_to_batch(Agg *agg, int *next_node_id)
+agg_to_batch(Agg *agg, const List *inputs, int *next_node_id)
 {
 	CustomScan *batch = makeNode(CustomScan);
 	Plan	   *below = agg_below(agg);
@@ -548,10 +541,11 @@ agg_to_batch(Agg *agg, int *next_node_id)
 	batch->scan.plan.qual = (List *)
 		reference_targets((Node *) agg->plan.qual, &context);
 	batch->scan.scanrelid = 0;
-	foreach(cell, agg_inputs(agg))
+	foreach(cell, inputs)
 		batch->custom_exprs = lappend(batch->custom_exprs,
 									  input_expressions(&context, lfirst(cell)));
-	scanrelids = is_over_batches ? list_make1_int(batch_relid(below)) : add_scans(batch, &context);
+	scanrelids = is_over_batches ? list_make1_int(batch_relid(below)) :
+		add_scans(batch, &context, inputs);
 	targets = lsecond(linitial(batch->custom_exprs));
 	if (is_over_batches)
 		targets = (List *) display_expression(below, (Node *) targets);

@@ -21,6 +21,7 @@
 #include "cost.h"
 #include "group.h"
 #include "plan.h"
+#include "walk.h"
 
 #if PG_VERSION_NUM >= 160000
 #define GROUP_CLAUSE(root_)	((root_)->processed_groupClause)
@@ -71,7 +72,7 @@ look_at_aggregates(Node *node, void *context_)
 	if (node == NULL)
 		return false;
 	if (!IsA(node, Aggref))
-		return expression_tree_walker(node, look_at_aggregates, context_);
+		return walk_below(node, look_at_aggregates, context_);
 	context->aggregates++;
 	context->has_distinct |= (aggref->aggdistinct != NIL);
 	context->depends_on_order |= !aggregate_takes_any_order(aggref);

@@ -8,6 +8,7 @@
 #include "nodes/plannodes.h"
 
 #include "demand.h"
+#include "walk.h"
 
 static const RowDemand all_rows = {RUN_TAKES_ALL, RUN_TAKES_ALL, false, NIL};
 
@@ -144,7 +145,7 @@ note_subplans(Node *node, void *subplans)
 		return false;
 	if (IsA(node, SubPlan))
 		note_subplan((SubPlan *) node, subplans);
-	return expression_tree_walker(node, note_subplans, subplans);
+	return walk_below(node, note_subplans, subplans);
 }
 
 /*

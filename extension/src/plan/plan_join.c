@@ -19,6 +19,7 @@
 #include "join_table.h"
 #include "plan.h"
 #include "server_14.h"
+#include "walk.h"
 
 /* The parts of a join's plan, over what batches are made of. */
 typedef struct JoinContext
@@ -78,7 +79,7 @@ collect_columns(Node *node, void *context_)
 	if (node == NULL)
 		return false;
 	if (!IsA(node, Var))
-		return expression_tree_walker(node, collect_columns, context_);
+		return walk_below(node, collect_columns, context_);
 	foreach(cell, context->columns)
 	{
 		const Var  *column = lfirst_node(Var, cell);
@@ -229,14 +230,16 @@ join_clause_obstacle(const Node *clause)
 	VectorOperation operation;
 
 	if (!IsA(clause, OpExpr) || list_length(comparison->args) != 2 ||
-		!function_lookup(get_opcode(comparison->opno), &operation) ||
+		!function_lookup(OidIsValid(comparison->opfuncid) ? comparison->opfuncid :
+						 get_opcode(comparison->opno), &operation) ||
 		operation != OPERATION_EQ ||
 		!keys_are_comparable(linitial(comparison->args), lsecond(comparison->args)))
 		return "there is no batched form of its condition";
 	if (OidIsValid(comparison->inputcollid) &&
 		!collation_is_deterministic(comparison->inputcollid))
 		return "a key's collation is not deterministic";
-	if (contain_volatile_functions((Node *) clause) || contain_subplans((Node *) clause))
+	if (!expression_is_plain((Node *) clause) &&
+		(contain_volatile_functions((Node *) clause) || contain_subplans((Node *) clause)))
 		return "a key is volatile or holds a subquery";
 	return NULL;
 }

@@ -25,6 +25,7 @@
 #include "server_14.h"
 #include "source.h"
 #include "top_rows.h"
+#include "walk.h"
 
 /* A system column or a whole-row reference of the scanned table. */
 static bool
@@ -41,7 +42,7 @@ uses_row_identity(Node *node, void *scanrelid)
 	}
 	if (IsA(node, CurrentOfExpr))
 		return true;
-	return expression_tree_walker(node, uses_row_identity, scanrelid);
+	return walk_below(node, uses_row_identity, scanrelid);
 }
 
 /*

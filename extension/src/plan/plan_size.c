@@ -9,6 +9,7 @@
 
 #include "batch_limits.h"
 #include "plan.h"
+#include "walk.h"
 
 /* An entry of a plan's target list, which is in the order of its numbers. */
 TargetEntry *
@@ -48,7 +49,7 @@ count_nodes(Node *node, void *context_)
 		context->nodes = inner.nodes;
 		return is_too_large;
 	}
-	return expression_tree_walker(node, count_nodes, context);
+	return walk_below(node, count_nodes, context);
 }
 
 /* Nodes of an expression, those of what it refers to included. */
