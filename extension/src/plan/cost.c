@@ -112,6 +112,7 @@ typedef struct FilterCost
 /* What was found of a table: each join of it asks again. */
 typedef struct TableMemo
 {
+	uint64		planning;
 	const PlannerInfo *root;
 	const RelOptInfo *rel;
 	bool		knows_filters;
@@ -120,13 +121,30 @@ typedef struct TableMemo
 } TableMemo;
 
 static TableMemo memos[TABLES_REMEMBERED];
-static int	memo_count = 0;
+static uint64 planning = 1;
+
+/* Of the tablespace that was asked for last; negative: not known. */
+static double last_page_cost = -1;
+static Oid	last_tablespace;
 
 /* To be called where planning begins or ends: another table may have an address of these. */
 void
 cost_forget_tables(void)
 {
-	memo_count = 0;
+	planning++;
+	last_page_cost = -1;
+}
+
+/* What a page of a table costs that is read in order. */
+double
+cost_page(const RelOptInfo *rel)
+{
+	if (last_page_cost < 0 || last_tablespace != rel->reltablespace)
+	{
+		last_tablespace = rel->reltablespace;
+		get_tablespace_page_costs(last_tablespace, NULL, &last_page_cost);
+	}
+	return last_page_cost;
 }
 
 /* What the planning of a statement has found of a table that it reads. */
@@ -259,16 +277,10 @@ cost_filters(PlannerInfo *root, RelOptInfo *rel)
 static TableMemo *
 look_at_table(PlannerInfo *root, RelOptInfo *rel)
 {
-	TableMemo  *memo;
+	TableMemo  *memo = &memos[rel->relid % TABLES_REMEMBERED];
 
-	for (int i = 0; i < memo_count; i++)
-		if (memos[i].root == root && memos[i].rel == rel)
-			return &memos[i];
-	if (memo_count == TABLES_REMEMBERED)
-		memo_count = 0;
-	memo = &memos[memo_count];
-	*memo = (TableMemo) {.root = root,.rel = rel,.buffered_share = -1};
-	memo_count++;
+	if (memo->rel != rel || memo->root != root || memo->planning != planning)
+		*memo = (TableMemo) {.planning = planning,.root = root,.rel = rel,.buffered_share = -1};
 	return memo;
 }
 
@@ -315,18 +327,14 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 	Cost		saved = tuples * (cpu_tuple_cost + rel->baserestrictcost.per_tuple) -
 		batchexec_cost_startup - tuples * (batchexec_cost_row + filters.batched);
 	ScanSaving	saving;
-	double		page_cost;
 
 	/* A row that is evaluated as one is made only once. */
 	saving.as_scan = saved - Max(results, by_row) * batchexec_cost_result_row;
 	saving.as_input = saved - by_row * batchexec_cost_result_row;
 	/* Sampled only where an aggregation or a join may use it. */
 	if (for_input)
-	{
-		get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
-		saving.as_input += rel->pages * page_cost *
+		saving.as_input += rel->pages * cost_page(rel) *
 			Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
-	}
 	saving.as_scan = Max(saving.as_scan, 0);
 	saving.as_input = Max(saving.as_input, 0);
 	return saving;
@@ -336,12 +344,9 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 Cost
 cost_scan_least(const RelOptInfo *rel)
 {
-	double		page_cost;
-
-	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
 	return batchexec_cost_startup + rel->tuples * batchexec_cost_row +
 		rel->rows * batchexec_cost_result_row +
-		rel->pages * page_cost * Min(batchexec_cost_page, 1);
+		rel->pages * cost_page(rel) * Min(batchexec_cost_page, 1);
 }
 
 /*

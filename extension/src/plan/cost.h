@@ -28,6 +28,7 @@ typedef struct ScanSaving
 extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
 								   double share, bool for_input);
 extern double cost_buffered_share(PlannerInfo *root, RelOptInfo *rel);
+extern double cost_page(const RelOptInfo *rel);
 extern void cost_forget_tables(void);
 extern void cost_forget_facts(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
@@ -45,6 +46,7 @@ extern Cost cost_scan_least(const RelOptInfo *rel);
 /* path_cost.c */
 extern void cost_forget_paths(void);
 extern Cost cost_of_buffered_pages(PlannerInfo *root, const Path *path);
+extern Cost cost_of_input_pages(PlannerInfo *root, const Path *path);
 extern Cost cost_cheapest(const List *paths);
 extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
 extern bool cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths);

@@ -15,7 +15,6 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
-#include "utils/spccache.h"
 
 #include "cost.h"
 #include "batch_limits.h"
@@ -42,9 +41,9 @@ cost_forget_paths(void)
 	planning++;
 }
 
-/* Of a path below a join, which is never freed before planning ends. */
-static Cost
-input_saving(PlannerInfo *root, const Path *path)
+/* cost_of_buffered_pages of a path below a join, which is never freed before planning ends. */
+Cost
+cost_of_input_pages(PlannerInfo *root, const Path *path)
 {
 	PathMemo   *memo = &memos[((uintptr_t) path / sizeof(Path)) % PATHS_REMEMBERED];
 
@@ -72,12 +71,10 @@ static Cost
 saving_of_scan(PlannerInfo *root, const Path *path)
 {
 	RelOptInfo *rel = path->parent;
-	double		page_cost;
 
 	if (path->pathtype != T_SeqScan || !IS_SIMPLE_REL(rel) || rel->rtekind != RTE_RELATION)
 		return 0;
-	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
-	return page_saving(root, rel, rel->pages * page_cost);
+	return page_saving(root, rel, rel->pages * cost_page(rel));
 }
 
 /* What core charges for the pages of an index, as its cost less that of its tuples. */
@@ -157,8 +154,8 @@ saving_of_merge(PlannerInfo *root, const MergePath *merge)
 	const Cost	before_outer = sorts_outer ? outer->total_cost : outer->startup_cost;
 	const Cost	before_inner = sorts_inner ? inner->total_cost : inner->startup_cost;
 
-	return input_saving(root, outer) * share_merged(merge, outer, sorts_outer, before_inner) +
-		input_saving(root, inner) * share_merged(merge, inner, sorts_inner, before_outer);
+	return cost_of_input_pages(root, outer) * share_merged(merge, outer, sorts_outer, before_inner) +
+		cost_of_input_pages(root, inner) * share_merged(merge, inner, sorts_inner, before_outer);
 }
 
 static Cost
@@ -167,8 +164,8 @@ saving_of_join(PlannerInfo *root, const JoinPath *join)
 	const Path *outer = join->outerjoinpath;
 	const Path *inner = join->innerjoinpath;
 	double		loops = IsA(join, NestPath) ? inner_loops(join) : 1;
-	const Cost	of_outer = input_saving(root, outer);
-	const Cost	of_inner = input_saving(root, inner) * loops;
+	const Cost	of_outer = cost_of_input_pages(root, outer);
+	const Cost	of_inner = cost_of_input_pages(root, inner) * loops;
 	const Cost	inner_cost = join->path.total_cost - outer->total_cost;
 	const Cost	full_inner_cost = inner->total_cost * loops;
 

@@ -72,6 +72,7 @@ typedef struct BatchedCost
 extern bool path_set_planning(bool is_batched);
 extern bool path_is_planning(void);
 extern bool path_is_table_scan(const Path *path);
+extern bool path_has_table_scan(PlannerInfo *root, RelOptInfo *rel);
 extern Path *path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
 extern bool path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost);
 extern void path_install_hooks(void);

@@ -46,10 +46,14 @@
 /* Twice what makes costs different, so that a path is surely the cheaper one. */
 #define COST_MARGIN			(2 * COST_FUZZ - 1)
 
+/* Chains that the candidates of a level are in, and inputs that are found without a search. */
+#define CANDIDATE_CHAINS	64
+#define INPUTS_AT_HAND		64
+
 /* A join that might be batched. */
 typedef struct JoinCandidate
 {
-	int			number;			/* in the order of the level */
+	struct JoinCandidate *before;	/* the one before it in its chain */
 	RelOptInfo *joined;
 	RelOptInfo *outer;
 	RelOptInfo *inner;
@@ -60,7 +64,7 @@ typedef struct JoinCandidate
 
 /*
  * The path of a table or join whose rows come in batches: a join's cheapest one,
- * whether or not it beats the stock ones.  NULL: a table has none.
+ * whether or not it beats the stock ones.  NULL: it has none.
  */
 typedef struct BatchedInput
 {
@@ -74,8 +78,9 @@ typedef struct BatchedInput
 typedef struct JoinSearch
 {
 	const PlannerInfo *root;
-	List	   *candidates;		/* of this level */
+	JoinCandidate *candidates[CANDIDATE_CHAINS];	/* of this level, the last of each chain */
 	List	   *inputs;			/* BatchedInputs of all levels */
+	BatchedInput *at_hand[INPUTS_AT_HAND];	/* some of them */
 	List	   *batchable;		/* clauses that can be keys */
 	List	   *others;			/* clauses that can't */
 } JoinSearch;
@@ -112,14 +117,14 @@ type_is_batchable(JoinType type)
 		type == JOIN_SEMI || type == JOIN_ANTI;
 }
 
-/* Is an expression of either side on each side of a clause? */
+/* Is an expression of either side on each side of a clause?  Says which one is the outer one, as core wants it. */
 static bool
-clause_joins(const RestrictInfo *clause, const RelOptInfo *outer, const RelOptInfo *inner)
+clause_joins(RestrictInfo *clause, const RelOptInfo *outer, const RelOptInfo *inner)
 {
-	return (bms_is_subset(clause->left_relids, outer->relids) &&
-			bms_is_subset(clause->right_relids, inner->relids)) ||
-		(bms_is_subset(clause->left_relids, inner->relids) &&
-		 bms_is_subset(clause->right_relids, outer->relids));
+	clause->outer_is_left = bms_is_subset(clause->left_relids, outer->relids);
+	return clause->outer_is_left ? bms_is_subset(clause->right_relids, inner->relids) :
+		bms_is_subset(clause->left_relids, inner->relids) &&
+		bms_is_subset(clause->right_relids, outer->relids);
 }
 
 /* Can a clause be a key of a batched join?  Looked up once in a search. */
@@ -142,7 +147,7 @@ clause_is_batchable(RestrictInfo *clause)
 
 /*
  * The clauses that a batched hash join of these sides has as its keys; NIL where it
- * has no batched form.  Says which side of a clause is the outer one, as core wants it.
+ * has no batched form.
  */
 static List *
 batched_keys(const RelOptInfo *joined, const RelOptInfo *outer, const RelOptInfo *inner,
@@ -162,7 +167,6 @@ batched_keys(const RelOptInfo *joined, const RelOptInfo *outer, const RelOptInfo
 		{
 			if (!clause_is_batchable(clause))
 				return NIL;
-			clause->outer_is_left = bms_is_subset(clause->left_relids, outer->relids);
 			keys = lappend(keys, clause);
 		}
 		else if (type != JOIN_INNER)
@@ -252,6 +256,21 @@ cost_rounds(const Path *outer, const Path *inner)
 		cost_files(outer->rows, outer->pathtarget->width) * (1 - 1 / memories);
 }
 
+/* What a join's clauses beside its keys cost for each pair. */
+static Cost
+cost_of_others(PlannerInfo *root, const JoinCandidate *candidate)
+{
+	const List *clauses = candidate->extra.restrictlist;
+	QualCost	all;
+	QualCost	of_keys;
+
+	if (list_length(clauses) == list_length(candidate->keys))
+		return 0;
+	cost_qual_eval(&all, (List *) clauses, root);
+	cost_qual_eval(&of_keys, candidate->keys, root);
+	return Max(all.per_tuple - of_keys.per_tuple, 0);
+}
+
 /* What a batched join costs over its two sides, without what is above it. */
 static BatchedCost
 cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
@@ -261,33 +280,45 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	const double matches = count_matches(root, candidate);
 	BatchedCost cost;
 	const double repetition = 1 + REPEATED_WORK_SHARE * outer->path->parallel_workers;
-	QualCost	all;
-	QualCost	of_keys;
 
-	cost_qual_eval(&all, candidate->extra.restrictlist, root);
-	cost_qual_eval(&of_keys, candidate->keys, root);
 	cost.buffered = outer->cost.buffered + inner->buffered;
 	cost.startup = outer->cost.startup +
 		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
 		batchexec_cost_startup + outer->path->rows * key_count * batchexec_cost_row +
 		cost_rounds(outer->path, inner->path) +
-		matches * (cpu_tuple_cost + Max(all.per_tuple - of_keys.per_tuple, 0));
+		matches * (cpu_tuple_cost + cost_of_others(root, candidate));
 	return cost;
+}
+
+/* Where a table or join is among so many. */
+static int
+place_of_rel(const RelOptInfo *rel, int count)
+{
+	return (int) ((uintptr_t) rel / MAXIMUM_ALIGNOF % 0x10001 % count);
+}
+
+static BatchedInput **
+input_at_hand(const RelOptInfo *rel, bool is_partial)
+{
+	return &search->at_hand[(place_of_rel(rel, INPUTS_AT_HAND) + is_partial) % INPUTS_AT_HAND];
 }
 
 /* What was found of a table or join as a side in batches, or NULL. */
 static BatchedInput *
 find_input(const RelOptInfo *rel, bool is_partial)
 {
+	BatchedInput **at_hand = input_at_hand(rel, is_partial);
 	ListCell   *cell;
 
+	if (*at_hand != NULL && (*at_hand)->rel == rel && (*at_hand)->is_partial == is_partial)
+		return *at_hand;
 	foreach(cell, search->inputs)
 	{
 		BatchedInput *input = lfirst(cell);
 
 		if (input->rel == rel && input->is_partial == is_partial)
-			return input;
+			return *at_hand = input;
 	}
 	return NULL;
 }
@@ -299,7 +330,7 @@ remember_input(const RelOptInfo *rel, bool is_partial, Path *path, BatchedCost c
 
 	*input = (BatchedInput) {rel, is_partial, path, cost};
 	search->inputs = lappend(search->inputs, input);
-	return input;
+	return *input_at_hand(rel, is_partial) = input;
 }
 
 /* Of a side of a join, the path that hands on batches, and its cost as such; or NULL. */
@@ -344,7 +375,7 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	if (path != NULL && inner_is_batchable(path))
 	{
 		inner.path = path;
-		inner.buffered = cost_of_buffered_pages(root, path);
+		inner.buffered = cost_of_input_pages(root, path);
 		inner.cost = Max(path->total_cost - inner.buffered, 0);
 	}
 	in_batches = side_in_batches(root, rel, false);
@@ -356,54 +387,28 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	return inner;
 }
 
-/* Candidates for the same join stand together, in the order of their numbers. */
-static int
-compare_candidates(const ListCell *left_, const ListCell *right_)
+/* The last one of the chain that the candidates for a join are in. */
+static JoinCandidate **
+candidate_chain(const RelOptInfo *joined)
 {
-	const JoinCandidate *left = lfirst(left_);
-	const JoinCandidate *right = lfirst(right_);
-
-	if (left->joined != right->joined)
-		return (uintptr_t) left->joined < (uintptr_t) right->joined ? -1 : 1;
-	return left->number - right->number;
+	return &search->candidates[place_of_rel(joined, CANDIDATE_CHAINS)];
 }
 
-/* The place of the first candidate for a join among those that are sorted. */
-static int
-first_candidate(const RelOptInfo *joined)
-{
-	int			first = 0;
-	int			end = list_length(search->candidates);
-
-	while (first < end)
-	{
-		const int	middle = first + (end - first) / 2;
-		const JoinCandidate *candidate = list_nth(search->candidates, middle);
-
-		if ((uintptr_t) candidate->joined < (uintptr_t) joined)
-			first = middle + 1;
-		else
-			end = middle;
-	}
-	return first;
-}
-
-/* The cheapest of the candidates for a join. */
+/* The cheapest of the candidates for a join; the first of those that cost the same. */
 static JoinChoice
 cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
 {
 	JoinChoice	best = {0};
-	ListCell   *cell;
 
-	for_each_from(cell, search->candidates, first_candidate(joined))
+	for (const JoinCandidate *candidate = *candidate_chain(joined); candidate != NULL;
+		 candidate = candidate->before)
 	{
-		const JoinCandidate *candidate = lfirst(cell);
 		const BatchedInput *outer;
 		JoinChoice	choice;
 		JoinInner	inner;
 
 		if (candidate->joined != joined)
-			break;
+			continue;
 		inner = inner_of_candidate(root, candidate, is_partial);
 		if (inner.path == NULL)
 			continue;
@@ -412,7 +417,7 @@ cheapest_candidate(PlannerInfo *root, const RelOptInfo *joined, bool is_partial)
 			continue;
 		choice = (JoinChoice) {candidate, outer->path, inner.path,
 							   cost_join(root, outer, &inner, candidate)};
-		if (best.candidate == NULL || choice.cost.total < best.cost.total)
+		if (best.candidate == NULL || choice.cost.total <= best.cost.total)
 			best = choice;
 	}
 	return best;
@@ -501,7 +506,10 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 	Path	   *path;
 
 	if (choice.candidate == NULL)
+	{
+		(void) remember_input(joined, is_partial, NULL, choice.cost);
 		return;
+	}
 	path = create_batched_join(root, joined, &choice);
 	path->startup_cost = choice.cost.startup;
 	path->total_cost = choice.cost.total;
@@ -532,6 +540,7 @@ static void
 collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelOptInfo *inner,
 				  JoinType type, JoinPathExtraData *extra)
 {
+	JoinCandidate **chain;
 	JoinCandidate *candidate;
 	List	   *keys;
 
@@ -545,10 +554,10 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
 	if (keys == NIL)
 		return;
+	chain = candidate_chain(joined);
 	candidate = palloc(sizeof(JoinCandidate));
-	*candidate = (JoinCandidate) {list_length(search->candidates), joined, outer, inner, type,
-								  *extra, keys};
-	search->candidates = lappend(search->candidates, candidate);
+	*candidate = (JoinCandidate) {*chain, joined, outer, inner, type, *extra, keys};
+	*chain = candidate;
 }
 
 /* The paths of the joins of one level, as core completes them. */
@@ -557,7 +566,6 @@ complete_level(PlannerInfo *root, List *joins)
 {
 	ListCell   *cell;
 
-	list_sort(search->candidates, compare_candidates);
 	foreach(cell, joins)
 	{
 		RelOptInfo *joined = lfirst(cell);
@@ -570,8 +578,7 @@ complete_level(PlannerInfo *root, List *joins)
 			generate_useful_gather_paths(root, joined, false);
 		set_cheapest(joined);
 	}
-	list_free(search->candidates);
-	search->candidates = NIL;
+	memset(search->candidates, 0, sizeof(search->candidates));
 }
 
 /* Can any of these tables be the outer side of a batched join? */
@@ -581,7 +588,7 @@ has_batchable_table(PlannerInfo *root, List *rels)
 	ListCell   *cell;
 
 	foreach(cell, rels)
-		if (path_table_scan(root, lfirst(cell), false) != NULL)
+		if (path_has_table_scan(root, lfirst(cell)))
 			return true;
 	return false;
 }

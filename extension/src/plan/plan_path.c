@@ -141,7 +141,15 @@ copy_foreign_scan(const RelOptInfo *rel)
 	return NULL;
 }
 
-/* A scan of a table that is worth reading in batches, or NULL. */
+/* Is there a scan of a table that is worth reading in batches? */
+bool
+path_has_table_scan(PlannerInfo *root, RelOptInfo *rel)
+{
+	return table_is_batchable(root, rel) &&
+		(rel->fdwroutine == NULL || copy_foreign_scan(rel) != NULL);
+}
+
+/* That scan, or NULL. */
 Path *
 path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 {
