@@ -84,7 +84,6 @@ struct VectorExpr
 	ValueKind	kind;
 	Oid			type;
 	VectorOperation operation;
-	Vector		result;			/* unused where column is set */
 	BatchColumn *column;
 	VectorExpr *left;
 	VectorExpr *right;
@@ -102,13 +101,15 @@ struct VectorExpr
 	Narrowing	narrowing;		/* AND, OR: of the right operand */
 	DateField	field;			/* follows from leaf */
 	Oid			collation;		/* of upper and lower */
-	char	   *texts;			/* texts that it makes for a batch */
-	Size		texts_size;
 	const Expr *leaf;			/* constant, parameter, IN list, interval or field that it is of */
+	/* From here on: what a trial has not. */
+	Vector		result;			/* unused where column is set */
 	Datum	   *list;			/* IN: its values */
 	int			list_count;
 	bool		list_has_null;
 	InListTable *list_table;	/* NULL: a short list */
+	char	   *texts;			/* texts that it makes for a batch */
+	Size		texts_size;
 	Vector		scratch_left;	/* numeric: operands at one scale */
 	Vector		scratch_right;
 };

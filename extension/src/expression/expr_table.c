@@ -103,8 +103,8 @@ aligns_scales(const VectorExpr *expression)
 
 /*
  * The expression of the context that is the same as the draft: a copy of it,
- * with room for its result, if there was none.  A trial keeps no table: it takes
- * longer to make than the few expressions of a filter.
+ * with room for its result, if there was none.  A trial keeps no table, which takes
+ * longer to make than the few expressions of a filter, and has no results.
  */
 VectorExpr *
 vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
@@ -116,9 +116,9 @@ vector_intern(VectorContext *context, const VectorExpr *draft, bool *found)
 	*found = false;
 	if (context->is_trial)
 	{
-		expression = palloc(sizeof(VectorExpr));
-		*expression = *draft;
-		return expression;
+		const Size	bytes = offsetof(VectorExpr, result);
+
+		return memcpy(palloc(bytes), draft, bytes);
 	}
 	if (table == NULL)
 		context->expressions = table =

@@ -85,6 +85,22 @@ match_key(const PlannerInfo *root, const IndexOptInfo *index, Index relid)
 	return key;
 }
 
+/* Do clauses make columns of two tables equal? */
+static bool
+tables_are_joined(const PlannerInfo *root, Index one, Index other)
+{
+	ListCell   *cell;
+
+	foreach(cell, root->eq_classes)
+	{
+		const EquivalenceClass *class = lfirst_node(EquivalenceClass, cell);
+
+		if (bms_is_member(one, class->ec_relids) && bms_is_member(other, class->ec_relids))
+			return true;
+	}
+	return false;
+}
+
 static void
 add_keys_to(PlannerInfo *root, const IndexOptInfo *index)
 {
@@ -92,7 +108,8 @@ add_keys_to(PlannerInfo *root, const IndexOptInfo *index)
 	{
 		ForeignKeyOptInfo *key = NULL;
 
-		if (is_table(root->simple_rel_array[relid]) && relid != index->rel->relid)
+		if (is_table(root->simple_rel_array[relid]) && relid != index->rel->relid &&
+			tables_are_joined(root, relid, index->rel->relid))
 			key = match_key(root, index, relid);
 		/* Behind the declared ones, which take their clauses first. */
 		if (key != NULL)

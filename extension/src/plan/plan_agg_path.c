@@ -62,6 +62,18 @@ typedef struct AggregationContext
 	double		memories;		/* that the groups take; above 1, rows of others wait in files */
 } AggregationContext;
 
+/* Are an aggregate's arguments, if it has any, columns as they are? */
+static bool
+takes_columns(const Aggref *aggref)
+{
+	ListCell   *cell;
+
+	foreach(cell, aggref->args)
+		if (!IsA(lfirst_node(TargetEntry, cell)->expr, Var))
+			return false;
+	return aggref->aggfilter == NULL;
+}
+
 static bool
 look_at_aggregates(Node *node, void *context_)
 {
@@ -78,7 +90,7 @@ look_at_aggregates(Node *node, void *context_)
 	context->depends_on_order |= !aggregate_takes_any_order(aggref);
 	context->keeps_values |= aggregate_keeps_values(aggref);
 	if (aggregate_obstacle(aggref) != NULL ||
-		expression_size(node, NIL) > EXPRESSION_NODES_MAX)
+		(!takes_columns(aggref) && expression_size(node, NIL) > EXPRESSION_NODES_MAX))
 		context->is_batchable = false;
 	else
 		foreach(cell, aggref->args)
@@ -171,7 +183,7 @@ reads_foreign_table(const Path *path)
 /*
  * Add what a BatchAgg saves on reading the tables of a path, next to what their
  * scans cost now; false where it is not made of scans of whole tables alone, or where
- * workers are to share a foreign one.
+ * workers are to share a foreign one.  Without a sum to add to it only says that.
  */
 static bool
 add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
@@ -203,7 +215,7 @@ add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 		rel->rtekind != RTE_RELATION)
 		return false;
 	/* A small part of a partitioned table neither gains nor hinders. */
-	if (path_cost_scan_in_batches(root, path, &cost))
+	if (saved != NULL && path_cost_scan_in_batches(root, path, &cost))
 		*saved += path->total_cost - cost.total;
 	return true;
 }
@@ -212,12 +224,11 @@ add_input_saving(PlannerInfo *root, Path *path, Cost *saved)
 static Path *
 sequential_input(PlannerInfo *root, RelOptInfo *input)
 {
-	Cost		saved = 0;
 	Path	   *path;
 	ListCell   *cell;
 
 	foreach(cell, input->pathlist)
-		if (add_input_saving(root, lfirst(cell), &saved))
+		if (add_input_saving(root, lfirst(cell), NULL))
 			return lfirst(cell);
 	/* An index was cheaper than a scan by row. */
 	path = path_table_scan(root, input, false);

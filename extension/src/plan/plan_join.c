@@ -68,18 +68,31 @@ resolve_outer_targets(Node *node, void *targets)
 	return expression_tree_mutator(node, resolve_outer_targets, targets);
 }
 
+/* What a reference to a side of a join stands for: of the outer node, a column or a constant. */
+static Node *
+expression_of_side(const JoinContext *context, Node *reference)
+{
+	const Var  *var = (const Var *) reference;
+
+	return var->varno == OUTER_VAR ?
+		(Node *) target_of_number(context->outer_targets, var->varattno)->expr : reference;
+}
+
 /* The columns of a pair that an expression needs, each once. */
 static bool
 collect_columns(Node *node, void *context_)
 {
 	JoinContext *context = context_;
-	const Var  *var = (const Var *) node;
+	const Var  *var;
 	ListCell   *cell;
 
 	if (node == NULL)
 		return false;
 	if (!IsA(node, Var))
 		return walk_below(node, collect_columns, context_);
+	var = (const Var *) expression_of_side(context, node);
+	if (!IsA(var, Var))
+		return false;
 	foreach(cell, context->columns)
 	{
 		const Var  *column = lfirst_node(Var, cell);
@@ -102,6 +115,9 @@ reference_pairs(Node *node, void *context_)
 		return NULL;
 	if (!IsA(node, Var))
 		return expression_tree_mutator(node, reference_pairs, context_);
+	node = expression_of_side(context, node);
+	if (!IsA(node, Var))
+		return node;
 	foreach(cell, context->columns)
 	{
 		const Var  *column = lfirst_node(Var, cell);
@@ -391,7 +407,6 @@ join_to_batch(HashJoin *join, int *next_node_id)
 	CustomScan *batch = makeNode(CustomScan);
 	Plan	   *plan = &batch->scan.plan;
 	JoinContext context = {0};
-	List	   *targets;
 	List	   *clauses;
 	List	   *outer_keys = NIL;
 	List	   *inner_keys = NIL;
@@ -406,12 +421,8 @@ join_to_batch(HashJoin *join, int *next_node_id)
 	context.outer_targets = plan->lefttree->targetlist;
 	context.outer_relid = batch_relid(plan->lefttree);
 
-	targets = (List *) resolve_outer_targets((Node *) join->join.plan.targetlist,
-											 context.outer_targets);
-	clauses = (List *) resolve_outer_targets((Node *) list_concat_copy(join->join.joinqual,
-																	   join->join.plan.qual),
-											 context.outer_targets);
-	collect_columns((Node *) targets, &context);
+	clauses = list_concat_copy(join->join.joinqual, join->join.plan.qual);
+	collect_columns((Node *) join->join.plan.targetlist, &context);
 	collect_columns((Node *) clauses, &context);
 	foreach(cell, context.columns)
 	{
@@ -429,7 +440,7 @@ join_to_batch(HashJoin *join, int *next_node_id)
 		inner_keys = lappend(inner_keys, change_varno(lsecond(clause->args), INNER_VAR,
 													  INDEX_VAR));
 	}
-	plan->targetlist = (List *) reference_pairs((Node *) targets, &context);
+	plan->targetlist = (List *) reference_pairs((Node *) join->join.plan.targetlist, &context);
 	plan->qual = NIL;
 	batch->custom_exprs = list_make4(outer_keys, inner_keys,
 									 reference_pairs((Node *) clauses, &context),

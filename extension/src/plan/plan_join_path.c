@@ -46,9 +46,9 @@
 /* Twice what makes costs different, so that a path is surely the cheaper one. */
 #define COST_MARGIN			(2 * COST_FUZZ - 1)
 
-/* Chains that the candidates of a level are in, and inputs that are found without a search. */
-#define CANDIDATE_CHAINS	64
-#define INPUTS_AT_HAND		64
+/* As many chains the candidates of a level are in, and so many inputs are found without a search. */
+#define PLACE_BITS			7
+#define PLACES				(1 << PLACE_BITS)
 
 /* A join that might be batched. */
 typedef struct JoinCandidate
@@ -59,7 +59,7 @@ typedef struct JoinCandidate
 	RelOptInfo *inner;
 	JoinType	type;
 	JoinPathExtraData extra;
-	List	   *keys;
+	int			key_count;
 } JoinCandidate;
 
 /*
@@ -78,9 +78,9 @@ typedef struct BatchedInput
 typedef struct JoinSearch
 {
 	const PlannerInfo *root;
-	JoinCandidate *candidates[CANDIDATE_CHAINS];	/* of this level, the last of each chain */
+	JoinCandidate *candidates[PLACES];	/* of this level, the last of each chain */
 	List	   *inputs;			/* BatchedInputs of all levels */
-	BatchedInput *at_hand[INPUTS_AT_HAND];	/* some of them */
+	BatchedInput *at_hand[PLACES];	/* some of them */
 	List	   *batchable;		/* clauses that can be keys */
 	List	   *others;			/* clauses that can't */
 } JoinSearch;
@@ -146,33 +146,44 @@ clause_is_batchable(RestrictInfo *clause)
 }
 
 /*
- * The clauses that a batched hash join of these sides has as its keys; NIL where it
- * has no batched form.
+ * How many clauses a batched hash join has as its keys; 0 where it has no batched form.
+ * Adds them to *keys, where there is one.
  */
-static List *
-batched_keys(const RelOptInfo *joined, const RelOptInfo *outer, const RelOptInfo *inner,
-			 JoinType type, List *clauses)
+static int
+count_keys(const JoinCandidate *candidate, List **keys)
 {
-	List	   *keys = NIL;
+	const RelOptInfo *joined = candidate->joined;
+	int			count = 0;
 	ListCell   *cell;
 
-	foreach(cell, clauses)
+	foreach(cell, candidate->extra.restrictlist)
 	{
 		RestrictInfo *clause = lfirst_node(RestrictInfo, cell);
 
-		if (IS_OUTER_JOIN(type) && RINFO_IS_PUSHED_DOWN(clause, joined->relids))
+		if (IS_OUTER_JOIN(candidate->type) && RINFO_IS_PUSHED_DOWN(clause, joined->relids))
 			continue;
 		if (clause->can_join && OidIsValid(clause->hashjoinoperator) &&
-			clause_joins(clause, outer, inner))
+			clause_joins(clause, candidate->outer, candidate->inner))
 		{
 			if (!clause_is_batchable(clause))
-				return NIL;
-			keys = lappend(keys, clause);
+				return 0;
+			if (keys != NULL)
+				*keys = lappend(*keys, clause);
+			count++;
 		}
-		else if (type != JOIN_INNER)
-			return NIL;
+		else if (candidate->type != JOIN_INNER)
+			return 0;
 	}
-	return list_length(keys) <= GROUP_KEYS_MAX ? keys : NIL;
+	return count <= GROUP_KEYS_MAX ? count : 0;
+}
+
+static List *
+keys_of_candidate(const JoinCandidate *candidate)
+{
+	List	   *keys = NIL;
+
+	(void) count_keys(candidate, &keys);
+	return keys;
 }
 
 /* Is the inner side one of rows that a hash table can hold? */
@@ -221,9 +232,10 @@ count_matches(PlannerInfo *root, const JoinCandidate *candidate)
 	const List *clauses = candidate->extra.restrictlist;
 	double		selectivity;
 
-	if (candidate->type != JOIN_INNER || list_length(clauses) == list_length(candidate->keys))
+	if (candidate->type != JOIN_INNER || list_length(clauses) == candidate->key_count)
 		return candidate->joined->rows;
-	selectivity = clauselist_selectivity(root, list_difference_ptr(clauses, candidate->keys),
+	selectivity = clauselist_selectivity(root,
+										 list_difference_ptr(clauses, keys_of_candidate(candidate)),
 										 0, JOIN_INNER, NULL);
 	return Min(candidate->joined->rows / Max(selectivity, 1e-9),
 			   candidate->outer->rows * candidate->inner->rows);
@@ -239,7 +251,7 @@ cost_inner_row(const JoinCandidate *candidate)
 	const bool	keeps_one = candidate->type == JOIN_SEMI || candidate->type == JOIN_ANTI;
 
 	return cpu_tuple_cost / (keeps_one ? 4 : 2) +
-		cpu_operator_cost * list_length(candidate->keys);
+		cpu_operator_cost * candidate->key_count;
 }
 
 /* What the files of a join in rounds cost; 0: its inner rows fit in memory. */
@@ -264,10 +276,10 @@ cost_of_others(PlannerInfo *root, const JoinCandidate *candidate)
 	QualCost	all;
 	QualCost	of_keys;
 
-	if (list_length(clauses) == list_length(candidate->keys))
+	if (list_length(clauses) == candidate->key_count)
 		return 0;
 	cost_qual_eval(&all, (List *) clauses, root);
-	cost_qual_eval(&of_keys, candidate->keys, root);
+	cost_qual_eval(&of_keys, keys_of_candidate(candidate), root);
 	return Max(all.per_tuple - of_keys.per_tuple, 0);
 }
 
@@ -276,7 +288,6 @@ static BatchedCost
 cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 		  const JoinCandidate *candidate)
 {
-	const int	key_count = list_length(candidate->keys);
 	const double matches = count_matches(root, candidate);
 	BatchedCost cost;
 	const double repetition = 1 + REPEATED_WORK_SHARE * outer->path->parallel_workers;
@@ -285,23 +296,23 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	cost.startup = outer->cost.startup +
 		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
-		batchexec_cost_startup + outer->path->rows * key_count * batchexec_cost_row +
+		batchexec_cost_startup + outer->path->rows * candidate->key_count * batchexec_cost_row +
 		cost_rounds(outer->path, inner->path) +
 		matches * (cpu_tuple_cost + cost_of_others(root, candidate));
 	return cost;
 }
 
-/* Where a table or join is among so many. */
+/* Where what is kept of a table or join is; others may be there as well. */
 static int
-place_of_rel(const RelOptInfo *rel, int count)
+place_of_rel(const RelOptInfo *rel)
 {
-	return (int) ((uintptr_t) rel / MAXIMUM_ALIGNOF % 0x10001 % count);
+	return (int) ((uint64) (uintptr_t) rel * UINT64CONST(0x9E3779B97F4A7C15) >> (64 - PLACE_BITS));
 }
 
 static BatchedInput **
 input_at_hand(const RelOptInfo *rel, bool is_partial)
 {
-	return &search->at_hand[(place_of_rel(rel, INPUTS_AT_HAND) + is_partial) % INPUTS_AT_HAND];
+	return &search->at_hand[place_of_rel(rel) ^ (is_partial ? 1 : 0)];
 }
 
 /* What was found of a table or join as a side in batches, or NULL. */
@@ -391,7 +402,7 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 static JoinCandidate **
 candidate_chain(const RelOptInfo *joined)
 {
-	return &search->candidates[place_of_rel(joined, CANDIDATE_CHAINS)];
+	return &search->candidates[place_of_rel(joined)];
 }
 
 /* The cheapest of the candidates for a join; the first of those that cost the same. */
@@ -427,17 +438,16 @@ static Path *
 create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *choice)
 {
 	JoinCandidate *candidate = unconstify(JoinCandidate *, choice->candidate);
+	/* Which says anew what side of a clause is the outer one: the last that was looked at may be of the other direction. */
+	List	   *keys = keys_of_candidate(candidate);
 	JoinCostWorkspace workspace;
 	HashPath   *path;
 
-	/* The last candidate that was looked at may be of the other direction. */
-	(void) batched_keys(joined, candidate->outer, candidate->inner, candidate->type,
-						candidate->extra.restrictlist);
-	initial_cost_hashjoin(root, &workspace, candidate->type, candidate->keys, choice->outer,
+	initial_cost_hashjoin(root, &workspace, candidate->type, keys, choice->outer,
 						  choice->inner, &candidate->extra, false);
 	path = create_hashjoin_path(root, joined, candidate->type, &workspace, &candidate->extra,
 								choice->outer, choice->inner, false,
-								candidate->extra.restrictlist, NULL, candidate->keys);
+								candidate->extra.restrictlist, NULL, keys);
 	path->num_batches = BATCHED_JOIN_MARK;
 	path->inner_rows_total = 0;
 	return &path->jpath.path;
@@ -540,9 +550,8 @@ static void
 collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelOptInfo *inner,
 				  JoinType type, JoinPathExtraData *extra)
 {
+	JoinCandidate found;
 	JoinCandidate **chain;
-	JoinCandidate *candidate;
-	List	   *keys;
 
 	if (previous_join_hook != NULL)
 		previous_join_hook(root, joined, outer, inner, type, extra);
@@ -551,13 +560,12 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 		(side_in_batches(root, outer, false) == NULL &&
 		 (outer->partial_pathlist == NIL || side_in_batches(root, outer, true) == NULL)))
 		return;
-	keys = batched_keys(joined, outer, inner, type, extra->restrictlist);
-	if (keys == NIL)
-		return;
 	chain = candidate_chain(joined);
-	candidate = palloc(sizeof(JoinCandidate));
-	*candidate = (JoinCandidate) {*chain, joined, outer, inner, type, *extra, keys};
-	*chain = candidate;
+	found = (JoinCandidate) {*chain, joined, outer, inner, type, *extra, 0};
+	found.key_count = count_keys(&found, NULL);
+	if (found.key_count == 0)
+		return;
+	*chain = memcpy(palloc(sizeof(JoinCandidate)), &found, sizeof(JoinCandidate));
 }
 
 /* The paths of the joins of one level, as core completes them. */

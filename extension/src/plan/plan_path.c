@@ -118,11 +118,23 @@ is_scanned_only(const RelOptInfo *rel)
 	return true;
 }
 
+/* A sequential scan by row: a copy of core's, where that is among these paths. */
+static Path *
+scan_by_row(PlannerInfo *root, RelOptInfo *rel, const List *paths, int workers)
+{
+	ListCell   *cell;
+
+	foreach(cell, paths)
+		if (path_is_table_scan(lfirst(cell)))
+			return memcpy(palloc(sizeof(Path)), lfirst(cell), sizeof(Path));
+	return create_seqscan_path(root, rel, NULL, workers);
+}
+
 /* A sequential scan at the cost of a BatchScan; NULL where that is no less. */
 static Path *
-batched_scan(PlannerInfo *root, RelOptInfo *rel, int workers)
+batched_scan(PlannerInfo *root, RelOptInfo *rel, const List *paths, int workers)
 {
-	Path	   *path = create_seqscan_path(root, rel, NULL, workers);
+	Path	   *path = scan_by_row(root, rel, paths, workers);
 	Cost		saved = cost_scan_saving(root, rel, process_share(path), false).as_scan;
 
 	path->total_cost -= saved;
@@ -204,14 +216,14 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 		cheapest <= cost_scan_least(rel) ||
 		!table_is_batchable(root, rel))
 		return;
-	path = batched_scan(root, rel, 0);
+	path = batched_scan(root, rel, rel->pathlist, 0);
 	if (path == NULL ||
 		(!is_scanned_only(rel) &&
 		 !cost_is_least_buffered(root, cost_path_buffered(root, path), rel->pathlist)))
 		return;
 	add_path(rel, path);
 	workers = scan_workers(rel->partial_pathlist);
-	path = workers > 0 ? batched_scan(root, rel, workers) : NULL;
+	path = workers > 0 ? batched_scan(root, rel, rel->partial_pathlist, workers) : NULL;
 	if (path != NULL)
 		add_partial_path(rel, path);
 }
