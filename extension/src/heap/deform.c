@@ -145,9 +145,7 @@ tuple_lines(const HeapBatch *batch)
 /*
  * Offer the next page for being prefetched, beside the work on this one.
  * Where about all of the page's lines are wanted, they are asked for in order,
- * which takes fewer instructions than asking for those of each tuple.  On a
- * regular page of fixed-width tuples the processor foresees the lines itself;
- * where some hold NULLs, their lengths differ, and it does not.
+ * which takes fewer instructions than asking for those of each tuple.
  */
 void
 deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
@@ -159,8 +157,7 @@ deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 	batch->data_ahead = NULL;
 	batch->ahead_next = 0;
 	batch->ahead_count = tuple_count;
-	if ((batch->varlena_count > 0 || batch->expects_nulls) &&
-		tuple_count * tuple_lines(batch) >= lines * DENSE_SHARE)
+	if (tuple_count * tuple_lines(batch) >= lines * DENSE_SHARE)
 	{
 		batch->data_ahead = data;
 		batch->ahead_count = lines;
@@ -171,8 +168,7 @@ deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 void
 deform_prefetch_rest(HeapBatch *batch)
 {
-	if (batch->varlena_count > 0 || batch->expects_nulls)
-		prefetch_ahead(batch, batch->ahead_count);
+	prefetch_ahead(batch, batch->ahead_count);
 }
 
 /*
@@ -200,12 +196,16 @@ deform_check_headers(HeapBatch *batch)
 	}
 	if (batch->varlena_count == 0)
 	{
-		for (int row = 0; row < batch->base.row_count; row++)
+		const int	prefetches = prefetches_beside_headers(batch);
+
+		for (int row = 0; row < batch->base.row_count;)
 		{
-			difference |= header_word(batch->tuples[row]) ^ expected;
-			prefetch_ahead(batch, 1);
+			const int	end = Min(row + ROWS_A_PREFETCH, batch->base.row_count);
+
+			for (; row < end; row++)
+				difference |= header_word(batch->tuples[row]) ^ expected;
+			prefetch_ahead(batch, prefetches);
 		}
-		prefetch_ahead(batch, batch->ahead_count);
 	}
 	else
 		for (int row = 0; row < batch->base.row_count; row++)
@@ -442,6 +442,9 @@ deform_column(TupleBatch *base, BatchColumn *column, const Selection *selection)
 	{
 		column->vector.generation = batch->base.generation;
 		column->vector.has_nulls = false;
+		/* Else it is asked for beside the steps over varlenas. */
+		if (batch->varlena_count == 0)
+			prefetch_ahead(batch, prefetch_share(batch));
 		if (column->kind != VALUE_OPAQUE)
 			gather_values(column, batch->tuples,
 						  batch->header_bytes + step->offset, selection);

@@ -14,9 +14,6 @@
 /* Attributes of a bitmap of one byte. */
 #define BYTE_ATTRIBUTES		8
 
-/* Rows that are read between two requests for some of the next page. */
-#define ROWS_A_PREFETCH		8
-
 /* Make room for what is read of irregular pages. */
 void
 presence_allocate(HeapBatch *batch)
@@ -318,7 +315,7 @@ presence_read_uniform(HeapBatch *batch, int prefetches)
 void
 presence_read(HeapBatch *batch)
 {
-	const int	prefetches = 2 * prefetch_share(batch) * ROWS_A_PREFETCH / batch->base.row_count + 1;
+	const int	prefetches = prefetches_beside_headers(batch);
 
 	if (!presence_read_uniform(batch, prefetches))
 		presence_read_by_word(batch, prefetches / ROWS_A_PREFETCH + 1);
