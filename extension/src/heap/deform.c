@@ -182,6 +182,7 @@ deform_check_headers(HeapBatch *batch)
 	const uint64 expected = header_word(batch->tuples[0]);
 	uint64		seen = 0;
 	uint64		difference = 0;
+	int			prefetches;
 
 	if (batch->headers_generation == batch->base.generation)
 		return batch->is_regular;
@@ -194,36 +195,26 @@ deform_check_headers(HeapBatch *batch)
 		presence_read(batch);
 		return batch->is_regular;
 	}
-	if (batch->varlena_count == 0)
+	prefetches = prefetches_beside_headers(batch);
+	for (int row = 0; row < batch->base.row_count;)
 	{
-		const int	prefetches = prefetches_beside_headers(batch);
+		const int	end = Min(row + ROWS_A_PREFETCH, batch->base.row_count);
 
-		for (int row = 0; row < batch->base.row_count;)
+		for (; row < end; row++)
 		{
-			const int	end = Min(row + ROWS_A_PREFETCH, batch->base.row_count);
-
-			for (; row < end; row++)
-				difference |= header_word(batch->tuples[row]) ^ expected;
-			prefetch_ahead(batch, prefetches);
-		}
-	}
-	else
-		for (int row = 0; row < batch->base.row_count; row++)
-		{
-			uint64		word = header_word(batch->tuples[row]);
+			const uint64 word = header_word(batch->tuples[row]);
 
 			seen |= word;
 			difference |= word ^ expected;
 		}
+		prefetch_ahead(batch, prefetches);
+	}
 	batch->has_external = (seen & header_mask(0, HEAP_HASEXTERNAL, 0)) != 0;
 	batch->is_regular = (difference & header_shape_mask()) == 0;
 	if (!batch->is_regular)
 		presence_read(batch);
 	return batch->is_regular;
 }
-
-/* Varlena attributes in a row that one loop steps over. */
-#define STEPS_FUSED_MAX		3
 
 /*
  * Move positions[] behind consecutive varlenas, and note where their values
@@ -320,8 +311,7 @@ step_over_varlenas(HeapBatch *batch, AttributeStep *steps, int steps_max,
 
 	for (; count < Min(steps_max, STEPS_FUSED_MAX) && steps[count].length == -1; count++)
 		is_needed |= steps[count].is_needed;
-	prefetch_ahead(batch, batch->varlena_count > STEPS_FUSED_MAX ?
-				   batch->ahead_count / 2 + 1 : batch->ahead_count);
+	prefetch_ahead(batch, prefetch_share(batch));
 	if (batch->has_external)
 	{
 		step_over_fused(batch, steps, 1, true, true, advance, selection);
@@ -345,6 +335,7 @@ gather_attribute(HeapBatch *batch, AttrNumber attno, int offset,
 
 		if (column->attno != attno)
 			continue;
+		prefetch_ahead(batch, prefetch_share(batch));
 		if (column->kind != VALUE_OPAQUE)
 			gather_values(column, batch->positions, offset, selection);
 		column->vector.has_nulls = false;
@@ -442,9 +433,7 @@ deform_column(TupleBatch *base, BatchColumn *column, const Selection *selection)
 	{
 		column->vector.generation = batch->base.generation;
 		column->vector.has_nulls = false;
-		/* Else it is asked for beside the steps over varlenas. */
-		if (batch->varlena_count == 0)
-			prefetch_ahead(batch, prefetch_share(batch));
+		prefetch_ahead(batch, prefetch_share(batch));
 		if (column->kind != VALUE_OPAQUE)
 			gather_values(column, batch->tuples,
 						  batch->header_bytes + step->offset, selection);

@@ -18,6 +18,9 @@
 #define PLACED_ATTRIBUTES_MAX	8
 #define PLACES					(1 << PLACED_ATTRIBUTES_MAX)
 
+/* Varlena attributes in a row that one loop steps over. */
+#define STEPS_FUSED_MAX		3
+
 /* For __builtin_prefetch. */
 #define CACHE_LINE_BYTES	64
 #define PREFETCH_TO_FIRST_LEVEL		3
