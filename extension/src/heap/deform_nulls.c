@@ -98,6 +98,7 @@ pass_varlena_present(HeapBatch *batch, int attribute, const Selection *selection
 	Datum	   *pointers = step->pointers.values;
 	bool	   *nulls = step->pointers.nulls;
 
+	prefetch_ahead(batch, prefetch_share(batch));
 	FOR_SELECTED(row, selection,
 				 char *before = from[row] + advance;
 				 const bool is_null = PRESENT_MASK(presence, row) == 0;
