@@ -25,7 +25,7 @@ from server import Server, default_pg_config, stop_on_signals
 
 PAIRS_DEFAULT = 10_000
 PAIRS_A_ROUND = 400
-PAIRS_A_CURSOR = 10   # One cursor is tried for so many pairs
+PAIRS_A_CURSOR = 10   # The check tries one cursor for so many pairs
 INDEXES_A_TABLE = 6
 DIFFERENCES_MAX = 20
 BATCHED_SHARE_MIN = 0.60
@@ -60,12 +60,15 @@ class Tally:
     def failed(self) -> int:
         return len(self.differences) + len(self.cursor_differences)
 
-    def try_cursors(self, server: Server, seed: int, count: int) -> None:
-        server.psql(f"create database {CURSOR_DATABASE}")
-        session = comparison.Session(server.conninfo(CURSOR_DATABASE), [f"load '{LIBRARY_NAME}'"])
-        self.cursors, self.cursor_errors, self.cursor_differences = cursors.compare(session, seed, count)
-        for found in self.cursor_differences:
-            print(f"DIFFERENCE: {found}", flush=True)
+
+def try_cursors(tally: Tally, server: Server, seed: int) -> None:
+    """In a database of their own, as many as the pairs allow."""
+    server.psql(f"create database {CURSOR_DATABASE}")
+    session = comparison.Session(server.conninfo(CURSOR_DATABASE), [f"load '{LIBRARY_NAME}'"])
+    tally.cursors, tally.cursor_errors, tally.cursor_differences = cursors.compare(session, seed,
+                                                                                   tally.pairs // PAIRS_A_CURSOR)
+    for found in tally.cursor_differences:
+        print(f"DIFFERENCE: {found}", flush=True)
 
 
 def one_side_raises_data_error(taken: dict) -> bool:
@@ -280,7 +283,7 @@ def main() -> int:
                 print(f"round {number} ({one.situation}): {tally.pairs} pairs, {len(tally.differences)} differences, "
                       f"{100 * tally.batched / max(1, tally.pairs):.1f}% batched", flush=True)
             if source is None:
-                tally.try_cursors(server, options.seed, options.pairs // PAIRS_A_CURSOR)
+                try_cursors(tally, server, options.seed)
         except comparison.ServerLost:
             pass
         crashes = server.crashes()

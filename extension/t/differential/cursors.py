@@ -8,14 +8,16 @@ as often. Only plans of one shape are compared, as the order of rows depends on 
 import random
 import re
 
+# So few rows that no hash table of the stock server exceeds its first 1,024 buckets: where it adds buckets, the
+# rows of one key change their order.
 TABLES = (
     "create sequence calls",
     "create function noted(i int) returns int language plpgsql volatile cost 1 as $$begin perform nextval('calls'); "
     "if i = 33 then raise 'no'; end if; return i; end$$",
     "create table steps as select i as id, (i + 1) / 2 as k, case when i % 5 > 0 then i / 3.0 end as n, 'text' || i as s "
-    "from generate_series(1, 5000) i",
-    "create table places as select i as k, i as v from generate_series(-200, 400) i "
-    "union all select i, i + 1 from generate_series(1, 100) i",
+    "from generate_series(1, 400) i",
+    "create table places as select i as k, i as v from generate_series(-50, 150) i "
+    "union all select i, i + 1 from generate_series(1, 40) i",
     "vacuum (analyze, freeze) steps, places",
 )
 SETTINGS = ("set enable_mergejoin = off", "set enable_nestloop = off", "set max_parallel_workers_per_gather = 0",
@@ -54,7 +56,7 @@ def _query(rng: random.Random) -> str:
                 f"{' and ' + _condition(rng, 's') if rng.random() < 0.5 else ''}")
     on = f"{key} and {pair}" if join == "join" and rng.random() < 0.4 else key
     if kind < 0.4:
-        other = rng.choice(("s.id", "p.v", _expression(rng, "s")))
+        other = rng.choice(("s.id", "s.k", "p.v", _expression(rng, "s")))
         return f"select s.id, p.v, r.id from steps s {join} places p on {on} join steps r on r.id = {other}{where}"
     return f"select s.id, p.v from steps s {join} places p on {on}{where}"
 
@@ -100,7 +102,8 @@ def compare(session, seed: int, count: int) -> tuple:
     for _ in range(count):
         query, fetches = _query(rng), [rng.choice(FETCHES) for _ in range(rng.randint(1, FETCHES_MAX))]
         (stock_shape, _), (shape, is_batched) = (_shape(session, query, mode) for mode in ("forbid", "prefer"))
-        if not is_batched or shape != stock_shape:
+        # A left join that is turned round returns rows without a match in the order of the hash table, which differs.
+        if not is_batched or shape != stock_shape or ("left join" in query and "Right" in shape):
             continue
         batched, stock = (_fetched(session, query, mode, fetches) for mode in ("prefer", "forbid"))
         compared += 1
