@@ -1,8 +1,8 @@
 /*
  * walk.h
- *	  Walk an expression, of common nodes at the cost of a loop.
+ *	  Walk an expression as expression_tree_walker does, faster for common nodes.
  *
- * As expression_tree_walker, and in its order: which nodes a walker is shown, is core's to say.
+ * A walker sees the same nodes in the same order.
  */
 #ifndef BATCHEXEC_WALK_H
 #define BATCHEXEC_WALK_H

@@ -69,7 +69,7 @@ fill_from_default(const HeapBatch *batch, int attribute, Oid type, Vector *vecto
 				 vector->has_nulls |= vector->nulls[row]);
 }
 
-/* What is NULL of a column whose values are not read. */
+/* Note which rows of a column are NULL; its values are not read. */
 static void
 fill_nulls(HeapBatch *batch, BatchColumn *column, const Selection *selection)
 {

@@ -65,7 +65,7 @@ gather_masks_fill(void)
 			masks[attribute][bits] = -(uint64) ((bits >> attribute) & 1);
 }
 
-/* Which rows of a run hold no value of an attribute. */
+/* Note which rows of a run hold no value of an attribute. */
 static void
 gather_placed_nulls(bool *nulls, const uint8 *bits, uint8 bit, const Selection *selection)
 {
@@ -102,7 +102,7 @@ gather_placed(BatchColumn *column, const PlacedRun *run, int attribute,
 							selection);
 }
 
-/* Which rows hold no value of an attribute. */
+/* Note which rows hold no value of an attribute. */
 void
 gather_nulls(Vector *vector, Presence presence, const Selection *selection)
 {

@@ -84,7 +84,7 @@ runs_allocate(HeapBatch *batch)
 			run_allocate(batch, i);
 }
 
-/* Where are the attributes of a run whose tuple holds those of these bits? */
+/* Place the attributes of a run in a tuple that holds those whose bits are set. */
 static void
 plan_places(const HeapBatch *batch, PlacedRun *run, int bits)
 {
@@ -105,7 +105,7 @@ plan_places(const HeapBatch *batch, PlacedRun *run, int bits)
 	run->offsets[run->count][bits] = (int16) offset;
 }
 
-/* To be called when the first irregular page is met. */
+/* The first irregular page calls this. */
 void
 runs_plan(HeapBatch *batch)
 {

@@ -133,7 +133,7 @@ prefetch_bitmaps(HeapBatch *batch, int attributes)
 		MAXALIGN(SizeofHeapTupleHeader);
 }
 
-/* Note what the headers have shown: bits that some have, and that some differ in. */
+/* Note what the headers show: the bits that some have set, and those in which some differ. */
 static void
 note_headers(HeapBatch *batch, uint64 seen, uint64 difference)
 {
@@ -143,7 +143,7 @@ note_headers(HeapBatch *batch, uint64 seen, uint64 difference)
 		(difference & header_shape_mask()) == 0;
 }
 
-/* Which attributes are missing in some of the rows, or all, by their first bits? */
+/* Note which attributes some rows lack, and which ones all lack, by the first byte of bits. */
 static void
 note_missing_bytes(HeapBatch *batch)
 {

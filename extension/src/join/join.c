@@ -123,13 +123,6 @@ returns_inner(const BatchJoinState *state)
 
 static bool produce_pairs(BatchNode *node);
 
-/* Is what may raise an error evaluated in its turn only, as the node above may stop before it? */
-static bool
-is_exact(const BatchJoinState *state)
-{
-	return state->node.may_raise && state->scan->rows_asked < BATCH_ROWS_MAX;
-}
-
 static void
 begin_join(CustomScanState *css, EState *estate, int eflags)
 {
@@ -275,11 +268,11 @@ pull_outer(BatchJoinState *state)
 		join_rounds_next_outer(state) : node_pull(state->outer);
 }
 
-/* Have the rows of an outer batch wait for their turns, where a key of them might raise an error. */
+/* Have the rows of an outer batch wait, where one of their keys might raise an error. */
 static void
 have_outer_wait(BatchJoinState *state)
 {
-	if (!is_exact(state) || !state->outer_keys_may_raise)
+	if (!node_is_exact(&state->node, state->scan) || !state->outer_keys_may_raise)
 		return;
 	ResetExprContext(state->outer_context.econtext);
 	if (join_table_outer_keys_fail(state->table, &state->outer_context))
@@ -452,8 +445,8 @@ produce_pairs(BatchNode *node)
 				continue;
 			CHECK_FOR_INTERRUPTS();
 			batch_start(output, count);
-			exact_rows_apply(&state->waiting, state->clauses, output, is_exact(state),
-							 &node->css.ss.ps);
+			exact_rows_apply(&state->waiting, state->clauses, output,
+							 node_is_exact(node, state->scan), &node->css.ss.ps);
 		}
 		if (output->selection.count > 0)
 			return true;

@@ -53,6 +53,16 @@ typedef struct BatchNode
 	bool		(*peek) (struct BatchNode *node);	/* is there one?  May be NULL */
 } BatchNode;
 
+/*
+ * Must a node evaluate rows that may raise an error one at a time?  The node above may stop
+ * before them: of the scan below, it asked for few rows.
+ */
+static inline bool
+node_is_exact(const BatchNode *node, const BatchNode *scan)
+{
+	return node->may_raise && scan->rows_asked < BATCH_ROWS_MAX;
+}
+
 extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
 extern void node_begin_inputs(BatchNode *node, int input_count);
 extern void node_begin_input(BatchNode *node, BatchInput *input,

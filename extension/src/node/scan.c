@@ -37,13 +37,6 @@ rows_to_read(BatchScanState *state)
 	return node->rows_asked;
 }
 
-/* Is a row that may raise an error evaluated in its turn only, as the node above may stop before it? */
-static bool
-is_exact(const BatchNode *node)
-{
-	return node->may_raise && node->rows_asked < BATCH_ROWS_MAX;
-}
-
 /*
  * Is there a row that passes all clauses?  No row behind the first such one is
  * evaluated by row, as the node above may never ask for it.
@@ -67,7 +60,7 @@ peek_batch(BatchNode *node)
 	return true;
 }
 
-/* Select the rows that wait and pass the clauses: all of them, or one where the next may raise an error. */
+/* Select the waiting rows that pass the clauses: all of them, or one where the next may raise an error. */
 static void
 select_waiting(BatchScanState *state)
 {
@@ -75,7 +68,7 @@ select_waiting(BatchScanState *state)
 	BatchQual  *qual = node->input->qual;
 	ExactRows  *waiting = &state->waiting;
 
-	if (is_exact(node) && waiting->clause_next < qual->clause_count)
+	if (node_is_exact(node, node) && waiting->clause_next < qual->clause_count)
 		exact_rows_select_next(waiting, qual, node->output, &node->css.ss.ps);
 	else
 		exact_rows_select_all(waiting, qual, node->output, &node->css.ss.ps);
@@ -93,7 +86,7 @@ produce_batch(BatchNode *node)
 		if (exact_rows_wait(&state->waiting))
 			select_waiting(state);
 		else if (node_next_batch(node, rows_to_read(state)))
-			exact_rows_apply(&state->waiting, node->input->qual, batch, is_exact(node),
+			exact_rows_apply(&state->waiting, node->input->qual, batch, node_is_exact(node, node),
 							 &node->css.ss.ps);
 		else
 			return false;

@@ -46,9 +46,9 @@
 /* Twice what makes costs different, so that a path is surely the cheaper one. */
 #define COST_MARGIN			(2 * COST_FUZZ - 1)
 
-/* As many chains the candidates of a level are in, and so many inputs are found without a search. */
-#define PLACE_BITS			7
-#define PLACES				(1 << PLACE_BITS)
+/* Hash chains of candidates, and of inputs, by the address of their table or join. */
+#define CHAIN_BITS			7
+#define CHAINS				(1 << CHAIN_BITS)
 
 /* A join that might be batched. */
 typedef struct JoinCandidate
@@ -68,6 +68,7 @@ typedef struct JoinCandidate
  */
 typedef struct BatchedInput
 {
+	struct BatchedInput *before;	/* the one before it in its chain */
 	const RelOptInfo *rel;
 	bool		is_partial;
 	Path	   *path;
@@ -78,9 +79,8 @@ typedef struct BatchedInput
 typedef struct JoinSearch
 {
 	const PlannerInfo *root;
-	JoinCandidate *candidates[PLACES];	/* of this level, the last of each chain */
-	List	   *inputs;			/* BatchedInputs of all levels */
-	BatchedInput *at_hand[PLACES];	/* some of them */
+	JoinCandidate *candidates[CHAINS];	/* of this level, the last of each chain */
+	BatchedInput *inputs[CHAINS];	/* of all levels, the last of each chain */
 	List	   *batchable;		/* clauses that can be keys */
 	List	   *others;			/* clauses that can't */
 } JoinSearch;
@@ -117,7 +117,7 @@ type_is_batchable(JoinType type)
 		type == JOIN_SEMI || type == JOIN_ANTI;
 }
 
-/* Is an expression of either side on each side of a clause?  Says which one is the outer one, as core wants it. */
+/* Does a clause compare an expression of one side with one of the other?  Marks the outer one, as core expects. */
 static bool
 clause_joins(RestrictInfo *clause, const RelOptInfo *outer, const RelOptInfo *inner)
 {
@@ -302,46 +302,32 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	return cost;
 }
 
-/* Where what is kept of a table or join is; others may be there as well. */
+/* The number of the chain that a table or join shares with others. */
 static int
-place_of_rel(const RelOptInfo *rel)
+chain_of_rel(const RelOptInfo *rel)
 {
-	return (int) ((uint64) (uintptr_t) rel * UINT64CONST(0x9E3779B97F4A7C15) >> (64 - PLACE_BITS));
-}
-
-static BatchedInput **
-input_at_hand(const RelOptInfo *rel, bool is_partial)
-{
-	return &search->at_hand[place_of_rel(rel) ^ (is_partial ? 1 : 0)];
+	return (int) ((uint64) (uintptr_t) rel * UINT64CONST(0x9E3779B97F4A7C15) >> (64 - CHAIN_BITS));
 }
 
 /* What was found of a table or join as a side in batches, or NULL. */
 static BatchedInput *
 find_input(const RelOptInfo *rel, bool is_partial)
 {
-	BatchedInput **at_hand = input_at_hand(rel, is_partial);
-	ListCell   *cell;
+	BatchedInput *input = search->inputs[chain_of_rel(rel)];
 
-	if (*at_hand != NULL && (*at_hand)->rel == rel && (*at_hand)->is_partial == is_partial)
-		return *at_hand;
-	foreach(cell, search->inputs)
-	{
-		BatchedInput *input = lfirst(cell);
-
-		if (input->rel == rel && input->is_partial == is_partial)
-			return *at_hand = input;
-	}
-	return NULL;
+	while (input != NULL && (input->rel != rel || input->is_partial != is_partial))
+		input = input->before;
+	return input;
 }
 
 static BatchedInput *
 remember_input(const RelOptInfo *rel, bool is_partial, Path *path, BatchedCost cost)
 {
+	BatchedInput **chain = &search->inputs[chain_of_rel(rel)];
 	BatchedInput *input = palloc(sizeof(BatchedInput));
 
-	*input = (BatchedInput) {rel, is_partial, path, cost};
-	search->inputs = lappend(search->inputs, input);
-	return *input_at_hand(rel, is_partial) = input;
+	*input = (BatchedInput) {*chain, rel, is_partial, path, cost};
+	return *chain = input;
 }
 
 /* Of a side of a join, the path that hands on batches, and its cost as such; or NULL. */
@@ -402,7 +388,7 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 static JoinCandidate **
 candidate_chain(const RelOptInfo *joined)
 {
-	return &search->candidates[place_of_rel(joined)];
+	return &search->candidates[chain_of_rel(joined)];
 }
 
 /* The cheapest of the candidates for a join; the first of those that cost the same. */
@@ -438,7 +424,7 @@ static Path *
 create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *choice)
 {
 	JoinCandidate *candidate = unconstify(JoinCandidate *, choice->candidate);
-	/* Which says anew what side of a clause is the outer one: the last that was looked at may be of the other direction. */
+	/* This marks the outer side of each clause again: the candidate looked at last may join in the other direction. */
 	List	   *keys = keys_of_candidate(candidate);
 	JoinCostWorkspace workspace;
 	HashPath   *path;
