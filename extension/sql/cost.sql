@@ -124,3 +124,14 @@ SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers UNI
 SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers INTERSECT SELECT k FROM numbers UNION SELECT 7) u');
 SELECT * FROM compare('SELECT count(*) FROM (SELECT id FROM numbers UNION SELECT k FROM numbers ORDER BY 1 LIMIT 10) u');
 DROP TABLE numbers;
+-- A search leaves out merge joins above two tables only where all keys can be hashed, as money cannot, and sets nothing for good.
+CREATE TABLE prices AS SELECT i AS id, i::money AS price FROM generate_series(1, 9000) i;
+VACUUM (ANALYZE, FREEZE) prices;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM prices a JOIN prices b USING (id) JOIN prices c ON c.price = a.price + b.price;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM prices a JOIN prices b USING (id) JOIN prices c USING (id);
+SHOW enable_mergejoin;
+SET enable_mergejoin = off;
+SELECT batched_nodes('SELECT count(*) FROM prices a JOIN prices b USING (id) JOIN prices c USING (id)');
+SHOW enable_mergejoin;
+RESET enable_mergejoin;
+DROP TABLE prices;

@@ -112,8 +112,9 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 {
 	PlannedStmt *volatile statement = NULL;
 	const char *insert_obstacle = batching_is_on() ? insert_query_obstacle(parse) : NULL;
-	const bool	planned_before =
-		path_set_planning(batching_is_on() && query_obstacle(parse, cursor_options) == NULL);
+	const PlanningState before = path_set_planning((PlanningState) {
+		.plans_batches = batching_is_on() && query_obstacle(parse, cursor_options) == NULL
+	});
 
 	cost_forget_facts();
 	PG_TRY();
@@ -127,7 +128,7 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 	}
 	PG_FINALLY();
 	{
-		path_set_planning(planned_before);
+		path_set_planning(before);
 	}
 	PG_END_TRY();
 	if (!batching_is_on())

@@ -68,9 +68,17 @@ typedef struct BatchedCost
 	Cost		buffered;		/* of pages in shared buffers, as core would charge it: not in the total */
 } BatchedCost;
 
+/* What holds while a statement is planned, and not for one that a function runs meanwhile. */
+typedef struct PlanningState
+{
+	bool		plans_batches;	/* it will be batched */
+	bool		leaves_out_merge_joins;
+} PlanningState;
+
 /* plan_path.c: the first returns what was set before */
-extern bool path_set_planning(bool is_batched);
+extern PlanningState path_set_planning(PlanningState state);
 extern bool path_is_planning(void);
+extern bool path_table_is_small(const RelOptInfo *rel);
 extern bool path_is_table_scan(const Path *path);
 extern bool path_has_table_scan(PlannerInfo *root, RelOptInfo *rel);
 extern Path *path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial);
@@ -82,6 +90,11 @@ extern void agg_path_install_hook(void);
 
 /* composite_key.c */
 extern void composite_keys_add(PlannerInfo *root);
+
+/* plan_merge_join.c */
+extern bool merge_joins_leave_out(bool leave_out);
+extern bool merge_joins_are_optional(PlannerInfo *root, const List *rels);
+extern bool merge_join_has_won(const List *joins);
 
 /* plan_join_path.c */
 extern bool path_is_batched_join(const Path *path);

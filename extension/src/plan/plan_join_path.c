@@ -591,13 +591,18 @@ static RelOptInfo *
 search_levels(PlannerInfo *root, int levels, List *initial_rels)
 {
 	RelOptInfo *result;
+	const bool	may_leave_out = merge_joins_are_optional(root, initial_rels);
+	List	   *below = initial_rels;
 
 	root->join_rel_level = palloc0((levels + 1) * sizeof(List *));
 	root->join_rel_level[1] = initial_rels;
 	for (int level = 2; level <= levels; level++)
 	{
+		if (may_leave_out && level > 2)
+			(void) merge_joins_leave_out(!merge_join_has_won(below));
 		join_search_one_level(root, level);
-		complete_level(root, root->join_rel_level[level]);
+		below = root->join_rel_level[level];
+		complete_level(root, below);
 	}
 	if (root->join_rel_level[levels] == NIL)
 		elog(ERROR, "failed to build any %d-way joins", levels);
@@ -611,6 +616,7 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 {
 	JoinSearch	own = {.root = root};
 	JoinSearch *const before = search;
+	const bool	merge_joins_before = merge_joins_leave_out(false);
 	RelOptInfo *volatile result = NULL;
 
 	if (previous_search_hook != NULL)
@@ -631,6 +637,7 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 	PG_FINALLY();
 	{
 		search = before;
+		(void) merge_joins_leave_out(merge_joins_before);
 	}
 	PG_END_TRY();
 	return result;

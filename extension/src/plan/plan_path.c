@@ -26,12 +26,12 @@ static set_rel_pathlist_hook_type previous_pathlist_hook = NULL;
 /* Will what is being planned be batched? */
 static bool plans_batches = false;
 
-bool
-path_set_planning(bool is_batched)
+PlanningState
+path_set_planning(PlanningState state)
 {
-	const bool	before = plans_batches;
+	const PlanningState before = {plans_batches, merge_joins_leave_out(state.leaves_out_merge_joins)};
 
-	plans_batches = is_batched;
+	plans_batches = state.plans_batches;
 	cost_forget_tables();
 	cost_forget_paths();
 	return before;
@@ -57,6 +57,13 @@ process_share(const Path *path)
 	return 1 / processes;
 }
 
+/* Is a table too small to gain by batches? */
+bool
+path_table_is_small(const RelOptInfo *rel)
+{
+	return rel->tuples * (cpu_tuple_cost - batchexec_cost_row) <= batchexec_cost_startup;
+}
+
 /* May a table be read in batches, and is it large enough to gain by it? */
 static bool
 table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
@@ -72,7 +79,7 @@ table_is_batchable(PlannerInfo *root, RelOptInfo *rel)
 	if (entry->inh || entry->tablesample != NULL || rel->lateral_relids != NULL ||
 		(entry->relkind != RELKIND_RELATION && entry->relkind != RELKIND_MATVIEW &&
 		 entry->relkind != RELKIND_FOREIGN_TABLE) ||
-		rel->tuples * (cpu_tuple_cost - batchexec_cost_row) <= batchexec_cost_startup)
+		path_table_is_small(rel))
 		return false;
 	/* System columns, or the whole row; an UPDATE or DELETE takes a row's address. */
 	for (AttrNumber attno = query_changes_rows(root->parse->commandType) ? 0 : rel->min_attr;
