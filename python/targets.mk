@@ -13,9 +13,10 @@ python: build $(PYTHON_TOOLS)/installed ## Build the wheel, with the program in 
 	install -D target/release/gristmill python/gristmill/bin/gristmill
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --release --locked --out ../$(BUILD)/python/wheels
 
+# The program of the Rust tests, as for the dashboard's tests: `make test` does not build its dependencies with other features.
 .PHONY: python-test-wheel
 python-test-wheel: $(PYTHON_TOOLS)/installed
-	$(CARGO) build --locked --package gristmill
+	$(CARGO) test --workspace --all-features --locked --test left_out --no-run
 	install -D target/debug/gristmill python/gristmill/bin/gristmill
 	rm -rf $(BUILD)/python/test-wheels
 	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
