@@ -83,13 +83,14 @@ test-left-out: ## Test the program without the feature `full`
 	$(CARGO) build --package gristmill --no-default-features --locked --target-dir target/left-out
 	GRISTMILL_WITHOUT_FULL=$(abspath target/left-out/debug/gristmill) $(CARGO) test --workspace --all-features --locked --test left_out -- --ignored
 
+# `--target` keeps RUSTFLAGS from macros and build scripts, which are then those of the other builds.
 .PHONY: test-loom
 test-loom: ## Check every interleaving of group commit, by loom
-	RUSTFLAGS="--cfg loom" $(CARGO) test --package gristmill-batching --release --locked --test loom --target-dir target/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package gristmill-batching --locked --test loom --target host-tuple
 
 .PHONY: test-shuttle
 test-shuttle: ## Try random interleavings of a worker's threads, by shuttle
-	RUSTFLAGS="--cfg shuttle" $(CARGO) test --package gristmill-worker --release --locked --lib --target-dir target/shuttle interleavings
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --package gristmill-worker --locked --lib --target host-tuple interleavings
 
 .PHONY: runtimes
 runtimes: ## Install Deno, Bun and a newer Node below build/, for the tests of scripts

@@ -1,6 +1,6 @@
 //! Every interleaving (of up to so many preemptions) of a group commit's ends, explored by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p gristmill-batching --release --test loom --target-dir target/loom`
+//! `RUSTFLAGS="--cfg loom" cargo test -p gristmill-batching --test loom --target host-tuple`
 //!
 //! Loom itself fails a model in which a thread waits for ever (a lost wake-up) or in which something is never
 //! dropped (a lost operation or reply).

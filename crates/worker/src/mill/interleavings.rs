@@ -1,7 +1,7 @@
 //! Random interleavings of the threads that share state with a worker's loop: handlers that answer, recalls, cancellations and
 //! progress. The dispatcher and the report buffer belong to the loop alone, and hear of all this through one channel.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p gristmill-worker --release --lib --target-dir target/shuttle interleavings`
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p gristmill-worker --lib --target host-tuple interleavings`
 //!
 //! Shuttle itself fails a schedule in which everybody waits for ever: a lost wake-up.
 
