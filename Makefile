@@ -61,8 +61,8 @@ lint: ## Run clippy, warnings denied
 docs: ## Build the Rust documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-# The tests wait for processes and disks half of the time. What is built in folders of its own runs beside them, at a lower
-# priority, and prints what it has to say at the end.
+# The tests wait for processes and disks half of the time. What needs builds of its own runs beside them, at a lower priority, and
+# prints what it has to say at the end.
 .PHONY: test-rust-all
 test-rust-all: ## Run test-rust, and beside it test-left-out, test-loom and test-shuttle
 	@mkdir -p $(BUILD)
@@ -77,10 +77,11 @@ test-rust-all: ## Run test-rust, and beside it test-left-out, test-loom and test
 test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
 	$(CARGO) test --workspace --all-features --locked
 
-# A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it.
+# A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it. What both
+# have in common is built once, in the build folder that they share.
 .PHONY: test-left-out
 test-left-out: ## Test the program without the feature `full`
-	$(CARGO) build --package gristmill --no-default-features --locked --target-dir target/left-out
+	CARGO_BUILD_BUILD_DIR=target $(CARGO) build --package gristmill --no-default-features --locked --target-dir target/left-out
 	GRISTMILL_WITHOUT_FULL=$(abspath target/left-out/debug/gristmill) $(CARGO) test --workspace --all-features --locked --test left_out -- --ignored
 
 # `--target` keeps RUSTFLAGS from macros and build scripts, which are then those of the other builds.
