@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The planner's choice: is the plan that it takes about as fast as the better of stock and batched?
 
-    make -C extension test-choice              TPC-H, the generator's, pgbench's and the regression suite's queries
+    make -C extension test-choice              TPC-H, random joins, pgbench's, the generator's and the regression suite's queries
     bench/choice_check.py --only tpch              one source of queries
     bench/choice_check.py --seed 7                 other queries of the generator
     bench/choice_check.py --only-planning          the planning times alone, in more turns
@@ -25,6 +25,7 @@ from pathlib import Path
 BENCH_DIRECTORY = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
 
+import random_joins  # noqa: E402
 import tpch_data  # noqa: E402
 from prerequisites import (LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,  # noqa: E402
                            inside_python_environment, postgres_source, run_check)
@@ -43,6 +44,7 @@ WAYS = {
 }
 RESET = "reset batchexec.mode; " + "; ".join(f"reset {name}" for name in NO_INDEXES)
 
+JOINS = 40
 QUERIES_GENERATED = 130
 GENERATED_A_ROUND = 26
 DOUBLINGS = 3           # Of the generator's tables, which have up to 3,000 rows.
@@ -142,6 +144,14 @@ def fill_tpch(server: Server) -> list:
     return [(f"TPC-H Q{number}", tpch_data.query(number)) for number in tpch_data.QUERY_NUMBERS]
 
 
+def fill_joins(server: Server, seed: int) -> list:
+    tpch_data.load(server, random_joins.SCALE_FACTOR, "joins")
+    for index in random_joins.INDEXES:
+        server.psql(f"create index on {index}", "joins")
+    rng = random.Random(f"{seed}/joins")
+    return [(f"join {number}", random_joins.random_join(rng)) for number in range(JOINS)]
+
+
 PGBENCH_QUERIES = (
     "select abalance from pgbench_accounts where aid = 4711",
     "select count(*) from pgbench_accounts",
@@ -211,7 +221,7 @@ def fill_regression(server: Server) -> list:
     return found
 
 
-SOURCES = {"tpch": lambda server, _: fill_tpch(server), "pgbench": lambda server, _: fill_pgbench(server),
+SOURCES = {"tpch": lambda server, _: fill_tpch(server), "joins": fill_joins, "pgbench": lambda server, _: fill_pgbench(server),
            "generated": fill_generated, "regression": lambda server, _: fill_regression(server)}
 
 

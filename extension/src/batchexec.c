@@ -36,6 +36,7 @@ double		batchexec_cost_row = 0.002;
 double		batchexec_cost_operator = 0.0002;
 double		batchexec_cost_result_row = 0.008;
 double		batchexec_cost_page = 0.05;
+double		batchexec_cost_fetch = 0.1;
 
 /* Of a cost setting. */
 #define COST_MAX	1e6
@@ -103,6 +104,9 @@ define_settings(void)
 	define_cost("batchexec.cost_page",
 				"Sets the planner's estimate of the cost of a page in shared buffers, as a share of seq_page_cost.",
 				&batchexec_cost_page);
+	define_cost("batchexec.cost_fetch",
+				"Sets the planner's estimate of the cost of a row that an index scan fetches from a page in shared buffers.",
+				&batchexec_cost_fetch);
 	MarkGUCPrefixReserved("batchexec");
 }
 

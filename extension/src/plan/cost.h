@@ -17,6 +17,7 @@ extern double batchexec_cost_row;
 extern double batchexec_cost_operator;
 extern double batchexec_cost_result_row;
 extern double batchexec_cost_page;
+extern double batchexec_cost_fetch;
 
 /* Of a table, or of a process's share of it. */
 typedef struct ScanSaving
@@ -42,6 +43,10 @@ extern bool cost_table_pays(Oid relid, double *rows);
 extern double cost_rows_indexed(Oid index);
 extern const char *cost_table_obstacle(Oid relid);
 extern Cost cost_scan_least(const RelOptInfo *rel);
+
+/* index_order.c */
+extern double cost_order_correlation(Oid relid, AttrNumber column);
+extern double cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index, uint64 planning);
 
 /* path_cost.c */
 extern void cost_forget_paths(void);

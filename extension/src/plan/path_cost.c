@@ -6,6 +6,9 @@
  * for what it reads (cost.c), so the two can only be compared once the pages in
  * shared buffers are taken out of the other's costs: an index scan of 15,000
  * buffered pages is charged 60,000 units, and takes the time of a thousand.
+ *
+ * Nor is a page in shared buffers free: of rows in no order, each costs a miss of the
+ * processor's caches, or several, however often its page was read before.
  */
 #include "postgres.h"
 
@@ -22,6 +25,9 @@
 
 /* Pages of a B-tree that core charges for on the way down, in operators a level. */
 #define DESCENT_OPERATORS	50
+
+/* The share of the cost of fetching a row that is saved where rows follow the order of their index. */
+#define IN_ORDER_SAVING		0.8
 
 /* What was found of a path below a join: each join over it asks again. */
 typedef struct PathMemo
@@ -90,30 +96,55 @@ index_page_cost(const IndexPath *path, double tuples)
 		cpu_operator_cost * (descents + log2(Max(index->tuples, 2)));
 }
 
+/*
+ * What it costs to look at the heap for a row that an index has found.  Where the rows follow the order of the
+ * index, the next one is on the same page, or on one that the processor has in its cache.
+ */
+static Cost
+cost_fetch(PlannerInfo *root, const IndexPath *path)
+{
+	const double correlation = cost_index_correlation(root, path->indexinfo, planning);
+
+	return batchexec_cost_fetch * (1 - IN_ORDER_SAVING * correlation * correlation);
+}
+
+/* Of the cost of a table's pages, what is left out where so many are in shared buffers, and going to them costs so much. */
+static Cost
+heap_saving(PlannerInfo *root, RelOptInfo *rel, Cost page_cost, Cost fetch_cost)
+{
+	return Min(page_saving(root, rel, page_cost), Max(page_cost - fetch_cost, 0));
+}
+
+/* An index scan goes to the heap for each row, whether or not it has been on the row's page before. */
 static Cost
 saving_of_index(PlannerInfo *root, const IndexPath *path)
 {
 	RelOptInfo *rel = path->path.parent;
 	const double tuples = clamp_row_est(path->indexselectivity * rel->tuples);
+	const double read = tuples / workers_of(&path->path);
+	const double fetched = path->path.pathtype == T_IndexOnlyScan ? read * (1 - rel->allvisfrac) : read;
 	const Cost	tuple_cost = cpu_tuple_cost + rel->baserestrictcost.per_tuple;
-	const Cost	heap = path->path.total_cost - path->indextotalcost -
-		tuples * tuple_cost / workers_of(&path->path);
 
-	return page_saving(root, rel, Max(heap, 0) + Max(index_page_cost(path, tuples), 0));
+	return page_saving(root, rel, Max(index_page_cost(path, tuples), 0)) +
+		heap_saving(root, rel, path->path.total_cost - path->indextotalcost - read * tuple_cost,
+					fetched > 0 ? fetched * cost_fetch(root, path) : 0);
 }
 
+/* A bitmap's scan goes to each of its pages once, in order: as many as core estimates, by the formula of Mackert and Lohman. */
 static Cost
 saving_of_bitmap(PlannerInfo *root, const BitmapHeapPath *path)
 {
 	RelOptInfo *rel = path->path.parent;
 	const Cost	tuple_cost = cpu_tuple_cost + rel->baserestrictcost.per_tuple;
+	const double pages = Max(rel->pages, 1);
+	double		tuples;
 	Cost		index_cost;
 	Selectivity selectivity;
 
 	cost_bitmap_tree_node(path->bitmapqual, &index_cost, &selectivity);
-	return page_saving(root, rel, path->path.total_cost - index_cost -
-					   clamp_row_est(selectivity * rel->tuples) * tuple_cost /
-					   workers_of(&path->path));
+	tuples = clamp_row_est(selectivity * rel->tuples);
+	return heap_saving(root, rel, path->path.total_cost - index_cost - tuples * tuple_cost / workers_of(&path->path),
+					   2 * pages * tuples / (2 * pages + tuples) * batchexec_cost_fetch / workers_of(&path->path));
 }
 
 /* How often the inner side of a nested loop is read. */
@@ -158,6 +189,32 @@ saving_of_merge(PlannerInfo *root, const MergePath *merge)
 		cost_of_input_pages(root, inner) * share_merged(merge, inner, sorts_inner, before_outer);
 }
 
+/*
+ * What the rows of a nested loop cost that core has not reckoned with: an inner side that looks up the columns of a
+ * composite key is estimated by the product of their selectivities, and the join by its key (composite_key.c).
+ */
+static Cost
+cost_of_missing_rows(PlannerInfo *root, const Path *path)
+{
+	const JoinPath *join = (const JoinPath *) path;
+	const Path *inner;
+	double		missing;
+	Cost		row = cpu_index_tuple_cost + cpu_tuple_cost;
+
+	if (!IsA(path, NestPath) || join->innerjoinpath->param_info == NULL ||
+		(join->jointype != JOIN_INNER && join->jointype != JOIN_LEFT))
+		return 0;
+	inner = join->innerjoinpath;
+	missing = path->rows - join->outerjoinpath->rows * Max(inner->rows, 1);
+	if (missing <= 0)
+		return 0;
+	if (IsA(inner, MemoizePath))
+		inner = ((const MemoizePath *) inner)->subpath;
+	if (IsA(inner, IndexPath) && inner->pathtype == T_IndexScan)
+		row += cost_fetch(root, (const IndexPath *) inner);
+	return missing * row;
+}
+
 static Cost
 saving_of_join(PlannerInfo *root, const JoinPath *join)
 {
@@ -171,7 +228,8 @@ saving_of_join(PlannerInfo *root, const JoinPath *join)
 
 	/* A semi join's inner side is not read to its end. */
 	return of_outer + (full_inner_cost > inner_cost && full_inner_cost > 0 ?
-					   of_inner * Max(inner_cost, 0) / full_inner_cost : of_inner);
+					   of_inner * Max(inner_cost, 0) / full_inner_cost : of_inner) -
+		cost_of_missing_rows(root, &join->path);
 }
 
 static Cost
@@ -277,7 +335,8 @@ cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths)
 	{
 		const Path *path = lfirst(cell);
 
-		if (path->param_info == NULL && path->total_cost <= cost)
+		if (path->param_info == NULL && path->total_cost <= cost &&
+			path->total_cost + cost_of_missing_rows(root, path) <= cost)
 			return false;
 	}
 	foreach(cell, paths)

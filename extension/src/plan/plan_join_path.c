@@ -43,6 +43,9 @@
  */
 #define REPEATED_WORK_SHARE	0.25
 
+/* What a pair of rows costs in a batch, in rows that are read in one. */
+#define COST_ROWS_OF_PAIR	2
+
 /* Twice what makes costs different, so that a path is surely the cheaper one. */
 #define COST_MARGIN			(2 * COST_FUZZ - 1)
 
@@ -298,7 +301,7 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
 		batchexec_cost_startup + outer->path->rows * candidate->key_count * batchexec_cost_row +
 		cost_rounds(outer->path, inner->path) +
-		matches * (cpu_tuple_cost + cost_of_others(root, candidate));
+		matches * (COST_ROWS_OF_PAIR * batchexec_cost_row + cost_of_others(root, candidate));
 	return cost;
 }
 
@@ -439,12 +442,16 @@ create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *cho
 	return &path->jpath.path;
 }
 
-/* Will an aggregation take the rows of this join, in batches? */
+/* Will an aggregation, or DISTINCT, take the rows of this join, in batches? */
 static bool
 feeds_aggregation(const PlannerInfo *root, const RelOptInfo *joined)
 {
+	const Query *query = root->parse;
+
 	return bms_equal(joined->relids, ALL_RELIDS(root)) &&
-		(root->parse->hasAggs || root->parse->groupClause != NIL);
+		(query->hasAggs || query->groupClause != NIL ||
+		 (query->distinctClause != NIL && !query->hasDistinctOn && !query->hasWindowFuncs &&
+		  !query->hasTargetSRFs));
 }
 
 /*

@@ -4,12 +4,9 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "access/sysattr.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_statistic.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -203,26 +200,6 @@ first_indexed_column(Oid index)
 	return column;
 }
 
-/* How closely a table's rows follow the order of a column: from 0 to 1; 0, too, where it is not known. */
-static double
-order_correlation(Oid relid, AttrNumber column)
-{
-	HeapTuple	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(relid),
-										Int16GetDatum(column), BoolGetDatum(false));
-	AttStatsSlot slot;
-	double		correlation = 0;
-
-	if (!HeapTupleIsValid(tuple))
-		return 0;
-	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
-	{
-		correlation = fabs(slot.numbers[0]);
-		free_attstatsslot(&slot);
-	}
-	ReleaseSysCache(tuple);
-	return correlation;
-}
-
 /* Why an index scan can't fetch rows a page at a time, beside scan_obstacle, or NULL. */
 const char *
 index_scan_obstacle(PlannedStmt *statement, IndexScan *scan, const RowDemand *demand)
@@ -242,7 +219,7 @@ index_scan_obstacle(PlannedStmt *statement, IndexScan *scan, const RowDemand *de
 		return "its index is not a B-tree of columns";
 	obstacle = heap_obstacle(relid);
 	if (obstacle == NULL && batchexec_mode == BATCH_MODE_ALLOW &&
-		order_correlation(relid, column) < INDEX_CORRELATION_MIN)
+		cost_order_correlation(relid, column) < INDEX_CORRELATION_MIN)
 		return "its rows are not in the order of the index";
 	return obstacle;
 }
