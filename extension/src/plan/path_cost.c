@@ -243,7 +243,7 @@ saving_of_list(PlannerInfo *root, List *paths)
 	return saving;
 }
 
-/* Of the cost of a path, what is charged for pages that are in shared buffers. */
+/* Of the cost of a path, what is charged for pages that are in shared buffers; less what it costs beside, so that it may be negative. */
 Cost
 cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 {

@@ -43,8 +43,8 @@
  */
 #define REPEATED_WORK_SHARE	0.25
 
-/* What a pair of rows costs in a batch, in rows that are read in one. */
-#define COST_ROWS_OF_PAIR	2
+/* What a pair of rows costs that a join makes in a batch, next to a row that is read in one. */
+#define COST_PAIR_FACTOR	2
 
 /* Twice what makes costs different, so that a path is surely the cheaper one. */
 #define COST_MARGIN			(2 * COST_FUZZ - 1)
@@ -301,7 +301,7 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
 		batchexec_cost_startup + outer->path->rows * candidate->key_count * batchexec_cost_row +
 		cost_rounds(outer->path, inner->path) +
-		matches * (COST_ROWS_OF_PAIR * batchexec_cost_row + cost_of_others(root, candidate));
+		matches * (COST_PAIR_FACTOR * batchexec_cost_row + cost_of_others(root, candidate));
 	return cost;
 }
 
@@ -623,7 +623,6 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 {
 	JoinSearch	own = {.root = root};
 	JoinSearch *const before = search;
-	const bool	merge_joins_before = merge_joins_leave_out(false);
 	RelOptInfo *volatile result = NULL;
 
 	if (previous_search_hook != NULL)
@@ -644,7 +643,7 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 	PG_FINALLY();
 	{
 		search = before;
-		(void) merge_joins_leave_out(merge_joins_before);
+		(void) merge_joins_leave_out(false);
 	}
 	PG_END_TRY();
 	return result;
