@@ -1,5 +1,6 @@
 """Submits in transactions of connections of `sqlite3` to the store's own file."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -280,3 +281,13 @@ def test_what_cannot_serve_is_refused(app, tmp_path):
     for opened in (connection, other, memory):
         opened.close()
     assert sum(app.counts().values()) == 0
+
+
+def test_a_closed_store_leaves_its_file_to_others(tmp_path):
+    """Where two copies of SQLite have one file open in a process, closing one loses the locks of both."""
+    for number in range(50):
+        path = tmp_path / f"{number}.db"
+        with gristmill.App(path) as app:
+            app.counts()
+        opened = (os.path.realpath(f"/proc/self/fd/{file}") for file in os.listdir("/proc/self/fd"))
+        assert not [name for name in opened if name.startswith(str(path))]

@@ -227,7 +227,7 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.ended.close();
-        self.readers.close();
+        self.readers.refuse();
         // Without submitters, the writer completes its queue and ends.
         self.hand_over = None;
         if let Some(writer) = self.take_writer()
@@ -660,7 +660,7 @@ impl Store for SqliteStore {
         let recorded = self.record(BatchStats::default()).await;
         let closed = self.hand_over(Operation::Close, 0).await;
         self.ended.close();
-        self.readers.close();
+        self.readers.close().await;
         if let Some(writer) = self.take_writer() {
             // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.
             let joined = tokio::task::spawn_blocking(move || writer.join()).await;

@@ -5,11 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gristmill_store::StoreError;
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Result;
 use crate::limits::READERS_MAX;
 use crate::open::open_reader;
+
+/// The connections of the pool, and one beside them.
+const CONNECTIONS_MAX: usize = READERS_MAX + 1;
+
+/// A connection that its holder keeps between queries. Closing the pool waits for it.
+#[derive(Debug)]
+pub(crate) struct KeptConnection {
+    pub connection: Connection,
+    _permit: OwnedSemaphorePermit,
+}
 
 /// A pool of read-only connections; each is opened when it is first needed.
 #[derive(Debug)]
@@ -26,7 +36,7 @@ impl Readers {
             path,
             busy_timeout_ms,
             idle: Mutex::new(Vec::new()),
-            permits: Arc::new(Semaphore::new(READERS_MAX)),
+            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
         })
     }
 
@@ -35,14 +45,32 @@ impl Readers {
         self: &Arc<Self>,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> std::result::Result<T, StoreError> {
+        self.blocking(move |readers, _permit| readers.read_now(query))
+            .await
+    }
+
+    /// A connection beside those of the pool.
+    pub async fn connect_kept(self: &Arc<Self>) -> std::result::Result<KeptConnection, StoreError> {
+        self.blocking(|readers, permit| {
+            let connection = readers.connect()?;
+            Ok(KeptConnection {
+                connection,
+                _permit: permit,
+            })
+        })
+        .await
+    }
+
+    /// Works on a thread where it may block, once there is a permit.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Readers, OwnedSemaphorePermit) -> Result<T> + Send + 'static,
+    ) -> std::result::Result<T, StoreError> {
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|_| StoreError::Closed)?;
         let readers = self.clone();
         let task = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            readers
-                .read_now(query)
-                .map_err(|failure| failure.at(&readers.path, readers.busy_timeout_ms))
+            work(&readers, permit).map_err(|failure| failure.at(&readers.path, readers.busy_timeout_ms))
         });
         match task.await {
             Ok(result) => result,
@@ -67,13 +95,21 @@ impl Readers {
         Ok(answer)
     }
 
-    /// A connection beside those of the pool.
-    pub fn connect(&self) -> Result<Connection> {
+    fn connect(&self) -> Result<Connection> {
         open_reader(&self.path, self.busy_timeout_ms)
     }
 
-    /// Closes the connections, and refuses all later queries.
-    pub fn close(&self) {
+    /// Refuses later queries, waits for those that run, and closes the connections: then this process does not have the file
+    /// open. Another copy of SQLite in it, as Python's, must not use the file before: closing one loses the locks of both.
+    pub async fn close(&self) {
+        // An error: they are closed already.
+        let all = self.permits.acquire_many(CONNECTIONS_MAX as u32).await;
+        self.refuse();
+        drop(all);
+    }
+
+    /// Refuses later queries, and closes the connections that are idle.
+    pub fn refuse(&self) {
         self.permits.close();
         self.lock_idle().clear();
     }

@@ -63,11 +63,7 @@ async fn look(awaited: &Awaited, readers: &Arc<Readers>) {
 }
 
 async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::result::Result<(), String> {
-    let mut connection = blocking({
-        let readers = readers.clone();
-        move || readers.connect()
-    })
-    .await?;
+    let mut kept = readers.connect_kept().await.map_err(|error| error.to_string())?;
     let mut seen = None;
     loop {
         let watches = awaited.len();
@@ -75,9 +71,9 @@ async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::r
             return Ok(());
         }
         let version;
-        (connection, version) = blocking(move || {
-            let version = data_version(&connection)?;
-            Ok((connection, version))
+        (kept, version) = blocking(move || {
+            let version = data_version(&kept.connection)?;
+            Ok((kept, version))
         })
         .await?;
         if seen.replace(version) != Some(version) {
