@@ -11,9 +11,6 @@ use crate::failure::Result;
 use crate::limits::READERS_MAX;
 use crate::open::open_reader;
 
-/// The connections of the pool, and one beside them.
-const CONNECTIONS_MAX: usize = READERS_MAX + 1;
-
 /// A connection that its holder keeps between queries. Closing the pool waits for it.
 #[derive(Debug)]
 pub(crate) struct KeptConnection {
@@ -28,6 +25,7 @@ pub(crate) struct Readers {
     busy_timeout_ms: u32,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
+    kept_permit: Arc<Semaphore>,
 }
 
 impl Readers {
@@ -36,7 +34,8 @@ impl Readers {
             path,
             busy_timeout_ms,
             idle: Mutex::new(Vec::new()),
-            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            permits: Arc::new(Semaphore::new(READERS_MAX)),
+            kept_permit: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -45,13 +44,13 @@ impl Readers {
         self: &Arc<Self>,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> std::result::Result<T, StoreError> {
-        self.blocking(move |readers, _permit| readers.read_now(query))
+        self.blocking(&self.permits, move |readers, _permit| readers.read_now(query))
             .await
     }
 
-    /// A connection beside those of the pool.
+    /// The one connection beside those of the pool; waits for its last holder.
     pub async fn connect_kept(self: &Arc<Self>) -> std::result::Result<KeptConnection, StoreError> {
-        self.blocking(|readers, permit| {
+        self.blocking(&self.kept_permit, |readers, permit| {
             let connection = readers.connect()?;
             Ok(KeptConnection {
                 connection,
@@ -64,9 +63,10 @@ impl Readers {
     /// Works on a thread where it may block, once there is a permit.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
+        permits: &Arc<Semaphore>,
         work: impl FnOnce(&Readers, OwnedSemaphorePermit) -> Result<T> + Send + 'static,
     ) -> std::result::Result<T, StoreError> {
-        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permits.clone().acquire_owned().await;
         let permit = permit.map_err(|_| StoreError::Closed)?;
         let readers = self.clone();
         let task = tokio::task::spawn_blocking(move || {
@@ -103,14 +103,16 @@ impl Readers {
     /// open. Another copy of SQLite in it, as Python's, must not use the file before: closing one loses the locks of both.
     pub async fn close(&self) {
         // An error: they are closed already.
-        let all = self.permits.acquire_many(CONNECTIONS_MAX as u32).await;
+        let queries = self.permits.acquire_many(READERS_MAX as u32).await;
+        let kept = self.kept_permit.acquire().await;
         self.refuse();
-        drop(all);
+        drop((queries, kept));
     }
 
     /// Refuses later queries, and closes the connections that are idle.
     pub fn refuse(&self) {
         self.permits.close();
+        self.kept_permit.close();
         self.lock_idle().clear();
     }
 

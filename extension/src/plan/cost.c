@@ -109,7 +109,7 @@ typedef struct FilterCost
 	double		row_share;		/* of the tuples: left to clauses that go by row */
 } FilterCost;
 
-/* What was found of a table: each join of it asks again. */
+/* Each join of a table asks for its facts: remember them. */
 typedef struct TableMemo
 {
 	uint64		planning;
@@ -121,17 +121,17 @@ typedef struct TableMemo
 } TableMemo;
 
 static TableMemo memos[TABLES_REMEMBERED];
-static uint64 planning = 1;
+uint64		cost_planning = 1;
 
 /* Of the tablespace that was asked for last; negative: not known. */
 static double last_page_cost = -1;
 static Oid	last_tablespace;
 
-/* To be called where planning begins or ends: another table may have an address of these. */
+/* To be called where planning begins or ends: another table or path may have an address that was remembered. */
 void
-cost_forget_tables(void)
+cost_forget_memos(void)
 {
-	planning++;
+	cost_planning++;
 	last_page_cost = -1;
 }
 
@@ -279,8 +279,8 @@ look_at_table(PlannerInfo *root, RelOptInfo *rel)
 {
 	TableMemo  *memo = &memos[rel->relid % TABLES_REMEMBERED];
 
-	if (memo->rel != rel || memo->root != root || memo->planning != planning)
-		*memo = (TableMemo) {.planning = planning,.root = root,.rel = rel,.buffered_share = -1};
+	if (memo->rel != rel || memo->root != root || memo->planning != cost_planning)
+		*memo = (TableMemo) {.planning = cost_planning,.root = root,.rel = rel,.buffered_share = -1};
 	return memo;
 }
 

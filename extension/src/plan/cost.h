@@ -19,6 +19,9 @@ extern double batchexec_cost_result_row;
 extern double batchexec_cost_page;
 extern double batchexec_cost_fetch;
 
+/* The number of the planning that memos are of */
+extern uint64 cost_planning;
+
 /* Of a table, or of a process's share of it. */
 typedef struct ScanSaving
 {
@@ -30,7 +33,7 @@ extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
 								   double share, bool for_input);
 extern double cost_buffered_share(PlannerInfo *root, RelOptInfo *rel);
 extern double cost_page(const RelOptInfo *rel);
-extern void cost_forget_tables(void);
+extern void cost_forget_memos(void);
 extern void cost_forget_facts(void);
 extern void cost_remember_rows(Oid relid, const RelOptInfo *rel);
 extern Cost cost_agg_saving(Cost agg_cost, double group_count,
@@ -46,10 +49,9 @@ extern Cost cost_scan_least(const RelOptInfo *rel);
 
 /* index_order.c */
 extern double cost_order_correlation(Oid relid, AttrNumber column);
-extern double cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index, uint64 planning);
+extern double cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index);
 
 /* path_cost.c */
-extern void cost_forget_paths(void);
 extern Cost cost_of_buffered_pages(PlannerInfo *root, const Path *path);
 extern Cost cost_of_input_pages(PlannerInfo *root, const Path *path);
 extern Cost cost_cheapest(const List *paths);

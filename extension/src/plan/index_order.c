@@ -35,7 +35,7 @@ cost_order_correlation(Oid relid, AttrNumber column)
 	return correlation;
 }
 
-/* What was found of an index: each path over it asks again. */
+/* Each path over an index asks for its correlation: remember it. */
 typedef struct OrderMemo
 {
 	uint64		planning;
@@ -47,15 +47,15 @@ static OrderMemo memos[TABLES_REMEMBERED];
 
 /* The same of the first column of an index. */
 double
-cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index, uint64 planning)
+cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index)
 {
 	OrderMemo  *memo = &memos[index->indexoid % TABLES_REMEMBERED];
 
 	if (index->indexkeys[0] == 0)
 		return 0;
-	if (memo->index != index->indexoid || memo->planning != planning)
+	if (memo->index != index->indexoid || memo->planning != cost_planning)
 		*memo = (OrderMemo) {
-			planning, index->indexoid,
+			cost_planning, index->indexoid,
 			cost_order_correlation(planner_rt_fetch(index->rel->relid, root)->relid, index->indexkeys[0])
 		};
 	return memo->correlation;

@@ -29,7 +29,7 @@
 /* The share of the cost of fetching a row that is saved where rows follow the order of their index. */
 #define IN_ORDER_SAVING		0.8
 
-/* What was found of a path below a join: each join over it asks again. */
+/* Each join over a path asks for the cost of its pages: remember it. */
 typedef struct PathMemo
 {
 	uint64		planning;
@@ -38,14 +38,6 @@ typedef struct PathMemo
 } PathMemo;
 
 static PathMemo memos[PATHS_REMEMBERED];
-static uint64 planning = 1;
-
-/* To be called where planning begins or ends: another path may have an address of these. */
-void
-cost_forget_paths(void)
-{
-	planning++;
-}
 
 /* cost_of_buffered_pages of a path below a join, which is never freed before planning ends. */
 Cost
@@ -53,8 +45,8 @@ cost_of_input_pages(PlannerInfo *root, const Path *path)
 {
 	PathMemo   *memo = &memos[((uintptr_t) path / sizeof(Path)) % PATHS_REMEMBERED];
 
-	if (memo->path != path || memo->planning != planning)
-		*memo = (PathMemo) {planning, path, cost_of_buffered_pages(root, path)};
+	if (memo->path != path || memo->planning != cost_planning)
+		*memo = (PathMemo) {cost_planning, path, cost_of_buffered_pages(root, path)};
 	return memo->saving;
 }
 
@@ -103,7 +95,7 @@ index_page_cost(const IndexPath *path, double tuples)
 static Cost
 cost_fetch(PlannerInfo *root, const IndexPath *path)
 {
-	const double correlation = cost_index_correlation(root, path->indexinfo, planning);
+	const double correlation = cost_index_correlation(root, path->indexinfo);
 
 	return batchexec_cost_fetch * (1 - IN_ORDER_SAVING * correlation * correlation);
 }

@@ -32,8 +32,7 @@ path_set_planning(PlanningState state)
 	const PlanningState before = {plans_batches, merge_joins_leave_out(state.leaves_out_merge_joins)};
 
 	plans_batches = state.plans_batches;
-	cost_forget_tables();
-	cost_forget_paths();
+	cost_forget_memos();
 	return before;
 }
 
