@@ -133,6 +133,10 @@ test-machine: postgres ## Compare 10,000 random sequences of operations on both 
 test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound
 	SIMULATION_WORKLOADS=10000 $(CARGO) test --release --locked --package gristmill-worker --lib -- simulation --nocapture
 
+.PHONY: findings
+findings: ## Run what is known of other people's tools, and say which facts still hold
+	findings/run
+
 include .ci/targets.mk
 include bench/targets.mk
 include crates/cli/targets.mk
