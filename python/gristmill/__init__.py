@@ -128,14 +128,16 @@ def spawn(
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
+    starmap: bool = False,
     batches: Iterable[Mapping[str, Any]] = (),
     on_failure: str = "fail",
 ) -> Any:
     """Returned by a job: it waits for these children without a process. Then the function that `Job.finalize` decorates is called
     with their outcomes (in a script of `gristmill run`, its function `finalize(payload, memo, outcomes)`).
 
-    `children` are items as `submit_many` has them, of the job `kind`, or of the running job's own. `memo` is kept for `finalize`.
-    `batches` are children of several kinds, each a dict of `payloads` and perhaps `kind`, `queue`, `tags` and `options`.
+    `children` are items as `submit_many` has them, also with `starmap`, of the job `kind`, or payloads of the running job's own.
+    `memo` is kept for `finalize`. `batches` are children of several kinds, each a dict of `payloads` and perhaps `kind`, `queue`,
+    `tags`, `options` and `starmap`.
     `on_failure`: "fail" ends the job with the first child that fails, "collect" leaves the decision to `finalize`. Fails outside
     of a job.
 
@@ -154,7 +156,7 @@ def spawn(
     """
     from ._items.children import children_of, plain
 
-    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options, "starmap": starmap}
     return _within("spawn").spawn(batches=children_of(children, named, batches), memo=plain(memo), on_failure=on_failure)
 
 
@@ -165,6 +167,7 @@ def done(
     queue: str | None = None,
     tags: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
+    starmap: bool = False,
     batches: Iterable[Mapping[str, Any]] = (),
 ) -> Any:
     """Returned by a child: it completes with this value, and its parent waits for these siblings, too. They are as the children
@@ -188,7 +191,7 @@ def done(
     """
     from ._items.children import children_of, plain
 
-    named = {"kind": kind, "queue": queue, "tags": tags, "options": options}
+    named = {"kind": kind, "queue": queue, "tags": tags, "options": options, "starmap": starmap}
     return _within("done").done(plain(value), batches=children_of(siblings, named, batches))
 
 

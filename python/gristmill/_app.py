@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from ._job import Job, is_job
+from ._job import MAP_OPTIONS, Job, is_job
 from ._operations.operations import CONDITIONS, Operations, as_query, conditions_of
 from ._operations.requests import ask
 from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json
@@ -240,7 +240,7 @@ class App(Operations):
 
     # --- running ---
 
-    def map(self, function: Callable[[Any], R], items: Iterable[Any], **options: Any) -> Iterator[R]:
+    def map(self, function: Callable[..., R], items: Iterable[Any], *more: Iterable[Any], **options: Any) -> Iterator[R]:
         """As `Job.map`, for a function that is no job of the application; also a lambda, a `functools.partial`, a method of an
         object, or a function of a notebook.
 
@@ -249,15 +249,16 @@ class App(Operations):
         >>> factor = 3
         >>> list(app.map(lambda number: factor * number, [1, 2]))
         [3, 6]
+        >>> list(app.map(lambda left, right: left - right, [5, 7], [1, 2]))
+        [4, 5]
         >>> app.close()
         """
         if is_job(function):
-            return function.map(items, **options)
-        own = ("ordered", "return_exceptions", "name", "processes", "progress")
-        mapped = {name: options.pop(name) for name in own if name in options}
-        check_names("app.map(…)", options, (*own, *OPTIONS))
+            return function.map(items, *more, **options)
+        mapped = {name: options.pop(name) for name in MAP_OPTIONS if name in options}
+        check_names("app.map(…)", options, (*MAP_OPTIONS, *OPTIONS))
         job: Job[..., Any] = Job(self, function, _kind_of(function), "default", options_json(**options))
-        return job.map(items, **mapped)
+        return job.map(items, *more, **mapped)
 
     def worker(
         self,

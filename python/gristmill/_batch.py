@@ -31,6 +31,7 @@ class BatchShape:
 
     is_single = True
     names: tuple[str, ...] = ()
+    named_rest: str | None = None
 
     def __init__(self, handler: Any) -> None:
         function = handler.__call__ if inspect.isclass(handler) else handler
@@ -48,8 +49,9 @@ class BatchShape:
             raise TypeError(f"a job of a batch handler has one payload, not {len(arguments)} arguments")
         return arguments[0]
 
-    def payload_of_item(self, item: Any) -> Any:
-        return item
+    def encoder(self, items: Any, starmap: bool) -> None:
+        if starmap:
+            raise TypeError("a job of a batch handler has one payload: starmap=True is for functions of several parameters")
 
     def arguments_of(self, payload: Any) -> Any:
         return payload if self.payloads is None else self.payloads([payload])[0]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, cast, overload
 
 from ._errors import JobFailed
 from ._handle import Handle, Submitted
+from ._items.shape import Encoder, Shape, encoded_items
 from ._items.tables import count, rows
 from ._options import OPTIONS, Span, at_once, check_names, given, names_of, options_json, tag_pairs, unique_json
 from ._process import stop_import
 from ._spans import milliseconds
-from ._values import Converter, converter, hints_of, to_plain
+from ._values import to_plain
 
 if TYPE_CHECKING:
     from ._app import App
@@ -24,107 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Shape:
-    """How payloads become arguments. One parameter takes the payload itself, several are the members of an object, and none
-    leaves `null`."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        try:
-            signature = inspect.signature(function)
-        except ValueError:
-            # Some built-in functions have none: they take the payload.
-            signature = inspect.Signature([inspect.Parameter("payload", inspect.Parameter.POSITIONAL_ONLY)])
-        if isinstance(function, functools.partial):
-            # What it binds by name is no parameter any more.
-            bound = function.keywords
-            parameters = [parameter for name, parameter in signature.parameters.items() if name not in bound]
-            signature = signature.replace(parameters=parameters)
-        self.signature = signature
-        kinds = [parameter.kind for parameter in signature.parameters.values()]
-        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds[1:]:
-            raise TypeError(f"{function!r}: the parameters of a job have names; *args and several positional ones have none")
-        self.names = list(signature.parameters)
-        is_open = inspect.Parameter.VAR_KEYWORD in kinds
-        self.is_single = not is_open and len(self.names) == 1
-        hints = hints_of(function)
-        self.converters: dict[str, Converter] = {}
-        for name in self.names:
-            convert = converter(hints.get(name))
-            if convert is not None:
-                self.converters[name] = convert
-        self.result: Converter | None = converter(hints.get("return"))
-
-    def payload(self, arguments: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> Any:
-        """The payload of a call."""
-        if self.is_single and len(arguments) == 1 and not named:
-            return arguments[0]
-        try:
-            bound = self.signature.bind(*arguments, **(named or {}))
-        except TypeError as error:
-            shown = ", ".join([*map(reprlib.repr, arguments), *(f"{name}={reprlib.repr(value)}" for name, value in (named or {}).items())])
-            raise TypeError(f"the arguments ({shown}) do not fit the parameters {self.signature}: {error}") from None
-        if self.is_single:
-            bound.apply_defaults()
-            return bound.arguments[self.names[0]]
-        return dict(bound.arguments) if self.names else None
-
-    def payload_of_item(self, item: Any) -> Any:
-        """The payload of an item of a map: an argument, or for several parameters a tuple or dict of them."""
-        if self.is_single:
-            return item
-        if isinstance(item, Mapping):
-            return self.payload((), cast("Mapping[str, Any]", item))
-        if isinstance(item, tuple):
-            return self.payload(item)  # pyright: ignore[reportUnknownArgumentType]
-        if not self.names:
-            return None
-        raise TypeError(
-            f"an item is {reprlib.repr(item)}, for a function of several parameters, {self.signature}: give tuples or dicts of arguments"
-        )
-
-    def arguments_of(self, payload: Any) -> Any:
-        """A payload as the parameters have it: the argument, or a dict of several."""
-        if self.is_single:
-            convert = self.converters.get(self.names[0])
-            return payload if convert is None else convert(payload)
-        if not self.names:
-            return payload
-        return {name: self.converters[name](value) if name in self.converters else value for name, value in payload.items()}
-
-    def calling(self, function: Callable[..., Any]) -> Callable[[Any], Any]:
-        """The function of one payload."""
-        converters = self.converters
-        if self.is_single:
-            convert = converters.get(self.names[0])
-            if convert is None:
-                return function
-            return _composed(function, lambda payload: (convert(payload),))
-        if not self.names:
-            return _composed(function, lambda payload: ())
-        return _composed(function, None, self.arguments_of)
-
-
-def _composed(
-    function: Callable[..., Any],
-    arguments: Callable[[Any], tuple[Any, ...]] | None,
-    named: Callable[[Any], dict[str, Any]] | None = None,
-) -> Callable[[Any], Any]:
-    if inspect.iscoroutinefunction(function):
-
-        async def call_async(payload: Any) -> Any:
-            if named is not None:
-                return await function(**named(payload))
-            return await function(*(arguments(payload) if arguments else ()))
-
-        return call_async
-
-    def call(payload: Any) -> Any:
-        if named is not None:
-            return function(**named(payload))
-        return function(*(arguments(payload) if arguments else ()))
-
-    return call
+# Options of a map that those of its jobs are not.
+MAP_OPTIONS = ("starmap", "ordered", "return_exceptions", "name", "processes", "progress")
 
 
 class Job(Generic[P, R]):
@@ -240,7 +141,8 @@ class Job(Generic[P, R]):
 
     def named_arguments(self, options: dict[str, Any]) -> dict[str, Any]:
         """Takes the function's own arguments out of the keyword arguments of a submit."""
-        own = [name for name in options if name in self.shape.names and name not in OPTIONS]
+        is_open = self.shape.named_rest is not None
+        own = [name for name in options if (is_open or name in self.shape.names) and name not in OPTIONS]
         return {name: options.pop(name) for name in own}
 
     def submit(
@@ -331,6 +233,7 @@ class Job(Generic[P, R]):
         self,
         items: Iterable[Any],
         *,
+        starmap: bool = False,
         delay: Span | None = None,
         after: Any = None,
         tags: Mapping[str, str] | None = None,
@@ -338,24 +241,27 @@ class Job(Generic[P, R]):
         connection: Any = None,
         **options: Any,
     ) -> Submitted[R]:
-        """Submits a job for each item of any iterable, packed; all are on disk when this returns. A table of pandas, polars or
-        pyarrow has its rows as items, dicts of columns. Options are those of `submit` but for `key`. Where it fails without
-        `connection`, the items of earlier portions of 4 MiB may be submitted.
+        """Submits a job for each item of any iterable, packed; all are on disk when this returns. An item is one argument; with
+        `starmap=True`, a tuple or dict of arguments. A table of pandas, polars or pyarrow has its rows as items: arguments by
+        name where the columns are parameters, dicts elsewhere. Options are those of `submit` but for `key`. Where it fails
+        without `connection`, the items of earlier portions of 4 MiB may be submitted.
 
         >>> import gristmill, tempfile
         >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
         >>> @app.job
         ... def add(left: int, right: int = 1) -> int:
         ...     return left + right
-        >>> jobs = add.submit_many([(1, 2), {"left": 3}])
-        >>> app.drain(), jobs.results()
-        (2, [3, 4])
+        >>> jobs = add.submit_many([1, 2])
+        >>> more = add.submit_many([(1, 2), {"left": 3}], starmap=True)
+        >>> app.drain(), jobs.results(), more.results()
+        (4, [2, 3], [3, 4])
         >>> app.close()
         """
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
+        encode = self.shape.encoder(items, starmap)
         items = rows(items)
-        payloads = items if self.shape.is_single else map(self.shape.payload_of_item, items)
+        payloads = items if encode is None else encoded_items(items, encode)
         if connection is not None and not self.app.is_eager:
             from ._transactions import postgres
 
@@ -367,7 +273,8 @@ class Job(Generic[P, R]):
     def map(
         self,
         items: Iterable[Any],
-        *,
+        *more: Iterable[Any],
+        starmap: bool = ...,
         ordered: bool = ...,
         return_exceptions: bool = ...,
         name: str | None = ...,
@@ -376,12 +283,13 @@ class Job(Generic[P, R]):
     ) -> Iterator[R]: ...
 
     @overload
-    def map(self, items: Iterable[Any], **options: Any) -> Iterator[R]: ...
+    def map(self, items: Iterable[Any], *more: Iterable[Any], **options: Any) -> Iterator[R]: ...
 
     def map(
         self,
         items: Iterable[Any],
-        *,
+        *more: Iterable[Any],
+        starmap: bool = False,
         ordered: bool = True,
         return_exceptions: bool = False,
         name: str | None = None,
@@ -390,7 +298,10 @@ class Job(Generic[P, R]):
         **options: Any,
     ) -> Iterator[R]:
         """Runs the function over the items of any iterable in processes of this machine, and yields the results as they come.
-        A table of pandas, polars or pyarrow has its rows as items, dicts of columns.
+
+        An item is one argument. Of several iterables, each gives one argument, up to the end of the shortest; with
+        `starmap=True`, an item is a tuple or dict of arguments. A table of pandas, polars or pyarrow has its rows as items:
+        arguments by name where the columns are parameters, dicts elsewhere.
 
         `ordered`: in the items' order. `return_exceptions`: yields a `JobFailed` in the place of a failed item rather than
         raise it. `name`: makes the map resumable: called again with the same name and items, it does not run again what has
@@ -404,33 +315,43 @@ class Job(Generic[P, R]):
         >>> base_name = app.job(os.path.basename)
         >>> list(base_name.map(["a/b", "c"]))
         ['b', 'c']
+        >>> join = app.job(os.path.join)
+        >>> list(join.map(["a", "b"], ["c", "d"])), list(join.map([("a", "b", "c")], starmap=True))
+        (['a/c', 'b/d'], ['a/b/c'])
         >>> app.close()
         """
         stop_import(f"{self.name}.map(…)")
-        check_names(f"a map of {self.name}", options, (*OPTIONS, "ordered", "return_exceptions", "name", "processes", "progress"))
+        check_names(f"a map of {self.name}", options, (*OPTIONS, *MAP_OPTIONS))
         processes = at_once("processes", processes)
-        total = count(items) if progress is True else None
-        items = rows(items)
+        if more and starmap:
+            raise TypeError("starmap=True is for one iterable, whose items are tuples or dicts of arguments")
+        total = min((known for known in map(count, (items, *more)) if known is not None), default=None) if progress is True else None
+        encode = self.shape.encoder(items, starmap or bool(more))
+        items = zip(items, *more) if more else rows(items)
         if self.app.is_server:
-            values = self._map_remotely(items, ordered, return_exceptions, name, processes, options)
+            values = self._map_remotely(items, encode, ordered, return_exceptions, name, processes, options)
         elif self.app.is_eager:
-            values = self._map_eagerly(items, return_exceptions, options)
+            values = self._map_eagerly(items, encode, return_exceptions, options)
         else:
             from ._map import run_map
 
             if options:
                 options = options_json(**{**given(self.options), **options})
-            values = run_map(self, items, ordered, return_exceptions, name, processes, options or dict(self.options))
+            values = run_map(self, items, encode, ordered, return_exceptions, name, processes, options or dict(self.options))
         if progress is not None and progress is not False:
             from ._items.progress import shown
 
             values = shown(values, progress, self.name, total)
         return values
 
-    def _map_eagerly(self, items: Iterable[Any], return_exceptions: bool, options: dict[str, Any]) -> Iterator[R]:
-        for item in items:
-            [handle] = self.submit_many([item], **options)
+    def _map_eagerly(
+        self, items: Iterable[Any], encode: Encoder | None, return_exceptions: bool, options: dict[str, Any]
+    ) -> Iterator[R]:
+        common = self.common(**options)
+        for payload in items if encode is None else encoded_items(items, encode):
+            batch, position = self.app.engine().submit_one(common, payload, to_plain)
             try:
+                handle: Handle[R] = Handle(self.app, batch, position, self)
                 yield handle.result()
             except JobFailed as failed:
                 if not return_exceptions:
@@ -440,6 +361,7 @@ class Job(Generic[P, R]):
     def _map_remotely(
         self,
         items: Iterable[Any],
+        encode: Encoder | None,
         ordered: bool,
         return_exceptions: bool,
         name: str | None,
@@ -456,7 +378,7 @@ class Job(Generic[P, R]):
             )
         from ._remote.mapping import run_remote_map
 
-        return run_remote_map(self, cast(Any, self.app.engine()), items, ordered, return_exceptions, options)
+        return run_remote_map(self, cast(Any, self.app.engine()), items, encode, ordered, return_exceptions, options)
 
 
 def finalizing(

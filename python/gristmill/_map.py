@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._errors import JobFailed, StoreError, WorkerError
+from ._items.shape import encoded_items
 from ._native import NameLock
 from ._values import Converter, to_plain
 from ._work import LocalWorker
 
 if TYPE_CHECKING:
     from ._app import App
+    from ._items.shape import Encoder
     from ._job import Job
     from ._native import Engine, Feeder
 
@@ -109,6 +111,7 @@ class BatchResults:
 def run_map(
     job: Job[..., Any],
     items: Iterable[Any],
+    encode: Encoder | None,
     ordered: bool,
     return_exceptions: bool,
     name: str | None,
@@ -118,7 +121,7 @@ def run_map(
     """The results of a map."""
     lock = None if name is None else MapLock(job.app, name)
     try:
-        mapping = _Map(job, iter(items), name, processes, options)
+        mapping = _Map(job, iter(items), encode, name, processes, options)
         try:
             yield from mapping.results(ordered, return_exceptions)
         finally:
@@ -132,13 +135,20 @@ class _Map:
     """A map that runs."""
 
     def __init__(
-        self, job: Job[..., Any], items: Iterator[Any], name: str | None, processes: int | None, options: dict[str, Any]
+        self,
+        job: Job[..., Any],
+        items: Iterator[Any],
+        encode: Encoder | None,
+        name: str | None,
+        processes: int | None,
+        options: dict[str, Any],
     ) -> None:
         options = dict(options)
         options.pop("expires_ms", None)
         self.engine: Engine = job.app.engine()
         self.job = job
         self.items = items
+        self.encode = encode
         self.name = name
         self.queue = f"run:{name}" if name else f"run:map-{os.urandom(8).hex()}"
         self.bytes_in_flight = 0
@@ -179,13 +189,12 @@ class _Map:
             return
         self.resumed_items = submitted
         digest, left = (0, 0), submitted
-        convert = None if self.job.shape.is_single else self.job.shape.payload_of_item
         while left:
             chunk = list(itertools.islice(self.items, min(left, CHUNK_ITEMS)))
             if not chunk:
                 break
+            digest = _digest(digest, self.encoded(chunk, submitted - left))
             left -= len(chunk)
-            digest = _digest(digest, chunk if convert is None else [convert(item) for item in chunk])
         if left or digest != self.engine.run_digest(name):
             raise ValueError(
                 f"the first {submitted} items of the map {name!r} are not those of the time before: give the same items,"
@@ -221,6 +230,10 @@ class _Map:
     def has_room(self) -> bool:
         return not (self.is_fed and self.is_resumed) and self.in_flight < ITEMS_MAX and self.bytes_in_flight < BYTES_MAX
 
+    def encoded(self, chunk: list[Any], first: int) -> list[Any]:
+        """The payloads of items, the first of which has this number."""
+        return chunk if self.encode is None else [*encoded_items(chunk, self.encode, first)]
+
     def feed(self) -> None:
         """Feeds some items."""
         if not self.is_resumed:
@@ -238,9 +251,9 @@ class _Map:
                 break
             items = min(2 * items, CHUNK_ITEMS - wanted)
         if chunk:
-            if not self.job.shape.is_single:
-                chunk = [self.job.shape.payload_of_item(item) for item in chunk]
-            self.fed_bytes += self.feeder.feed(chunk, to_plain, self.resumed_items + self.fed_items)
+            first = self.resumed_items + self.fed_items
+            chunk = self.encoded(chunk, first)
+            self.fed_bytes += self.feeder.feed(chunk, to_plain, first)
             self.fed_items += len(chunk)
             self.in_flight += len(chunk)
             self.unannounced += len(chunk)

@@ -60,7 +60,7 @@ def load_job(text: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any],
     main = _calling(found, description)
     if "finalizer" not in description:
         return main, None
-    from ._job import Shape
+    from ._items.shape import Shape
 
     return main, finalizing(_find(description["finalizer"]), Shape(found).arguments_of)
 
@@ -71,7 +71,8 @@ def load(description: dict[str, Any]) -> Callable[[Any], Any]:
 
 
 def _calling(found: Any, description: dict[str, Any]) -> Callable[[Any], Any]:
-    from ._job import Job, Shape
+    from ._items.shape import Shape
+    from ._job import Job
 
     if isinstance(found, Job):
         return found.entry()

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ._errors import Fail
 from ._functions import describe
 from ._handle import Handle
-from ._job import Job, Shape
+from ._items.shape import Shape
+from ._job import Job
 from ._options import options_json
 from ._process import load, stop_import
 from ._values import Converter

@@ -85,7 +85,7 @@ def test_lambdas_and_local_functions_travel_with_what_they_enclose(app):
     def power(number, exponent=2):
         return number**exponent
 
-    assert list(app.map(power, [(2, 3), {"number": 3}])) == [8, 9]
+    assert list(app.map(power, [(2, 3), {"number": 3}], starmap=True)) == [8, 9]
     lock = __import__("threading").Lock()
     with pytest.raises(TypeError, match="`lock`"):
         list(app.map(lambda number: lock and number, [1]))

@@ -71,7 +71,7 @@ def app(server, request):
 
 def test_jobs_are_submitted_run_and_awaited(app):
     one = app.jobs["double"].submit(21, tags={"customer": "7"}, timeout="10s")
-    many = app.jobs["add"].submit_many((number, 1) for number in range(2_500))
+    many = app.jobs["add"].submit_many(((number, 1) for number in range(2_500)), starmap=True)
     later = app.jobs["double"].submit(1, delay="1h", priority=5)
     same = [app.jobs["double"].submit(5, key="k").id for _ in range(2)]
     after = app.jobs["double"].submit(6, after=one)

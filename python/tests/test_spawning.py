@@ -49,7 +49,7 @@ def first_failure(urls):
 
 @crawler.job(retries=0)
 async def count_both(first: Page, second: Page) -> int:
-    return gristmill.spawn(batches=[{"payloads": [first], "kind": count_words}, {"payloads": [(1, 2)], "kind": add}])
+    return gristmill.spawn(batches=[{"payloads": [first], "kind": count_words}, {"payloads": [(1, 2)], "kind": add, "starmap": True}])
 
 
 @count_both.finalize

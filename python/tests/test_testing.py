@@ -77,7 +77,7 @@ def test_eager_jobs_run_when_they_are_submitted(gristmill_eager):
     jobs = gristmill_eager.jobs
     assert jobs["double"].submit(21).result() == 42
     assert jobs["halve"].submit(shop.Picture("a", 8)).result() == shop.Picture("a", 4)
-    assert jobs["add"].submit_many([(1, 2), (3, 4)]).results() == [3, 7]
+    assert jobs["add"].submit_many([(1, 2), (3, 4)], starmap=True).results() == [3, 7]
     assert jobs["inverse"].submit(4).result() == 0.25 and jobs["Embed"].submit("aaa").result()[1] == 3
     assert list(jobs["double"].map([1, 2])) == [2, 4]
     assert submitted(jobs["double"]) == [21, 1, 2]

@@ -10,6 +10,8 @@ from .._job import Job
 from .._options import check_names
 from .._values import to_plain
 from .portions import encoded
+from .shape import encoded_items
+from .tables import rows
 
 
 def children_of(children: Iterable[Any], named: Mapping[str, Any], batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -18,16 +20,22 @@ def children_of(children: Iterable[Any], named: Mapping[str, Any], batches: Iter
 
 
 def _batch(given: Mapping[str, Any]) -> dict[str, Any]:
-    check_names("a batch of children", given, ("payloads", "kind", "queue", "tags", "options"))
+    check_names("a batch of children", given, ("payloads", "kind", "queue", "tags", "options", "starmap"))
     batch = dict(given)
     payloads: Iterable[Any] = batch["payloads"]
     kind = batch.get("kind")
+    starmap = bool(batch.pop("starmap", False))
+    if starmap and not isinstance(kind, Job):
+        raise TypeError("starmap=True needs kind=, the job whose parameters the items of a tuple are")
     if isinstance(kind, Job):
         options = {name: value for name, value in kind.options.items() if name != "expires_ms"}
         batch.update(
             kind=kind.name, queue=batch.get("queue") or kind.queue, options={**options, **(batch.get("options") or {})}
         )
-        payloads = map(kind.shape.payload_of_item, payloads)
+        encode = kind.shape.encoder(payloads, starmap)
+        payloads = rows(payloads)
+        if encode is not None:
+            payloads = encoded_items(payloads, encode)
     batch["payloads"] = plain(list(payloads))
     return batch
 

@@ -28,6 +28,13 @@ def rows(items: Iterable[Any]) -> Iterable[Any]:
     return items
 
 
+def is_table(items: Any) -> bool:
+    """Whether an iterable has rows of columns, which `rows` gives as dicts."""
+    if hasattr(items, "iloc"):
+        return hasattr(items, "columns")
+    return any(hasattr(items, name) for name in ("iter_rows", "column_names", "read_next_batch", "__dataframe__"))
+
+
 def count(items: Any) -> int | None:
     """The number of items, where it is known before they are read."""
     try:

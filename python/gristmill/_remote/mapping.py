@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._items.portions import portions
+from .._items.shape import encoded_items
 from .._map import BatchResults, Failed
 from .._values import to_plain
 from .engine import RemoteEngine, pieces
 
 if TYPE_CHECKING:
+    from .._items.shape import Encoder
     from .._job import Job
 
 # Items and batches that are submitted and not yet yielded, at most.
@@ -30,12 +32,13 @@ def run_remote_map(
     job: Job[..., Any],
     engine: RemoteEngine,
     items: Iterable[Any],
+    encode: Encoder | None,
     ordered: bool,
     return_exceptions: bool,
     options: dict[str, Any],
 ) -> Iterator[Any]:
     """The results of a map."""
-    mapping = RemoteMap(job, engine, iter(items), options)
+    mapping = RemoteMap(job, engine, iter(items if encode is None else encoded_items(items, encode)), options)
     try:
         for value in mapping.results(ordered):
             if type(value) is Failed:
@@ -68,7 +71,7 @@ class RemoteMap:
         chunk: list[Any] = []
         until = time.monotonic() + CHUNK_S
         for item in self.items:
-            chunk.append(self.job.shape.payload_of_item(item))
+            chunk.append(item)
             if len(chunk) >= CHUNK_ITEMS or time.monotonic() >= until:
                 break
         else:
