@@ -78,6 +78,8 @@ def test_schedules_are_put_changed_and_deleted(app, jobs):
     assert app.find_schedule("nightly") is None
     with pytest.raises(ValueError, match="either cron= or every="):
         app.schedule("never", jobs["double"], 1)
+    with pytest.raises(ValueError, match=r"takes no time_zone=.*@daily"):
+        app.schedule("daily", jobs["double"], 1, every="1d", time_zone="Europe/Berlin")
     with pytest.raises(gristmill.StoreError, match="cron"):
         app.schedule("wrong", jobs["double"], 1, cron="every day")
 

@@ -76,7 +76,7 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
     })?;
     let schedule = NewSchedule {
         name: arguments.name.clone(),
-        rule: arguments.rule(),
+        rule: arguments.rule()?,
         kind: arguments.kind.clone(),
         queue: arguments.queue.clone(),
         payload: payload.finish(),

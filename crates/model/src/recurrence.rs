@@ -2,22 +2,23 @@
 //!
 //! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, as
 //! the Open Cron Pattern Specification has them (<https://github.com/open-source-cron/ocps>): ranges, steps, lists,
-//! `L`, `#`, `W`, names, and `@daily` with its kin.
+//! `L`, `LW`, `#`, `W`, names, and `@daily` with its kin. It has no years.
 //!
 //! On the two edges of daylight saving, what names fixed times (`30 2 * * *`) happens once a day: in the hour
 //! that is left out, at the first moment after it; in the hour that comes twice, the first time. What repeats
 //! (`*/5 * * * *`) keeps its rhythm: it skips the hour that is left out, and happens in both hours of the one that
 //! comes twice. So does Vixie cron.
 
+mod expression;
+
 use std::fmt;
 use std::str::FromStr as _;
 
 use chrono::{DateTime, LocalResult, NaiveDateTime, Offset as _, TimeDelta, TimeZone as _, Utc};
 use chrono_tz::Tz;
-use croner::Cron;
-use croner::parser::{CronParser, Seconds};
 use serde::{Deserialize, Serialize};
 
+use self::expression::Pattern;
 use crate::clock::Timestamp;
 use crate::limits::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
 
@@ -25,14 +26,11 @@ use crate::limits::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRecurrence {
     /// The expression cannot be read.
-    #[error(
-        "`{expression}` is not a cron expression: {reason}; write minute, hour, day of month, month and day of week, as \
-         in `30 4 * * mon-fri`"
-    )]
+    #[error("`{expression}` is not a cron expression: {reason}")]
     Cron {
         /// The given text.
         expression: String,
-        /// The parser's message.
+        /// The problem, with its place and the remedy.
         reason: String,
     },
     /// There is no such time zone.
@@ -65,6 +63,20 @@ pub enum RecurrenceRule {
 }
 
 impl RecurrenceRule {
+    /// Checks a rule that somebody writes now. A store may hold rules from before a check; [`RecurrenceRule::recurrence`]
+    /// reads them.
+    pub fn check(&self) -> Result<(), InvalidRecurrence> {
+        match self {
+            RecurrenceRule::Cron { expression, .. } => {
+                expression::check(expression).map_err(|reason| InvalidRecurrence::Cron {
+                    expression: cut(expression),
+                    reason,
+                })
+            }
+            RecurrenceRule::Every { .. } => Ok(()),
+        }
+    }
+
     /// Reads the rule. Intervals are counted from `anchor`, one interval after which is the first moment.
     pub fn recurrence(&self, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
         match self {
@@ -100,7 +112,7 @@ pub struct Recurrence(Rule);
 #[derive(Debug, Clone)]
 enum Rule {
     Cron {
-        cron: Box<Cron>,
+        pattern: Box<Pattern>,
         zone: Tz,
         is_fixed: bool,
     },
@@ -117,15 +129,12 @@ impl Recurrence {
     /// By a cron expression, on the clocks of a time zone (`Europe/Berlin`, `UTC`).
     pub fn cron(expression: &str, time_zone: &str) -> Result<Recurrence, InvalidRecurrence> {
         let zone = Tz::from_str(time_zone).map_err(|_| InvalidRecurrence::TimeZone(cut(time_zone)))?;
-        let parser = CronParser::builder().seconds(Seconds::Optional).build();
-        let cron = parser
-            .parse(expression)
-            .map_err(|error| InvalidRecurrence::Cron {
-                expression: cut(expression),
-                reason: error.to_string().trim_end_matches('.').to_owned(),
-            })?;
+        let pattern = Pattern::read(expression).map_err(|error| InvalidRecurrence::Cron {
+            expression: cut(expression),
+            reason: error.to_string().trim_end_matches('.').to_owned(),
+        })?;
         let recurrence = Recurrence(Rule::Cron {
-            cron: Box::new(cron),
+            pattern: Box::new(pattern),
             zone,
             is_fixed: is_fixed(expression),
         });
@@ -154,9 +163,13 @@ impl Recurrence {
                 let next = rounds.checked_mul(*interval_ms)?.checked_add(anchor.0)?;
                 Some(Timestamp(next))
             }
-            Rule::Cron { cron, zone, is_fixed } => {
+            Rule::Cron {
+                pattern,
+                zone,
+                is_fixed,
+            } => {
                 let after = DateTime::from_timestamp(moment.0.div_euclid(1_000), 0)?;
-                let next = next_of_cron(cron, *zone, *is_fixed, after)?;
+                let next = next_of_cron(pattern, *zone, *is_fixed, after)?;
                 Some(Timestamp(next.timestamp_millis()))
             }
         }
@@ -183,17 +196,14 @@ fn is_fixed(expression: &str) -> bool {
     !times.iter().any(|field| field.starts_with(['*', '?']))
 }
 
-/// Walks the wall clock: the expression knows nothing of zones, and is asked for wall-clock times.
-fn next_of_cron(cron: &Cron, zone: Tz, is_fixed: bool, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
+/// Walks the wall clock.
+fn next_of_cron(pattern: &Pattern, zone: Tz, is_fixed: bool, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
     // The moment from which is searched, and whether it may itself be the answer.
     let (mut from, mut inclusive) = (after, false);
     loop {
         let offset = offset_at(zone, from);
         let wall = from.naive_utc() + offset;
-        let matched = cron
-            .find_next_occurrence(&wall.and_utc(), inclusive)
-            .ok()?
-            .naive_utc();
+        let matched = pattern.next(wall, inclusive)?;
         let moment = matched.checked_sub_signed(offset)?.and_utc();
         if let Some(change) = first_change(zone, from, moment) {
             let wall_after = change.naive_utc() + offset_at(zone, change);
@@ -366,16 +376,31 @@ mod tests {
             daily.next_after(at("2026-01-01T00:00:00Z")),
             Some(at("2026-01-01T15:00:00Z"))
         );
+        let midnight = Recurrence::cron("@midnight", "Asia/Tokyo").unwrap();
+        assert_eq!(
+            midnight.next_after(at("2026-01-01T00:00:00Z")),
+            Some(at("2026-01-01T15:00:00Z"))
+        );
+    }
+
+    fn refusal(expression: &str, zone: &str) -> String {
+        let rule = RecurrenceRule::Cron {
+            expression: expression.to_owned(),
+            time_zone: zone.to_owned(),
+        };
+        let read = rule.check().and_then(|()| rule.recurrence(Timestamp(0)));
+        read.map(|recurrence| panic!("`{expression}` is taken: {recurrence:?}"))
+            .unwrap_or_else(|refusal| refusal.to_string())
     }
 
     #[test]
     fn refuses_what_is_no_recurrence() {
-        let refused =
-            |expression: &str, zone: &str| Recurrence::cron(expression, zone).unwrap_err().to_string();
-        assert!(refused("61 * * * *", "UTC").contains("`61 * * * *` is not a cron expression"));
-        assert!(refused("often", "UTC").contains("as in `30 4 * * mon-fri`"));
-        assert!(refused("* * * * *", "Berlin").contains("time zone `Berlin` does not exist"));
-        assert_eq!(refused("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never matches a time");
+        assert_eq!(
+            refusal("* * * * *", "Berlin"),
+            "time zone `Berlin` does not exist; give an IANA name, as in \
+            `Europe/Berlin` or `UTC`"
+        );
+        assert_eq!(refusal("0 0 31 2 *", "UTC"), "`0 0 31 2 *` never matches a time");
         let short = Recurrence::every(0, Timestamp(0)).unwrap_err();
         assert_eq!(short, InvalidRecurrence::Interval(0));
         let long = Recurrence::every(316_224_000_001, Timestamp(0)).unwrap_err();
@@ -383,6 +408,166 @@ mod tests {
             long.to_string(),
             "an interval of 316224000001 ms is out of range: give 1000 to 316224000000 ms"
         );
+    }
+
+    #[test]
+    fn a_refused_expression_has_the_place_and_the_remedy() {
+        for (expression, told) in [
+            (
+                "often",
+                "it has 1 fields; write minute, hour, day of month, month and day of week, as in `30 4 * * mon-fri`",
+            ),
+            ("", "it has 0 fields"),
+            ("61 * * * *", "minute `61`: give 0 to 59"),
+            ("* * 32 * *", "day of month `32`: give 1 to 31"),
+            ("* * * mon *", "month `mon`: give 1 to 12, or jan to dec"),
+            ("jan * * * *", "minute `jan`: give 0 to 59"),
+            ("0 9 * * monday", "day of week `monday`: write `mon`"),
+            (
+                "0 9 * * fri-mon",
+                "day of week `fri-mon`: the range runs backwards: write two, with a comma",
+            ),
+            (
+                "0 9 * * l",
+                "day of week `l`: write the day before the L, as in `friL`",
+            ),
+            (
+                "0 9 * * fri#6",
+                "day of week `fri#6`: after # stands 1 to 5, or L for the last",
+            ),
+            (
+                "0 9 l-3 * *",
+                "day of month `l-3`: days before the last are not known; give `L`, `LW` or a number",
+            ),
+            ("0,,5 * * * *", "minute ``: there is nothing between two commas"),
+            ("*/0 * * * *", "minute `*/0`: after the / stands a number from 1"),
+            ("0 ? * * *", "hour `?`: give 0 to 23"),
+            (
+                "*/90 * * * *",
+                "minute `*/90`: the step is longer than the field, so only 0 would match; for every 90 minutes, \
+                give an interval in place of the expression: `--every 90m`, or `every`",
+            ),
+            ("0 */36 * * *", "`--every 36h`"),
+            ("0 0 1/45 * *", "`--every 45d`"),
+            ("*/75 * * * * *", "`--every 75s`"),
+            ("10-20/30 * * * *", "only 10 would match"),
+            (
+                "0 0 1 */18 *",
+                "month `*/18`: the step is longer than the field, so only 1 would match; list the values",
+            ),
+            (
+                "0 0 12 1 1 ? 2027",
+                "`2027` stands where some programs take a year, and a schedule has no year: leave it out",
+            ),
+            ("0 0 1 1 * * *", "`*` stands where some programs take a year"),
+            (
+                "0 12 * * ? 2027-2030",
+                "`2027-2030` stands where some programs take a year",
+            ),
+            ("@reboot", "a schedule knows no boots"),
+            ("@every 1h", "it has 2 fields"),
+            (
+                "@fortnightly",
+                "there is no `@fortnightly`; give @hourly, @daily, @midnight, @weekly, @monthly or @yearly",
+            ),
+        ] {
+            let refused = refusal(expression, "UTC");
+            assert!(refused.contains(told), "{refused}");
+            let begins = format!("`{expression}` is not a cron expression: ");
+            assert!(refused.starts_with(&begins), "{refused}");
+        }
+    }
+
+    /// An expression that the check takes can also be read, and one from before the check goes on.
+    #[test]
+    fn what_the_check_takes_can_be_read() {
+        let items = [
+            "*",
+            "?",
+            "*/2",
+            "5",
+            "05",
+            "1-5",
+            "1-5/2",
+            "2/2",
+            "L",
+            "LW",
+            "15W",
+            "1,15",
+            "3,LW",
+            "LW,L",
+            "mon",
+            "mon-fri",
+            "fri-sun",
+            "sun-tue",
+            "5L",
+            "friL",
+            "fri#2",
+            "fri#L",
+            "mon,fri#1",
+            "+mon",
+            "+1-5",
+            "7",
+            "0",
+            "jan",
+            "jan-mar",
+            "feb,dec",
+        ];
+        let mut taken = 0;
+        for first in items {
+            for second in items {
+                for fields in [
+                    format!("{first} {second} * * *"),
+                    format!("0 0 {first} * {second}"),
+                    format!("0 0 1 {first} {second}"),
+                    format!("{first} 0 0 {second} * *"),
+                ] {
+                    let rule = RecurrenceRule::Cron {
+                        expression: fields.clone(),
+                        time_zone: "UTC".to_owned(),
+                    };
+                    if rule.check().is_ok() {
+                        taken += 1;
+                        if let Err(refused) = rule.recurrence(Timestamp(0)) {
+                            panic!("`{fields}` is checked and refused: {refused}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(taken > 600, "{taken}");
+        for stored in ["*/90 * * * *", "0 0 12 1 1 ? 2999", "0,,5 * * * *"] {
+            let next = Recurrence::cron(stored, "UTC").unwrap().next_after(Timestamp(0));
+            assert!(next.is_some(), "{stored}");
+        }
+    }
+
+    #[test]
+    fn the_last_weekday_of_a_month_is_from_monday_to_friday() {
+        let days = |expression: &str, count: usize| -> Vec<String> {
+            let recurrence = Recurrence::cron(expression, "UTC").unwrap();
+            let first = recurrence.next_after(at("2026-01-01T00:00:00Z"));
+            let moments = std::iter::successors(first, |moment| recurrence.next_after(*moment));
+            let text = |moment: Timestamp| moment.to_string()[5..10].to_owned();
+            moments.take(count).map(text).collect()
+        };
+        // The 31st of January 2026 is a Saturday, the 28th of February too, and the 31st of May is a Sunday.
+        assert_eq!(
+            days("0 9 LW * *", 6),
+            ["01-30", "02-27", "03-31", "04-30", "05-29", "06-30"]
+        );
+        assert_eq!(days("0 9 15,lw * ?", 4), ["01-15", "01-30", "02-15", "02-27"]);
+        assert_eq!(days("0 9 LW 2 +mon", 2), ["02-28", "02-28"], "2033 and 2039");
+        assert_eq!(
+            days("0 9 LW * sun", 6),
+            ["01-04", "01-11", "01-18", "01-25", "01-30", "02-01"]
+        );
+        let twice = Recurrence::cron("0 9,17 LW * *", "UTC").unwrap();
+        assert_eq!(
+            twice.next_after(at("2026-01-30T09:00:00Z")),
+            Some(at("2026-01-30T17:00:00Z"))
+        );
+        assert!(Recurrence::cron("0 9 LW * +sat", "UTC").is_err());
     }
 
     #[test]

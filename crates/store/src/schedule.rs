@@ -140,6 +140,9 @@ impl NewSchedule {
             }
             None => batch.check()?,
         }
+        self.rule
+            .check()
+            .map_err(|error| self.refused(error.to_string()))?;
         self.recurrence(now)?;
         Ok(())
     }

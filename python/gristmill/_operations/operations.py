@@ -159,14 +159,14 @@ class Operations:
         job: Job[..., Any],
         *arguments: Any,
         cron: str | None = None,
-        time_zone: str = "UTC",
+        time_zone: str | None = None,
         every: Span | None = None,
         catch_up: str = "one",
         overlap: str = "allow",
         tags: Mapping[str, str] | None = None,
     ) -> Schedule:
         """Submits the job by a cron expression ("30 4 * * mon-fri", "@daily") or at a fixed interval, from now on, while any
-        process has the store open (a worker, a server, or this one).
+        process has the store open (a worker, a server, or this one). `time_zone` is the expression's, "UTC" by default.
 
         Put again under the same name, a schedule is changed; with the same rule it stays due as it was, so a program may put
         its schedules at each start. `catch_up`: the action for moments that passed while no process ran: "one" job for all,
@@ -186,7 +186,12 @@ class Operations:
         stop_import(f"schedule({name!r}, …)")
         if (cron is None) == (every is None):
             raise ValueError(f"schedule {name!r}: give either cron= or every=")
-        rule: dict[str, Any] = {"cron": {"expression": cron, "time_zone": time_zone}}
+        if every is not None and time_zone is not None:
+            raise ValueError(
+                f"schedule {name!r}: every= is elapsed time and takes no time_zone=; for each day of the calendar, give "
+                'cron="@daily"'
+            )
+        rule: dict[str, Any] = {"cron": {"expression": cron, "time_zone": time_zone or "UTC"}}
         if every is not None:
             rule = {"every": {"interval_ms": milliseconds(every)}}
         common = job.common(tags=tags)

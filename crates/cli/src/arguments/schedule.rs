@@ -66,9 +66,9 @@ pub struct SchedulePutArguments {
     /// Due moments: minute, hour, day of month, month, day of week (optionally seconds first), or @daily and the like
     #[arg(long, value_name = "EXPRESSION", required_unless_present = "every")]
     pub cron: Option<String>,
-    /// The time zone of the expression, by its IANA name
-    #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "cron")]
-    pub time_zone: String,
+    /// The time zone of the expression, by its IANA name [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    pub time_zone: Option<String>,
     /// The interval between due moments, from now on
     #[arg(long, value_name = "SPAN", conflicts_with = "cron", value_parser = parse_span)]
     pub every: Option<Duration>,
@@ -179,15 +179,19 @@ impl RefusedArguments {
 
 impl SchedulePutArguments {
     /// The recurrence.
-    pub fn rule(&self) -> RecurrenceRule {
+    pub fn rule(&self) -> anyhow::Result<RecurrenceRule> {
         match (&self.cron, self.every) {
-            (None, Some(interval)) => RecurrenceRule::Every {
+            (None, Some(_)) if self.time_zone.is_some() => bail!(
+                "schedule put does not take --time-zone with --every: an interval is elapsed time, and a day of 23 or 25 hours \
+                 moves it on the clock. For each day of the calendar, give --cron '0 9 * * *' or --cron @daily"
+            ),
+            (None, Some(interval)) => Ok(RecurrenceRule::Every {
                 interval_ms: milliseconds(interval),
-            },
-            (expression, _) => RecurrenceRule::Cron {
+            }),
+            (expression, _) => Ok(RecurrenceRule::Cron {
                 expression: expression.clone().unwrap_or_default(),
-                time_zone: self.time_zone.clone(),
-            },
+                time_zone: self.time_zone.clone().unwrap_or_else(|| "UTC".to_owned()),
+            }),
         }
     }
 

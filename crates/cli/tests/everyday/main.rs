@@ -369,6 +369,24 @@ fn jobs_of_schedules_are_tagged() {
 }
 
 #[test]
+fn an_interval_has_no_time_zone_and_a_calendar_day_is_an_expression() {
+    let workspace = Workspace::new();
+    let error = workspace
+        .run("schedule put nightly page --every 1d --time-zone Europe/Berlin")
+        .error();
+    assert!(
+        error.contains("does not take --time-zone with --every"),
+        "{error}"
+    );
+    assert!(error.contains("--cron @daily"), "{error}");
+    workspace
+        .run("schedule put nightly page --cron @midnight --time-zone Europe/Berlin")
+        .expect(0);
+    let listed = workspace.run("schedule list").expect(0);
+    assert!(listed.contains("@midnight (Europe/Berlin)"), "{listed}");
+}
+
+#[test]
 fn jobs_are_listed_by_time() {
     let workspace = Workspace::new();
     assert_eq!(workspace.run("submit page 1 2 3").code, Some(0));

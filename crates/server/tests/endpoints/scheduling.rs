@@ -117,6 +117,19 @@ async fn schedules_are_put_shown_changed_and_deleted() {
             "time zone `Mars` does not exist",
         ),
         (
+            json!({"cron": {"expression": "*/90 * * * *"}}),
+            "minute `*/90`: the step is longer than the field, so only 0 would match; for every 90 minutes, give an \
+             interval in place of the expression: `--every 90m`, or `every`",
+        ),
+        (
+            json!({"cron": {"expression": "0 0 12 1 1 ? 2027"}}),
+            "a schedule has no year",
+        ),
+        (
+            json!({"every": {"interval_ms": 86_400_000, "time_zone": "Europe/Berlin"}}),
+            "unknown field `time_zone`",
+        ),
+        (
             json!({"every": {"interval_ms": 5}}),
             "give 1000 to 316224000000 ms",
         ),
