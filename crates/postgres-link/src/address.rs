@@ -107,14 +107,29 @@ impl Address {
     ///
     /// Those of the driver.
     pub async fn connect(&self) -> Result<ClientWrapper, tokio_postgres::Error> {
-        let (client, driver) = self.open().await?;
+        self.connect_beside(std::future::pending()).await
+    }
+
+    /// A new connection, whose task does something `beside`, and closes the connection when that ends.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub async fn connect_beside<F>(&self, beside: F) -> Result<ClientWrapper, tokio_postgres::Error>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (client, driver) = self.open(beside).await?;
         Ok(ClientWrapper::new(client, driver))
     }
 
-    async fn open(&self) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+    async fn open<F>(&self, beside: F) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         match &self.tls {
-            None => Ok(driven(self.config.connect(NoTls).await?)),
-            Some(tls) => Ok(driven(self.config.connect(tls.clone()).await?)),
+            None => Ok(driven(self.config.connect(NoTls).await?, beside)),
+            Some(tls) => Ok(driven(self.config.connect(tls.clone()).await?, beside)),
         }
     }
 
@@ -137,20 +152,32 @@ impl Address {
 /// For pools of [`deadpool_postgres`]; what they know of the address is not asked.
 impl Connect for Address {
     fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
-        self.open().boxed()
+        self.open(std::future::pending()).boxed()
     }
 }
 
-fn driven<S>(
+fn driven<S, F>(
     (client, connection): (Client, tokio_postgres::Connection<Socket, S>),
+    beside: F,
 ) -> (Client, JoinHandle<()>)
 where
     S: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
 {
     let driver = tokio::spawn(async move {
-        // The client tells the callers that wait for answers.
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to PostgreSQL ended");
+        let mut beside = std::pin::pin!(beside);
+        tokio::select! {
+            // Answers are handed over before they are taken in.
+            biased;
+            ended = connection => {
+                // The client tells the callers that wait for answers.
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection to PostgreSQL ended");
+                }
+                // Answers that came with the end are taken in.
+                beside.await;
+            }
+            () = &mut beside => {}
         }
     });
     (client, driver)

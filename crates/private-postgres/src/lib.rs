@@ -9,6 +9,7 @@
 
 mod account;
 mod installation;
+mod proxy;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -19,6 +20,7 @@ use std::os::unix::process::CommandExt as _;
 
 use account::Account;
 use installation::Installation;
+pub use proxy::{Proxy, Silence};
 
 /// Names the socket in the private folder; nothing listens on the network.
 const PORT: u16 = 5432;
@@ -168,6 +170,12 @@ impl PrivatePostgres {
         let database = format!("database_{}", self.databases.fetch_add(1, Ordering::Relaxed) + 1);
         self.psql("postgres", &format!("CREATE DATABASE {database}"))?;
         Ok(self.url(&database))
+    }
+
+    /// A link to the server that can be made to behave as bad networks do. `seed` draws the sizes of pieces.
+    pub fn proxy(&self, seed: u64) -> Result<Proxy, PostgresError> {
+        let socket = self.directory.join(format!(".s.PGSQL.{PORT}"));
+        Proxy::start(socket, self.account.name.clone(), seed)
     }
 
     /// Runs SQL by psql, up to the first error. Returns the rows, a line each, fields separated by `|`.

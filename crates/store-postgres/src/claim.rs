@@ -23,7 +23,8 @@ use gristmill_store::rules::admission::{Aging, Place};
 use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::Row;
 
-use crate::database::connection::{Param, Pending};
+use crate::database::answers::Pending;
+use crate::database::connection::Param;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;

@@ -19,7 +19,8 @@ use gristmill_store::rules::open::Held;
 use gristmill_store::rules::report_write::{FailedExtras, packed, with_failures, write_failed, writing};
 use tokio_postgres::Row;
 
-use crate::database::connection::{Param, Pending, drained};
+use crate::database::answers::Pending;
+use crate::database::connection::Param;
 use crate::database::handle_cache::BatchHead;
 use crate::database::rows::NewSlice;
 use crate::database::transaction::Transaction;
@@ -93,8 +94,7 @@ impl Transaction {
                     .collect::<Vec<_>>(),
             ),
         ];
-        // A row a report: not to be left while what comes next is prepared.
-        Ok(drained(self.send(TAKE, params).await?))
+        self.send(TAKE, params).await
     }
 
     /// Stores a report that was accepted as a whole.

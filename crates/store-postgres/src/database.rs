@@ -3,6 +3,7 @@
 //! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row tells
 //! whether the transaction was committed, before anything is sent again.
 
+pub(crate) mod answers;
 pub(crate) mod clock;
 pub(crate) mod columns;
 pub(crate) mod connection;
@@ -29,8 +30,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use crate::database::clock::DatabaseClock;
-use crate::database::connection::{Connection, Mark, Pending, Pooled};
+use crate::database::answers::Pending;
+use crate::database::clock::{DatabaseClock, NOW};
+use crate::database::connection::{Connection, Mark, Pooled, Waits};
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::{Pools, Purpose};
 use crate::database::snapshot::Snapshot;
@@ -126,10 +128,10 @@ impl Database {
         address: SharedAddress,
         clock: Arc<dyn Clock>,
         cache: HandleCache,
-        lock_wait: Duration,
+        waits: Waits,
     ) -> std::result::Result<Self, StoreError> {
         Ok(Database {
-            pools: Pools::new(&address, lock_wait)?,
+            pools: Pools::new(&address, waits)?,
             wake: Wake::new(address.clone()),
             waiting: WaitingWorkers::default(),
             ended: EndedListener::new(address.clone()),
@@ -475,7 +477,13 @@ impl Database {
     /// Sets a clock by the database's.
     pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
         self.alone(Purpose::Signal, |connection| async move {
-            clock.compare(&connection).await
+            clock
+                .compare(async {
+                    let row = connection.rows(NOW, &[]).await?.into_iter().next();
+                    let row = row.ok_or_else(|| Failure::Damaged("a clock gave no time".to_owned()))?;
+                    Ok(row.try_get(0)?)
+                })
+                .await
         })
         .await
     }

@@ -23,7 +23,6 @@ mod worker;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -57,7 +56,7 @@ use tokio::task::JoinHandle;
 use crate::change::prune::Pruning;
 use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
-use crate::database::clock::DatabaseClock;
+use crate::database::clock::{DatabaseClock, NOW};
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
@@ -95,6 +94,7 @@ impl PostgresStore {
     /// [`StoreError::Open`] for a wrong URL, a database that refuses, or a schema that cannot be made;
     /// [`StoreError::Unreachable`], at once, for a database that cannot be reached; [`StoreError::NewerSchema`].
     pub async fn open(url: &str, options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let waits = options.waits();
         let address = Arc::new(Address::parse(url)?);
         let refused = |failure: failure::Failure| failure.at_open(address.as_str());
         let client = open::set_up(&address).await.map_err(refused)?;
@@ -102,15 +102,15 @@ impl PostgresStore {
             Some(clock) => (clock, None),
             None => {
                 let clock = Arc::new(DatabaseClock::default());
-                clock.compare(&client).await.map_err(refused)?;
+                let now = async { Ok(client.query_one(NOW, &[]).await?.try_get(0)?) };
+                clock.compare(now).await.map_err(refused)?;
                 (clock.clone() as Arc<dyn gristmill_model::Clock>, Some(clock))
             }
         };
         let latest = submit::last_submit(&client).await.map_err(refused)?;
         drop(client);
-        let lock_wait = Duration::from_millis(options.busy_timeout_ms.into());
         let cache = HandleCache::new(options.rng);
-        let database = Arc::new(Database::new(address, clock, cache, lock_wait)?);
+        let database = Arc::new(Database::new(address, clock, cache, waits)?);
         let (submitter, committer) = group_commit(GroupLimits {
             operations_max: TRANSACTION_OPERATIONS_MAX,
             weight_max: TRANSACTION_BYTES_MAX,

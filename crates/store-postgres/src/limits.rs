@@ -20,6 +20,20 @@ pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(60);
 /// [`Locked`](gristmill_store::StoreError::Locked). Longer than the longest operation is expected to take. Milliseconds.
 pub(crate) const BUSY_TIMEOUT_MS: u32 = 10_000;
 
+/// How long a statement of an operation may take beside its wait for a lock, before the server ends it. Longer than the
+/// statements of the largest operations take: they work in parts of some hundred batches.
+pub(crate) const STATEMENT_TIMEOUT_MS: u32 = 30_000;
+
+/// How many times as long a statement of a query may take. The largest of a dashboard with ten million jobs take some
+/// seconds.
+pub(crate) const QUERY_TIMEOUT_FACTOR: u32 = 3;
+
+/// How long a new connection may take, from its first byte until it can be used.
+pub(crate) const CONNECTION_MAKING_MAX: Duration = Duration::from_secs(15);
+
+/// The slowest link that large requests go over in time. Bytes in a second.
+pub(crate) const LINK_BYTES_PER_S_MIN: u64 = 64 << 10;
+
 /// How long the connection that listens for work waits for the lock that says so. While a stranger holds that, work is
 /// announced without it, and waiters look for work as often.
 pub(crate) const WAKE_LOCK_WAIT_MS: u32 = 1_000;

@@ -1,11 +1,13 @@
 //! How a PostgreSQL store is opened.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
-use crate::limits::BUSY_TIMEOUT_MS;
+use crate::database::connection::Waits;
+use crate::limits::{BUSY_TIMEOUT_MS, STATEMENT_TIMEOUT_MS};
 
 /// How a PostgreSQL store is opened.
 #[derive(Debug)]
@@ -19,6 +21,10 @@ pub struct PostgresOptions {
     /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays.
     /// Milliseconds.
     pub busy_timeout_ms: u32,
+    /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
+    /// the server or the database stays. A connection that gives no sign for a quarter longer is closed, and its operation
+    /// is tried again. Milliseconds.
+    pub statement_timeout_ms: u32,
 }
 
 impl PostgresOptions {
@@ -28,6 +34,15 @@ impl PostgresOptions {
             clock: Some(clock),
             rng: Box::new(SplitMix64::new(seed)),
             busy_timeout_ms: BUSY_TIMEOUT_MS,
+            statement_timeout_ms: STATEMENT_TIMEOUT_MS,
+        }
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        let lock = Duration::from_millis(self.busy_timeout_ms.into());
+        Waits {
+            lock,
+            statement: lock + Duration::from_millis(self.statement_timeout_ms.into()),
         }
     }
 }
@@ -40,6 +55,7 @@ impl Default for PostgresOptions {
             clock: None,
             rng: Box::new(SplitMix64::new(seed)),
             busy_timeout_ms: BUSY_TIMEOUT_MS,
+            statement_timeout_ms: STATEMENT_TIMEOUT_MS,
         }
     }
 }

@@ -19,7 +19,8 @@ use tokio_postgres::types::ToSql;
 
 use crate::claim::{Claimed, next_run_at};
 use crate::database::Database;
-use crate::database::connection::{Param, Pending, drained};
+use crate::database::answers::Pending;
+use crate::database::connection::Param;
 use crate::database::handle_cache::{BatchHead, HandleCache};
 use crate::database::pools::Purpose;
 use crate::database::rows::Taken;
@@ -475,7 +476,7 @@ impl Transaction {
             outline.add(&self.cache, part);
         }
         if !outline.missing.is_empty() {
-            outline.payloads = Some(drained(self.send(BATCHES, params(&outline.missing)).await?));
+            outline.payloads = Some(self.send(BATCHES, params(&outline.missing)).await?);
         }
         outline.memos = self.memos_of(&outline.taken).await?;
         Ok(Outline {

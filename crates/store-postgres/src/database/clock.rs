@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
-use deadpool_postgres::ClientWrapper;
 use gristmill_model::{Clock, SystemClock, Timestamp};
 
 use crate::failure::Result;
+
+/// Asks for the time of the database's clock. Milliseconds.
+pub(crate) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// The database's clock: its last known time plus the time that has passed since, by this machine's monotonic clock. A wall
 /// clock that is set forward would make all workers look silent. The monotonic clock stands still while the machine is
@@ -29,17 +31,12 @@ impl Default for DatabaseClock {
 }
 
 impl DatabaseClock {
-    /// Compares the clocks: the server looked at its own in the middle of the trip, within half of what that took.
-    pub async fn compare(&self, client: &ClientWrapper) -> Result<()> {
+    /// Compares the clocks by an answer to [`NOW`]: the server looked at its own in the middle of the trip, within half of
+    /// what that took.
+    pub async fn compare(&self, answer: impl Future<Output = Result<i64>>) -> Result<()> {
         let before_ms = self.passed_ms();
-        let row = client
-            .query_one(
-                "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-                &[],
-            )
-            .await?;
+        let theirs_ms = answer.await?;
         let middle_ms = before_ms.midpoint(self.passed_ms());
-        let theirs_ms: i64 = row.try_get(0)?;
         self.began_ms
             .store(theirs_ms.saturating_sub(middle_ms), Ordering::Relaxed);
         Ok(())

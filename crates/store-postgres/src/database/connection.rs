@@ -1,28 +1,26 @@
 //! Connections, and the pools that keep them.
 
-use std::ops::Deref;
-use std::pin::Pin;
+use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::ClientWrapper;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::TryStreamExt;
 use gristmill_postgres_link::Address;
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use gristmill_store::StoreError;
+use gristmill_store::rules::report_write::ONE_PARAMETER;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::{Row, Statement};
 
+use crate::database::answers::{Answers, Awaited, Pending, Silence, answers};
 use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::open::LAYOUT;
 
 /// A parameter that a request owns.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
-
-/// An answer that is under way. A connection hands over answers in the order of the requests, and stops where one with
-/// many rows is not taken: so such answers must be awaited before those of later requests, or [`drained`].
-pub(crate) type Pending<T> = BoxFuture<'static, Result<T>>;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +34,12 @@ pub(crate) enum Role {
     Read,
 }
 
-/// A connection, with its prepared statements.
+/// A connection, with its prepared statements. All requests go through its methods, so that every answer is taken in as it
+/// comes, and within a limit.
 #[derive(Debug)]
 pub(crate) struct Connection {
     client: Arc<ClientWrapper>,
+    answers: Answers,
     /// For those that write.
     pub writer: Option<Writer>,
     /// Whether a transaction has begun and is not known to have ended: such a connection is not used again.
@@ -104,8 +104,16 @@ impl Writer {
 pub(crate) struct Manager {
     pub address: Arc<Address>,
     pub role: Role,
-    /// How long a statement waits for a lock.
-    pub lock_wait: Duration,
+    pub waits: Waits,
+}
+
+/// For how long the statements of a connection may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// For a lock of another transaction.
+    pub lock: Duration,
+    /// For anything, locks included, before the server ends the statement.
+    pub statement: Duration,
 }
 
 pub(crate) type Pool = managed::Pool<Manager>;
@@ -116,21 +124,14 @@ impl managed::Manager for Manager {
     type Error = Failure;
 
     async fn create(&self) -> Result<Connection> {
-        let client = self.address.connect().await?;
-        let mut connection = Connection {
-            client: Arc::new(client),
-            writer: None,
-            is_amid: false,
-        };
-        match self.role {
-            Role::Write => connection.become_writer(self.lock_wait).await?,
-            Role::Read => {
-                let bounds = bounds(self.lock_wait);
-                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {bounds}");
-                connection.client.batch_execute(&settings).await?;
-            }
-        }
-        Ok(connection)
+        let limit = limits::CONNECTION_MAKING_MAX.min(self.waits.silent_max());
+        let made = tokio::time::timeout(limit, self.connect()).await;
+        made.unwrap_or_else(|_| {
+            let limit_ms = limit.as_millis();
+            Err(Failure::Disconnected(format!(
+                "a new connection got no answer within {limit_ms} ms"
+            )))
+        })
     }
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<Failure> {
@@ -143,33 +144,56 @@ impl managed::Manager for Manager {
     }
 }
 
-impl Deref for Connection {
-    type Target = ClientWrapper;
+impl Manager {
+    async fn connect(&self) -> Result<Connection> {
+        let (answers, taker) = answers(self.waits.silent_max());
+        let client = self.address.connect_beside(taker.run()).await?;
+        let mut connection = Connection {
+            client: Arc::new(client),
+            answers,
+            writer: None,
+            is_amid: false,
+        };
+        match self.role {
+            Role::Write => connection.become_writer(self.waits).await?,
+            Role::Read => {
+                let bounds = bounds(self.waits);
+                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {bounds}");
+                connection.command(&settings).await?;
+            }
+        }
+        Ok(connection)
+    }
+}
 
-    fn deref(&self) -> &ClientWrapper {
-        &self.client
+impl Waits {
+    /// How long a server that ends its statements may give no sign: an answer needs some time on its way.
+    fn silent_max(self) -> Duration {
+        self.statement + self.statement / 4
     }
 }
 
 impl Connection {
-    async fn become_writer(&mut self, lock_wait: Duration) -> Result<()> {
-        self.client
-            .batch_execute(&format!(
+    async fn become_writer(&mut self, waits: Waits) -> Result<()> {
+        self
+            .command(&format!(
                 "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
                  SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; \
                  SET gristmill.layout = '{}'; {}",
                 LAYOUT.layout.id(),
-                bounds(lock_wait),
+                bounds(waits),
             ))
             .await?;
-        let row = self
-            .client
-            .query_one(
+        let rows = self
+            .rows(
                 "INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
                  RETURNING id, set_config('application_name', 'gristmill ' || id, false)",
                 &[],
             )
             .await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Failure::Damaged("a writer got no row".to_owned()))?;
         self.writer = Some(Writer {
             id: row.try_get::<_, &str>(0)?.into(),
             operation: 0,
@@ -185,72 +209,170 @@ impl Connection {
             .ok_or_else(|| Failure::Damaged("an operation got a connection for queries".to_owned()))
     }
 
+    /// Prepares a statement, unless that was done before.
+    pub async fn prepare(&self, sql: &str) -> Result<Statement> {
+        let _awaited = self.answers.silence.begin();
+        let prepared = self.client.prepare_cached(sql).await;
+        prepared.map_err(|error| failure(error, &self.answers.silence))
+    }
+
     /// All rows of a prepared query.
     pub async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let statement = self.client.prepare_cached(sql).await?;
-        Ok(self.client.query(&statement, params).await?)
+        let statement = self.prepare(sql).await?;
+        let (rows, _) = taken(&self.client, &self.answers.silence, &statement, params).await?;
+        Ok(rows)
     }
 
     /// Runs a prepared statement; gives back how many rows it changed.
     pub async fn execute_prepared(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
-        let statement = self.client.prepare_cached(sql).await?;
-        Ok(self.client.execute(&statement, params).await?)
+        let statement = self.prepare(sql).await?;
+        let (_, changed) = taken(&self.client, &self.answers.silence, &statement, params).await?;
+        Ok(changed)
+    }
+
+    /// Runs a statement of a handler's, whose only parameter takes JSON.
+    pub async fn execute_with_json(&self, sql: &str, items: &str) -> Result<()> {
+        let statement = self.prepare(sql).await?;
+        if statement.params().len() != 1 {
+            return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
+        }
+        let silence = &self.answers.silence;
+        taken(&self.client, silence, &statement, &[&JsonText(items)]).await?;
+        Ok(())
     }
 
     /// Sends a query and leaves the answer for later. The next request follows at once.
     pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
-        let statement = self.client.prepare_cached(sql).await?;
-        let client = self.client.clone();
-        Ok(sent(
-            async move {
-                let params: Vec<&(dyn ToSql + Sync)> = params
-                    .iter()
-                    .map(|param| &**param as &(dyn ToSql + Sync))
-                    .collect();
-                Ok(client.query(&statement, &params).await?)
-            }
-            .boxed(),
-        ))
+        let statement = self.prepare(sql).await?;
+        let (client, silence) = (self.client.clone(), self.answers.silence.clone());
+        Ok(self.answers.send(async move {
+            let params: Vec<&(dyn ToSql + Sync)> = params
+                .iter()
+                .map(|param| &**param as &(dyn ToSql + Sync))
+                .collect();
+            let (rows, _) = taken(&client, &silence, &statement, &params).await?;
+            Ok(rows)
+        }))
     }
 
-    /// As [`send`](Connection::send), for commands without parameters.
-    pub fn send_command(&self, sql: &'static str) -> Pending<()> {
-        let client = self.client.clone();
-        sent(async move { Ok(client.batch_execute(sql).await?) }.boxed())
+    /// Sends commands without parameters, and leaves the answer for later.
+    pub fn send_command(&self, sql: &str) -> Pending<()> {
+        let (client, silence) = (self.client.clone(), self.answers.silence.clone());
+        let sql = sql.to_owned();
+        self.answers.send(async move {
+            let _awaited = silence.begin();
+            let done = client.batch_execute(&sql).await;
+            done.map_err(|error| failure(error, &silence))
+        })
+    }
+
+    /// Runs commands without parameters.
+    pub async fn command(&self, sql: &str) -> Result<()> {
+        self.send_command(sql).await
     }
 }
 
-/// Bounds how long the server waits for this process within a transaction, and for locks of others. A shorter bound that
-/// the server or the database is set to stays.
-fn bounds(lock_wait: Duration) -> String {
-    let (idle_ms, lock_ms) = (
+/// Bounds how long the server waits for this process within a transaction, for locks of others, and for the end of a
+/// statement. A shorter bound that the server or the database is set to stays.
+fn bounds(waits: Waits) -> String {
+    let (idle_ms, lock_ms, statement_ms) = (
         limits::IDLE_IN_TRANSACTION.as_millis(),
-        lock_wait.as_millis().max(1),
+        waits.lock.as_millis().max(1),
+        waits.statement.as_millis().max(1),
     );
     format!(
         "SELECT set_config(b.name, b.limit_ms::text, false) FROM (VALUES \
-         ('idle_in_transaction_session_timeout', {idle_ms}), ('tcp_user_timeout', {idle_ms}), ('lock_timeout', {lock_ms})) \
-         AS b (name, limit_ms) WHERE (SELECT s.setting FROM pg_settings s WHERE s.name = b.name)::bigint \
-         NOT BETWEEN 1 AND b.limit_ms"
+         ('idle_in_transaction_session_timeout', {idle_ms}), ('tcp_user_timeout', {idle_ms}), ('lock_timeout', {lock_ms}), \
+         ('statement_timeout', {statement_ms})) AS b (name, limit_ms) \
+         WHERE (SELECT s.setting FROM pg_settings s WHERE s.name = b.name)::bigint NOT BETWEEN 1 AND b.limit_ms"
     )
 }
 
-/// Takes an answer in as it comes, whatever else is awaited.
-pub(crate) fn drained<T: Send + 'static>(answer: Pending<T>) -> Pending<T> {
-    let task = tokio::spawn(answer);
-    async move {
-        task.await
-            .unwrap_or_else(|error| Err(Failure::Disconnected(error.to_string())))
-    }
-    .boxed()
+/// All rows of an answer, and how many rows its statement changed.
+async fn taken(
+    client: &ClientWrapper,
+    silence: &Silence,
+    statement: &Statement,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<(Vec<Row>, u64)> {
+    let awaited = silence.begin();
+    let taken = async {
+        let params = params.iter().map(|param| Measured {
+            param: *param,
+            awaited: &awaited,
+        });
+        let mut stream = pin!(client.query_raw(statement, params).await?);
+        let mut rows = Vec::new();
+        while let Some(row) = stream.try_next().await? {
+            awaited.is_coming();
+            rows.push(row);
+        }
+        Ok((rows, stream.rows_affected().unwrap_or(0)))
+    };
+    taken.await.map_err(|error| failure(error, silence))
 }
 
-/// Looks at a request once, which sends it.
-fn sent<T: Send + 'static>(mut request: Pending<T>) -> Pending<T> {
-    match Pin::new(&mut request).now_or_never() {
-        Some(answer) => futures::future::ready(answer).boxed(),
-        None => request,
+fn failure(error: tokio_postgres::Error, silence: &Silence) -> Failure {
+    match silence.reason() {
+        Some(reason) => Failure::Disconnected(reason),
+        None => error.into(),
     }
+}
+
+/// A parameter that tells how many bytes are sent for it.
+#[derive(Debug)]
+struct Measured<'a> {
+    param: &'a (dyn ToSql + Sync),
+    awaited: &'a Awaited<'a>,
+}
+
+impl ToSql for Measured<'_> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
+        let before = out.len();
+        let is_null = self.param.to_sql_checked(ty, out)?;
+        self.awaited.sends(out.len() - before);
+        Ok(is_null)
+    }
+
+    /// What the parameter accepts is checked as it is written.
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, ty: &Type) -> Format {
+        self.param.encode_format(ty)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+/// JSON as a parameter of whatever type holds it.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
+        if *ty == Type::JSONB {
+            // The version of its format.
+            out.extend_from_slice(&[1]);
+        }
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR].contains(ty)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
 }
 
 /// Takes a connection out of its pool and closes it.

@@ -1,16 +1,16 @@
 //! The connections of one handle, by purpose: an operation that waits for a lock of another transaction keeps no operation
 //! of another purpose waiting.
 
-use std::time::Duration;
-
 use deadpool::managed::{PoolError, QueueMode};
 use futures::FutureExt;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::StoreError;
 
-use crate::database::connection::{Manager, Pool, Pooled, Role};
+use crate::database::connection::{Manager, Pool, Pooled, Role, Waits};
 use crate::failure::{Failure, Result};
-use crate::limits::{CHANGERS_MAX, CONNECTION_WAIT_MAX, READERS_MAX, SIGNALLERS_MAX, WRITERS_MAX};
+use crate::limits::{
+    CHANGERS_MAX, CONNECTION_WAIT_MAX, QUERY_TIMEOUT_FACTOR, READERS_MAX, SIGNALLERS_MAX, WRITERS_MAX,
+};
 
 /// The purpose of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,16 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    pub fn new(address: &SharedAddress, lock_wait: Duration) -> std::result::Result<Pools, StoreError> {
-        let pool = |role, size| {
+    pub fn new(address: &SharedAddress, waits: Waits) -> std::result::Result<Pools, StoreError> {
+        let queries = Waits {
+            statement: waits.statement * QUERY_TIMEOUT_FACTOR,
+            ..waits
+        };
+        let pool = |role, size, waits| {
             let manager = Manager {
                 address: address.clone(),
                 role,
-                lock_wait,
+                waits,
             };
             // The connection that was used last has everything at hand.
             Pool::builder(manager)
@@ -51,10 +55,10 @@ impl Pools {
                 })
         };
         Ok(Pools {
-            work: pool(Role::Write, WRITERS_MAX)?,
-            change: pool(Role::Write, CHANGERS_MAX)?,
-            signal: pool(Role::Write, SIGNALLERS_MAX)?,
-            readers: pool(Role::Read, READERS_MAX)?,
+            work: pool(Role::Write, WRITERS_MAX, waits)?,
+            change: pool(Role::Write, CHANGERS_MAX, waits)?,
+            signal: pool(Role::Write, SIGNALLERS_MAX, waits)?,
+            readers: pool(Role::Read, READERS_MAX, queries)?,
         })
     }
 

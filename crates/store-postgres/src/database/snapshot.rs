@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::database::connection::{Pending, Pooled, close};
+use crate::database::answers::Pending;
+use crate::database::connection::{Pooled, close};
 use crate::failure::Result;
 
 /// A read-only transaction: all of its queries see the same moment. Dropped before its end, it is closed with its
@@ -14,15 +15,7 @@ use crate::failure::Result;
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     connection: Option<Pooled>,
-    begin: Mutex<Begin>,
-}
-
-struct Begin(Option<Pending<()>>);
-
-impl std::fmt::Debug for Begin {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Begin").finish_non_exhaustive()
-    }
+    begin: Mutex<Option<Pending<()>>>,
 }
 
 impl Snapshot {
@@ -31,7 +24,7 @@ impl Snapshot {
         let begin = connection.send_command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         Snapshot {
             connection: Some(connection),
-            begin: Mutex::new(Begin(Some(begin))),
+            begin: Mutex::new(Some(begin)),
         }
     }
 
@@ -41,7 +34,7 @@ impl Snapshot {
             return Ok(Vec::new());
         };
         let rows = connection.rows(sql, params).await;
-        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).0.take();
+        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(begin) = begin {
             begin.await?;
         }

@@ -4,16 +4,15 @@
 //! it was committed, and what the operation reads and locks; the second all that it writes, and COMMIT.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gristmill_model::{BatchId, Timestamp};
-use gristmill_store::StoreError;
 use gristmill_store::rules::contents::Content;
-use gristmill_store::rules::report_write::ONE_PARAMETER;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::database::connection::{Mark, Param, Pending, Pooled, Writer, drained};
+use crate::database::answers::Pending;
+use crate::database::connection::{Mark, Param, Pooled, Writer};
 use crate::database::handle_cache::{BatchHead, HandleCache};
 use crate::database::sums::read_head;
 use crate::database::writes::Writes;
@@ -33,7 +32,10 @@ pub(crate) enum Durability {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     connection: Pooled,
-    opening: Opening,
+    begin: Pending<()>,
+    mark: Pending<Vec<Row>>,
+    /// The answers that nobody has waited for yet.
+    behind: Vec<Pending<Vec<Row>>>,
     pub cache: Arc<HandleCache>,
     /// The moment of the operation.
     pub now: Timestamp,
@@ -41,20 +43,6 @@ pub(crate) struct Transaction {
     pub writes: Writes,
     /// Whether the keys of all that ends by these writes were let go of.
     pub keys_are_released: bool,
-}
-
-/// The answers to BEGIN, to the mark, and to what nobody has waited for yet. (In locks, which nobody ever waits for, because they
-/// are not `Sync`.)
-struct Opening {
-    begin: Mutex<Option<Pending<()>>>,
-    mark: Mutex<Option<Pending<Vec<Row>>>>,
-    behind: Mutex<Vec<Pending<Vec<Row>>>>,
-}
-
-impl std::fmt::Debug for Opening {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Opening").finish_non_exhaustive()
-    }
 }
 
 /// The writer's row may have been taken away for its age. Where `$3`, COMMIT does not wait for the disk.
@@ -77,17 +65,15 @@ impl Transaction {
             Box::new(writer.operation),
             Box::new(durability == Durability::Needless),
         ];
-        connection.prepare_cached(MARK).await?;
+        connection.prepare(MARK).await?;
         connection.is_amid = true;
         let begin = connection.send_command("BEGIN");
         let mark = connection.send(MARK, params).await?;
         Ok(Transaction {
             connection,
-            opening: Opening {
-                begin: Mutex::new(Some(begin)),
-                mark: Mutex::new(Some(mark)),
-                behind: Mutex::default(),
-            },
+            begin,
+            mark,
+            behind: Vec::new(),
             cache,
             now,
             writes: Writes::default(),
@@ -112,12 +98,7 @@ impl Transaction {
 
     /// Runs a statement of a handler's, whose only parameter takes JSON.
     pub async fn write_with_json(&self, sql: &str, items: &str) -> Result<()> {
-        let statement = self.connection.prepare_cached(sql).await?;
-        if statement.params().len() != 1 {
-            return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
-        }
-        self.connection.execute(&statement, &[&JsonText(items)]).await?;
-        Ok(())
+        self.connection.execute_with_json(sql, items).await
     }
 
     /// Sends a query and leaves its answer for later.
@@ -186,40 +167,29 @@ impl Transaction {
         let writes = std::mem::take(&mut self.writes);
         (self.writes.woke, self.writes.freed) = (writes.woke, writes.freed);
         let sent = writes.send(&self.connection).await?;
-        self.behind().extend(sent.into_iter().map(drained));
+        self.behind.extend(sent);
         Ok(())
-    }
-
-    fn behind(&mut self) -> &mut Vec<Pending<Vec<Row>>> {
-        self.opening
-            .behind
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a lost COMMIT is looked up by.
-    pub fn mark(&self) -> Option<Mark> {
-        self.connection.writer.as_ref().map(Writer::mark)
     }
 
     /// Writes what has gathered and commits, in one go. An error that says nothing of the server's decision leaves it
     /// unknown.
     pub async fn finish(mut self) -> std::result::Result<(), NotCommitted> {
-        let command = |pending: Pending<()>| -> Pending<Vec<Row>> {
-            Box::pin(async move { pending.await.map(|()| Vec::new()) })
-        };
-        let mut sent = Vec::new();
-        sent.extend(taken(&mut self.opening.begin).map(command));
-        sent.extend(taken(&mut self.opening.mark));
-        sent.append(self.behind());
+        let mut answers = vec![self.mark];
+        answers.append(&mut self.behind);
         let writes = std::mem::take(&mut self.writes);
         match writes.send(&self.connection).await {
-            Ok(writes) => sent.extend(writes),
+            Ok(writes) => answers.extend(writes),
             Err(failure) => return Err(NotCommitted::Failed(failure)),
         }
-        sent.push(command(self.connection.send_command("COMMIT")));
-        let mark = self.mark();
-        match first_cause(futures::future::join_all(sent).await) {
+        let commit = self.connection.send_command("COMMIT");
+        let mark = self.connection.writer.as_ref().map(Writer::mark);
+        let nothing = |()| Vec::new();
+        let mut ended = vec![self.begin.await.map(nothing)];
+        for answer in answers {
+            ended.push(answer.await);
+        }
+        ended.push(commit.await.map(nothing));
+        match first_cause(ended) {
             Ok(()) => {
                 self.connection.is_amid = false;
                 Ok(())
@@ -233,7 +203,7 @@ impl Transaction {
 
     /// Gives the transaction up.
     pub async fn roll_back(mut self) {
-        if self.connection.batch_execute("ROLLBACK").await.is_ok() {
+        if self.connection.command("ROLLBACK").await.is_ok() {
             self.connection.is_amid = false;
         }
     }
@@ -246,36 +216,6 @@ pub(crate) enum NotCommitted {
     Failed(Failure),
     /// The connection was lost while it was.
     Unknown(Mark, Failure),
-}
-
-fn taken<T>(pending: &mut Mutex<Option<T>>) -> Option<T> {
-    pending.get_mut().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// JSON as a parameter of whatever type holds it.
-#[derive(Debug)]
-struct JsonText<'a>(&'a str);
-
-impl ToSql for JsonText<'_> {
-    fn to_sql(
-        &self,
-        ty: &tokio_postgres::types::Type,
-        out: &mut tokio_postgres::types::private::BytesMut,
-    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        if *ty == tokio_postgres::types::Type::JSONB {
-            // The version of its format.
-            out.extend_from_slice(&[1]);
-        }
-        out.extend_from_slice(self.0.as_bytes());
-        Ok(tokio_postgres::types::IsNull::No)
-    }
-
-    fn accepts(ty: &tokio_postgres::types::Type) -> bool {
-        use tokio_postgres::types::Type;
-        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR].contains(ty)
-    }
-
-    tokio_postgres::types::to_sql_checked!();
 }
 
 /// The failure that the others follow from.

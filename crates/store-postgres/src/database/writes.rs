@@ -11,7 +11,8 @@ use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::rules::pauses::Pauses;
 use tokio_postgres::Row;
 
-use crate::database::connection::{Connection, Param, Pending};
+use crate::database::answers::Pending;
+use crate::database::connection::{Connection, Param};
 use crate::database::handle_cache::BatchHead;
 use crate::database::rows::{NewSlice, Slice};
 use crate::database::sums::batch_sum;

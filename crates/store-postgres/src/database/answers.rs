@@ -1,0 +1,212 @@
+//! The answers of one connection: the task that drives the connection takes each one in as it comes, whoever awaits it.
+//!
+//! The driver of the protocol hands answers over in the order of the requests, and stops where one is not taken. So an
+//! answer that waited for its caller would hold up all later answers, also the one that this caller awaits first.
+//!
+//! The server ends a statement after a limit (`statement_timeout`), so it always answers. A connection that gives no sign for
+//! longer does not reach it any more, and is closed: operations are looked up and tried again, as after any lost connection.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::failure::{Failure, Result};
+use crate::limits::LINK_BYTES_PER_S_MIN;
+
+/// An answer that is under way, or has come.
+#[derive(Debug)]
+pub(crate) struct Pending<T>(oneshot::Receiver<Result<T>>);
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let answer = std::task::ready!(self.0.poll_unpin(context));
+        Poll::Ready(answer.unwrap_or_else(|_| Err(Failure::Disconnected(CLOSED.to_owned()))))
+    }
+}
+
+const CLOSED: &str = "the connection was closed before its answer came";
+
+/// The side of a connection that asks.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    under_way: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    pub silence: Arc<Silence>,
+}
+
+/// The side of a connection that takes the answers in. It is run beside the driver of the protocol, and ends the
+/// connection by its own end.
+pub(crate) struct Taker {
+    sent: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
+    silence: Arc<Silence>,
+}
+
+/// Both sides, for a connection whose server shows a sign within this time.
+pub(crate) fn answers(silent_max: Duration) -> (Answers, Taker) {
+    let (under_way, sent) = mpsc::unbounded_channel();
+    let silence = Arc::new(Silence::new(silent_max));
+    let answers = Answers {
+        under_way,
+        silence: silence.clone(),
+    };
+    (answers, Taker { sent, silence })
+}
+
+impl Answers {
+    /// Sends a request: looks at it once, which sends it, and leaves the rest to the other side.
+    pub fn send<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Pending<T> {
+        let (sender, receiver) = oneshot::channel();
+        let mut answer = async move {
+            // Whoever does not await the answer any more does not need it.
+            let _ = sender.send(request.await);
+        }
+        .boxed();
+        if (&mut answer).now_or_never().is_none() {
+            // A closed connection drops it, and with it the other end of the answer.
+            let _ = self.under_way.send(answer);
+        }
+        Pending(receiver)
+    }
+}
+
+impl Taker {
+    /// Takes answers in until the connection is dropped, or silent for too long.
+    pub async fn run(mut self) {
+        let mut answers = FuturesUnordered::new();
+        let silence = self.silence.clone();
+        let mut silent = std::pin::pin!(silence.is_too_long());
+        loop {
+            tokio::select! {
+                biased;
+                sent = self.sent.recv() => match sent {
+                    Some(answer) => answers.push(answer),
+                    None => return,
+                },
+                Some(()) = answers.next(), if !answers.is_empty() => {}
+                () = &mut silent => return,
+            }
+        }
+    }
+}
+
+/// For how long a connection that owes answers has given no sign.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    max: Duration,
+    wait: Mutex<Wait>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Wait {
+    requests: usize,
+    /// The last sign, or the first request after a time without any.
+    since: Instant,
+    /// For the bytes of the requests: a slow link carries them in this time.
+    sending: Duration,
+}
+
+/// A request whose answer has not come yet.
+#[derive(Debug)]
+pub(crate) struct Awaited<'a> {
+    silence: &'a Silence,
+    sending_ms: AtomicU64,
+}
+
+impl Silence {
+    fn new(max: Duration) -> Self {
+        Silence {
+            max,
+            wait: Mutex::new(Wait {
+                requests: 0,
+                since: Instant::now(),
+                sending: Duration::ZERO,
+            }),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to await an answer.
+    pub fn begin(&self) -> Awaited<'_> {
+        let mut wait = self.wait();
+        if wait.requests == 0 {
+            wait.since = Instant::now();
+        }
+        wait.requests += 1;
+        Awaited {
+            silence: self,
+            sending_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Why the connection was closed, where that was for its silence.
+    pub fn reason(&self) -> Option<String> {
+        self.closed.load(Ordering::Acquire).then(|| {
+            format!(
+                "the connection gave no answer for {} ms, and the server ends every statement before that: a proxy, a \
+                 pooler or the network between holds it up",
+                self.max.as_millis()
+            )
+        })
+    }
+
+    /// Resolves when an answer is awaited and no sign has come for too long.
+    async fn is_too_long(&self) {
+        loop {
+            let (deadline, is_awaited) = {
+                let wait = self.wait();
+                match wait.requests {
+                    0 => (Instant::now() + self.max, false),
+                    _ => (wait.since + self.max + wait.sending, true),
+                }
+            };
+            if is_awaited && deadline <= Instant::now() {
+                self.closed.store(true, Ordering::Release);
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+
+    fn wait(&self) -> MutexGuard<'_, Wait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Awaited<'_> {
+    /// Allows for the time in which a slow link carries so many bytes.
+    pub fn sends(&self, bytes: usize) {
+        let sending_ms = bytes as u64 * 1_000 / LINK_BYTES_PER_S_MIN;
+        if sending_ms > 0 {
+            self.sending_ms.fetch_add(sending_ms, Ordering::Relaxed);
+            self.silence.wait().sending += Duration::from_millis(sending_ms);
+        }
+    }
+
+    /// A row has come.
+    pub fn is_coming(&self) {
+        self.silence.wait().since = Instant::now();
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let mut wait = self.silence.wait();
+        wait.requests -= 1;
+        let sending = Duration::from_millis(*self.sending_ms.get_mut());
+        wait.sending = wait.sending.saturating_sub(sending);
+        wait.since = Instant::now();
+    }
+}

@@ -1,0 +1,133 @@
+//! The store works over slow, choppy and silent links: what the server sends is taken in as it comes, in whatever pieces, and
+//! a connection that gives no answer is given up for another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gristmill_model::{ManualClock, Timestamp};
+use gristmill_private_postgres::{Proxy, Silence, shared};
+use gristmill_store::{JobFilter, Store};
+use gristmill_store_conformance::fixture::*;
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+
+/// A check that waits for ever fails after this.
+const CHECK_MAX: Duration = Duration::from_secs(120);
+
+/// Lanes of the checks: one, as many as fit into one piece, and more.
+const LANES: [u32; 3] = [1, 50, 500];
+
+fn name(url: &str) -> &str {
+    let path = url.trim_start_matches("postgresql:///");
+    path.split('?').next().unwrap()
+}
+
+fn options() -> PostgresOptions {
+    PostgresOptions::new(Arc::new(ManualClock::new(Timestamp(1_000_000))), 7)
+}
+
+/// A database with one job in each of so many lanes, and a link to it.
+async fn database(lanes: u32) -> (String, Proxy) {
+    let url = shared().create_database().unwrap();
+    let store = PostgresStore::open(&url, options()).await.unwrap();
+    for lane in 0..lanes {
+        let mut new = batch(1);
+        new.options.group = Some(format!("tenant-{lane}"));
+        submit(&store, new).await;
+    }
+    store.close().await.unwrap();
+    let proxy = shared().proxy(7).unwrap();
+    let url = proxy.url(name(&url));
+    (url, proxy)
+}
+
+/// Claims and completes until nothing is left. Returns how many jobs it completed.
+async fn drain(store: &dyn Store) -> u32 {
+    let worker = worker(store).await;
+    let (mut reports, mut jobs) = (Vec::new(), 0);
+    loop {
+        let exchanged = exchange(store, worker, reports, Some(want(40))).await;
+        let Some(lease) = exchanged.lease else { return jobs };
+        reports = lease.slices.iter().map(completed).collect();
+        jobs += lease
+            .slices
+            .iter()
+            .map(|slice| slice.positions.len())
+            .sum::<u32>();
+    }
+}
+
+async fn in_time<T>(check: impl Future<Output = T>) -> T {
+    let checked = tokio::time::timeout(CHECK_MAX, check).await;
+    checked.expect("the check waits for ever")
+}
+
+/// A claim asks for new lanes, and for their slices, at once. The first answer comes in many pieces, before anybody awaits
+/// it.
+#[tokio::test]
+async fn claims_take_answers_in_pieces() {
+    for lanes in LANES {
+        for sizes in [1..=12, 724..=1_448] {
+            // A page of five hundred names in pieces of some bytes takes longer than the check may.
+            if lanes == 500 && *sizes.end() < 100 {
+                continue;
+            }
+            let (url, proxy) = database(lanes).await;
+            proxy.split(sizes.clone(), Duration::from_micros(200));
+            let drained = in_time(async {
+                let store = PostgresStore::open(&url, options()).await.unwrap();
+                drain(&store).await
+            });
+            assert_eq!(drained.await, lanes, "{lanes} lanes in pieces of {sizes:?} bytes");
+        }
+    }
+}
+
+/// Of a store whose statements, and so its connections, have little time.
+fn hasty() -> PostgresOptions {
+    PostgresOptions {
+        busy_timeout_ms: 100,
+        statement_timeout_ms: 200,
+        ..options()
+    }
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_given_up() {
+    let (url, proxy) = database(3).await;
+    let store = PostgresStore::open(&url, hasty()).await.unwrap();
+    let worker = worker(&store).await;
+    store.counts(&JobFilter::default()).await.unwrap();
+    for silence in [Silence::Both, Silence::Answers] {
+        let before = proxy.connections();
+        proxy.silence_connections(silence);
+        let lease = in_time(claim(&store, worker, 1)).await.unwrap();
+        let reports = lease.slices.iter().map(completed).collect();
+        proxy.silence_connections(silence);
+        // The store looks up whether what it sent was committed, and completes it once.
+        let exchanged = in_time(exchange(&store, worker, reports, None)).await;
+        assert_eq!(exchanged.receipts[0].accepted.len(), 1);
+        proxy.silence_connections(silence);
+        in_time(store.counts(&JobFilter::default())).await.unwrap();
+        assert!(proxy.connections() > before);
+    }
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.completed, counts.total()), (2, 3));
+}
+
+#[tokio::test]
+async fn a_database_that_is_silent_for_a_while_is_reached_again() {
+    let (url, proxy) = database(3).await;
+    let store = PostgresStore::open(&url, hasty()).await.unwrap();
+    let worker = worker(&store).await;
+    proxy.silence();
+    let before = proxy.connections();
+    let claimed = claim(&store, worker, 3);
+    let speaking = tokio::task::spawn_blocking(move || {
+        // The store has tried another connection, which is silent as well.
+        proxy.wait_for_connection(before);
+        proxy.speak();
+        proxy
+    });
+    let (claimed, _proxy) = in_time(async { tokio::join!(claimed, speaking) }).await;
+    assert_eq!(claimed.unwrap().slices.len(), 3);
+}
