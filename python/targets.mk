@@ -37,7 +37,7 @@ test: test-python
 .PHONY: test-ray
 test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of two nodes, one of which is killed; Ray is from PyPI
 	test -x $(RAY_VENV)/bin/python || python3 -m venv $(RAY_VENV)
-	$(RAY_VENV)/bin/python -m pip install --quiet 'ray[data]>=2.40,<2.64' 'pytest>=8,<10'
+	$(RAY_VENV)/bin/python -m pip install --quiet 'ray[data]>=2.40,<2.64' 'pytest>=8,<10' 'cloudpickle>=3,<4'
 	$(RAY_VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps $(BUILD)/python/test-wheels/*.whl
 	cd python/tests && ../../$(RAY_VENV)/bin/python -m pytest --quiet -p no:cacheprovider test_ray.py
 

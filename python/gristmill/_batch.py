@@ -90,17 +90,15 @@ class BatchJob(Job[..., Any]):
         self._instance: Any = None
 
     @staticmethod
-    def shape_of(function: Any) -> BatchShape:
-        """The shape of a handler that came without its job."""
+    def shape_of(function: Any) -> Any:
         return BatchShape(function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An instance of its class is made in each process.
+        return {**super().__getstate__(), "_instance": None}
 
     def is_asynchronous(self) -> bool:
         return True
-
-    def batch_options(self) -> dict[str, Any] | None:
-        if self.key is not None and "<" in self.function.__qualname__:
-            raise TypeError(f"{self!r}: a batch handler with key= is defined at the top of a module")
-        return {"size": self.size, "wait_s": self.wait_s}
 
     def __call__(self, payloads: list[Any]) -> Any:
         """Runs the handler here, over a list."""

@@ -54,7 +54,7 @@ class Job(Generic[P, R]):
         self.processes = at_once("processes", processes)
         self.concurrency = at_once("concurrency", concurrency) or 1
         self.threads = at_once("threads", threads) or 1
-        self.shape = Shape(function)
+        self.shape = self.shape_of(function)
         # Called when the children of a job have ended.
         self.finalizer: Callable[..., Any] | None = None
         functools.update_wrapper(self, function)
@@ -70,9 +70,17 @@ class Job(Generic[P, R]):
         """Whether many of its jobs run at once in one thread."""
         return inspect.iscoroutinefunction(self.function)
 
-    def batch_options(self) -> dict[str, Any] | None:
-        """How its jobs gather, where the function takes a list."""
-        return None
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "shape"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.shape = self.shape_of(self.function)
+
+    @staticmethod
+    def shape_of(function: Callable[..., Any]) -> Shape:
+        """The parameters of its function."""
+        return Shape(function)
 
     def entry(self) -> Callable[[Any], Any]:
         """What a worker's process calls with a payload."""

@@ -154,10 +154,15 @@ def _converters(hints: dict[str, Any]) -> dict[str, Converter]:
 
 
 def _of_dataclass(annotation: Any) -> Converter:
-    hints = _hints(annotation)
-    inners = _converters({field.name: hints.get(field.name) for field in dataclasses.fields(annotation) if field.init})
+    inners: dict[str, Converter] = {}
+    # Looked up at the first value: a class may refer to itself.
+    hints: dict[str, Any] | None = None
 
     def convert(value: Any) -> Any:
+        nonlocal hints
+        if hints is None:
+            hints = _hints(annotation)
+            inners.update(_converters({field.name: hints.get(field.name) for field in dataclasses.fields(annotation) if field.init}))
         if not isinstance(value, dict):
             raise TypeError(f"{annotation.__qualname__} is made of a JSON object, not of a {type(value).__qualname__}")
         for name, inner in inners.items():

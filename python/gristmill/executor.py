@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import hashlib
 import hmac
-import json
 import os
+import pickle
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from ._errors import Fail
 from ._functions import describe
 from ._handle import Handle
 from ._items.shape import Shape
-from ._job import Job
+from ._job import Job, is_job
 from ._options import options_json
 from ._process import load, stop_import
 from ._values import Converter
@@ -58,7 +59,7 @@ def call_signed(secret: bytes, payload: dict[str, Any]) -> Any:
             raise Fail("the executor that runs this job did not submit it")
         if len(_functions) >= FUNCTIONS_MAX:
             _functions.clear()
-        function = _functions[key] = load(json.loads(key))
+        function = _functions[key] = load(pickle.loads(base64.b64decode(key)))
     return function(payload["payload"])
 
 
@@ -144,15 +145,18 @@ class JobExecutor(concurrent.futures.Executor):
         except TypeError:
             # Of a few built-in types nothing can be remembered.
             known = None
-        if known is None:
-            target = function.function if isinstance(function, Job) else function
-            name = function.name if isinstance(function, Job) else getattr(target, "__qualname__", "call")
-            known = (json.dumps(describe(target, name, None)), Shape(target))
+        if known is not None:
+            return known
+        target = function.function if is_job(function) else function
+        description = describe(target, function.name if is_job(function) else getattr(target, "__qualname__", "call"))
+        made = base64.b64encode(pickle.dumps(description)).decode(), Shape(target)
+        if "pickled" not in description:
+            # The values that the others refer to may change between two calls.
             try:
-                self._known[function] = known
+                self._known[function] = made
             except TypeError:
                 pass
-        return known
+        return made
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more calls. Waits for those that are open, unless `wait` is False; they end all the same.

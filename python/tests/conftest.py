@@ -16,18 +16,23 @@ def app(tmp_path):
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Runs a Python program in a process of its own, as a file or with `-c`."""
+    """Runs a Python program in a process of its own, as a file, as a module or with `-c`."""
     import subprocess
 
-    def run(source, *arguments, as_file=True, check=True, timeout=60):
+    def run(source, *arguments, as_file=True, check=True, timeout=60, module="", given=""):
         source = textwrap.dedent(source)
-        if as_file:
+        if module:
+            path = tmp_path / module.replace(".", "/")
+            path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+            path.write_text(source)
+            command = [sys.executable, "-m", module, *arguments]
+        elif as_file:
             path = tmp_path / "program.py"
             path.write_text(source)
             command = [sys.executable, str(path), *arguments]
         else:
             command = [sys.executable, "-c", source, *arguments]
-        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=timeout)
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=timeout, input=given)
         if check:
             assert ended.returncode == 0, ended.stderr
         return ended

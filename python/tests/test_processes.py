@@ -290,19 +290,6 @@ def test_control_c_interrupts_a_submit_of_many(run_python):
     assert ended.stdout == "interrupted\n"
 
 
-def test_a_main_script_of_another_machine_comes_as_its_text(run_python):
-    ended = run_python(
-        """
-        import sys
-        from gristmill._process import load
-        text = "import gristmill\\nfactor = 3\\ndef times(number):\\n    return factor * number\\n"
-        description = {"name": "times", "qualname": "times", "path": sys.path, "main": "/nowhere/main.py", "main_text": text}
-        print(load(description)(4))
-        """
-    )
-    assert ended.stdout == "12\n"
-
-
 def test_an_executor_runs_calls(app):
     with app.executor(1) as executor:
         futures = [executor.submit(shop.add.function, number, right=1) for number in range(5)]

@@ -36,8 +36,6 @@ FAILURES_MAX, FAILURE_PAUSE_S, FAILURE_PAUSE_S_MAX = 5, 1.0, 30.0
 END_S, EXIT_PATIENCE_S = 3_600.0, 10.0
 # Agents of one call, and combinations of jobs and queues, each of which has a backlog of its own.
 AGENTS_MAX, BACKLOGS_MAX = 1_000, 64
-# Bytes of a main script, which travels to the nodes.
-MAIN_BYTES_MAX = 4 << 20
 
 _serving: set[Agents] = set()
 
@@ -151,7 +149,7 @@ class Agents:
         self._sizes = sizes
         self._actor_class: Any = ray.remote(AgentActor).options(**actor_options)
         # Described once: a function that cannot travel is refused here.
-        self._functions = [_with_main_text(plan) for plan in plans(jobs, processes, queues, "stopped", None)]
+        self._functions = plans(jobs, processes, queues, "stopped", None)
         self._token = agent_token()
         self._agents: list[_Agent] = []
         self._ending: list[tuple[_Agent, Any]] = []
@@ -360,21 +358,6 @@ class Agents:
 def _kill(agent: _Agent) -> None:
     # Its agents end with it.
     ray.kill(agent.actor)
-
-
-def _with_main_text(plan: AgentPlan) -> AgentPlan:
-    """The plan, with the text of the main script, which other machines do not have."""
-    functions: list[dict[str, Any]] = []
-    for function in plan.functions:
-        main = function.get("main")
-        if main is not None:
-            with open(main, encoding="utf-8") as file:
-                text = file.read(MAIN_BYTES_MAX + 1)
-            if len(text) > MAIN_BYTES_MAX:
-                raise ValueError(f"{main} is over {MAIN_BYTES_MAX} bytes: define the jobs in a module")
-            function = {**function, "main_text": text}
-        functions.append(function)
-    return AgentPlan(plan.options, functions)
 
 
 @atexit.register
