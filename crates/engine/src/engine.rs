@@ -374,8 +374,10 @@ impl Engine {
     /// Closes the store. Workers must have been stopped.
     pub async fn close(&self) -> Result<(), EngineError> {
         self.shared.housekeeping.iter().for_each(JoinHandle::abort);
-        self.shared.store.record(self.shared.hops.take()).await?;
-        Ok(self.shared.store.close().await?)
+        match self.shared.store.record(self.shared.hops.take()).await {
+            Err(error) if !error.is_read_only() => return Err(error.into()),
+            _ => Ok(self.shared.store.close().await?),
+        }
     }
 }
 

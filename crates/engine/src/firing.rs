@@ -10,6 +10,7 @@ use gristmill_store::{Fired, Store, StoreError};
 use gristmill_worker::HopRecorder;
 
 use crate::events::EventHub;
+use crate::housekeeping::log;
 
 /// How long the schedules are left alone at most: another process may have put one that is due soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ pub(crate) async fn keep(store: Arc<dyn Store>, clock: Arc<dyn Clock>, events: E
                 Duration::from_millis(next_at.since_ms(clock.now()).max(0).unsigned_abs()).min(LOOK_EVERY)
             }),
             Err(error) => {
-                tracing::warn!(%error, "firing schedules failed; trying again soon");
+                log(&error, "firing schedules failed; trying again soon");
                 LOOK_EVERY
             }
         };

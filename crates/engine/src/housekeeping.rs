@@ -56,20 +56,24 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
     loop {
         ticks.tick().await;
         if let Err(error) = rescue(&*store, &settings).await {
-            tracing::warn!(%error, "rescuing dead workers' jobs failed; trying again soon");
+            if matches!(error, StoreError::Moved { .. }) {
+                tracing::error!(%error);
+                continue;
+            }
+            log(&error, "rescuing dead workers' jobs failed; trying again soon");
         }
         if let Err(error) = store.expire().await {
-            tracing::warn!(%error, "expiring jobs failed; trying again soon");
+            log(&error, "expiring jobs failed; trying again soon");
         }
         let moved = hops.take();
         if let Err(error) = store.record(moved.clone()).await {
             hops.give_back(&moved);
-            tracing::warn!(%error, "the batch statistics were not stored; trying again soon");
+            log(&error, "the batch statistics were not stored; trying again soon");
         }
         if compacted_at.elapsed() >= COMPACT_EVERY {
             compacted_at = Instant::now();
             if let Err(error) = store.compact(REPORTS_LEFT_MAX).await {
-                tracing::warn!(%error, "compacting reports failed; trying again later");
+                log(&error, "compacting reports failed; trying again later");
             }
         }
         let is_due = pruned_at.is_none_or(|at| at.elapsed() >= PRUNE_EVERY);
@@ -82,8 +86,16 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
                 dry_run: false,
             };
             if let Err(error) = store.prune(options).await {
-                tracing::warn!(%error, "pruning failed; trying again later");
+                log(&error, "pruning failed; trying again later");
             }
         }
+    }
+}
+
+/// Logs why background work failed. On a store that is only read, such as a dashboard's, nobody expects it.
+pub(crate) fn log(error: &StoreError, what: &str) {
+    match error.is_read_only() {
+        true => tracing::debug!(%error, "{what}"),
+        false => tracing::warn!(%error, "{what}"),
     }
 }

@@ -183,6 +183,9 @@ impl ApiError {
                 StoreError::RunUnknown(_) => StatusCode::NOT_FOUND,
                 StoreError::Locked { .. }
                 | StoreError::LayoutChanged { .. }
+                | StoreError::Moved { .. }
+                | StoreError::Changed { .. }
+                | StoreError::ReadOnly { .. }
                 | StoreError::Closed
                 | StoreError::Unreachable { .. }
                 | StoreError::Unknown { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -257,6 +260,9 @@ impl ApiError {
             ApiError::Store(StoreError::LayoutChanged { .. }) => {
                 "use another server, or retry after an upgrade of this one".to_owned()
             }
+            ApiError::Store(StoreError::ReadOnly { .. }) => {
+                "change jobs where the store may be written; here it can only be read".to_owned()
+            }
             ApiError::Store(StoreError::Damaged { .. }) => {
                 "leave the batch out; on the server's machine, `gristmill check` lists all damage".to_owned()
             }
@@ -281,6 +287,15 @@ impl ApiError {
                 ApiError::Store(StoreError::DiskFull { .. }) => "the server's disk is full".to_owned(),
                 ApiError::Store(StoreError::LayoutChanged { .. }) => {
                     "a newer version has changed the layout of the store, and this server is older".to_owned()
+                }
+                ApiError::Store(StoreError::ReadOnly { .. }) => {
+                    "the store may not be written by this server".to_owned()
+                }
+                ApiError::Store(StoreError::Moved { .. }) => {
+                    "the store's file was moved, removed or replaced under this server".to_owned()
+                }
+                ApiError::Store(StoreError::Changed { .. }) => {
+                    "the store changed while it was read".to_owned()
                 }
                 ApiError::Store(StoreError::Unreachable { .. }) => {
                     "the database cannot be reached".to_owned()

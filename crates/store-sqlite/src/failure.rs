@@ -6,6 +6,8 @@ use gristmill_model::positions::ParsePositionsError;
 use gristmill_store::StoreError;
 use rusqlite::ErrorCode;
 
+use crate::open::place::log_path;
+
 /// Why an operation or a query failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -122,5 +124,12 @@ fn cannot_open(path: &Path) -> Option<&'static str> {
     if !folder.unwrap_or(Path::new(".")).is_dir() {
         return Some("its folder does not exist; make the folder, or name another file");
     }
-    (!path.exists()).then_some("it does not exist, and its folder cannot be written; name a file elsewhere")
+    match (path.exists(), log_path(path).exists()) {
+        (false, _) => Some("it does not exist, and its folder cannot be written; name a file elsewhere"),
+        (true, true) => Some(
+            "SQLite reads the log beside it only in a folder that this user may write; copy both files to such a folder, or end \
+             the programs that use the store, which then move the log into the file",
+        ),
+        (true, false) => None,
+    }
 }

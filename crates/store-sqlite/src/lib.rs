@@ -30,12 +30,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use gristmill_batching::{BatchStats, GroupLimits, group_commit};
+use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
-use gristmill_model::limits::{
-    EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
-    WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
-};
+use gristmill_model::limits::{EVENTS_PAGE_MAX, PAGE_ROWS_MAX, SCHEDULES_FIRED_MAX};
 use gristmill_model::{
     BatchId, Control, Followed, JobId, JobProgress, KeyedBatch, NewBatch, PackedArray, Positions, Printed,
     Report, RunId, Timestamp, WorkerId,
@@ -51,22 +48,24 @@ use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
-    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch,
-    Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange, Selection,
-    Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen, WorkerRow,
+    ControlFilter, EventCursor, EventPage, Exchanged, Finding, Fired, Heartbeat, HistoryFilter, HistoryRow,
+    JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker,
+    OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
+    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
+    WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
 use crate::failure::Failure;
+use crate::open::place::OpenFiles;
+pub use crate::open::place::{log_path, resolve_link};
 pub use crate::open::{APPLICATION_ID, create_private};
-pub use crate::options::{SqliteOptions, Synchronous};
+pub use crate::options::{Access, SqliteOptions, Synchronous};
 use crate::query::ended::EndedLookout;
 use crate::readers::Readers;
-use crate::transaction::{Memory, Transaction};
+use crate::transaction::Transaction;
 use crate::worker::steady_clock::Clocks;
 pub use crate::worker::steady_clock::SteadyClock;
-use crate::writer::Writer;
 use crate::writer::hand_over::HandOver;
 use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply, weight_of};
 
@@ -77,13 +76,17 @@ const OPERATION_BYTES: usize = 200;
 pub struct SqliteStore {
     path: PathBuf,
     clock: Clocks,
-    /// `None` only while the store is dropped.
+    /// `None` for a store that is only read, and while the store is dropped.
     hand_over: Option<HandOver>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     work: Arc<WorkCounter>,
     waiting: Arc<WaitingWorkers>,
     ended: EndedLookout,
+    /// Why it is only read, if it is.
+    read_only: Option<&'static str>,
+    /// What was found of its log before it was opened.
+    missing_log: Option<String>,
     /// Counts of ended jobs that are not in the file yet.
     gathered: Mutex<GatheredEnds>,
 }
@@ -98,60 +101,54 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, and makes it where there is none. Fails with [`StoreError::NotAStore`] for
-    /// another program's database, and with [`StoreError::Open`] for a file that is no database or cannot be opened.
+    /// Opens the store in the file at `path`, or at the end of the symbolic link there, and makes it where there is none. Fails
+    /// with [`StoreError::NotAStore`] for another program's database, and with [`StoreError::Open`] for a file that is no
+    /// database or cannot be opened.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
-        let path = path.as_ref().to_path_buf();
+        let path = path.as_ref();
+        let path = resolve_link(path).map_err(|error| StoreError::Open {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        })?;
         let clock = Clocks::new(options.clock.clone(), options.steady_clock.clone());
         let busy_timeout_ms = options.busy_timeout_ms;
-        let connection =
-            open::open_writer(&path, &options).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
-        let latest =
-            submit::last_submit(&connection).map_err(|failure| failure.at(&path, busy_timeout_ms))?;
-        let (submitter, committer) = group_commit(GroupLimits {
-            operations_max: TRANSACTION_OPERATIONS_MAX,
-            weight_max: TRANSACTION_BYTES_MAX,
-            queue_operations_max: WRITER_OPERATIONS_MAX,
-            queue_weight_max: WRITER_BYTES_MAX,
-        });
+        let open::Opened {
+            connection,
+            read_only,
+            missing_log,
+        } = open::open(&path, &options)?;
+        let files = Arc::new(OpenFiles::at(&path));
         let work = Arc::new(WorkCounter::default());
         let waiting = Arc::new(WaitingWorkers::default());
-        let writer = Writer {
-            connection,
-            committer,
-            memory: Memory::new(options.rng),
-            latest: latest.unwrap_or(clock.now()),
-            clock: options.clock,
-            path: path.clone(),
-            busy_timeout_ms,
-            synchronous: options.synchronous,
-            syncs: options.synchronous == Synchronous::Full,
-            layout: open::LAYOUT.id(),
-            layout_seen: None,
-            on_work: {
-                let work = work.clone();
-                Box::new(move || work.add())
-            },
-            waiting: waiting.clone(),
+        let started = match connection {
+            Some(connection) => Some(writer::start(
+                connection,
+                options,
+                files.clone(),
+                work.clone(),
+                waiting.clone(),
+            )?),
+            None => None,
         };
-        let thread = std::thread::Builder::new()
-            .name("gristmill-store".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|error| StoreError::Open {
-                path: path.clone(),
-                reason: format!("its writer's thread cannot be started: {error}"),
-            })?;
+        let (hand_over, writer) = started.unzip();
         Ok(SqliteStore {
-            readers: Readers::new(path.clone(), busy_timeout_ms),
+            readers: Readers::new(path.clone(), files, read_only.is_some(), busy_timeout_ms),
             path,
             clock,
-            hand_over: Some(HandOver::new(submitter)),
-            writer: Mutex::new(Some(thread)),
+            hand_over,
+            writer: Mutex::new(writer),
             work,
             waiting,
             ended: EndedLookout::default(),
+            read_only,
+            missing_log,
             gathered: Mutex::default(),
         })
+    }
+
+    /// Whether operations that write are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.is_some()
     }
 
     /// The store's file.
@@ -196,6 +193,12 @@ impl SqliteStore {
     }
 
     async fn hand_over(&self, operation: Operation, bytes: usize) -> WriterReply {
+        if let Some(reason) = self.read_only {
+            return Err(StoreError::ReadOnly {
+                path: self.path.clone(),
+                reason: reason.to_owned(),
+            });
+        }
         let writer = self.hand_over.as_ref().ok_or(StoreError::Closed)?;
         writer.submit(operation, bytes + OPERATION_BYTES).await
     }
@@ -519,8 +522,13 @@ impl Store for SqliteStore {
 
     async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {
         let now = self.clock.now();
-        self.read(move |connection| query::integrity::check(connection, now, place))
-            .await
+        let missing_log = self.missing_log.clone().filter(|_| place == CheckPlace::File);
+        let mut page = self
+            .read(move |connection| query::integrity::check(connection, now, place))
+            .await?;
+        page.findings
+            .extend(missing_log.map(|found| Finding::beside("file", found)));
+        Ok(page)
     }
 
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
@@ -656,11 +664,17 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
+        if self.read_only.is_some() {
+            self.ended.close();
+            self.readers.close().await;
+            return Ok(());
+        }
         // What the writer has counted by itself would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
-        let closed = self.hand_over(Operation::Close, 0).await;
         self.ended.close();
+        // The writer's connection is closed last: SQLite then moves the log into the file and removes it.
         self.readers.close().await;
+        let closed = self.hand_over(Operation::Close, 0).await;
         if let Some(writer) = self.take_writer() {
             // The thread has replied and has nothing left to do; joining it makes sure that the file is closed.
             let joined = tokio::task::spawn_blocking(move || writer.join()).await;

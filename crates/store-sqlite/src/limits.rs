@@ -27,3 +27,6 @@ pub(crate) const LOOK_FOR_CHANGES_EVERY: Duration = Duration::from_millis(4);
 /// Awaited batches for each [`LOOK_FOR_CHANGES_EVERY`]: with so many more it is looked that much more rarely, since after a
 /// change each is queried.
 pub(crate) const WATCHES_PER_LOOK: usize = 16;
+
+/// Symbolic links that lead one to another on the way to a store's file: as many as Linux follows.
+pub(crate) const LINKS_MAX: u32 = 40;

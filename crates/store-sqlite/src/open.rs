@@ -1,6 +1,9 @@
 //! Opening the file: whose it is, which schema it has, how it is synced.
 
+pub(crate) mod place;
+
 use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +16,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::failure::{Failure, Result};
 use crate::layout;
 use crate::limits::STATEMENTS_MAX;
-use crate::options::SqliteOptions;
+use crate::open::place::{log_path, resolve_link};
+use crate::options::{Access, SqliteOptions};
 use crate::query::event;
 
 /// The layout of a store's file.
@@ -31,12 +35,58 @@ const PAGE_BYTES: u64 = 4_096;
 /// How often to try again when other processes open a new store at the same moment.
 const SET_UP_ATTEMPTS_MAX: u32 = 20;
 
+/// A file that was opened.
+pub(crate) struct Opened {
+    /// The connection that writes, unless the file is only read.
+    pub connection: Option<Connection>,
+    /// Why it is only read, if it is.
+    pub read_only: Option<&'static str>,
+    /// What was found of the log of a file that is only read.
+    pub missing_log: Option<String>,
+}
+
+/// Opens the file at `path`, which is no symbolic link, for what the options say.
+pub(crate) fn open(path: &Path, options: &SqliteOptions) -> std::result::Result<Opened, StoreError> {
+    let at = |failure: Failure| failure.at(path, options.busy_timeout_ms);
+    let writer = |connection| Opened {
+        connection: Some(connection),
+        read_only: None,
+        missing_log: None,
+    };
+    let reason = match options.access {
+        Access::Read => "it was opened for reading alone",
+        Access::Write => return open_writer(path, options).map(writer).map_err(at),
+        Access::WriteWherePermitted => match open_writer(path, options).map_err(at) {
+            Ok(connection) => return Ok(writer(connection)),
+            Err(StoreError::ReadOnly { .. } | StoreError::Open { .. }) => {
+                "this user may not write the file, or its folder"
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    let missing_log = place::missing_log(path);
+    check_readable(path, options.busy_timeout_ms).map_err(|failure| match &missing_log {
+        Some(reason) => StoreError::Corrupt {
+            path: path.to_path_buf(),
+            reason: reason.clone(),
+        },
+        None => at(failure),
+    })?;
+    Ok(Opened {
+        connection: None,
+        read_only: Some(reason),
+        missing_log,
+    })
+}
+
 /// Opens the connection that writes; makes and migrates the store where that is needed.
-pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if options.create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
         create_private(path);
+    } else {
+        refuse_empty(path)?;
     }
     let mut connection = Connection::open_with_flags(path, flags)?;
     prepare(&connection, options.busy_timeout_ms)?;
@@ -67,15 +117,29 @@ pub(crate) fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connec
     Ok(connection)
 }
 
-/// Makes an empty file that only its owner reads and writes, where there is none. SQLite takes it as a new database, and gives
-/// the log and its index beside it the same rights. Where it cannot be made, SQLite says why.
+/// Makes an empty file that only its owner reads and writes, where there is none, also at the end of a symbolic link. SQLite takes
+/// it as a new database, and gives the log and its index beside it the same rights. Where it cannot be made, SQLite says why.
 pub fn create_private(path: &Path) {
-    let made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
+    let made = resolve_link(path).and_then(|path| {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+    });
     drop(made);
+}
+
+/// Refuses a file without a byte, which SQLite takes as a new database: whoever does not ask for a new store names the wrong file.
+fn refuse_empty(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() == 0 => Err(StoreError::Open {
+            path: path.to_path_buf(),
+            reason: "it is empty, and no store; name another file".to_owned(),
+        }
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// Keeps others from making or migrating a store in the same folder, until it is dropped: the switch to WAL and
@@ -125,6 +189,52 @@ pub(crate) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connectio
     let connection = Connection::open_with_flags(path, flags)?;
     prepare(&connection, busy_timeout_ms)?;
     Ok(connection)
+}
+
+/// Opens a connection for queries where this process has no writer. Without a log nobody has the file open, and SQLite reads it
+/// as a file that nobody changes, since it would otherwise make a log. The reader looks afterwards whether that was so.
+pub(crate) fn open_alone(path: &Path, busy_timeout_ms: u32) -> Result<Connection> {
+    if log_path(path).exists() {
+        return open_reader(path, busy_timeout_ms);
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection =
+        Connection::open_with_flags(format!("file:{}?immutable=1", percent_encoded(path)), flags)?;
+    prepare(&connection, busy_timeout_ms)?;
+    Ok(connection)
+}
+
+/// A path as SQLite takes it in a URI: https://www.sqlite.org/uri.html
+fn percent_encoded(path: &Path) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
+    path.as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|byte| match plain(byte) {
+            true => char::from(*byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// Refuses a file that this program cannot read as it is. Writes nothing.
+fn check_readable(path: &Path, busy_timeout_ms: u32) -> Result<()> {
+    refuse_empty(path)?;
+    let connection = open_alone(path, busy_timeout_ms)?;
+    check_owner(&connection, path)?;
+    check_layout(&connection, path)?;
+    let found = layout::read(&connection).map_err(|error| refusal(error, path))?;
+    if found.is_some_and(|found| found.version == LAYOUT.version()) {
+        return Ok(());
+    }
+    Err(StoreError::Open {
+        path: path.to_path_buf(),
+        reason: "it has the layout of an earlier version, and may not be written here; run a command of this version where it \
+                 may, such as `gristmill stats`, which migrates it"
+            .to_owned(),
+    }
+    .into())
 }
 
 /// Makes an empty store in memory. Errors name the path.

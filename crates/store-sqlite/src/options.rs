@@ -31,9 +31,24 @@ impl Synchronous {
     }
 }
 
+/// What a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// For reading and writing.
+    #[default]
+    Write,
+    /// For reading and writing, or for reading alone where this user may not write the file or its folder. Operations that
+    /// write then fail with [`ReadOnly`](gristmill_store::StoreError::ReadOnly).
+    WriteWherePermitted,
+    /// For reading alone. No file is made or changed, but for the index of a log that a crash has left.
+    Read,
+}
+
 /// How a SQLite store is opened.
 #[derive(Debug)]
 pub struct SqliteOptions {
+    /// What for.
+    pub access: Access,
     /// What an acknowledged operation survives.
     pub synchronous: Synchronous,
     /// Where the time comes from.
@@ -67,6 +82,7 @@ impl SqliteOptions {
     /// there is none and may grow as far as the disk allows.
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         SqliteOptions {
+            access: Access::Write,
             synchronous: Synchronous::Full,
             clock,
             steady_clock: None,

@@ -9,12 +9,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Result;
 use crate::limits::READERS_MAX;
-use crate::open::open_reader;
+use crate::open::place::{Content, OpenFiles};
+use crate::open::{open_alone, open_reader};
 
 /// A connection that its holder keeps between queries. Closing the pool waits for it.
 #[derive(Debug)]
 pub(crate) struct KeptConnection {
     pub connection: Connection,
+    pub files: Arc<OpenFiles>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -22,6 +24,9 @@ pub(crate) struct KeptConnection {
 #[derive(Debug)]
 pub(crate) struct Readers {
     path: PathBuf,
+    files: Arc<OpenFiles>,
+    /// Whether this process has no writer.
+    alone: bool,
     busy_timeout_ms: u32,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
@@ -29,9 +34,11 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub fn new(path: PathBuf, busy_timeout_ms: u32) -> Arc<Self> {
+    pub fn new(path: PathBuf, files: Arc<OpenFiles>, alone: bool, busy_timeout_ms: u32) -> Arc<Self> {
         Arc::new(Readers {
             path,
+            files,
+            alone,
             busy_timeout_ms,
             idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(READERS_MAX)),
@@ -51,9 +58,12 @@ impl Readers {
     /// The one connection beside those of the pool; waits for its last holder.
     pub async fn connect_kept(self: &Arc<Self>) -> std::result::Result<KeptConnection, StoreError> {
         self.blocking(&self.kept_permit, |readers, permit| {
-            let connection = readers.connect()?;
+            if readers.alone {
+                return Err(StoreError::Database("news of changes need a writer".to_owned()).into());
+            }
             Ok(KeptConnection {
-                connection,
+                connection: readers.connect()?,
+                files: readers.files.clone(),
                 _permit: permit,
             })
         })
@@ -82,21 +92,41 @@ impl Readers {
     }
 
     fn read_now<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        if self.alone {
+            return self.read_alone(query);
+        }
         let idle = self.lock_idle().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        let snapshot = connection.unchecked_transaction()?;
-        let answer = query(&snapshot)?;
-        snapshot.finish()?;
+        let answer = on_a_snapshot(&connection, query);
+        self.files.check()?;
+        let answer = answer?;
         // After an error the connection is closed instead of kept.
         self.lock_idle().push(connection);
         Ok(answer)
     }
 
+    /// A connection to another file in place of this one would delete the log when it closes.
     fn connect(&self) -> Result<Connection> {
+        self.files.check()?;
         open_reader(&self.path, self.busy_timeout_ms)
+    }
+
+    /// Others may begin to write to a file that was read as one that nobody changes.
+    fn read_alone<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let before = Content::of(&self.path);
+        let connection = open_alone(&self.path, self.busy_timeout_ms)?;
+        let answer = on_a_snapshot(&connection, query);
+        self.files.check()?;
+        if !before.has_log && Content::of(&self.path) != before {
+            return Err(StoreError::Changed {
+                path: self.path.clone(),
+            }
+            .into());
+        }
+        answer
     }
 
     /// Refuses later queries, waits for those that run, and closes the connections: then this process does not have the file
@@ -119,4 +149,11 @@ impl Readers {
     fn lock_idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn on_a_snapshot<T>(connection: &Connection, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    let snapshot = connection.unchecked_transaction()?;
+    let answer = query(&snapshot)?;
+    snapshot.finish()?;
+    Ok(answer)
 }

@@ -22,19 +22,28 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use gristmill_batching::Committer;
-use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
+use gristmill_batching::{Committer, GroupLimits, group_commit};
+use gristmill_model::limits::{
+    HAND_OVERS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
+    WRITER_OPERATIONS_MAX,
+};
 use gristmill_model::{Clock, Timestamp};
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
+use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{Exchanged, StoreError};
 use rusqlite::Connection;
 
 use crate::failure::{Failure, Result};
 use crate::layout;
-use crate::options::Synchronous;
+use crate::open::LAYOUT;
+use crate::open::place::OpenFiles;
+use crate::options::{SqliteOptions, Synchronous};
 use crate::query::ended::data_version;
+use crate::submit::last_submit;
 use crate::transaction::{Memory, Transaction};
+use crate::writer::hand_over::HandOver;
 use crate::writer::merge::{Unit, merge};
 use crate::writer::operation::{Operation, Reply, Work, WriterReply};
 
@@ -51,6 +60,8 @@ pub(crate) struct Writer {
     pub synchronous: Synchronous,
     /// Whether the connection is set to sync at COMMIT.
     pub syncs: bool,
+    /// The files that it has opened.
+    pub files: Arc<OpenFiles>,
     /// The layout of the file, as this program has opened it.
     pub layout: String,
     /// What the connection said of other writers when the layout was compared last.
@@ -59,6 +70,48 @@ pub(crate) struct Writer {
     pub on_work: Box<dyn Fn() + Send>,
     /// Workers that wait: the transaction that brings jobs claims them for these.
     pub waiting: Arc<WaitingWorkers>,
+}
+
+/// Starts the thread of a writer over a connection that `options` opened.
+pub(crate) fn start(
+    connection: Connection,
+    options: SqliteOptions,
+    files: Arc<OpenFiles>,
+    work: Arc<WorkCounter>,
+    waiting: Arc<WaitingWorkers>,
+) -> std::result::Result<(HandOver, JoinHandle<()>), StoreError> {
+    let path = files.path().to_path_buf();
+    let latest = last_submit(&connection).map_err(|failure| failure.at(&path, options.busy_timeout_ms))?;
+    let (submitter, committer) = group_commit(GroupLimits {
+        operations_max: TRANSACTION_OPERATIONS_MAX,
+        weight_max: TRANSACTION_BYTES_MAX,
+        queue_operations_max: WRITER_OPERATIONS_MAX,
+        queue_weight_max: WRITER_BYTES_MAX,
+    });
+    let writer = Writer {
+        connection,
+        committer,
+        memory: Memory::new(options.rng),
+        latest: latest.unwrap_or(options.clock.now()),
+        clock: options.clock,
+        path: path.clone(),
+        busy_timeout_ms: options.busy_timeout_ms,
+        synchronous: options.synchronous,
+        syncs: options.synchronous == Synchronous::Full,
+        files,
+        layout: LAYOUT.id(),
+        layout_seen: None,
+        on_work: Box::new(move || work.add()),
+        waiting,
+    };
+    let thread = std::thread::Builder::new()
+        .name("gristmill-store".to_owned())
+        .spawn(move || writer.run())
+        .map_err(|error| StoreError::Open {
+            path,
+            reason: format!("its writer's thread cannot be started: {error}"),
+        })?;
+    Ok((HandOver::new(submitter), thread))
 }
 
 /// The replies to the operations of a group, in their order.
@@ -194,6 +247,7 @@ impl Writer {
                 .map_err(|error| self.roll_back(error))?;
         }
         self.command_or_roll_back("COMMIT")?;
+        self.check_files()?;
         self.latest = if now.is_set_back_from(latest) {
             now
         } else {
@@ -224,6 +278,15 @@ impl Writer {
         self.layout_seen = None;
         let (Stop::RolledBack(error) | Stop::CannotBegin(error)) = self.roll_back(error);
         Err(Stop::CannotBegin(error))
+    }
+
+    /// Acknowledges nothing once the file or its log is not at its path any more: what was committed is then in a file that others
+    /// do not find. Looked at after COMMIT, so that no acknowledged operation is in such a file.
+    fn check_files(&mut self) -> std::result::Result<(), Stop> {
+        self.files.check().map_err(|failure| {
+            self.memory.forget();
+            Stop::CannotBegin(failure.at(&self.path, self.busy_timeout_ms))
+        })
     }
 
     /// Lets COMMIT wait for the disk where one of the units needs it. Can be changed between transactions only.

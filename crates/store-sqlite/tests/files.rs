@@ -1,16 +1,37 @@
-//! The permissions of a store's files.
+//! A store's files: their permissions, links to them, and what becomes of them under a store that is open.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_model::SystemClock;
-use gristmill_store::Store;
+use gristmill_store::{CheckPlace, JobFilter, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
-use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_sqlite::{Access, SqliteOptions, SqliteStore};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, SqliteOptions::new(Arc::new(SystemClock), 1)).unwrap()
+}
+
+fn read_only() -> SqliteOptions {
+    SqliteOptions {
+        access: Access::Read,
+        create: false,
+        ..SqliteOptions::new(Arc::new(SystemClock), 1)
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+async fn jobs_in(store: &SqliteStore) -> Result<u64, StoreError> {
+    Ok(store.counts(&JobFilter::default()).await?.total())
 }
 
 fn mode(path: &Path) -> u32 {
@@ -25,11 +46,7 @@ async fn new_files_are_their_owners_alone() {
     let store = open(&file);
     submit(&store, batch(2)).await;
     assert_eq!(store.workers().await.unwrap().len(), 0, "a reader is open, too");
-    let mut names: Vec<String> = std::fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
+    let names = names_in(folder.path());
     assert_eq!(names, ["jobs.db", "jobs.db-shm", "jobs.db-wal"]);
     for name in names {
         assert_eq!(mode(&folder.path().join(&name)), 0o600, "{name}");
@@ -47,4 +64,154 @@ async fn the_rights_of_a_file_stay() {
     submit(&store, batch(1)).await;
     assert_eq!(mode(&file), 0o640);
     assert_eq!(mode(&folder.path().join("jobs.db-wal")), 0o640);
+}
+
+/// A link leads to one store, whose files lie beside the file and not beside the link.
+#[tokio::test]
+async fn a_store_behind_a_link_is_made_where_the_link_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (links, data) = (folder.path().join("links"), folder.path().join("data"));
+    std::fs::create_dir(&links).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink("second", links.join("first")).unwrap();
+    std::os::unix::fs::symlink("../data/jobs.db", links.join("second")).unwrap();
+    let store = open(&links.join("first"));
+    submit(&store, batch(2)).await;
+    assert_eq!(names_in(&links), ["first", "second"]);
+    assert_eq!(names_in(&data), ["jobs.db", "jobs.db-shm", "jobs.db-wal"]);
+    assert_eq!(mode(&data.join("jobs.db")), 0o600);
+    assert_eq!(store.path(), links.join("../data/jobs.db"));
+
+    let circle = links.join("circle");
+    std::os::unix::fs::symlink("circle", &circle).unwrap();
+    let error = SqliteStore::open(&circle, read_only()).unwrap_err().to_string();
+    assert!(error.contains("links lead in a circle"), "{error}");
+}
+
+/// No operation is acknowledged and no query answered by a file that others do not find, until it is back.
+#[tokio::test]
+async fn a_file_that_is_moved_or_replaced_is_noticed_at_once() {
+    for suffix in ["", "-wal"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        let store = open(&file);
+        submit(&store, batch(2)).await;
+        assert_eq!(jobs_in(&store).await.unwrap(), 2);
+        let (at, elsewhere) = (
+            folder.path().join(format!("jobs.db{suffix}")),
+            folder.path().join("elsewhere"),
+        );
+        std::fs::rename(&at, &elsewhere).unwrap();
+        for replaced in [false, true] {
+            if replaced {
+                std::fs::write(&at, "").unwrap();
+            }
+            let error = store.submit(vec![batch(1)], None).await.unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains(&*at.to_string_lossy()) && text.contains("move it back"),
+                "{text}"
+            );
+            assert!(matches!(error, StoreError::Moved { .. }), "{error:?}");
+            let error = jobs_in(&store).await.unwrap_err();
+            assert!(matches!(error, StoreError::Moved { .. }), "{error:?}");
+        }
+        std::fs::rename(&elsewhere, &at).unwrap();
+        submit(&store, batch(1)).await;
+    }
+}
+
+/// A check and other readers leave a folder as they find it.
+#[tokio::test]
+async fn reading_alone_makes_and_changes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a jobs?#%.db");
+    let store = open(&file);
+    submit(&store, batch(2)).await;
+    store.close().await.unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let store = SqliteStore::open(&file, read_only()).unwrap();
+    assert_eq!(jobs_in(&store).await.unwrap(), 2);
+    let error = store.submit(vec![batch(1)], None).await.unwrap_err();
+    assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
+    assert!(store.check(CheckPlace::File).await.unwrap().findings.is_empty());
+    store.close().await.unwrap();
+    assert_eq!(names_in(folder.path()), ["a jobs?#%.db"]);
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+
+    let empty = folder.path().join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    for access in [Access::Read, Access::Write, Access::WriteWherePermitted] {
+        let options = SqliteOptions {
+            access,
+            ..read_only()
+        };
+        let error = SqliteStore::open(&empty, options).unwrap_err().to_string();
+        assert!(error.contains("it is empty"), "{error}");
+    }
+    assert_eq!(std::fs::read(&empty).unwrap().len(), 0);
+}
+
+/// Readers follow the store when another process begins to write to it.
+#[tokio::test]
+async fn a_reader_sees_what_others_write_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("jobs.db");
+    open(&file).close().await.unwrap();
+    let reader = SqliteStore::open(&file, read_only()).unwrap();
+    assert_eq!(jobs_in(&reader).await.unwrap(), 0);
+    let writer = open(&file);
+    submit(&writer, batch(2)).await;
+    assert_eq!(jobs_in(&reader).await.unwrap(), 2, "by way of the log");
+    writer.close().await.unwrap();
+    assert_eq!(jobs_in(&reader).await.unwrap(), 2, "without the log");
+}
+
+/// Commits that were in a log which is gone are lost, and `check` says so.
+#[tokio::test]
+async fn a_check_finds_that_the_log_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("jobs.db"), folder.path().join("copy.db"));
+    let store = open(&file);
+    submit(&store, batch(2)).await;
+    std::fs::copy(&file, &copy).unwrap();
+    std::fs::copy(
+        folder.path().join("jobs.db-shm"),
+        folder.path().join("copy.db-shm"),
+    )
+    .unwrap();
+    std::fs::copy(
+        folder.path().join("jobs.db-wal"),
+        folder.path().join("copy.db-wal"),
+    )
+    .unwrap();
+    let reader = SqliteStore::open(&copy, read_only()).unwrap();
+    assert_eq!(reader.check(CheckPlace::File).await.unwrap().findings, []);
+    drop(reader);
+    let copy_index = || {
+        std::fs::copy(
+            folder.path().join("jobs.db-shm"),
+            folder.path().join("copy.db-shm"),
+        )
+        .unwrap();
+    };
+    copy_index();
+    std::fs::remove_file(folder.path().join("copy.db-wal")).unwrap();
+    let error = SqliteStore::open(&copy, read_only()).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    assert!(error.to_string().contains("copy.db-wal is missing"), "{error}");
+
+    // What was committed before is in the file and can be read.
+    store.close().await.unwrap();
+    let store = open(&file);
+    submit(&store, batch(3)).await;
+    std::fs::copy(&file, &copy).unwrap();
+    copy_index();
+    let reader = SqliteStore::open(&copy, read_only()).unwrap();
+    let found = reader.check(CheckPlace::File).await.unwrap().findings;
+    assert!(
+        found.len() == 1 && found[0].what.contains("copy.db-wal is missing"),
+        "{found:?}"
+    );
+    assert_eq!(jobs_in(&reader).await.unwrap(), 2);
 }

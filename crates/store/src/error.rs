@@ -94,6 +94,21 @@ pub enum StoreError {
         /// The file or database.
         path: PathBuf,
     },
+    /// The file, or its log, was moved, removed or replaced under this process.
+    #[error(
+        "{} was moved, removed or replaced while this process had it open; nothing more is acknowledged, since it would be \
+         stored where nobody looks; move it back, or stop this process and start it again on the right file", path.display()
+    )]
+    Moved {
+        /// The file, or its log.
+        path: PathBuf,
+    },
+    /// Another process has begun to write to a file that this one may only read.
+    #[error("{} changed while it was read, since another process writes to it; retry", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another process holds the store's write lock, or another transaction rows of it, for too long.
     #[error("{} is locked by another process for over {waited_ms} ms; retry when it has finished", path.display())]
     Locked {
@@ -189,6 +204,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the store may be read and not written, so that trying again does not help.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, StoreError::ReadOnly { .. })
+    }
+
     /// The refusal of a layout of a newer program.
     pub fn newer(path: PathBuf, found: crate::layout::Found, known: i64) -> StoreError {
         StoreError::NewerSchema {

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use gristmill_store_sqlite::resolve_link;
 use sha2::{Digest, Sha256};
 
 use crate::store::location::StoreLocation;
@@ -32,10 +33,14 @@ impl RunLock {
     /// Takes the run of that name in that store; `None` where another process has it.
     pub async fn try_take(store: &StoreLocation, name: &str) -> anyhow::Result<Option<RunLock>> {
         match store {
-            StoreLocation::File(path) => Ok(FileLock::try_take(path, name)?.map(|lock| RunLock {
-                _file: Some(lock),
-                name: None,
-            })),
+            StoreLocation::File(path) => {
+                let path =
+                    resolve_link(path).with_context(|| format!("{} cannot be read", path.display()))?;
+                Ok(FileLock::try_take(&path, name)?.map(|lock| RunLock {
+                    _file: Some(lock),
+                    name: None,
+                }))
+            }
             StoreLocation::Postgres(url) => {
                 let lock = NameLock::try_take(url.secret(), &format!("run {name}")).await?;
                 Ok(lock.map(|lock| RunLock {

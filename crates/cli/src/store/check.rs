@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use gristmill_store::{CheckPlace, Finding, StoreError};
-use gristmill_store_sqlite::SqliteOptions;
+use gristmill_store_sqlite::{Access, SqliteOptions};
 use indicatif::ProgressBar;
 
 use crate::arguments::CheckArguments;
@@ -24,6 +24,7 @@ pub async fn check(arguments: CheckArguments) -> anyhow::Result<Exit> {
         );
     }
     let options = SqliteOptions {
+        access: Access::Read,
         create: false,
         ..SqliteOptions::default()
     };

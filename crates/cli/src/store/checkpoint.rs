@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use gristmill_store_sqlite::log_path;
 use rusqlite::{Connection, OpenFlags};
 
 /// The files that this process has opened.
 static OPENED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Notes that this process opens the store in a file.
+/// Notes that this process opens the store in the file at `path`, which is no symbolic link.
 pub fn note_opened(path: &Path) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if !opened.iter().any(|other| other == path) {
@@ -29,9 +30,7 @@ pub fn checkpoint_opened() {
 }
 
 fn checkpoint(path: &Path) -> rusqlite::Result<()> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    if std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
+    if std::fs::metadata(log_path(path)).map_or(0, |log| log.len()) == 0 {
         return Ok(());
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use gristmill_engine::{Engine, EngineSettings};
 use gristmill_store::{Store, StoreError};
-use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
+use gristmill_store_sqlite::{Access, SqliteOptions, SqliteStore};
 use tokio::time::Instant;
 
 use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
@@ -87,6 +87,11 @@ impl StoreArguments {
             Synchronous::Normal => gristmill_store_sqlite::Synchronous::Normal,
         };
         let options = SqliteOptions {
+            access: if create {
+                Access::Write
+            } else {
+                Access::WriteWherePermitted
+            },
             synchronous,
             create,
             ..SqliteOptions::default()
@@ -104,7 +109,9 @@ pub async fn open_location(
     match location {
         StoreLocation::File(path) => {
             let store = SqliteStore::open(path, options)?;
-            checkpoint::note_opened(path);
+            if !store.is_read_only() {
+                checkpoint::note_opened(store.path());
+            }
             Ok(Arc::new(store))
         }
         StoreLocation::Postgres(url) => postgres::open(url.secret()).await,

@@ -6,6 +6,7 @@ mod workspace;
 
 mod check;
 mod json;
+mod places;
 mod terminal;
 
 use std::io::{Read, Write};

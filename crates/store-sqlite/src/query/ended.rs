@@ -73,6 +73,7 @@ async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::r
         let version;
         (kept, version) = blocking(move || {
             let version = data_version(&kept.connection)?;
+            kept.files.check()?;
             Ok((kept, version))
         })
         .await?;
