@@ -375,7 +375,7 @@ impl Engine {
     pub async fn close(&self) -> Result<(), EngineError> {
         self.shared.housekeeping.iter().for_each(JoinHandle::abort);
         match self.shared.store.record(self.shared.hops.take()).await {
-            Err(error) if !error.is_read_only() => return Err(error.into()),
+            Err(error) if !error.is_read_only() => Err(error.into()),
             _ => Ok(self.shared.store.close().await?),
         }
     }
