@@ -73,6 +73,12 @@ def _to_plain(value: Any) -> Any:
     return to_plain(value)
 
 
+def _plain_keys(value: Any) -> Any:
+    from ._values import plain_keys
+
+    return plain_keys(value)
+
+
 def _find(description: Description) -> Any:
     """The job or function of a description."""
     from ._functions import apply_settings
@@ -80,7 +86,7 @@ def _find(description: Description) -> Any:
     sys.path[:] = description["path"]
     runtime = offered()
     if runtime is not None:
-        runtime.to_plain = _to_plain
+        runtime.to_plain, runtime.plain_keys = _to_plain, _plain_keys
     apply_settings(description)
     if "pickled" in description:
         from ._packing import restore

@@ -1,6 +1,7 @@
 //! Python objects as the JSON of payloads.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 
 use gristmill_model::limits::JSON_DEPTH_MAX;
 use gristmill_model::{PackedBuilder, PackedError};
@@ -103,12 +104,49 @@ impl<'a, 'py> Item<'a, 'py> {
             return Ok(truth.is_true().to_string());
         }
         if key.is_instance_of::<PyInt>() || key.is_instance_of::<PyFloat>() {
-            return self.or_raise(key.str().and_then(|text| text.extract()));
+            // An enumeration of numbers has names as its text.
+            let kind = key.py().get_type::<PyInt>();
+            let kind = if key.is_instance_of::<PyInt>() {
+                kind
+            } else {
+                key.py().get_type::<PyFloat>()
+            };
+            let text = kind.call_method1("__repr__", (key,));
+            return self.or_raise(text.and_then(|text| text.extract()));
+        }
+        if !key.is_instance_of::<PyTuple>() {
+            // What becomes plain becomes another type: a moment of numpy a date, and that text.
+            let plain = self.or_raise(self.to_plain.call1((key,)))?;
+            if !plain.get_type().is(key.get_type())
+                && !plain.is_instance_of::<PyList>()
+                && !plain.is_instance_of::<PyDict>()
+            {
+                return self.key(&plain);
+            }
         }
         Err(E::custom(format!(
             "a key of type {} in a payload; JSON's keys are text",
             type_name(key)
         )))
+    }
+
+    /// The keys of a dict as text, where some are of other types. Two that become the same text would lose a value.
+    fn keys<E: Error>(&self, dict: &Bound<'py, PyDict>) -> Result<Option<Vec<String>>, E> {
+        if dict.iter().all(|(key, _)| key.is_instance_of::<PyString>()) {
+            return Ok(None);
+        }
+        let mut keys = Vec::with_capacity(dict.len());
+        let mut known = HashSet::with_capacity(dict.len());
+        for (key, _) in dict.iter() {
+            let text: String = self.key(&key)?;
+            if !known.insert(text.clone()) {
+                return Err(E::custom(format!(
+                    "two keys of a dict in a payload are {text:?} in JSON: give a list of pairs"
+                )));
+            }
+            keys.push(text);
+        }
+        Ok(Some(keys))
     }
 }
 
@@ -158,11 +196,21 @@ impl Serialize for Item<'_, '_> {
             return serializer.serialize_unit();
         }
         if let Ok(dict) = value.cast::<PyDict>() {
+            let keys = self.keys::<S::Error>(dict)?;
             let mut map = serializer.serialize_map(Some(dict.len()))?;
-            for (key, value) in dict.iter() {
-                match key.cast::<PyString>() {
-                    Ok(text) => map.serialize_key(self.or_raise(text.to_str())?)?,
-                    Err(_) => map.serialize_key(&self.key::<S::Error>(&key)?)?,
+            for (at, (key, value)) in dict.iter().enumerate() {
+                match &keys {
+                    None => map.serialize_key(
+                        self.or_raise(
+                            key.cast::<PyString>()
+                                .map_err(PyErr::from)
+                                .and_then(|text| text.to_str()),
+                        )?,
+                    )?,
+                    Some(keys) => map.serialize_key(
+                        keys.get(at)
+                            .ok_or_else(|| S::Error::custom("a dict changed while it was read"))?,
+                    )?,
                 }
                 map.serialize_value(&self.inner(&value))?;
             }

@@ -21,8 +21,8 @@ def rows(items: Iterable[Any]) -> Iterable[Any]:
     if callable(getattr(items, "read_next_batch", None)):
         # A reader of pyarrow's gives one record batch after the other.
         return (row for batch in items for row in _of_arrow(batch))
-    if hasattr(items, "iloc") and callable(getattr(items, "itertuples", None)):
-        return _of_pandas(items)
+    if hasattr(items, "iloc") and callable(getattr(items, "notna", None)):
+        return _of_pandas(items) if hasattr(items, "columns") else _of_series(items)
     if callable(getattr(items, "__dataframe__", None)):
         return _of_interchange(items)
     return items
@@ -43,13 +43,24 @@ def count(items: Any) -> int | None:
         return None
 
 
+def _check_columns(names: list[str]) -> None:
+    """Refuses columns of one name, of which a dict would keep the last one."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two columns are named {twice!r}: rename one of them")
+
+
 def _of_arrow(table: Any) -> Iterator[Any]:
+    schema = getattr(table, "schema", None)
+    if schema is not None:
+        _check_columns(list(schema.names))
     for first in range(0, len(table), ROWS):
         yield from table.slice(first, ROWS).to_pylist()
 
 
 def _of_pandas(table: Any) -> Iterator[dict[str, Any]]:
     names = [str(name) for name in table.columns]
+    _check_columns(names)
     for first in range(0, len(table), ROWS):
         part = table.iloc[first : first + ROWS]
         # What is missing (NaN, NaT, NA) is None; the others are Python's own numbers, texts and dates.
@@ -57,6 +68,13 @@ def _of_pandas(table: Any) -> Iterator[dict[str, Any]]:
         values = part.astype(object).to_numpy()
         for at, row in enumerate(values):
             yield {name: value if present[at][column] else None for column, (name, value) in enumerate(zip(names, row))}
+
+
+def _of_series(series: Any) -> Iterator[Any]:
+    for first in range(0, len(series), ROWS):
+        part = series.iloc[first : first + ROWS]
+        present = part.notna().to_numpy()
+        yield from (value if there else None for value, there in zip(part.astype(object).to_numpy(), present))
 
 
 def _of_interchange(table: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._batch import BatchJob
 from .._errors import StoreError
+from .._items.portions import encoded
 
 if TYPE_CHECKING:
     from .._app import App
@@ -64,7 +65,7 @@ class EagerEngine:
             self._count += 1
             if self._count > JOBS_MAX:
                 raise StoreError(f"over {JOBS_MAX} jobs in an eager application: use gristmill.testing.temporary_store")
-            text = json.dumps(payload, default=to_plain, allow_nan=False)
+            text = encoded(payload, to_plain)
             job = types.SimpleNamespace(
                 id=f"{number}:{len(batch)}",
                 attempt=1,
@@ -94,7 +95,7 @@ class EagerEngine:
                     # By default they are of the job's own kind, and not of their parent's.
                     self._siblings.extend({**batch, "kind": batch.get("kind") or common["kind"]} for batch in value.batches)
                     value = value.value
-                return "completed", json.dumps(value, default=to_plain, allow_nan=False), None
+                return "completed", encoded(value, to_plain), None
             except Exception as error:
                 if job.attempt < attempts_max and not getattr(error, "permanent", False):
                     job.attempt += 1

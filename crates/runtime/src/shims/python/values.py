@@ -54,9 +54,22 @@ def make_encoder():
         make = encoder.c_make_encoder(
             None, refuse_type, encoder.c_encode_basestring, None, ":", ",", False, False, False
         )
-        return lambda value: make(value, 0)
-    whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=refuse_type)
-    return lambda value: (whole.encode(value),)
+    else:
+        whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=refuse_type)
+
+        def make(value, indent):
+            return (whole.encode(value),)
+
+    def encode(value):
+        try:
+            return make(value, 0)
+        except TypeError as error:
+            plain_keys = getattr(sys.modules.get("_gristmill_process"), "plain_keys", None)
+            if plain_keys is None or not str(error).startswith("keys must be"):
+                raise
+            return make(plain_keys(value), 0)
+
+    return encode
 
 
 def not_json(error):
