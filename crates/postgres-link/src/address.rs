@@ -1,5 +1,6 @@
 //! Where the database is, and how it is connected to.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_store::StoreError;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{
+    ChannelBinding, Host, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
+};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::limits::CONNECT_WAIT_MAX;
-use crate::{password_file, tls};
+use crate::password_file::{self, PORT, host_name};
+use crate::settings::{Environment, Settings};
+use crate::tls::{self, Asked, Verification};
 
 /// Seconds without a sign of the server after which a connection is tested, and between the tests.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -23,14 +28,18 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// system goes on to send it for a quarter of an hour.)
 const UNANSWERED_MAX: Duration = Duration::from_secs(20);
 
-/// Where a PostgreSQL database is: a connection URL with the meaning that libpq gives it, TLS included, and with the
-/// password from `PGPASSWORD` or `~/.pgpass` where it tells none. Makes connections, for pools too.
+/// The first word of the name of each connection.
+const PROGRAM: &str = "gristmill";
+
+/// Where a PostgreSQL database is: a connection URL with the meaning that libpq gives it, TLS included, and with what the
+/// variables of libpq, its service file and its password file give besides. Makes connections, for pools too.
 #[derive(Clone)]
 pub struct Address {
     config: Config,
     tls: Option<MakeRustlsConnect>,
     /// The URL without its password.
     shown: String,
+    application: Option<String>,
 }
 
 impl std::fmt::Debug for Address {
@@ -40,65 +49,43 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// Reads a connection URL (`postgresql://user@host/database?sslmode=verify-full`), or settings as libpq takes them.
+    /// Reads a connection URL (`postgresql://user@host/database?sslmode=verify-full`), or settings as libpq takes them. The
+    /// variables and files of libpq give what it leaves out.
     ///
     /// # Errors
     ///
     /// [`StoreError::Open`] with the reason.
-    pub fn parse(url: &str) -> Result<Address, StoreError> {
-        let refuse = |reason: String| StoreError::Open {
-            path: without_password(url).into(),
+    pub fn parse(place: &str) -> Result<Address, StoreError> {
+        Address::parse_in(place, &|name| std::env::var(name).ok())
+    }
+
+    fn parse_in(place: &str, environment: Environment<'_>) -> Result<Address, StoreError> {
+        let read = |place: &str| -> Result<Address, String> {
+            let settings = Settings::gather(place, environment)?;
+            let mut config = config(&settings, environment)?;
+            Ok(Address {
+                tls: tls(&mut config, &settings, environment)?,
+                shown: shown(place, &settings, &config),
+                application: application(&settings).map(str::to_owned),
+                config,
+            })
+        };
+        read(place).map_err(|reason| StoreError::Open {
+            path: without_password(place).into(),
             reason,
-        };
-        let (url, verification) = tls::split(url).map_err(refuse)?;
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-            refuse(format!(
-                "{error}{}; write postgresql://user@host/database",
-                source.unwrap_or_default()
-            ))
-        })?;
-        if config.get_hosts().is_empty() {
-            config.host("localhost");
-        }
-        if config.get_user().is_none() {
-            config.user(std::env::var("USER").unwrap_or_else(|_| "postgres".to_owned()));
-        }
-        if config.get_password().is_none() {
-            let password = std::env::var("PGPASSWORD").ok();
-            if let Some(password) = password.or_else(|| password_file::password(&config)) {
-                config.password(password);
-            }
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_WAIT_MAX);
-        }
-        // Of several servers, the one that can be written to: after a failover, that is another one.
-        if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
-        config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE);
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(UNANSWERED_MAX);
-        }
-        let local = config
-            .get_hosts()
-            .iter()
-            .all(|host| matches!(host, Host::Unix(_)));
-        let tls = match (local, config.get_ssl_mode()) {
-            (true, _) | (_, SslMode::Disable) => None,
-            _ => Some(tls::connector(&verification).map_err(refuse)?),
-        };
-        Ok(Address {
-            config,
-            tls,
-            shown: without_password(&url),
         })
     }
 
     /// The address without its password.
     pub fn as_str(&self) -> &str {
         &self.shown
+    }
+
+    /// What the server is to show of a connection: `gristmill`, then what this one is, if anything, and then the name that
+    /// `application_name` gives.
+    pub fn application_name(&self, connection: Option<&str>) -> String {
+        let parts = [Some(PROGRAM), connection, self.application.as_deref()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// A new connection.
@@ -212,6 +199,248 @@ where
     Ok(ClientWrapper::new(client, driver))
 }
 
+/// What the driver needs of the settings.
+fn config(settings: &Settings, environment: Environment<'_>) -> Result<Config, String> {
+    let mut config = Config::new();
+    places(&mut config, settings)?;
+    match settings.get("user") {
+        Some(user) => config.user(user),
+        None => config.user(environment("USER").unwrap_or_else(|| "postgres".to_owned())),
+    };
+    if let Some(database) = settings.get("dbname") {
+        config.dbname(database);
+    }
+    config.application_name(
+        [Some(PROGRAM), application(settings)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
+    if let Some(options) = settings.get("options") {
+        config.options(options);
+    }
+    if let Some(attributes) = settings.word("target_session_attrs", TARGETS)? {
+        config.target_session_attrs(attributes);
+    } else if config.get_hosts().len() > 1 {
+        // Of several servers, the one that can be written to: after a failover, that is another one.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if let Some(binding) = settings.word("channel_binding", BINDINGS)? {
+        config.channel_binding(binding);
+    }
+    if let Some(order) = settings.word("load_balance_hosts", ORDERS)? {
+        config.load_balance_hosts(order);
+    }
+    times(&mut config, settings)?;
+    let password = settings.get("password").map(str::to_owned);
+    if let Some(password) =
+        password.or_else(|| password_file::password(&config, settings.get("passfile"), environment))
+    {
+        config.password(password);
+    }
+    Ok(config)
+}
+
+fn application(settings: &Settings) -> Option<&str> {
+    settings
+        .get("application_name")
+        .or_else(|| settings.get("fallback_application_name"))
+}
+
+const TARGETS: &[(&str, TargetSessionAttrs)] = &[
+    ("any", TargetSessionAttrs::Any),
+    ("read-write", TargetSessionAttrs::ReadWrite),
+    ("read-only", TargetSessionAttrs::ReadOnly),
+];
+
+const BINDINGS: &[(&str, ChannelBinding)] = &[
+    ("disable", ChannelBinding::Disable),
+    ("prefer", ChannelBinding::Prefer),
+    ("require", ChannelBinding::Require),
+];
+
+const ORDERS: &[(&str, LoadBalanceHosts)] = &[
+    ("disable", LoadBalanceHosts::Disable),
+    ("random", LoadBalanceHosts::Random),
+];
+
+/// The servers: hosts, their addresses, their ports.
+fn places(config: &mut Config, settings: &Settings) -> Result<(), String> {
+    let named = settings.get("host").or_else(|| settings.get("hostaddr"));
+    for host in named.unwrap_or("localhost").split(',') {
+        config.host(match host.is_empty() {
+            true => "localhost",
+            false => host,
+        });
+    }
+    let addresses = settings
+        .get("hostaddr")
+        .into_iter()
+        .flat_map(|addresses| addresses.split(','));
+    for address in addresses {
+        let address = address.parse();
+        config.hostaddr(
+            address
+                .map_err(|_| settings.wrong("hostaddr", "write addresses as numbers, such as 10.0.0.7"))?,
+        );
+    }
+    for port in settings
+        .get("port")
+        .into_iter()
+        .flat_map(|ports| ports.split(','))
+    {
+        let number = match port.is_empty() {
+            true => Ok(PORT),
+            false => port.parse(),
+        };
+        config.port(number.map_err(|_| settings.wrong("port", "write a number up to 65535"))?);
+    }
+    let (hosts, ports) = (config.get_hosts().len(), config.get_ports().len());
+    if ports > 1 && ports != hosts {
+        return Err(settings.wrong(
+            "port",
+            &format!("there are {ports} ports for {hosts} hosts: give one, or one for each"),
+        ));
+    }
+    let addresses = config.get_hostaddrs().len();
+    if addresses > 0 && addresses != hosts {
+        return Err(settings.wrong(
+            "hostaddr",
+            &format!("there are {addresses} addresses for {hosts} hosts: give one for each"),
+        ));
+    }
+    Ok(())
+}
+
+/// How long a server may be silent.
+fn times(config: &mut Config, settings: &Settings) -> Result<(), String> {
+    let seconds = |name: &str, default: Duration| -> Result<Duration, String> {
+        let given = settings.number(name)?.filter(|seconds| *seconds > 0);
+        Ok(given.map_or(default, Duration::from_secs))
+    };
+    // 0 is no limit in libpq. Gristmill waits for nothing without one.
+    config.connect_timeout(seconds("connect_timeout", CONNECT_WAIT_MAX)?);
+    config.keepalives(settings.number("keepalives")? != Some(0));
+    config.keepalives_idle(seconds("keepalives_idle", KEEPALIVE)?);
+    config.keepalives_interval(seconds("keepalives_interval", KEEPALIVE)?);
+    if let Some(count) = settings.number("keepalives_count")?.filter(|count| *count > 0) {
+        config.keepalives_retries(
+            u32::try_from(count).map_err(|_| settings.wrong("keepalives_count", "it is too large"))?,
+        );
+    }
+    // Milliseconds in libpq; the driver's own reader of URLs takes seconds.
+    let unanswered = settings.number("tcp_user_timeout")?.filter(|ms| *ms > 0);
+    config.tcp_user_timeout(unanswered.map_or(UNANSWERED_MAX, Duration::from_millis));
+    Ok(())
+}
+
+/// What makes TLS connections; `None` where there are to be none.
+fn tls(
+    config: &mut Config,
+    settings: &Settings,
+    environment: Environment<'_>,
+) -> Result<Option<MakeRustlsConnect>, String> {
+    let file = |setting: &str, own: &str| -> Option<PathBuf> {
+        let own = || Some(Path::new(&environment("HOME")?).join(".postgresql").join(own));
+        let file = settings.get(setting).map(PathBuf::from);
+        file.or_else(|| own().filter(|path| path.exists()))
+    };
+    let authorities = settings.get("sslrootcert");
+    let full = match (settings.get("sslmode"), authorities) {
+        // As in libpq, whose default would take any certificate.
+        (None, Some("system")) | (Some("verify-full"), _) => true,
+        (Some("disable" | "prefer" | "require") | None, None) | (Some("disable"), _) => false,
+        (Some("prefer" | "require") | None, Some(_)) => {
+            return Err(settings.wrong("sslrootcert", "it needs sslmode=verify-full"));
+        }
+        (Some(_), _) => {
+            return Err(settings.wrong("sslmode", "write disable, prefer, require or verify-full"));
+        }
+    };
+    config.ssl_mode(match settings.get("sslmode") {
+        Some("disable") => SslMode::Disable,
+        Some("prefer") => SslMode::Prefer,
+        None if !full => SslMode::Prefer,
+        _ => SslMode::Require,
+    });
+    let negotiations = [
+        ("postgres", SslNegotiation::Postgres),
+        ("direct", SslNegotiation::Direct),
+    ];
+    let direct = match settings.word("sslnegotiation", &negotiations)? {
+        Some(SslNegotiation::Direct) if config.get_ssl_mode() != SslMode::Require => {
+            return Err(settings.wrong("sslnegotiation", "it needs sslmode=require or verify-full"));
+        }
+        negotiation => negotiation == Some(SslNegotiation::Direct),
+    };
+    if direct {
+        config.ssl_negotiation(SslNegotiation::Direct);
+    }
+    let versions = [
+        ("TLSv1", false),
+        ("TLSv1.1", false),
+        ("TLSv1.2", false),
+        ("TLSv1.3", true),
+    ];
+    let asked = Asked {
+        verification: match full {
+            false => Verification::None,
+            true => Verification::Full {
+                authorities: match authorities {
+                    Some("system") => None,
+                    _ => file("sslrootcert", "root.crt"),
+                },
+            },
+        },
+        certificate: match (
+            file("sslcert", "postgresql.crt"),
+            file("sslkey", "postgresql.key"),
+        ) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(_), None) if settings.get("sslcert").is_some() => {
+                return Err(settings.wrong("sslcert", "name its key by sslkey"));
+            }
+            (None, Some(_)) if settings.get("sslkey").is_some() => {
+                return Err(settings.wrong("sslkey", "name its certificate by sslcert"));
+            }
+            _ => None,
+        },
+        newest_alone: settings.word("ssl_min_protocol_version", &versions)? == Some(true),
+        direct,
+    };
+    let local = config.get_hostaddrs().is_empty()
+        && config
+            .get_hosts()
+            .iter()
+            .all(|host| matches!(host, Host::Unix(_)));
+    match local || config.get_ssl_mode() == SslMode::Disable {
+        true => Ok(None),
+        false => Ok(Some(tls::connector(&asked)?)),
+    }
+}
+
+/// The place as it may be shown. Where the environment or a service names the server, it is the server.
+fn shown(place: &str, settings: &Settings, config: &Config) -> String {
+    let named = ["host", "hostaddr", "dbname"]
+        .iter()
+        .any(|name| settings.get(name).is_some() && !settings.is_given(name));
+    if !named {
+        return without_password(place);
+    }
+    let hosts: Vec<String> = config.get_hosts().iter().map(host_name).collect();
+    let port = settings
+        .get("port")
+        .map(|port| format!(":{port}"))
+        .unwrap_or_default();
+    let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    format!(
+        "postgresql://{}@{}{port}/{database}",
+        config.get_user().unwrap_or_default(),
+        hosts.join(",")
+    )
+}
+
 /// A connection URL as it may be shown.
 pub fn without_password(url: &str) -> String {
     let hidden = |part: &str| {
@@ -265,6 +494,97 @@ mod tests {
             ("host=there user=me password=secret", "host=there user=me"),
         ] {
             assert_eq!(without_password(url), expected);
+        }
+    }
+
+    fn of(place: &str, variables: &[(&str, &str)]) -> Result<Address, String> {
+        let parsed = Address::parse_in(place, &|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        parsed.map_err(|error| error.to_string())
+    }
+
+    /// What the driver is told, of what libpq's options say.
+    #[test]
+    fn options_reach_the_driver() {
+        let address = of(
+            "postgresql://me@one,two:7/jobs?hostaddr=10.0.0.1,10.0.0.2&connect_timeout=3&keepalives_idle=4&keepalives_count=5\
+             &tcp_user_timeout=1500&target_session_attrs=read-only&channel_binding=require&load_balance_hosts=random\
+             &options=-c%20jit%3Doff&sslmode=disable",
+            &[("PGPASSWORD", "secret")],
+        );
+        let config = address.unwrap().config;
+        assert_eq!(config.get_hostaddrs().len(), 2);
+        assert_eq!(config.get_ports(), [5432, 7]);
+        assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+        assert_eq!(config.get_keepalives_idle(), Duration::from_secs(4));
+        assert_eq!(config.get_keepalives_retries(), Some(5));
+        assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_millis(1500)));
+        assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadOnly);
+        assert_eq!(config.get_channel_binding(), ChannelBinding::Require);
+        assert_eq!(config.get_load_balance_hosts(), LoadBalanceHosts::Random);
+        assert_eq!(config.get_options(), Some("-c jit=off"));
+        assert_eq!(config.get_password(), Some(&b"secret"[..]));
+        let standby = of("postgresql://one,two/jobs", &[]).unwrap().config;
+        assert_eq!(standby.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    }
+
+    #[test]
+    fn the_environment_gives_what_the_url_leaves_out() {
+        let variables = [
+            ("PGHOST", "/run/db"),
+            ("PGPORT", "5433"),
+            ("PGDATABASE", "jobs"),
+            ("PGUSER", "me"),
+        ];
+        let address = of("postgresql://", &variables).unwrap();
+        assert_eq!(address.config.get_hosts(), [Host::Unix("/run/db".into())]);
+        assert_eq!(address.as_str(), "postgresql://me@/run/db:5433/jobs");
+        let address = of("postgresql://you@there/work", &variables).unwrap();
+        assert_eq!(address.config.get_hosts(), [Host::Tcp("there".into())]);
+        assert_eq!(address.as_str(), "postgresql://you@there/work");
+    }
+
+    #[test]
+    fn modes_of_tls_are_told_apart() {
+        let mode = |place: &str| of(place, &[]).map(|address| address.config.get_ssl_mode());
+        for (query, expected) in [
+            ("", SslMode::Prefer),
+            ("?sslmode=disable", SslMode::Disable),
+            ("?sslmode=require", SslMode::Require),
+        ] {
+            assert_eq!(mode(&format!("postgresql://h/d{query}")), Ok(expected), "{query}");
+        }
+        for (query, reason) in [
+            ("?sslmode=verify-ca", "sslmode=verify-ca: write disable"),
+            ("?sslmode=allow", "sslmode=allow: write disable"),
+            (
+                "?sslrootcert=ca.pem",
+                "sslrootcert=ca.pem: it needs sslmode=verify-full",
+            ),
+            (
+                "?sslmode=verify-full&sslrootcert=missing.pem",
+                "sslrootcert `missing.pem` cannot be read",
+            ),
+            ("?sslcert=mine.pem", "sslcert=mine.pem: name its key by sslkey"),
+            (
+                "?sslnegotiation=direct",
+                "sslnegotiation=direct: it needs sslmode=require",
+            ),
+            ("?port=1,2", "there are 2 ports for 1 hosts"),
+            (
+                "?keepalives_idle=soon",
+                "keepalives_idle=soon: write a whole number",
+            ),
+        ] {
+            let error = of(&format!("postgresql://h/d{query}"), &[]).unwrap_err();
+            assert!(error.contains(reason), "{query}: {error}");
+        }
+        // Whether this machine has authorities or not, it asks for them.
+        match of("postgresql://h/d?sslrootcert=system", &[]) {
+            Ok(address) => assert_eq!(address.config.get_ssl_mode(), SslMode::Require),
+            Err(error) => assert!(error.contains("needs authorities"), "{error}"),
         }
     }
 

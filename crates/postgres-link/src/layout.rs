@@ -2,7 +2,7 @@
 
 use gristmill_store::layout::{Found, Layout, LayoutError, PROGRAM};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, GenericClient, Transaction};
+use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
 /// Whether a schema has the tables `layout` and `migration`. This reads the catalogs themselves: `to_regclass` answers from
 /// the session's cache, which does not see what another session committed while this one waited for the lock.
@@ -16,6 +16,12 @@ const TABLES: &str = "
 /// Whether there is a schema of this name.
 const SCHEMA_EXISTS: &str =
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text::name)";
+
+/// The settings of a migration: no short limit of the role or the server ends it, and literals mean what they mean in its files.
+/// (Older servers have no `transaction_timeout`.)
+const UNDISTURBED: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
+    SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL standard_conforming_strings = on; \
+    SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
 /// How often to try again when other processes make the same schema at the same moment.
 const MAKING_ATTEMPTS_MAX: u32 = 20;
@@ -94,7 +100,12 @@ impl SchemaLayout {
     }
 
     async fn apply_once(&self, client: &mut Client) -> Result<(), Error> {
-        let transaction = client.transaction().await?;
+        let transaction = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::ReadCommitted)
+            .start()
+            .await?;
+        transaction.batch_execute(UNDISTURBED).await?;
         let mut found = self.read(&transaction).await?;
         if found.is_some() {
             let lock = format!("LOCK TABLE {} IN EXCLUSIVE MODE", self.table("layout"));

@@ -1,5 +1,5 @@
-//! Connections to PostgreSQL, as the store of jobs and the knowledge base share them: an address with TLS and the password
-//! file of libpq, a lock on a name, and the layout of a schema.
+//! Connections to PostgreSQL, as the store of jobs and the knowledge base share them: an address with TLS, with the
+//! variables and files of libpq, a lock on a name, and the layout of a schema.
 
 mod address;
 pub mod failure;
@@ -7,6 +7,7 @@ pub mod layout;
 pub mod limits;
 mod name_lock;
 mod password_file;
+mod settings;
 mod tls;
 
 pub use address::{Address, SharedAddress, without_password};

@@ -75,7 +75,6 @@ async fn take(address: &SharedAddress, name: &str) -> Result<Option<Held>, tokio
             let _alive = &alive;
         })
         .await?;
-    client.batch_execute("SET application_name = 'gristmill'").await?;
     let is_taken: bool = client.query_one(TAKE, &[&name]).await?.try_get(0)?;
     Ok(is_taken.then_some(Held {
         _client: client,

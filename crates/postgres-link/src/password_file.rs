@@ -8,27 +8,33 @@ use std::path::{Path, PathBuf};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
+use crate::settings::Environment;
+
 /// The port of a URL that names none.
-const PORT: u16 = 5432;
+pub(crate) const PORT: u16 = 5432;
 
 /// The first password of the file that fits the address. A file that others can read is ignored, as libpq does.
-pub(crate) fn password(config: &Config) -> Option<String> {
-    let path = match std::env::var_os("PGPASSFILE") {
+pub(crate) fn password(config: &Config, file: Option<&str>, environment: Environment<'_>) -> Option<String> {
+    let path = match file {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".pgpass"),
+        None => PathBuf::from(environment("HOME")?).join(".pgpass"),
     };
     let text = read(&path)?;
     let user = config.get_user().unwrap_or_default();
     let database = config.get_dbname().unwrap_or(user);
     let ports = config.get_ports();
     config.get_hosts().iter().enumerate().find_map(|(index, host)| {
-        let host = match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.to_string_lossy().into_owned(),
-        };
         let port = ports.get(index).or(ports.first()).copied().unwrap_or(PORT);
-        find(&text, [&host, &port.to_string(), database, user])
+        find(&text, [&host_name(host), &port.to_string(), database, user])
     })
+}
+
+/// A host as libpq's files name it.
+pub(crate) fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.to_string_lossy().into_owned(),
+    }
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -1,95 +1,89 @@
 //! TLS, with the meaning that libpq gives to `sslmode`.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How much is asked of the server's certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Verification {
     /// Nothing: `sslmode=prefer` (the default) and `require` protect from eavesdropping, not from an impostor.
     None,
     /// That it is the host's, signed by the machine's authorities, or by those in this file: `sslmode=verify-full`.
     Full {
         /// `sslrootcert`.
-        authorities: Option<String>,
+        authorities: Option<PathBuf>,
     },
 }
 
-/// Takes what tokio-postgres does not know out of a URL.
-pub(crate) fn split(url: &str) -> Result<(String, Verification), String> {
-    let Some((place, query)) = url.split_once('?').filter(|_| url.contains("://")) else {
-        return Ok((url.to_owned(), Verification::None));
-    };
-    let mut authorities = None;
-    let mut full = false;
-    let mut rest = Vec::new();
-    for part in query.split('&') {
-        match part.split_once('=') {
-            Some(("sslrootcert", file)) => authorities = Some(file.to_owned()),
-            Some(("sslmode", "verify-full")) => {
-                full = true;
-                rest.push("sslmode=require");
-            }
-            Some(("sslmode", mode)) if !["disable", "prefer", "require"].contains(&mode) => {
-                return Err(format!(
-                    "sslmode is disable, prefer, require or verify-full, and not `{mode}`"
-                ));
-            }
-            _ => rest.push(part),
-        }
-    }
-    let verification = match (full, authorities) {
-        (true, authorities) => Verification::Full { authorities },
-        (false, Some(_)) => return Err("sslrootcert needs sslmode=verify-full".to_owned()),
-        (false, None) => Verification::None,
-    };
-    let url = match rest.is_empty() {
-        true => place.to_owned(),
-        false => format!("{place}?{}", rest.join("&")),
-    };
-    Ok((url, verification))
+/// What is asked of TLS connections.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub verification: Verification,
+    /// The file of this end's certificate, and that of its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether TLS 1.3 is the oldest version that is taken.
+    pub newest_alone: bool,
+    /// Whether TLS begins without a question in PostgreSQL's protocol.
+    pub direct: bool,
 }
 
 /// What makes TLS connections.
-pub(crate) fn connector(verification: &Verification) -> Result<MakeRustlsConnect, String> {
+pub(crate) fn connector(asked: &Asked) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions: &[&rustls::SupportedProtocolVersion] = match asked.newest_alone {
+        true => &[&rustls::version::TLS13],
+        false => rustls::DEFAULT_VERSIONS,
+    };
     let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-    let config = match verification {
+    let builder = match &asked.verification {
         Verification::None => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-            .with_no_client_auth(),
-        Verification::Full { authorities } => builder
-            .with_root_certificates(roots(authorities.as_deref())?)
-            .with_no_client_auth(),
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
+        Verification::Full { authorities } => builder.with_root_certificates(roots(authorities.as_deref())?),
     };
+    let mut config = match &asked.certificate {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates("sslcert", certificate)?;
+            let unusable = |reason: &dyn std::fmt::Display| {
+                format!("sslkey `{}` cannot be used: {reason}", key.display())
+            };
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(&error))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| unusable(&error))?
+        }
+    };
+    if asked.direct {
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+    }
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
+fn certificates(setting: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| format!("{setting} `{}` cannot be read: {error}", file.display()))
+}
+
+fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    match file {
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Some(file) => {
-            let certificates = CertificateDer::pem_file_iter(file)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| format!("sslrootcert `{file}` cannot be read: {error}"))?;
-            roots.add_parsable_certificates(certificates);
-        }
-    }
+    roots.add_parsable_certificates(match file {
+        None => rustls_native_certs::load_native_certs().certs,
+        Some(file) => certificates("sslrootcert", file)?,
+    });
     match roots.is_empty() {
         true => Err(match file {
-            Some(file) => format!("sslrootcert `{file}` has no certificate in it"),
+            Some(file) => format!("sslrootcert `{}` has no certificate in it", file.display()),
             None => {
                 "sslmode=verify-full needs authorities, and this machine has none: name a file by sslrootcert"
                     .to_owned()
@@ -152,41 +146,21 @@ impl ServerCertVerifier for Unverified {
 mod tests {
     use super::*;
 
-    #[test]
-    fn modes_are_told_apart() {
-        let full = |authorities: Option<&str>| Verification::Full {
-            authorities: authorities.map(str::to_owned),
-        };
-        for (url, rest, verification) in [
-            ("postgresql://h/d", "postgresql://h/d", Verification::None),
-            (
-                "postgresql://h/d?sslmode=require",
-                "postgresql://h/d?sslmode=require",
-                Verification::None,
-            ),
-            (
-                "postgresql://h/d?sslmode=verify-full",
-                "postgresql://h/d?sslmode=require",
-                full(None),
-            ),
-            (
-                "postgresql://h/d?user=u&sslmode=verify-full&sslrootcert=ca.pem",
-                "postgresql://h/d?user=u&sslmode=require",
-                full(Some("ca.pem")),
-            ),
-        ] {
-            assert_eq!(split(url).unwrap(), (rest.to_owned(), verification));
+    fn asked(verification: Verification) -> Asked {
+        Asked {
+            verification,
+            certificate: None,
+            newest_alone: false,
+            direct: false,
         }
-        split("postgresql://h/d?sslmode=verify-ca").unwrap_err();
-        split("postgresql://h/d?sslrootcert=ca.pem").unwrap_err();
     }
 
     #[test]
     fn authorities_are_needed() {
-        connector(&Verification::None).unwrap();
-        let error = connector(&Verification::Full {
-            authorities: Some("missing.pem".to_owned()),
-        });
+        connector(&asked(Verification::None)).unwrap();
+        let error = connector(&asked(Verification::Full {
+            authorities: Some("missing.pem".into()),
+        }));
         assert!(error.err().unwrap().contains("missing.pem"));
     }
 }
