@@ -186,6 +186,7 @@ impl ApiError {
                 | StoreError::Moved { .. }
                 | StoreError::Changed { .. }
                 | StoreError::ReadOnly { .. }
+                | StoreError::ReadOnlyDatabase { .. }
                 | StoreError::Closed
                 | StoreError::Unreachable { .. }
                 | StoreError::Unknown { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -260,7 +261,7 @@ impl ApiError {
             ApiError::Store(StoreError::LayoutChanged { .. }) => {
                 "use another server, or retry after an upgrade of this one".to_owned()
             }
-            ApiError::Store(StoreError::ReadOnly { .. }) => {
+            ApiError::Store(StoreError::ReadOnly { .. } | StoreError::ReadOnlyDatabase { .. }) => {
                 "change jobs where the store may be written; here it can only be read".to_owned()
             }
             ApiError::Store(StoreError::Damaged { .. }) => {
@@ -288,7 +289,7 @@ impl ApiError {
                 ApiError::Store(StoreError::LayoutChanged { .. }) => {
                     "a newer version has changed the layout of the store, and this server is older".to_owned()
                 }
-                ApiError::Store(StoreError::ReadOnly { .. }) => {
+                ApiError::Store(StoreError::ReadOnly { .. } | StoreError::ReadOnlyDatabase { .. }) => {
                     "the store may not be written by this server".to_owned()
                 }
                 ApiError::Store(StoreError::Moved { .. }) => {

@@ -497,7 +497,7 @@ impl Database {
             };
         }
         match failure.remedy() {
-            Remedy::Reconnect => StoreError::Unreachable {
+            Remedy::Reconnect if failure.read_only().is_none() => StoreError::Unreachable {
                 database: self.address.as_str().to_owned(),
                 waited_ms: patience.waited_ms(),
                 reason: failure.reason(),

@@ -9,6 +9,13 @@ use tokio_postgres::error::SqlState;
 /// The constraint that refuses the writers of other layouts.
 pub(crate) const WRITER_LAYOUT: &str = "writer_layout";
 
+/// What to do where a database takes no writes.
+pub(crate) const STANDBY_REMEDY: &str = "name the server that takes writes";
+
+/// What to do where a role may not do something.
+pub(crate) const ROLE_REMEDY: &str =
+    "use the role that owns the schema gristmill, or grant what this one lacks";
+
 /// Why an operation or a query failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -20,6 +27,8 @@ pub(crate) enum Failure {
     Damaged(String),
     /// The store refuses.
     Refused(StoreError),
+    /// The database takes no writes, and took none before.
+    ReadOnly(String),
     /// Others have changed what was looked at.
     Overtaken,
     /// All connections were in use for too long.
@@ -57,7 +66,9 @@ impl Failure {
     pub fn remedy(&self) -> Remedy {
         match self {
             Failure::Disconnected(_) => Remedy::Reconnect,
-            Failure::Damaged(_) | Failure::Refused(_) | Failure::Crowded => Remedy::None,
+            Failure::Damaged(_) | Failure::Refused(_) | Failure::ReadOnly(_) | Failure::Crowded => {
+                Remedy::None
+            }
             // Its transaction has waited for as long as it may.
             Failure::Postgres(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Remedy::None,
             Failure::Overtaken => Remedy::Again,
@@ -83,7 +94,9 @@ impl Failure {
     pub fn reason(&self) -> String {
         match self {
             Failure::Postgres(error) => failure::reason(error),
-            Failure::Disconnected(reason) | Failure::Damaged(reason) => reason.clone(),
+            Failure::Disconnected(reason) | Failure::Damaged(reason) | Failure::ReadOnly(reason) => {
+                reason.clone()
+            }
             Failure::Refused(error) => error.to_string(),
             Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
             Failure::Crowded => "all connections were in use by operations that wait for others".to_owned(),
@@ -99,8 +112,30 @@ impl Failure {
         error.code() == Some(&SqlState::CHECK_VIOLATION) && constraint == Some(WRITER_LAYOUT)
     }
 
+    /// Why the database takes no writes, where that is what failed.
+    pub fn read_only(&self) -> Option<String> {
+        match self {
+            Failure::ReadOnly(reason) => Some(reason.clone()),
+            Failure::Postgres(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
+                Some(format!("{}; {STANDBY_REMEDY}", failure::reason(error)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the role may not do that.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE))
+    }
+
     /// The error that callers see when they open a database.
     pub fn at_open(self, database: &str) -> StoreError {
+        if let Some(reason) = self.read_only() {
+            return StoreError::ReadOnlyDatabase {
+                database: database.to_owned(),
+                reason,
+            };
+        }
         let reason = self.reason();
         match (self.remedy(), self) {
             (_, Failure::Refused(error)) => error,
@@ -123,7 +158,19 @@ impl Failure {
                 path: database.into(),
             };
         }
+        if let Some(reason) = self.read_only() {
+            return StoreError::ReadOnlyDatabase {
+                database: database.to_owned(),
+                reason,
+            };
+        }
         let reason = self.reason();
+        if self.is_forbidden() {
+            return StoreError::ReadOnlyDatabase {
+                database: database.to_owned(),
+                reason: format!("{reason}; {ROLE_REMEDY}"),
+            };
+        }
         let state = match &self {
             Failure::Refused(error) => return error.clone(),
             Failure::Damaged(_) => {
@@ -131,25 +178,13 @@ impl Failure {
                     "{database} holds what this program did not write: {reason}"
                 ));
             }
-            Failure::Disconnected(_) | Failure::Overtaken | Failure::Crowded => None,
+            Failure::Disconnected(_) | Failure::ReadOnly(_) | Failure::Overtaken | Failure::Crowded => None,
             Failure::Postgres(error) => error.code(),
         };
         match state {
             Some(state) if *state == SqlState::DISK_FULL => StoreError::DiskFull {
                 path: database.into(),
             },
-            Some(state)
-                if [
-                    SqlState::READ_ONLY_SQL_TRANSACTION,
-                    SqlState::INSUFFICIENT_PRIVILEGE,
-                ]
-                .contains(state) =>
-            {
-                StoreError::ReadOnly {
-                    path: database.into(),
-                    reason,
-                }
-            }
             // A limit of Gristmill's own, or one of PostgreSQL's.
             Some(state) if *state == SqlState::PROGRAM_LIMIT_EXCEEDED => StoreError::InvalidInput(reason),
             Some(state) if *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => StoreError::InvalidInput(

@@ -45,10 +45,19 @@ pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     let mut client = address.connect().await?;
     let refused = |error| refusal(error, address);
     if LAYOUT.is_current(&*client).await.map_err(refused)? {
-        forget_old_writers(&client).await?;
         return Ok(client);
     }
     check_server(&client, address).await?;
+    let is_standby: bool = client
+        .query_one("SELECT pg_is_in_recovery()", &[])
+        .await?
+        .try_get(0)?;
+    if is_standby {
+        return Err(Failure::ReadOnly(
+            "it is a standby, and its layout is not this program's; open the store once with this version on the primary"
+                .to_owned(),
+        ));
+    }
     LAYOUT.apply(&mut client).await.map_err(refused)?;
     Ok(client)
 }
@@ -100,14 +109,6 @@ async fn check_server(client: &ClientWrapper, address: &Address) -> Result<()> {
         reason,
     }
     .into())
-}
-
-/// Takes the rows away of connections that ended long ago, with processes that could not do it by themselves.
-async fn forget_old_writers(client: &ClientWrapper) -> Result<()> {
-    client
-        .batch_execute("DELETE FROM gristmill.writer WHERE at < now() - interval '1 day'")
-        .await?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -135,6 +135,14 @@ pub enum StoreError {
         /// What the system said.
         reason: String,
     },
+    /// The database takes no writes of this program: it is a standby, or the role may only read.
+    #[error("{database} is read-only: {reason}")]
+    ReadOnlyDatabase {
+        /// Its address, without its password.
+        database: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The store cannot be opened.
     #[error("{} cannot be opened: {reason}", path.display())]
     Open {

@@ -190,3 +190,23 @@ async fn a_migration_lets_operations_finish() {
         .unwrap();
     migration.await.unwrap().unwrap();
 }
+
+/// Where `standard_conforming_strings` is off, a backslash in a plain literal escapes: functions run with the settings of their
+/// callers. So literals with backslashes have the form E'…', which means the same everywhere.
+#[test]
+fn no_literal_depends_on_settings_of_callers() {
+    for file in LAYOUT.layout.tables.iter().chain(LAYOUT.layout.code) {
+        let code = file
+            .lines()
+            .map(|line| line.split("--").next().unwrap_or_default());
+        for line in code {
+            let mut parts = line.split('\'');
+            let mut before = parts.next().unwrap_or_default();
+            while let Some(literal) = parts.next() {
+                let escapes = before.ends_with('E') || before.is_empty();
+                assert!(escapes || !literal.contains('\\'), "{line}");
+                before = parts.next().unwrap_or_default();
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ BEGIN
     IF name IS NULL THEN
         RAISE EXCEPTION 'the % is NULL', what USING ERRCODE = 'null_value_not_allowed',
             HINT = format('Give the name of a %s.', what);
-    ELSIF octet_length(name) NOT BETWEEN 1 AND name_bytes_max OR name ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+    ELSIF octet_length(name) NOT BETWEEN 1 AND name_bytes_max OR name ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' THEN
         RAISE EXCEPTION 'the name of a % has 1 to % bytes and no control characters: %', what, name_bytes_max,
             quote_literal(left(name, 80))
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Choose another name.';
@@ -105,12 +105,12 @@ BEGIN
     ELSIF octet_length(item) > payload_bytes_max THEN
         RAISE EXCEPTION 'payload % is % bytes long; the limit is %', number, octet_length(item), payload_bytes_max
             USING ERRCODE = 'program_limit_exceeded', HINT = 'Store it elsewhere, and submit a reference to it.';
-    ELSIF item ~ '\\u[dD][89a-fA-F]' THEN
+    ELSIF item ~ E'\\\\u[dD][89a-fA-F]' THEN
         -- Removes escaped backslashes first, and then whole pairs: the rest are unpaired surrogates.
-        escapes := regexp_replace(replace(item, '\\', ''), '\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g');
-        IF escapes ~ '\\u[dD][89a-fA-F]' THEN
+        escapes := regexp_replace(replace(item, E'\\\\', ''), E'\\\\u[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', '', 'g');
+        IF escapes ~ E'\\\\u[dD][89a-fA-F]' THEN
             RAISE EXCEPTION 'payload % has half of a surrogate pair in a string', number
-                USING ERRCODE = 'untranslatable_character', HINT = 'Write the whole pair (\ud83d\ude00), or the character itself.';
+                USING ERRCODE = 'untranslatable_character', HINT = E'Write the whole pair (\\ud83d\\ude00), or the character itself.';
         END IF;
     END IF;
     RETURN item;
@@ -161,9 +161,9 @@ BEGIN
             (SELECT count(*) FROM jsonb_object_keys(job)) > tags_max
             OR EXISTS (
                 SELECT FROM jsonb_each(job) t
-                WHERE octet_length(t.key) NOT BETWEEN 1 AND tag_name_bytes_max OR t.key ~ '[=*\u0001-\u001f\u007f-\u009f]'
+                WHERE octet_length(t.key) NOT BETWEEN 1 AND tag_name_bytes_max OR t.key ~ E'[=*\\u0001-\\u001f\\u007f-\\u009f]'
                     OR jsonb_typeof(t.value) <> 'string' OR octet_length(t.value #>> '{}') > tag_value_bytes_max
-                    OR (t.value #>> '{}') ~ '[\u0001-\u001f\u007f-\u009f]')))
+                    OR (t.value #>> '{}') ~ E'[\\u0001-\\u001f\\u007f-\\u009f]')))
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the tags of a job are %', wrong USING ERRCODE = 'invalid_parameter_value', HINT = format(
@@ -189,7 +189,7 @@ BEGIN
     END IF;
     SELECT left(k.item::text, 80) INTO wrong FROM jsonb_array_elements(given) AS k (item)
     WHERE jsonb_typeof(k.item) NOT IN ('string', 'null') OR octet_length(k.item #>> '{}') NOT BETWEEN 1 AND key_bytes_max
-        OR (k.item #>> '{}') ~ '[\u0001-\u001f\u007f-\u009f]' LIMIT 1;
+        OR (k.item #>> '{}') ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the key of a job is %', wrong USING ERRCODE = 'invalid_parameter_value',
             HINT = format('Give a text of 1 to %s bytes without control characters, or null.', key_bytes_max);

@@ -277,7 +277,7 @@ BEGIN
     -- An item stands on one line: a line feed between its tokens becomes a blank. (A function called for each item
     -- would take most of the time. OFFSET keeps PostgreSQL from computing each item four times.)
     SELECT array_agg(
-        CASE WHEN given.item IS NULL OR octet_length(given.item) > payload_bytes_max OR strpos(given.item, '\u') > 0
+        CASE WHEN given.item IS NULL OR octet_length(given.item) > payload_bytes_max OR strpos(given.item, E'\\u') > 0
              THEN gristmill.checked(given.item, given.number) ELSE given.item END ORDER BY given.number
     ) INTO items
     FROM (

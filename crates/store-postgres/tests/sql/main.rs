@@ -10,5 +10,6 @@ mod keys;
 mod locks;
 mod open;
 mod rights;
+mod settings;
 mod submit;
 mod view;
