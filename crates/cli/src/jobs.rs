@@ -5,6 +5,7 @@ pub mod events;
 pub mod filter;
 pub mod list;
 pub mod logs;
+mod portion;
 pub mod results;
 pub mod show;
 pub mod submit;

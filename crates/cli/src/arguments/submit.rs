@@ -21,8 +21,12 @@ Examples:
   gristmill submit resize --input images.csv --key-field file --on-duplicate replace
   gristmill worker resize.py --kind resize --drain
 
+All jobs of a submit are stored, or none. A pipe that pauses is submitted up to each pause, and a file
+of more than 256 MiB in portions of so much: an error then says how many items are submitted, and
+--skip goes on behind them.
+
 Exit status: 0 if all jobs are submitted; 1 if some items are unreadable, and their jobs are
-submitted as failed; 2 if nothing is submitted.";
+submitted as failed; 2 if nothing is submitted, or only what the message says.";
 
 fn parse_tag(text: &str) -> Result<Tag, String> {
     parse_pair(text).map(|(name, value)| Tag::all(name, value))
@@ -61,6 +65,15 @@ pub struct SubmitArguments {
     /// The format of the file
     #[arg(long, value_enum)]
     pub format: Option<Format>,
+    /// Leave out the first items of the file: those that an earlier submit has stored
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        requires = "input"
+    )]
+    pub skip: u64,
     /// The queue: selects the workers of the jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,

@@ -12,7 +12,7 @@ use gristmill_model::{
     BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
     SystemClock, TraceParent, pack_tags,
 };
-use gristmill_store::Store;
+use gristmill_store::{Store, StoreError};
 use gristmill_worker::spans::SubmitSpans;
 use serde_json::json;
 
@@ -20,11 +20,9 @@ use crate::arguments::container::variable;
 use crate::arguments::submit::SubmitArguments;
 use crate::exit::Exit;
 use crate::input::{BatchLimits, Input};
+use crate::jobs::portion::{PORTION_BYTES_MAX, Portions, left_behind};
 use crate::output::print_line;
 use crate::span::{milliseconds, show_count, show_number_of};
-
-/// Bytes of payloads of a submit with hooks: it is one batch, which stands in memory as a whole.
-const HOOKED_BATCH_BYTES_MAX: usize = 256 << 20;
 
 /// The variable that names the trace which a program belongs to.
 const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";
@@ -185,7 +183,7 @@ fn batch_limits(arguments: &SubmitArguments) -> BatchLimits {
     match arguments.hooks.hooks() {
         Some(_) => BatchLimits {
             jobs_max: BATCH_JOBS_MAX,
-            bytes_max: HOOKED_BATCH_BYTES_MAX,
+            bytes_max: PORTION_BYTES_MAX,
         },
         None => BatchLimits {
             jobs_max: arguments.batch,
@@ -200,7 +198,7 @@ fn two_batches() -> anyhow::Error {
         "--on-success and --on-failure watch one batch, of at most {} jobs and {} MiB, and the payloads are more: submit \
          fewer at a time, or use gristmill run; nothing is submitted",
         show_count(u64::from(BATCH_JOBS_MAX)),
-        HOOKED_BATCH_BYTES_MAX >> 20
+        PORTION_BYTES_MAX >> 20
     )
 }
 
@@ -259,52 +257,81 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
         .map(|payloads| new_batch(arguments, &options, payloads))
         .collect();
     let mut submitted = Submitted::default();
-    submitted.add(arguments, &store, batches).await?;
-    store.close().await?;
+    let added = submitted.add(arguments, &store, batches).await;
+    let jobs = arguments.payloads.len() as u64;
+    added.map_err(|error| with_what_is_stored(error, 0, jobs, 0))?;
+    close(&store, None).await;
     Ok(submitted)
 }
 
-/// A file's items, batch by batch.
+/// A file's items, portion by portion: most files are one.
 async fn submit_file(
     arguments: &SubmitArguments,
     path: &Path,
     options: BatchOptions,
 ) -> anyhow::Result<Submitted> {
     let input = Input::new(path, arguments.format)?;
-    let mut reader = input.open(batch_limits(arguments))?;
+    let mut portions = Portions::new(input.open(batch_limits(arguments))?, arguments.skip);
+    let mut next = || tokio::task::block_in_place(|| portions.next());
+    let mut portion = next().context("nothing is submitted")?;
+    let Some(first) = portion.first() else {
+        match arguments.skip {
+            0 => bail!("{} has no items", input.name()),
+            skipped => bail!(
+                "{} has no items behind the first {}",
+                input.name(),
+                show_count(skipped)
+            ),
+        }
+    };
+    check_fields(arguments, &first.payloads)?;
+    if arguments.hooks.hooks().is_some() && (portion.len() > 1 || !next()?.is_empty()) {
+        return Err(two_batches());
+    }
     let store: Arc<dyn Store> = arguments.store.open_or_create().await?;
     let mut submitted = Submitted::default();
     let mut hops = BatchStats::default();
+    let (mut stored, mut under_way) = (0, 0);
     let result = async {
-        while let Some(batch) = tokio::task::block_in_place(|| reader.next_batch())? {
-            if arguments.hooks.hooks().is_some() && tokio::task::block_in_place(|| reader.has_next())? {
-                return Err(two_batches());
+        while !portion.is_empty() {
+            let mut batches = Vec::with_capacity(portion.len());
+            for batch in std::mem::take(&mut portion) {
+                let jobs = batch.payloads.count();
+                hops.record("submit", jobs as usize, batch.end_reason);
+                under_way += u64::from(jobs);
+                submitted.rejected += batch.rejected.len() as u64;
+                batches.push(NewBatch {
+                    rejected: batch.rejected,
+                    ..new_batch(arguments, &options, batch.payloads)
+                });
             }
-            if submitted.batches.is_empty() && submitted.jobs.is_empty() {
-                check_fields(arguments, &batch.payloads)?;
-            }
-            hops.record("submit", batch.payloads.count() as usize, batch.end_reason);
-            submitted.rejected += batch.rejected.len() as u64;
-            let new = NewBatch {
-                rejected: batch.rejected,
-                ..new_batch(arguments, &options, batch.payloads)
-            };
-            submitted.add(arguments, &store, vec![new]).await?;
+            submitted.add(arguments, &store, batches).await?;
+            stored += std::mem::take(&mut under_way);
+            portion = next()?;
         }
         anyhow::Ok(())
     }
     .await;
-    store.record(hops).await?;
-    store.close().await?;
-    let jobs: u64 = submitted.batches.iter().map(|(_, count)| u64::from(*count)).sum();
-    match jobs {
-        0 => result?,
-        _ => result.with_context(|| format!("stopped after {} jobs were submitted", show_count(jobs)))?,
-    }
-    if jobs == 0 && submitted.jobs.is_empty() {
-        bail!("{} has no items", input.name());
-    }
+    close(&store, Some(hops)).await;
+    result.map_err(|error| with_what_is_stored(error, stored, under_way, arguments.skip))?;
     Ok(submitted)
+}
+
+/// An error that stops a submit, behind what it leaves behind.
+fn with_what_is_stored(error: anyhow::Error, stored: u64, under_way: u64, skipped: u64) -> anyhow::Error {
+    let is_unknown = matches!(error.downcast_ref(), Some(StoreError::Unknown { .. }));
+    error.context(left_behind(stored, under_way, skipped, is_unknown))
+}
+
+/// Closes a store. What is submitted stays so, whatever becomes of this.
+async fn close(store: &Arc<dyn Store>, hops: Option<BatchStats>) {
+    let recorded = match hops {
+        Some(hops) => store.record(hops).await,
+        None => Ok(()),
+    };
+    if let Err(error) = recorded.and(store.close().await) {
+        tracing::warn!(%error, "the store could not be closed in order, and what was submitted stays so");
+    }
 }
 
 fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ mod workspace;
 mod check;
 mod json;
 mod places;
+mod submit;
 mod terminal;
 
 use std::io::{Read, Write};
