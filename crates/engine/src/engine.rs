@@ -65,7 +65,11 @@ impl Engine {
         let events = EventHub::new();
         let mut housekeeping = Vec::new();
         if settings.housekeeping {
-            housekeeping::rescue(&*store, &settings).await?;
+            match housekeeping::rescue(&*store, &settings).await {
+                // Others keep the house of a store that is only read here.
+                Err(error) if !error.is_read_only() => return Err(error.into()),
+                _ => {}
+            }
             let kept = housekeeping::keep(store.clone(), settings.clone(), hops.clone());
             housekeeping.push(tokio::spawn(kept));
             let (clock, events) = (settings.clock.clone(), events.clone());

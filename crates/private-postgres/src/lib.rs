@@ -11,6 +11,7 @@ mod account;
 mod installation;
 mod proxy;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
@@ -92,6 +93,44 @@ impl PrivatePostgres {
         server.make_cluster(settings)?;
         server.start_again()?;
         Ok(server)
+    }
+
+    /// Starts a hot standby of this server, with all that was committed there before.
+    pub fn standby(&self) -> Result<Self, PostgresError> {
+        let directory = tempfile::Builder::new()
+            .prefix("gristmill-standby-")
+            .tempdir()
+            .map_err(|error| PostgresError::Missing(format!("no temporary folder can be made: {error}")))?
+            .keep();
+        let standby = Self::of_directory(directory)?;
+        let mut copy = self.command("pg_basebackup");
+        copy.args([
+            "--checkpoint=fast",
+            "--no-sync",
+            "--write-recovery-conf",
+            "--wal-method=stream",
+        ])
+        .arg("--username")
+        .arg(&self.account.name)
+        .arg("--host")
+        .arg(&self.directory)
+        .arg("--port")
+        .arg(PORT.to_string())
+        .arg("--pgdata")
+        .arg(standby.data());
+        run(copy)?;
+        let configuration = standby.data().join("postgresql.auto.conf");
+        let line = format!("unix_socket_directories = '{}'\n", standby.directory.display());
+        let mut file = std::fs::OpenOptions::new().append(true).open(&configuration);
+        file.as_mut()
+            .map_err(|error| error.to_string())
+            .and_then(|file| file.write_all(line.as_bytes()).map_err(|error| error.to_string()))
+            .map_err(|output| PostgresError::Failed {
+                program: format!("writing {}", configuration.display()),
+                output,
+            })?;
+        standby.start_again()?;
+        Ok(standby)
     }
 
     /// Starts the server whose data a crash of the machine left in this folder, which was the

@@ -11,9 +11,11 @@ pub(crate) mod handle_cache;
 pub(crate) mod listener;
 pub(crate) mod pools;
 pub(crate) mod rows;
+pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod sums;
 pub(crate) mod transaction;
+pub(crate) mod writability;
 pub(crate) mod writes;
 
 use std::sync::Arc;
@@ -319,7 +321,7 @@ impl Database {
         connection
             .rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                 WHERE application_name = 'gristmill ' || $1 AND pid <> pg_backend_pid()",
+                 WHERE application_name LIKE 'gristmill ' || $1 || '%' AND pid <> pg_backend_pid()",
                 &[&&*mark.writer],
             )
             .await?;

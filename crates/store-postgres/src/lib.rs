@@ -680,7 +680,10 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         // What the store has counted by itself would be lost with it.
-        let recorded = self.record(BatchStats::default()).await;
+        let recorded = match self.database.cache.has_counts() {
+            true => self.record(BatchStats::default()).await,
+            false => Ok(()),
+        };
         drop(locked(&self.submitter).take());
         self.exchanger.close();
         let committing = std::mem::take(&mut *locked(&self.committing));

@@ -24,6 +24,12 @@ pub(crate) const BUSY_TIMEOUT_MS: u32 = 10_000;
 /// statements of the largest operations take: they work in parts of some hundred batches.
 pub(crate) const STATEMENT_TIMEOUT_MS: u32 = 30_000;
 
+/// The shortest `statement_timeout` of a role, a database or a server that operations can do with.
+pub(crate) const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
+
+/// The shortest `lock_timeout` that operations can do with. Two of them wait for each other for less.
+pub(crate) const LOCK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// How many times as long a statement of a query may take. The largest of a dashboard with ten million jobs take some
 /// seconds.
 pub(crate) const QUERY_TIMEOUT_FACTOR: u32 = 3;
@@ -103,6 +109,9 @@ pub(crate) const LISTEN_AFTER_LAST_AWAITED: Duration = Duration::from_secs(10);
 
 /// Slices that one transaction expires, so that others do not wait for long.
 pub(crate) const EXPIRED_SLICES_PER_TRANSACTION: i64 = 1_000;
+
+/// How long a handle that has never written believes that its database takes no writes, before it tries again.
+pub(crate) const READ_ONLY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// How long the server waits within a transaction for the next statement, or for an answer to be taken. A process that is
 /// stopped or cut off there holds rows that others wait for; after this the server takes them back, and the operation is

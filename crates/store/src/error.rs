@@ -214,7 +214,10 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the store may be read and not written, so that trying again does not help.
     pub fn is_read_only(&self) -> bool {
-        matches!(self, StoreError::ReadOnly { .. })
+        matches!(
+            self,
+            StoreError::ReadOnly { .. } | StoreError::ReadOnlyDatabase { .. }
+        )
     }
 
     /// The refusal of a layout of a newer program.

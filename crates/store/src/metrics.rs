@@ -119,6 +119,11 @@ impl ReportedEnds {
 }
 
 impl GatheredEnds {
+    /// Whether nothing was gathered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Counts what was accepted of reports.
     pub fn add(&mut self, reported: &[ReportedEnds], receipts: &[Receipt]) {
         for (reported, receipt) in reported.iter().zip(receipts) {

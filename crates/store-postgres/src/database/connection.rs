@@ -15,6 +15,8 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Row, Statement};
 
 use crate::database::answers::{Answers, Awaited, Pending, Silence, answers};
+use crate::database::session;
+use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::open::LAYOUT;
@@ -105,6 +107,7 @@ pub(crate) struct Manager {
     pub address: Arc<Address>,
     pub role: Role,
     pub waits: Waits,
+    pub writability: Arc<Writability>,
 }
 
 /// For how long the statements of a connection may wait.
@@ -155,11 +158,19 @@ impl Manager {
             is_amid: false,
         };
         match self.role {
-            Role::Write => connection.become_writer(self.waits).await?,
+            Role::Write => {
+                if let Err(failure) = connection.become_writer(&self.address, self.waits).await {
+                    return Err(self
+                        .writability
+                        .explain(failure, connection.is_of_standby())
+                        .await);
+                }
+                self.writability.note_written();
+            }
             Role::Read => {
-                let bounds = bounds(self.waits);
-                let settings = format!("SET jit = off; SET application_name = 'gristmill'; {bounds}");
-                connection.command(&settings).await?;
+                connection
+                    .command(&session::settings(self.role, self.waits))
+                    .await?
             }
         }
         Ok(connection)
@@ -174,21 +185,16 @@ impl Waits {
 }
 
 impl Connection {
-    async fn become_writer(&mut self, waits: Waits) -> Result<()> {
-        self
-            .command(&format!(
-                "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-                 SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; \
-                 SET gristmill.layout = '{}'; {}",
-                LAYOUT.layout.id(),
-                bounds(waits),
-            ))
-            .await?;
+    /// Becomes a writer. Takes the rows away of those that ended long ago with processes that could not do it by themselves.
+    async fn become_writer(&mut self, address: &Address, waits: Waits) -> Result<()> {
+        self.command(&session::settings(Role::Write, waits)).await?;
         let rows = self
             .rows(
-                "INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
-                 RETURNING id, set_config('application_name', 'gristmill ' || id, false)",
-                &[],
+                "WITH old AS (DELETE FROM gristmill.writer WHERE id IN (SELECT id FROM gristmill.writer \
+                     WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)) \
+                 INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
+                 RETURNING id, set_config('application_name', replace($1, '%', id), false)",
+                &[&address.application_name(Some("%"))],
             )
             .await?;
         let row = rows
@@ -200,6 +206,14 @@ impl Connection {
             lone_batch: 0,
         });
         Ok(())
+    }
+
+    async fn is_of_standby(&self) -> Result<bool> {
+        let rows = self.rows("SELECT pg_is_in_recovery()", &[]).await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Failure::Damaged("a query got no row".to_owned()))?;
+        Ok(row.try_get(0)?)
     }
 
     /// What the server knows it as. Fails for one that is for queries.
@@ -270,22 +284,6 @@ impl Connection {
     pub async fn command(&self, sql: &str) -> Result<()> {
         self.send_command(sql).await
     }
-}
-
-/// Bounds how long the server waits for this process within a transaction, for locks of others, and for the end of a
-/// statement. A shorter bound that the server or the database is set to stays.
-fn bounds(waits: Waits) -> String {
-    let (idle_ms, lock_ms, statement_ms) = (
-        limits::IDLE_IN_TRANSACTION.as_millis(),
-        waits.lock.as_millis().max(1),
-        waits.statement.as_millis().max(1),
-    );
-    format!(
-        "SELECT set_config(b.name, b.limit_ms::text, false) FROM (VALUES \
-         ('idle_in_transaction_session_timeout', {idle_ms}), ('tcp_user_timeout', {idle_ms}), ('lock_timeout', {lock_ms}), \
-         ('statement_timeout', {statement_ms})) AS b (name, limit_ms) \
-         WHERE (SELECT s.setting FROM pg_settings s WHERE s.name = b.name)::bigint NOT BETWEEN 1 AND b.limit_ms"
-    )
 }
 
 /// All rows of an answer, and how many rows its statement changed.

@@ -132,6 +132,11 @@ impl HandleCache {
         lock(&self.hops)
     }
 
+    /// Whether something was counted that is not in the database yet.
+    pub fn has_counts(&self) -> bool {
+        !self.hops().hops.is_empty() || !self.ended().is_empty()
+    }
+
     /// The counts of ended jobs that were gathered.
     pub fn ended(&self) -> MutexGuard<'_, GatheredEnds> {
         lock(&self.ended)

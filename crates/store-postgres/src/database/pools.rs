@@ -1,12 +1,15 @@
 //! The connections of one handle, by purpose: an operation that waits for a lock of another transaction keeps no operation
 //! of another purpose waiting.
 
+use std::sync::Arc;
+
 use deadpool::managed::{PoolError, QueueMode};
 use futures::FutureExt;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::StoreError;
 
 use crate::database::connection::{Manager, Pool, Pooled, Role, Waits};
+use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits::{
     CHANGERS_MAX, CONNECTION_WAIT_MAX, QUERY_TIMEOUT_FACTOR, READERS_MAX, SIGNALLERS_MAX, WRITERS_MAX,
@@ -30,6 +33,7 @@ pub(crate) struct Pools {
     change: Pool,
     signal: Pool,
     readers: Pool,
+    writability: Arc<Writability>,
 }
 
 impl Pools {
@@ -38,11 +42,13 @@ impl Pools {
             statement: waits.statement * QUERY_TIMEOUT_FACTOR,
             ..waits
         };
+        let writability = Arc::new(Writability::default());
         let pool = |role, size, waits| {
             let manager = Manager {
                 address: address.clone(),
                 role,
                 waits,
+                writability: writability.clone(),
             };
             // The connection that was used last has everything at hand.
             Pool::builder(manager)
@@ -59,11 +65,13 @@ impl Pools {
             change: pool(Role::Write, CHANGERS_MAX, waits)?,
             signal: pool(Role::Write, SIGNALLERS_MAX, waits)?,
             readers: pool(Role::Read, READERS_MAX, queries)?,
+            writability: writability.clone(),
         })
     }
 
     /// A connection that writes.
     pub async fn writer(&self, purpose: Purpose) -> Result<Pooled> {
+        self.writability.check()?;
         get(match purpose {
             Purpose::Work => &self.work,
             Purpose::Change => &self.change,

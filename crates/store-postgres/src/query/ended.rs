@@ -18,7 +18,7 @@ use crate::failure::Result;
 use crate::limits::LISTEN_AFTER_LAST_AWAITED;
 
 /// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
-const BEGIN: &str = "SET application_name = 'gristmill'; SET synchronous_commit = off; LISTEN gristmill_ended; \
+const BEGIN: &str = "SET synchronous_commit = off; LISTEN gristmill_ended; \
      DELETE FROM gristmill.awaited w WHERE listener = pg_backend_pid() \
      OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = w.listener)";
 

@@ -89,7 +89,7 @@ impl Wake {
         let (client, mut ended) = self.listener.connect(move |_| work.add()).await?;
         client
             .batch_execute(&format!(
-                "SET application_name = 'gristmill'; SET lock_timeout = {WAKE_LOCK_WAIT_MS}; LISTEN gristmill_work"
+                "SET lock_timeout = {WAKE_LOCK_WAIT_MS}; LISTEN gristmill_work"
             ))
             .await?;
         loop {

@@ -9,6 +9,7 @@ mod corruption;
 mod keys;
 mod locks;
 mod open;
+mod read_only;
 mod rights;
 mod settings;
 mod submit;

@@ -1,0 +1,39 @@
+//! The settings of a connection's session.
+
+use crate::database::connection::{Role, Waits};
+use crate::limits::{IDLE_IN_TRANSACTION, LOCK_TIMEOUT_MIN, STATEMENT_TIMEOUT_MIN};
+use crate::open::LAYOUT;
+
+/// The statements that make them.
+pub(crate) fn settings(role: Role, waits: Waits) -> String {
+    let bounds = bounds(waits);
+    match role {
+        Role::Read => format!("SET jit = off; {bounds}"),
+        Role::Write => format!(
+            "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+             SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'; \
+             SET gristmill.layout = '{}'; {bounds}",
+            LAYOUT.layout.id()
+        ),
+    }
+}
+
+/// Bounds how long the server waits for this process within a transaction, for locks of others, and for the end of a
+/// statement. A shorter bound of the server, the database or the role stays, unless it is so short that operations would fail
+/// for nothing.
+fn bounds(waits: Waits) -> String {
+    let (idle_ms, lock_ms, statement_ms) = (
+        IDLE_IN_TRANSACTION.as_millis(),
+        waits.lock.as_millis().max(1),
+        waits.statement.as_millis().max(1),
+    );
+    let (lock_min_ms, statement_min_ms) = (LOCK_TIMEOUT_MIN.as_millis(), STATEMENT_TIMEOUT_MIN.as_millis());
+    format!(
+        "SELECT set_config(b.name, b.ms::text, false) FROM (SELECT s.name, s.setting::bigint AS found_ms, \
+         CASE s.setting WHEN '0' THEN l.max_ms ELSE least(greatest(s.setting::bigint, l.min_ms), l.max_ms) END AS ms \
+         FROM pg_settings s JOIN (VALUES ('idle_in_transaction_session_timeout', {idle_ms}, {idle_ms}), \
+         ('tcp_user_timeout', 1, {idle_ms}), ('lock_timeout', {lock_min_ms}, {lock_ms}), \
+         ('statement_timeout', {statement_min_ms}, {statement_ms})) AS l (name, min_ms, max_ms) ON l.name = s.name) b \
+         WHERE b.ms <> b.found_ms"
+    )
+}
