@@ -18,11 +18,11 @@ pub struct PostgresOptions {
     /// Where the jitter of retries comes from.
     pub rng: Box<dyn DebugRng>,
     /// How long to wait for a lock of another transaction, before an operation fails with
-    /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays, but for less than a second.
-    /// Milliseconds.
+    /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays, but
+    /// for less than a second. Milliseconds.
     pub busy_timeout_ms: u32,
     /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
-    /// the server or the database stays. A connection that gives no sign for a quarter longer is closed, and its operation
+    /// the server or the database stays, but for less than 10 s. A connection that gives no sign for a quarter longer is closed, and its operation
     /// is tried again. Milliseconds.
     pub statement_timeout_ms: u32,
 }

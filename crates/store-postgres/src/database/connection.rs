@@ -19,7 +19,6 @@ use crate::database::session;
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits;
-use crate::open::LAYOUT;
 
 /// A parameter that a request owns.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;

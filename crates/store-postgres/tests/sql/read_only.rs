@@ -38,7 +38,7 @@ async fn only_reads(store: &PostgresStore, reason: &str) {
     };
     assert_eq!(store.jobs(&filter, page).await.unwrap().len(), 3);
     assert_eq!(store.newest_jobs(&filter, 10).await.unwrap().len(), 3);
-    let id = store.jobs(&filter, page).await.unwrap()[0].id;
+    let id = store.jobs(&filter, page).await.unwrap()[0].job;
     assert!(store.job(id).await.unwrap().is_some());
     assert_eq!(store.tag_values("customer", None, 9).await.unwrap().len(), 1);
     assert_eq!(store.workers().await.unwrap().len(), 1);
