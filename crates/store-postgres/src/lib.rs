@@ -22,7 +22,7 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -57,7 +57,7 @@ use crate::change::prune::Pruning;
 use crate::commit::exchange_group::{Exchanger, SmallExchange};
 use crate::database::Database;
 use crate::database::clock::{DatabaseClock, NOW};
-use crate::database::handle_cache::HandleCache;
+use crate::database::handle_cache::{HandleCache, lock};
 use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
 pub use crate::options::PostgresOptions;
@@ -137,10 +137,6 @@ impl PostgresStore {
             None => Ok(()),
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for PostgresStore {
@@ -684,9 +680,9 @@ impl Store for PostgresStore {
             true => self.record(BatchStats::default()).await,
             false => Ok(()),
         };
-        drop(locked(&self.submitter).take());
+        drop(lock(&self.submitter).take());
         self.exchanger.close();
-        let committing = std::mem::take(&mut *locked(&self.committing));
+        let committing = std::mem::take(&mut *lock(&self.committing));
         let committed = futures::future::try_join_all(committing).await;
         self.database.close().await;
         if committed.is_err() {

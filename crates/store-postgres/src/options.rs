@@ -22,8 +22,8 @@ pub struct PostgresOptions {
     /// for less than a second. Milliseconds.
     pub busy_timeout_ms: u32,
     /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
-    /// the server or the database stays, but for less than 10 s. A connection that gives no sign for a quarter longer is closed, and its operation
-    /// is tried again. Milliseconds.
+    /// the server or the database stays, but for less than 10 s. A connection that gives no sign for a quarter longer is
+    /// closed, and its operation is tried again. Milliseconds.
     pub statement_timeout_ms: u32,
 }
 

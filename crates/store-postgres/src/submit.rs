@@ -33,8 +33,9 @@ use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 
+use crate::PostgresStore;
 use crate::database::Database;
-use crate::database::handle_cache::BatchHead;
+use crate::database::handle_cache::{BatchHead, lock};
 use crate::database::pools::Purpose;
 use crate::database::rows::NewSlice;
 use crate::database::transaction::{Durability, Transaction};
@@ -42,7 +43,6 @@ use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
 use crate::limits::{CONNECTION_WAIT_MAX, SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
-use crate::{PostgresStore, locked};
 
 /// What a small submit weighs. Bytes, roughly.
 const SUBMIT_BYTES: usize = 200;
@@ -59,7 +59,7 @@ pub(crate) enum Submit {
 impl PostgresStore {
     /// Hands a submit to the task that commits groups of them, and waits for its answer.
     pub(crate) async fn hand_over(&self, submit: Submit, bytes: usize) -> SubmitReply {
-        let submitter = locked(&self.submitter).clone();
+        let submitter = lock(&self.submitter).clone();
         let submitter = submitter.ok_or(StoreError::Closed)?;
         match submitter.submit(submit, bytes + SUBMIT_BYTES).await {
             Ok(reply) => reply,
