@@ -44,6 +44,9 @@ pub(crate) struct Said {
     /// Numbers that had not begun, and never will.
     pub recalled: Vec<Range<u32>>,
     pub exhausted: bool,
+    /// The answer to a question: which job keeps another one beyond its timeout.
+    pub culprit: Option<Option<u32>>,
+    pub exiting: bool,
 }
 
 impl Said {
@@ -54,6 +57,7 @@ impl Said {
         kind_of: &dyn Fn(u64) -> Arc<str>,
     ) -> Result<Said, ProtocolError> {
         let (mut recalled, mut exhausted) = (Vec::new(), false);
+        let (mut culprit, mut exiting) = (None, false);
         let notes = std::mem::take(&mut frame.notes);
         let mut shares = share_values(frame, stream)?;
         for mut note in notes {
@@ -63,6 +67,10 @@ impl Said {
                 }
                 Note::Recalled { .. } => return Err(ProtocolError::Recall),
                 Note::Exhausted => exhausted = true,
+                Note::Culprit { index } => culprit = Some(index),
+                Note::Exiting => exiting = true,
+                // Concerns the end, which is read elsewhere.
+                Note::Unended(_) => {}
                 Note::Progress { index, .. }
                     if stream.piece_of(index).is_none() && index < stream.next_number() =>
                 {
@@ -84,6 +92,8 @@ impl Said {
             answers: answers.collect::<Result<_, ProtocolError>>()?,
             recalled,
             exhausted,
+            culprit,
+            exiting,
         })
     }
 }
@@ -213,7 +223,11 @@ impl Answers {
                 None => return Err(ProtocolError::UnknownJob),
             },
             // Of the stream, and read there.
-            Note::Recalled { .. } | Note::Exhausted => {}
+            Note::Recalled { .. }
+            | Note::Exhausted
+            | Note::Culprit { .. }
+            | Note::Exiting
+            | Note::Unended(_) => {}
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `script.rs`, `interpreter.rs` | languages and interpreters |
 //! | `handler.rs`, `pool.rs` | the handler, and the queues before the processes |
-//! | `slot.rs` | one thread for each process: feeding, timeouts, finding the job that kills |
+//! | `slot.rs`, `slot/` | one thread for each process: feeding, timeouts, finding the job that kills |
 //! | `stream.rs`, `in_flight.rs`, `answers.rs` | the jobs of a process, waiting jobs, and answers |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and its protocol |
 //! | `output.rs`, `capped.rs` | the assignment of output to logs |
@@ -40,6 +40,9 @@
 //! * The environment is that of the worker without its secrets ([`SECRET_VARIABLES`]), but for those that
 //!   [`Script::passing`] names.
 //! * A process can be killed and restarted at any time.
+//! * A process that has no more jobs runs the exit handlers of its script, and writes and closes what the script opened, for at most
+//!   [`limits::END_MS_MAX`]. What fails or lasts longer is logged as an error.
+//! * A job may fork its process. A child in which `main` returns or raises ends there, with the status of a program that does so.
 //!
 //! # What Gristmill guarantees
 //!
@@ -52,7 +55,9 @@
 //!   by itself. A process whose abandoned jobs hold half of its slots is replaced when its other jobs have ended, or
 //!   killed after [`limits::GIVE_UP_GRACE_MS`].
 //! * Only the job that kills its process, writes into our pipes or exceeds its timeout is charged an attempt.
-//!   Unanswered jobs of the same process run again, in the same runner.
+//!   Unanswered jobs of the same process run again, in the same runner. Among jobs that run beside each other, one that keeps the
+//!   event loop from turning is at fault for all that exceed their timeouts meanwhile (`slot/overdue.rs`).
+//! * Asynchronous jobs see nothing that others set in their context: variables of `contextvars`, stores of `AsyncLocalStorage`.
 //! * Output through the language's own streams becomes the job's log, up to the limit, regardless of the job's end:
 //!   timeout, crash and the end of its process included.
 //! * A value is a snapshot of the moment at which `main` returns it. Later jobs cannot change it.

@@ -60,8 +60,18 @@ pub const SHORTAGE_MS_MAX: u64 = 60_000;
 /// Milliseconds that the fork server may take to start, or to answer.
 pub const FORK_SERVER_MS_MAX: u64 = 10_000;
 
-/// Milliseconds that a script process may take to end by itself when the handler shuts down.
-pub const SHUT_DOWN_MS_MAX: u64 = 2_000;
+/// Milliseconds that a script's exit handlers, threads and files may take when its process ends in order. Then they are
+/// interrupted, and named.
+pub const END_MS_MAX: u64 = 5_000;
+
+/// Milliseconds that a script process may take in all to end by itself when the handler shuts down. Then it is killed.
+pub const SHUT_DOWN_MS_MAX: u64 = 2 * END_MS_MAX;
+
+/// Milliseconds that a process may take to exit when it has said that it does, or has closed its answers.
+pub const EXIT_MS_MAX: u64 = 2_000;
+
+/// Milliseconds that a process may take to say which job keeps another one beyond its timeout.
+pub const ANSWER_MS_MAX: u64 = 500;
 
 /// Milliseconds between two looks at whether the worker drains or a job was cancelled.
 pub const SIGNALS_EVERY_MS: u64 = 20;

@@ -1,5 +1,7 @@
 //! One warm script process: started once, imports the script once, then runs a stream of jobs.
 
+mod ending;
+
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -21,7 +23,7 @@ use crate::fork_server::ForkServer;
 use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
-    CRASH_OUTPUT_BYTES_MAX, OUTPUT_READ_AT_ONCE_BYTES, OUTPUT_READ_EVERY_MS, SHUT_DOWN_MS_MAX,
+    CRASH_OUTPUT_BYTES_MAX, END_MS_MAX, EXIT_MS_MAX, OUTPUT_READ_AT_ONCE_BYTES, OUTPUT_READ_EVERY_MS,
 };
 use crate::output::Output;
 use crate::pool::Started;
@@ -39,6 +41,8 @@ const BELL_FD: i32 = 7;
 /// Bytes of the page of words that we share with the shim, and where in it they are.
 const CONTROL_BYTES: usize = 64;
 const LIMIT_AT: u64 = 0;
+const QUESTIONS_AT: u64 = 4;
+const OVERDUE_AT: u64 = 8;
 const BEGUN_AT: u64 = 12;
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -77,7 +81,8 @@ impl Recipe {
 #[derive(Debug)]
 pub(crate) struct WarmProcess {
     child: GroupChild,
-    requests: OwnedFd,
+    /// Closed when it is to end.
+    requests: Option<OwnedFd>,
     outcomes: OwnedFd,
     printed: OwnedFd,
     printed_ended: bool,
@@ -85,6 +90,7 @@ pub(crate) struct WarmProcess {
     read_printed_at: Option<Instant>,
     control: OwnedFd,
     bell: OwnedFd,
+    questions: u32,
     nonce: u64,
     /// The deadline of the import; then the script's properties, once it is imported.
     start_deadline: Instant,
@@ -161,6 +167,7 @@ impl WarmProcess {
             concurrency: recipe.concurrency,
             threads: recipe.threads,
             flush_every_ms: recipe.flush_every_ms,
+            end_ms_max: END_MS_MAX,
         };
         process.outgoing.push_back(Outgoing {
             bytes: OutgoingBytes::Head(hello_frame(&hello, process.nonce)),
@@ -242,13 +249,14 @@ impl WarmProcess {
         let nonce = RandomState::new().build_hasher().finish();
         Ok(WarmProcess {
             child,
-            requests,
+            requests: Some(requests),
             outcomes,
             printed,
             printed_ended: false,
             read_printed_at: None,
             control,
             bell,
+            questions: 0,
             nonce,
             start_deadline: Instant::now() + Duration::from_millis(recipe.start_ms_max),
             ready: None,
@@ -272,6 +280,14 @@ impl WarmProcess {
     pub fn limit(&self, number: u32) {
         // The page and the bell are ours, and writing to them has no way to fail: the bell's counter is far from full.
         let _ = rustix::io::pwrite(&self.control, &number.to_le_bytes(), LIMIT_AT);
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Asks the process which job keeps this one, whose time is over, from ending.
+    pub fn ask_for_culprit(&mut self, overdue: u32) {
+        self.questions = self.questions.wrapping_add(1);
+        let _ = rustix::io::pwrite(&self.control, &overdue.to_le_bytes(), OVERDUE_AT);
+        let _ = rustix::io::pwrite(&self.control, &self.questions.to_le_bytes(), QUESTIONS_AT);
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -315,8 +331,8 @@ impl WarmProcess {
         if !self.printed_ended && pause_ms == 0 {
             fds.push(PollFd::new(&self.printed, PollFlags::IN));
         }
-        if !self.outgoing.is_empty() {
-            fds.push(PollFd::new(&self.requests, PollFlags::OUT));
+        if let Some(requests) = self.requests.as_ref().filter(|_| !self.outgoing.is_empty()) {
+            fds.push(PollFd::new(requests, PollFlags::OUT));
         }
         poll_ms(&mut fds, timeout_ms).map_err(RuntimeError::Plumbing)?;
         let ended = !fds[1].revents().is_empty();
@@ -341,8 +357,11 @@ impl WarmProcess {
     }
 
     fn write(&mut self) -> io::Result<()> {
+        let Some(requests) = &self.requests else {
+            return Ok(());
+        };
         while let Some(front) = self.outgoing.front_mut() {
-            match rustix::io::write(&self.requests, front.rest()) {
+            match rustix::io::write(requests, front.rest()) {
                 Ok(bytes) => front.written += bytes,
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
                 // The process has gone or closed its end: that shows elsewhere.
@@ -396,7 +415,7 @@ impl WarmProcess {
             }
         }
         // A closed pipe of a process that is about to end is its end.
-        if closed && !arrived.ended && !self.child.wait_ms(SHUT_DOWN_MS_MAX) {
+        if closed && !arrived.ended && !self.child.wait_ms(EXIT_MS_MAX) {
             return Err(ProtocolError::Closed);
         }
         arrived.ended |= closed;
@@ -428,19 +447,5 @@ impl WarmProcess {
         let status = self.child.end();
         self.read_printed();
         status
-    }
-
-    /// Lets the process end by itself, so that the script's exit handlers run; kills it
-    /// where it does not.
-    pub fn shut_down(self) {
-        let WarmProcess {
-            mut child, requests, ..
-        } = self;
-        // The end of the requests tells the shim to end.
-        drop(requests);
-        if !child.wait_ms(SHUT_DOWN_MS_MAX) {
-            tracing::warn!("a script process did not end by itself and was killed");
-        }
-        child.end();
     }
 }

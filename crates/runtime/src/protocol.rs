@@ -41,6 +41,8 @@
 //! | word | written by | what |
 //! | --- | --- | --- |
 //! | 0 | Gristmill | the limit: no job below this number begins any more |
+//! | 1 | Gristmill | how many questions it has asked |
+//! | 2 | Gristmill | the number of the job of the last question |
 //! | 3 | shims that can | the number up to which jobs have begun |
 //! | 4 | shims that can | how well word 3 is kept |
 //!
@@ -51,6 +53,18 @@
 //! with the note `recalled`, within milliseconds and also while its jobs run: those numbers had not begun and
 //! never will. Jobs below the limit in frames that it has yet to read are among them, and are dropped when they are
 //! read. Drains, cancels and recalls are all this one mechanism: Gristmill decides afterwards what becomes of the jobs.
+//!
+//! Where jobs run beside each other and one is beyond its timeout, Gristmill asks which job keeps it, and rings the bell. The process
+//! answers with the note `culprit`: the number of a job, such as one that blocks the event loop, or nothing where the job is about to
+//! be answered. A process that does not answer within [`ANSWER_MS_MAX`](crate::limits::ANSWER_MS_MAX) does not know: then each job
+//! that had begun runs again, alone, and none is charged before.
+//!
+//! # The end
+//!
+//! The end of its requests tells a process to end. It runs the exit handlers of its script, and writes and closes what the
+//! script opened, within [`END_MS_MAX`](crate::limits::END_MS_MAX); the note `unended` says what failed or took longer. A process
+//! that ends by itself says so before, with the note `exiting`, if it can: it is killed if it has not ended after
+//! [`EXIT_MS_MAX`](crate::limits::EXIT_MS_MAX).
 //!
 //! In the shims one operation gives a job to a runner or takes it back, so that it never has two owners: the call of an iterator that the
 //! runners and the recalling thread share (Python), or a compare-and-exchange of the next number (JavaScript).
@@ -106,6 +120,7 @@ pub(crate) struct Hello<'a> {
     /// Synchronous jobs at once, in languages that have threads.
     pub threads: u32,
     pub flush_every_ms: u64,
+    pub end_ms_max: u64,
 }
 
 /// The process's answer to [`Hello`].
@@ -243,6 +258,12 @@ pub(crate) enum Note {
     Recalled { from: u32, to: u32 },
     /// The process begins no more jobs, since abandoned jobs hold too many of its slots.
     Exhausted,
+    /// Which job keeps another one beyond its timeout.
+    Culprit { index: Option<u32> },
+    /// The process exits by itself.
+    Exiting,
+    /// What the process could not end in order.
+    Unended(String),
 }
 
 impl Note {
@@ -253,7 +274,11 @@ impl Note {
             | Note::Spawned { index, .. }
             | Note::Done { index, .. }
             | Note::Progress { index, .. } => Some(index),
-            Note::Recalled { .. } | Note::Exhausted => None,
+            Note::Recalled { .. }
+            | Note::Exhausted
+            | Note::Culprit { .. }
+            | Note::Exiting
+            | Note::Unended(_) => None,
         }
     }
 }

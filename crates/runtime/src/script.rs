@@ -21,7 +21,9 @@ const PYTHON_SHIM: &str = concat!(
     include_str!("shims/python/requests.py"),
     include_str!("shims/python/values.py"),
     include_str!("shims/python/outbox.py"),
+    include_str!("shims/python/ending.py"),
     include_str!("shims/python/process.py"),
+    include_str!("shims/python/asynchronous.py"),
     include_str!("shims/python/fork_server.py"),
     include_str!("shims/python/start.py"),
 );

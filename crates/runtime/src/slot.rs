@@ -1,6 +1,7 @@
 //! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
 //! and replaces it when a job kills it or runs too long.
 
+mod overdue;
 mod shortage;
 
 use std::collections::BTreeMap;
@@ -13,11 +14,12 @@ use crate::answers::Said;
 use crate::child::describe;
 use crate::error::RuntimeError;
 use crate::in_flight::InFlight;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, GIVE_UP_GRACE_MS, START_AGAIN_MS, TIMEOUT_SLACK_FLUSHES};
+use crate::limits::{CRASH_OUTPUT_BYTES_MAX, EXIT_MS_MAX, START_AGAIN_MS};
 use crate::pool::{Pool, Told};
 use crate::process::{Arrived, Begun, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError, Run};
 use crate::stream::{SentPiece, Stream};
+use overdue::Question;
 use shortage::Shortage;
 
 /// Why a process is replaced while it has work.
@@ -27,6 +29,8 @@ enum Culprit {
     Known(u32, JobError),
     /// A job did it, and if it is alone it is charged; otherwise it is looked for.
     Suspected(JobError),
+    /// One of these did it, and is looked for.
+    Among(Vec<u32>),
 }
 
 /// A slot of the pool, with at most one process.
@@ -47,6 +51,10 @@ pub(crate) struct Slot {
     /// Abandoned jobs that still run, by their numbers, with the time of their abandonment.
     unwanted: BTreeMap<u32, Instant>,
     shortage: Option<Shortage>,
+    /// The last question which job keeps another one beyond its timeout.
+    question: Option<Question>,
+    /// When the process is killed, where it says that it exits.
+    exits_by: Option<Instant>,
 }
 
 impl Slot {
@@ -63,6 +71,8 @@ impl Slot {
             is_retiring: false,
             unwanted: BTreeMap::new(),
             shortage: None,
+            question: None,
+            exits_by: None,
         }
     }
 
@@ -94,7 +104,7 @@ impl Slot {
             Some(process)
                 if self.in_flight.is_empty() && self.pool.is_graceful() && process.ready().is_some() =>
             {
-                process.shut_down();
+                process.shut_down(self.recipe.script.path());
             }
             _ => {}
         }
@@ -250,6 +260,7 @@ impl Slot {
         self.stream = Stream::new(Instant::now());
         self.recalling = None;
         self.is_retiring = false;
+        (self.question, self.exits_by) = (None, None);
         match WarmProcess::start(&self.recipe) {
             Ok(process) => (self.process, self.shortage) = (Some(process), None),
             Err(error) => self.wait_out(error),
@@ -280,7 +291,7 @@ impl Slot {
             }
             self.start_process();
         }
-        if !self.is_ready() || self.is_retiring {
+        if !self.is_ready() || self.is_retiring || self.exits_by.is_some() {
             return;
         }
         // Recalled jobs go first.
@@ -343,7 +354,7 @@ impl Slot {
         if let Some(mut process) = self.process.take() {
             tracing::debug!("a script process is replaced by a new one");
             match self.stream.next_number() >= self.recipe.jobs_per_process_max {
-                true => process.shut_down(),
+                true => process.shut_down(self.recipe.script.path()),
                 false => drop(process.end()),
             }
         }
@@ -353,24 +364,15 @@ impl Slot {
     /// The first moment at which something is over, where nothing comes before.
     fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref()?;
-        let timeout = self.stream.first_deadline(self.late_ms()).map(|(at, _)| at);
+        let timeout = self.overdue_at();
         let since = self.unwanted.values().min();
         let grace = since.and_then(|since| since.checked_add(self.recipe.cancel_grace));
         timeout
             .into_iter()
             .chain(grace)
             .chain(process.start_deadline())
+            .chain(self.exits_by)
             .min()
-    }
-
-    /// How long after its timeout a job may be answered. A shim with several jobs at once ends one by itself.
-    fn late_ms(&self) -> u64 {
-        let started = self.process.as_ref().and_then(WarmProcess::ready);
-        let slack_ms = self.recipe.flush_every_ms * TIMEOUT_SLACK_FLUSHES;
-        match started.is_some_and(|started| started.is_async) {
-            true => slack_ms + GIVE_UP_GRACE_MS,
-            false => slack_ms,
-        }
     }
 
     fn wait(&mut self) -> Result<(), RuntimeError> {
@@ -402,15 +404,11 @@ impl Slot {
         let quiet = arrived.frames.is_empty();
         self.handle(arrived);
         // An outcome that came just in time counts.
-        let is_late = |deadline: Instant| Instant::now() >= deadline;
-        if quiet
-            && self.process.is_some()
-            && let Some((_, number)) = self
-                .stream
-                .first_deadline(self.late_ms())
-                .filter(|(at, _)| is_late(*at))
-        {
-            self.time_out(number);
+        if quiet {
+            self.end_overdue();
+        }
+        if self.exits_by.is_some_and(|at| Instant::now() >= at) {
+            self.crash();
         }
         Ok(())
     }
@@ -490,11 +488,17 @@ impl Slot {
         for numbers in said.recalled {
             self.take_recalled(numbers, now);
         }
+        if said.exiting {
+            self.exits_by = now.checked_add(Duration::from_millis(EXIT_MS_MAX));
+        }
         if said.exhausted && !self.is_retiring {
             self.is_retiring = true;
             self.recall();
         }
         self.stream.forget_past();
+        if let Some(culprit) = said.culprit {
+            self.take_culprit(culprit);
+        }
         if let Some(process) = &mut self.process {
             let output = &mut process.output;
             output.numbers.start = self
@@ -534,30 +538,13 @@ impl Slot {
         }
     }
 
-    /// Of jobs that run one at a time, the one that runs, where the process wrote it down. Those before it that are not
-    /// answered have ended, and only their outcomes are not here yet.
-    fn running(&self) -> Option<u32> {
-        match self.process.as_ref()?.begun() {
-            Begun::Last(end) => end.checked_sub(1).filter(|number| self.stream.expects(*number)),
-            _ => None,
-        }
-    }
-
-    fn time_out(&mut self, number: u32) {
-        let running = self.running().unwrap_or(number);
-        let piece = self.stream.piece_of(running);
-        let Some(allowed) = piece.and_then(|piece| self.stream.pieces[piece].timeout_ms) else {
-            // The running job has no limit. It delays the outcome of the one that seemed late.
-            self.stream.note_begun(running + 1, Instant::now());
-            return;
-        };
-        let message = format!("still running after its timeout of {allowed} ms; its process was killed");
-        self.replace(Culprit::Known(running, JobError::new("timeout", message)));
-    }
-
     fn crash(&mut self) {
         let Some(process) = &mut self.process else { return };
-        let status = describe(process.end());
+        let is_late = self.exits_by.is_some_and(|at| Instant::now() >= at);
+        let status = match describe(process.end()) {
+            _ if is_late => format!("said that it exits, did not within {EXIT_MS_MAX} ms, and was killed"),
+            status => status,
+        };
         let mut error = JobError::new("crash", format!("the process {status} while it ran this job"));
         let printed = process.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX);
         if !printed.is_empty() {
@@ -596,17 +583,19 @@ impl Slot {
         };
         process.end();
         if self.stream.is_empty() {
-            let (Culprit::Known(_, error) | Culprit::Suspected(error)) = culprit;
-            tracing::warn!(
-                error = error.message,
-                "an idle script process ended; it is replaced when there is work"
-            );
+            if let Culprit::Known(_, error) | Culprit::Suspected(error) = culprit {
+                tracing::warn!(
+                    error = error.message,
+                    "an idle script process ended; it is replaced when there is work"
+                );
+            }
             self.forget_process();
             return;
         }
         let begun = process.begun();
         let (charged, suspects) = match culprit {
             Culprit::Known(number, error) => (Some((number, error)), Vec::new()),
+            Culprit::Among(suspects) => (None, suspects),
             Culprit::Suspected(error) => {
                 let (suspects, were_seen) = self.suspects(begun);
                 let piece = suspects.first().and_then(|number| self.stream.piece_of(*number));

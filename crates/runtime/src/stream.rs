@@ -169,15 +169,26 @@ impl Stream {
     /// The first deadline of the jobs that run, and whose it is. `late_ms` is what a job may be late.
     pub fn first_deadline(&self, late_ms: u64) -> Option<(Instant, u32)> {
         let deadlines = self.pieces.iter().filter_map(|piece| {
-            let allowed_ms = piece.timeout_ms?.saturating_add(late_ms);
             let number = piece.first_unanswered()?;
-            let began = self.began_at(number)?;
-            Some((
-                began.checked_add(std::time::Duration::from_millis(allowed_ms))?,
-                number,
-            ))
+            Some((self.deadline_of(piece, number, late_ms)?, number))
         });
         deadlines.min()
+    }
+
+    /// The deadline of a job of a piece, if it runs and has one.
+    pub fn deadline_of(&self, piece: &SentPiece, number: u32, late_ms: u64) -> Option<Instant> {
+        let allowed_ms = piece.timeout_ms?.saturating_add(late_ms);
+        self.began_at(number)?
+            .checked_add(std::time::Duration::from_millis(allowed_ms))
+    }
+
+    /// The jobs below this number that are not answered.
+    pub fn unanswered_below(&self, end: u32) -> Vec<u32> {
+        let unanswered = self
+            .pieces
+            .iter()
+            .flat_map(|piece| piece.unanswered().map(|index| piece.first + index));
+        unanswered.filter(|number| *number < end).collect()
     }
 
     /// How many jobs are not answered.

@@ -76,6 +76,13 @@ fn find(name: &'static str, runtime: Runtime, program: &str) -> Option<Subject> 
     })
 }
 
+/// The subjects of a language that keep a warm process.
+pub fn warm_subjects_of(is_python: bool) -> Vec<Subject> {
+    let mut subjects = warm_subjects();
+    subjects.retain(|subject| (subject.runtime == Runtime::Python) == is_python);
+    subjects
+}
+
 /// The subjects that keep a warm process.
 pub fn warm_subjects() -> Vec<Subject> {
     subjects()
@@ -105,6 +112,15 @@ impl Subject {
             ..DetectOptions::default()
         };
         Script::detect(path, &options).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// A script of this text, in a folder of its own.
+    pub fn script_of(&self, name: &str, text: &str) -> (tempfile::TempDir, Script) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let script = self.script_file(&path);
+        (folder, script)
     }
 
     /// A handler with one process for a script of the suite.

@@ -1,5 +1,5 @@
-//! A random machine drives one handler with runs, recalls, drains and cancels of jobs that sleep, fail, crash, print and run too
-//! long. Whatever comes first: each job is answered exactly once, none begins twice unless a job killed its process in between,
+//! A random machine drives one handler with runs, recalls, drains and cancels of jobs that sleep, fail, fork, crash, print and run
+//! too long. Whatever comes first: each job is answered exactly once, none begins twice unless a job killed its process in between,
 //! jobs begin in their order, and each log is its job's own.
 //!
 //! `GRISTMILL_TEST_SEED` chooses another seed.
@@ -71,6 +71,7 @@ impl Machine {
                 }
                 2..=5 => "fail",
                 6..=20 => "sleep",
+                21..=24 => "fork",
                 _ => "nothing",
             });
         }
@@ -245,7 +246,7 @@ fn check(name: &str, call: &Call, begun: &BegunJobs, counts: &mut Counts) {
             Ended::Completed(value) => {
                 counts.completed += 1;
                 assert_eq!(
-                    (value, *does == "sleep" || *does == "nothing"),
+                    (value, ["sleep", "fork", "nothing"].contains(does)),
                     (&json!(id), true),
                     "{what}"
                 );

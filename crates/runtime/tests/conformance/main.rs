@@ -1,11 +1,14 @@
 //! One suite for all runtimes that are installed: Python, Node, Deno and Bun, synchronous and
 //! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
 
+mod children;
+mod ending;
 mod examples;
 mod family;
 mod flow;
 mod forks;
 mod harness;
+mod interference;
 mod isolation;
 mod lifetime;
 mod machine;

@@ -8,6 +8,8 @@ export async function main(payload) {
   if (payload.do === 'sleep') await new Promise((resolve) => setTimeout(resolve, payload.ms));
   if (payload.do === 'fail') throw new Error(`job ${payload.id} fails`);
   if (payload.do === 'crash') {
+    // Half of them end the process by themselves.
+    if (payload.id % 2) process.exit(7);
     process.kill(process.pid, 'SIGKILL');
     for (;;);
   }

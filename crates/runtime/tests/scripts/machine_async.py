@@ -1,6 +1,7 @@
 """The same as machine.py with an asynchronous main."""
 import asyncio
 import os
+import sys
 
 
 async def main(payload):
@@ -10,6 +11,15 @@ async def main(payload):
     print("begin", payload["id"])
     if payload["do"] == "sleep":
         await asyncio.sleep(payload["ms"] / 1000)
+    elif payload["do"] == "fork":
+        # The parent goes on once the child has ended, which does not say so itself.
+        pid = os.fork()
+        if pid == 0:
+            if payload["id"] % 2:
+                sys.exit(3)
+            sys.stderr = open(os.devnull, "w")
+            raise ValueError("in the child")
+        os.waitpid(pid, 0)
     elif payload["do"] == "fail":
         raise ValueError("job %d fails" % payload["id"])
     elif payload["do"] == "crash":

@@ -8,6 +8,8 @@ return (async () => {
   const { pathToFileURL } = await load('node:url');
   const { Buffer } = await load('node:buffer');
   const { default: process } = await load('node:process');
+  const isNode = !globalThis.Deno && !globalThis.Bun;
+  const { Socket } = isNode ? await load('node:net') : { Socket: null };
 
   const RUN = 2, READY = 17, REFUSED = 18, FINALIZING = 1;
   const REQUESTS_FD = 3, OUTCOMES_FD = 4, CONTROL_FD = 5, SHIM_FD = 6, BELL_FD = 7;
@@ -42,6 +44,9 @@ return (async () => {
   // NEXT is the number of the job that begins next. Whoever exchanges it has what lies between: the main thread one job, the
   // flusher all up to the limit that Gristmill set.
   const COUNT = 1, NOTES_END = 3, BEGUN = 5, NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, QUIET = 12;
+  // Whether the event loop has turned since the flusher asked; and one more than the number of the asynchronous job whose call of
+  // main has not returned yet.
+  const TURNED = 13, CALLED = 14;
 
   // Runs in both threads: in the flusher as the text of this function.
   function makeSender(fs, memory, nonce, fd) {
@@ -138,20 +143,21 @@ return (async () => {
   }
 
   const flusherSource = `
-    const { workerData: { memory, nonce, everyMs, fd, controlFd } } = require('node:worker_threads');
+    const { parentPort, workerData: { memory, nonce, everyMs, fd, controlFd } } = require('node:worker_threads');
     const fs = require('node:fs');
     const { words } = memory;
-    const NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, QUIET = 12, PARK_AFTER_MS = 100;
+    const NEXT = 7, ACTIVE = 8, PARKED = 9, TICK = 10, OPENED = 11, QUIET = 12, TURNED = 13, CALLED = 14;
+    const PARK_AFTER_MS = 100;
     // Beside a job that says nothing for so many ticks, this thread looks only so often, until it is woken.
     const QUIET_AFTER_TICKS = 8, QUIET_EVERY_MS = 8;
     const control = fs.openSync('/dev/fd/' + controlFd, 'r');
     const { flush, sendNote } = (${makeSender.toString()})(fs, memory, nonce, fs.openSync('/dev/fd/' + fd, 'w'));
-    const limitWord = new Uint32Array(1);
-    let recalledTo = 0;
+    // The event loop turns where it hears a message within this time.
+    const TURN_MS_MAX = 100;
+    const page = new Uint32Array(2);
+    let recalledTo = 0, answered = 0, askedAt = 0;
     // Takes back what has not begun, where Gristmill asks for it.
-    const heedLimit = () => {
-      fs.readSync(control, limitWord, 0, 4, 0);
-      const to = limitWord[0];
+    const heedLimit = (to) => {
       if (to === recalledTo) return;
       recalledTo = to;
       for (let from = Atomics.load(words, NEXT); ;) {
@@ -163,6 +169,21 @@ return (async () => {
         from = seen;
       }
     };
+    // Says which job keeps others beyond their timeouts: nobody while the event loop turns. It says nothing where that is unknown.
+    const heedQuestion = (question) => {
+      if (question === answered) return;
+      if (askedAt === 0) {
+        askedAt = performance.now();
+        Atomics.store(words, TURNED, 0);
+        parentPort.postMessage(null);
+      }
+      const turns = Atomics.load(words, TURNED) === 1;
+      if (!turns && performance.now() - askedAt < TURN_MS_MAX) return;
+      answered = question;
+      askedAt = 0;
+      const called = Atomics.load(words, CALLED);
+      if (turns || called > 0) sendNote({ culprit: { index: turns ? null : called - 1 } });
+    };
     Atomics.store(words, OPENED, 1);
     Atomics.notify(words, OPENED);
     for (let idleMs = 0, quietTicks = 0; ; ) {
@@ -172,7 +193,9 @@ return (async () => {
       if (!isQuiet || !flush(false)) Atomics.wait(words, TICK, 0, isQuiet ? QUIET_EVERY_MS : everyMs);
       if (Atomics.load(words, ACTIVE) === 1) {
         idleMs = 0;
-        heedLimit();
+        fs.readSync(control, page, 0, 8, 0);
+        heedLimit(page[0]);
+        heedQuestion(page[1]);
         const wasWoken = isQuiet && Atomics.load(words, QUIET) === 0;
         quietTicks = flush(false) || wasWoken ? 0 : quietTicks + 1;
       } else if ((idleMs += everyMs) >= PARK_AFTER_MS) {

@@ -8,6 +8,10 @@
       this.begunAt = 0;
       this.endedAt = 0;
       this.saidAt = -Infinity;
+      // The end of its time, where it runs beside others; and how much of it others took.
+      this.dueAt = 0;
+      this.excusedMs = 0;
+      this.timer = null;
       this.room = hello.log_bytes_max;
       this.dropped = 0;
       this.isSilent = true;

@@ -10,16 +10,45 @@
   let readsAsync = false;
   let nonce = null;
 
+  // Makes room for so many bytes from the beginning of the frame that comes next.
+  const makeRoom = (bytes) => {
+    if (inputBegin === inputEnd) inputBegin = inputEnd = 0;
+    if (inputBegin + bytes <= input.length) return;
+    const larger = bytes > input.length ? Buffer.allocUnsafe(bytes * 2) : input;
+    input.copy(larger, 0, inputBegin, inputEnd);
+    input = larger;
+    inputEnd -= inputBegin;
+    inputBegin = 0;
+  };
+
+  // Where Node waits for requests. A read of the file would take one of its few threads for files, and Node's exit waits for
+  // the threads: it would wait for the next request.
+  let socket = null;
+  const readSocket = async () => {
+    let wake;
+    if (socket === null) {
+      socket = new Socket({ fd: requests, readable: true, writable: false });
+      for (const event of ['readable', 'end', 'close', 'error']) socket.on(event, () => socket.wake());
+    }
+    for (;;) {
+      const arrived = new Promise((resolve) => { wake = resolve; });
+      socket.wake = wake;
+      const chunk = socket.read();
+      if (chunk !== null) {
+        makeRoom(inputEnd - inputBegin + chunk.length);
+        chunk.copy(input, inputEnd);
+        inputEnd += chunk.length;
+        return true;
+      }
+      if (socket.readableEnded || socket.destroyed) return false;
+      await arrived;
+    }
+  };
+
   // Reads as much as there is; false at the end. A promise where `readsAsync`.
   const fill = () => {
-    if (inputBegin === inputEnd) inputBegin = inputEnd = 0;
-    if (inputBegin + inputNeeded > input.length) {
-      const larger = inputNeeded > input.length ? Buffer.allocUnsafe(inputNeeded * 2) : input;
-      input.copy(larger, 0, inputBegin, inputEnd);
-      input = larger;
-      inputEnd -= inputBegin;
-      inputBegin = 0;
-    }
+    if (readsAsync && Socket !== null) return readSocket();
+    makeRoom(inputNeeded);
     const room = input.length - inputEnd;
     if (!readsAsync) {
       const bytes = fs.readSync(requests, input, inputEnd, room, null);
@@ -71,10 +100,23 @@
       trace += (depth > 0 ? '\nCaused by: ' : '') + trim(cause?.stack ?? inspect(cause));
     }
     failure.traceback = clean(trace.slice(0, hello.traceback_bytes_max / UTF8_BYTES_MAX));
-    const retryAfter = error.retry_after ?? error.retryAfter;
-    if (typeof retryAfter === 'number' && retryAfter >= 0 && retryAfter < Infinity) failure.retry_after = retryAfter;
-    if (error.permanent === true) failure.permanent = true;
+    for (const one of causes(error)) {
+      const retryAfter = one?.retry_after ?? one?.retryAfter;
+      if (typeof retryAfter === 'number' && retryAfter >= 0 && retryAfter < Infinity) {
+        failure.retry_after = Math.max(retryAfter, failure.retry_after ?? 0);
+      }
+      if (one?.permanent === true) failure.permanent = true;
+    }
     return failure;
+  };
+
+  // An error, and where it is an AggregateError all that it holds.
+  const causes = (error) => {
+    const found = [error];
+    for (let at = 0; at < found.length && found.length < CAUSES_MAX; at++) {
+      if (found[at] instanceof AggregateError) found.push(...Array.from(found[at].errors).slice(0, CAUSES_MAX));
+    }
+    return found;
   };
 
   // A stack without the frames of this file, which is known by its name or as evaluated text.
@@ -83,6 +125,9 @@
     .join('\n');
 
   class NotJson extends Error {}
+
+  // Errors of one failure that are looked at.
+  const CAUSES_MAX = 1000;
 
   // Children in one batch.
   const CHILDREN_MAX = 10000;

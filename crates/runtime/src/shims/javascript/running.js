@@ -14,6 +14,7 @@
   const notes = Buffer.from(memory.notes.buffer);
   let main = null;
   let finalize = null;
+  let AsyncResource = null;
   let valuesEnd = 0;
   let flushedAt = 0;
 

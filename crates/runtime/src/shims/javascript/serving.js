@@ -113,6 +113,9 @@
   let wake = null;
   let willFlush = false;
 
+  // A timer that is so late tells that the event loop did not turn.
+  const LATE_MS = 100;
+
   // What else ends in this turn of the event loop leaves in the same frame.
   const flushSoon = () => {
     if (willFlush) return;
@@ -126,6 +129,14 @@
 
   const giveUp = (job) => {
     if (job.isAnswered) return;
+    const lateMs = now() - job.dueAt;
+    if (lateMs > LATE_MS && job.excusedMs + lateMs <= job.frame.timeoutMs) {
+      // Another job kept the event loop from turning, and so this one from ending: it gets that time.
+      job.excusedMs += lateMs;
+      job.dueAt = now() + lateMs;
+      job.timer = setTimeout(giveUp, lateMs, job);
+      return;
+    }
     job.isAnswered = true;
     endOutput(job);
     const message = `still running after its timeout of ${job.frame.timeoutMs} ms; it was given up, and holds its slot until it ends`;
@@ -138,8 +149,8 @@
     flushSoon();
   };
 
-  const end = (job, timer, answer) => {
-    if (timer !== null) clearTimeout(timer);
+  const end = (job, answer) => {
+    clearTimeout(job.timer);
     if (job.isAnswered) {
       givenUp--;
     } else {
@@ -154,25 +165,34 @@
     }
   };
 
+  const callInContext = (job, payload) => contexts.run(job, job.frame.main, payload);
+
   const begin = (number) => {
     const job = new Job(number, frame);
     job.begunAt = now();
     taken++;
-    const timer = frame.timeoutMs > 0 ? setTimeout(giveUp, frame.timeoutMs, job) : null;
+    if (frame.timeoutMs > 0) {
+      job.dueAt = job.begunAt + frame.timeoutMs;
+      job.timer = setTimeout(giveUp, frame.timeoutMs, job);
+    }
     let value;
+    Atomics.store(words, CALLED, number + 1);
     try {
-      value = contexts.run(job, frame.main, frame.payloads[number - frame.first]);
+      // A resource of its own keeps what the job enters (`enterWith`) from those that begin after it.
+      value = new AsyncResource('gristmill').runInAsyncScope(callInContext, null, job, frame.payloads[number - frame.first]);
     } catch (error) {
-      end(job, timer, () => settleError(job, error));
+      end(job, () => settleError(job, error));
       return;
+    } finally {
+      Atomics.store(words, CALLED, 0);
     }
     if (isThenable(value)) {
       value.then(
-        (value) => end(job, timer, () => settle(job, value)),
-        (error) => end(job, timer, () => settleError(job, error)),
+        (value) => end(job, () => settle(job, value)),
+        (error) => end(job, () => settleError(job, error)),
       );
     } else {
-      end(job, timer, () => settle(job, value));
+      end(job, () => settle(job, value));
     }
   };
 

@@ -13,8 +13,9 @@
     const own = script.finalize ?? script.default?.finalize;
     if (typeof own === 'function') finalize = own;
     if (types.isAsyncFunction(main)) {
-      const { AsyncLocalStorage } = await load('node:async_hooks');
+      const { AsyncLocalStorage, AsyncResource: Resource } = await load('node:async_hooks');
       contexts = new AsyncLocalStorage();
+      AsyncResource = Resource;
     }
   };
 
@@ -38,8 +39,27 @@
 
   const startFlusher = () => {
     const data = { memory, nonce: hello.nonce, everyMs: hello.flush_every_ms, fd: OUTCOMES_FD, controlFd: CONTROL_FD };
-    new Worker(flusherSource, { eval: true, workerData: data }).unref();
+    const flusher = new Worker(flusherSource, { eval: true, workerData: data });
+    flusher.on('message', () => Atomics.store(words, TURNED, 1));
+    flusher.unref();
     Atomics.wait(words, OPENED, 0);
+  };
+
+  // How long the end waits: for what others send, for timers, and for what is under way. Milliseconds.
+  const LOOK_MS = 50, OTHERS_MS_MAX = 100, TIMERS_MS_MAX = 1000;
+  const OTHERS = /^(Pipe|TCP|TTY|UDP|Signal|Process|FSEvent)\w*Wrap$|^(MessagePort|Worker|StatWatcher|ChildProcess)$/;
+
+  // Ends a process whose event loop goes on after the last job.
+  const endSoon = (sinceMs) => {
+    const left = new Set(process.getActiveResourcesInfo?.() ?? []);
+    const busy = [...left].filter((name) => !OTHERS.test(name));
+    const isIdle = busy.every((name) => name === 'Timeout');
+    if (sinceMs >= hello.end_ms_max && !isIdle) {
+      note({ unended: `after ${hello.end_ms_max} ms its event loop still had ${busy.join(', ')}` });
+    } else if (!(sinceMs >= TIMERS_MS_MAX && isIdle) && !(sinceMs >= OTHERS_MS_MAX && left.size > 0 && busy.length === 0)) {
+      return;
+    }
+    process.exit();
   };
 
   const runtimeName = () => {
@@ -52,14 +72,23 @@
   startFlusher();
   closeInherited();
   process.argv = [process.argv[0], hello.script];
+  // What the script forks gets the rest of these, but not the text that starts this file.
+  const evaluated = process.execArgv?.indexOf('-e') ?? -1;
+  if (evaluated >= 0) process.execArgv.splice(evaluated, 2);
+  process.prependListener('exit', () => {
+    note('exiting');
+    flush(false);
+  });
   try {
     await importScript();
   } catch (error) {
     sendJson(REFUSED, describe(error));
     process.exit(1);
   }
-  process.on('exit', () => flush(false));
   sendJson(READY, { runtime: runtimeName(), is_async: contexts !== null });
   await (contexts === null ? serveAlone() : serveAsync());
-  process.exit(0);
+  const { setInterval: repeat } = await load('node:timers');
+  const endsAt = now();
+  // The rest of the event loop runs to its end, under a limit.
+  repeat(() => endSoon(now() - endsAt), LOOK_MS).unref();
 })();

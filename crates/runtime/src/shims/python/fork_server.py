@@ -113,14 +113,3 @@ def serve_forks(script):
         server.send(struct.pack("<i", answer))
 
 
-def end_fork():
-    """Ends a forked process as the interpreter would, but does not free what it shares with others: that would copy it first."""
-    import atexit
-
-    try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
-    finally:
-        os._exit(0)
-
-

@@ -2,9 +2,10 @@
 
 
 class Job:
-    """A job that runs, and what it has printed: the first bytes go into the output pipe at once, the rest is counted."""
+    """A job that runs, and what it has printed: the first bytes go into the output pipe at once, the rest is counted. One that
+    runs beside others in an event loop has its task, the end of its time, and how much of it others took."""
 
-    __slots__ = ("number", "frame", "room", "dropped", "is_silent", "timed_out")
+    __slots__ = ("number", "frame", "room", "dropped", "is_silent", "timed_out", "task", "due", "timer", "excused_s")
 
     def __init__(self, number, frame, room):
         self.number = number
@@ -13,6 +14,8 @@ class Job:
         self.dropped = 0
         self.is_silent = True
         self.timed_out = False
+        self.task = self.due = self.timer = None
+        self.excused_s = 0.0
 
 
 class LogStream(io.RawIOBase):

@@ -7,6 +7,7 @@ class Outbox:
 
     def __init__(self, nonce, words):
         self.nonce = nonce
+        self.process_id = os.getpid()
         self.words = words
         self.lock = threading.Lock()
         self.begun_sent = 0
@@ -63,6 +64,7 @@ class Outbox:
             return True
 
     def send(self, frame):
+        check_process(self.process_id)
         view = memoryview(frame)
         while view:
             view = view[os.write(OUTCOMES_FD, view) :]

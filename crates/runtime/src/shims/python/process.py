@@ -13,8 +13,13 @@ class Process:
         self.flush_every_ns = hello["flush_every_ms"] * 1000000
         self.requests = requests
         requests.nonce = int(hello["nonce"])
-        self.words = memoryview(mmap.mmap(CONTROL_FD, 64)).cast("I")
+        page = mmap.mmap(CONTROL_FD, 64)
+        # A fork of this process does not have the page: one that was made past the hook below ends as it writes there.
+        page.madvise(mmap.MADV_DONTFORK)
+        self.words = memoryview(page).cast("I")
         self.outbox = Outbox(requests.nonce, self.words)
+        # Not empty in a fork of this process.
+        self.forked = []
         # The frame whose jobs are to begin. Whoever changes it holds the lock.
         self.frame = None
         self.frames_lock = threading.Lock()
@@ -22,6 +27,8 @@ class Process:
         self.read_to = 0
         # No job below this number begins any more.
         self.recalled_to = 0
+        # Questions of Gristmill that are answered.
+        self.answered = 0
         self.job = None
         # How the running job is found, where several run at once: a context variable or a thread's own variable.
         self.find_job = None
@@ -30,6 +37,8 @@ class Process:
         self.loop = None
         self.loops = threading.local()
         self.is_async = False
+        self.asynchronous = None
+        self.end_ms_max = hello["end_ms_max"]
         self.encode = make_encoder()
         # A description of the output pipe that is our own, whatever the script does to its standard output.
         try:
@@ -169,7 +178,11 @@ class Process:
             try:
                 value = self.event_loop().run_until_complete(wait_for(value))
             except BaseException as error:
+                if self.forked:
+                    leave_fork(error)
                 return self.describe(error)
+            if self.forked:
+                leave_fork(None)
         return self.conclude(value)
 
     def describe(self, error):
@@ -247,6 +260,18 @@ class Process:
             self.outbox.note({"recalled": {"from": min(first, limit), "to": limit}})
         self.outbox.flush()
 
+    def heed_question(self):
+        """Says which job keeps one beyond its timeout, where Gristmill asks."""
+        question = self.words[QUESTIONS]
+        if question == self.answered:
+            return
+        self.answered = question
+        overdue = self.words[OVERDUE]
+        # A job in a thread of its own is kept by nobody else.
+        culprit = overdue if self.asynchronous is None else self.asynchronous.culprit(overdue)
+        self.outbox.note({"culprit": {"index": culprit}})
+        self.outbox.flush()
+
     def parse_each(self, text):
         """Items one by one, where one of them is beyond this language's JSON reader."""
         payloads = []
@@ -302,6 +327,7 @@ class Process:
         outbox, encode, words, value_bytes_max = self.outbox, self.encode, self.words, self.value_bytes_max
         values, durations, numbers = outbox.values.append, outbox.durations.append, outbox.numbers.append
         log_bytes_max = self.log_bytes_max
+        forked = self.forked
         main = frame.main
         job = self.job = Job(None, None, log_bytes_max)
         flush_every_ns = self.flush_every_ns
@@ -315,8 +341,12 @@ class Process:
             try:
                 value = main(payload)
             except BaseException as error:
+                if forked:
+                    leave_fork(error)
                 outcome = self.describe(error)
             else:
+                if forked:
+                    leave_fork(None)
                 try:
                     # Each value is serialised before the next job can change what it refers to.
                     outcome = "".join(encode(value)).encode()
@@ -385,8 +415,12 @@ class Process:
             try:
                 value = frame.main(payload)
             except BaseException as error:
+                if self.forked:
+                    leave_fork(error)
                 outcome = self.describe(error)
             else:
+                if self.forked:
+                    leave_fork(None)
                 outcome = self.settle(value)
             end = now_ns()
             own.job = None
@@ -417,8 +451,6 @@ class Process:
             self.outbox.ring()
         return frame, item
 
-    # --- asynchronous jobs ---
-
     def event_loop(self):
         loop = getattr(self.loops, "loop", None)
         if loop is None:
@@ -427,109 +459,6 @@ class Process:
             loop = self.loops.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
         return loop
-
-    def serve_async(self):
-        """Runs up to `concurrency` jobs at once, in one event loop over the life of the process."""
-        self.words[MANNER] = BEGUN_TO
-        self.loop = self.event_loop()
-        self.ended = self.loop.create_future()
-        self.lanes = set()
-        self.is_reading = self.will_flush = False
-        self.read_again()
-        self.loop.run_until_complete(self.ended)
-
-    def read_again(self):
-        if not self.is_reading:
-            self.is_reading = True
-            self.loop.add_reader(REQUESTS_FD, self.read_requests)
-
-    def read_requests(self):
-        if not self.requests.fill():
-            self.loop.remove_reader(REQUESTS_FD)
-            if not self.ended.done():
-                self.ended.set_result(None)
-            return
-        self.begin_jobs()
-
-    def begin_jobs(self):
-        while len(self.lanes) < self.concurrency:
-            frame, item = self.take_job()
-            if frame is None:
-                return
-            lane = self.loop.create_task(self.run_lane(frame, item))
-            self.lanes.add(lane)
-            lane.add_done_callback(self.lanes.discard)
-        if self.is_reading and self.frame is not None and self.frame.end > self.words[BEGUN]:
-            # There is no room: what is in the pipe stays there.
-            self.is_reading = False
-            self.loop.remove_reader(REQUESTS_FD)
-
-    def take_job(self):
-        while True:
-            frame = self.frame
-            item = next(frame.jobs, None) if frame is not None else None
-            if item is not None:
-                self.words[BEGUN] = item[0] + 1
-                if self.outbox.is_parked:
-                    self.outbox.ring()
-                return frame, item
-            if not self.take_frame():
-                self.read_again()
-                return None, None
-
-    async def run_lane(self, frame, item):
-        """Runs one job after the other. A lane is a task of its own, so what its job prints, directly or through tasks that
-        it starts, is known by the context."""
-        import asyncio
-
-        task = asyncio.current_task()
-        outbox = self.outbox
-        while frame is not None:
-            number, payload = item
-            job = Job(number, frame, self.log_bytes_max)
-            self.job_of_task.set(job)
-            timer = None
-            if frame.timeout_s is not None:
-                timer = self.loop.call_later(frame.timeout_s, self.time_out, job, task)
-            start = now_ns()
-            try:
-                value = await frame.main(payload)
-            except BaseException as error:
-                outcome = None if job.timed_out else self.describe(error)
-            else:
-                outcome = None if job.timed_out else self.conclude(value)
-            end = now_ns()
-            if timer is not None:
-                timer.cancel()
-            if job.timed_out:
-                message = "still running after its timeout of %d ms; it was cancelled" % round(frame.timeout_s * 1000)
-                outcome = {"type": "timeout", "message": message}
-            self.answer(job, start, end, outcome)
-            if len(outbox.numbers) >= UNSENT_JOBS_MAX:
-                outbox.flush()
-            elif not self.will_flush:
-                # What else ends in this turn of the loop leaves in the same frame, and so does what ends shortly after a frame.
-                self.will_flush = True
-                wait_ns = outbox.flushed_ns + self.flush_every_ns // 2 - end
-                if wait_ns > 0:
-                    self.loop.call_later(wait_ns / 1000000000, self.flush_turn)
-                else:
-                    self.loop.call_soon(self.flush_turn)
-            if job.timed_out:
-                # A task that was cancelled is not used again.
-                self.lanes.discard(task)
-                self.begin_jobs()
-                return
-            frame, item = self.take_job()
-        self.lanes.discard(task)
-
-    def flush_turn(self):
-        self.will_flush = False
-        self.outbox.flush()
-
-    def time_out(self, job, task):
-        job.timed_out = True
-        task.cancel()
 
     # --- the flusher ---
 
@@ -542,12 +471,13 @@ class Process:
         while True:
             # From here on whoever leaves something rings the bell; what was left before is seen here.
             outbox.is_parked = True
-            if not outbox.has_unsent() and self.words[LIMIT] == self.recalled_to:
+            if not outbox.has_unsent() and self.words[LIMIT] == self.recalled_to and self.words[QUESTIONS] == self.answered:
                 bell.poll()
             outbox.is_parked = False
             due_ns = now_ns() + self.flush_every_ns
             while True:
                 self.heed_limit()
+                self.heed_question()
                 wait_ns = due_ns - now_ns()
                 if wait_ns > 0:
                     if bell.poll(wait_ns / 1000000):
@@ -559,6 +489,38 @@ class Process:
                     if not outbox.flush():
                         break
                     due_ns = outbox.flushed_ns + self.flush_every_ns
+
+    # --- the end ---
+
+    def say_unended(self, problem):
+        self.outbox.note({"unended": clean(str(problem)[:ERROR_MESSAGE_CHARACTERS_MAX])})
+
+    def end(self, is_forked):
+        """Ends what the script left, as the interpreter would. One that was forked is not freed: that would copy what it shares."""
+        ending = Ending(self.end_ms_max, self.say_unended)
+        self.main = self.finalize = self.frame = self.job = None
+        steps = [self.end_loop, run_exit_handlers, lambda: flush_files(self.say_unended), free_modules]
+        ending.run(*steps, *([flush_native_files] if is_forked else []))
+        self.outbox.flush()
+        if is_forked or ending.is_late:
+            os._exit(0)
+
+    def end_loop(self):
+        """Ends the tasks, generators and threads of an event loop, as `asyncio.run` does."""
+        loop = self.loop or getattr(self.loops, "loop", None)
+        if loop is None:
+            return
+        import asyncio
+
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        if hasattr(loop, "shutdown_default_executor"):
+            loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
     # --- the script ---
 
@@ -573,9 +535,11 @@ class Process:
         else:
             sys.path.insert(0, folder)
         self.offer_module()
-        name = os.path.splitext(file_name)[0].replace("-", "_").replace(".", "_")
-        if name in sys.modules:
-            name = "script_" + name
+        name = os.path.splitext(file_name)[0]
+        if name in sys.modules or not name.isidentifier():
+            # Nobody can import it by its name. The processes of multiprocessing load it by its path, and call it so.
+            name = "__mp_main__"
+            sys.modules["__main__"].__file__ = path
         loader = importlib.machinery.SourceFileLoader(name, path)
         spec = importlib.util.spec_from_file_location(name, path, loader=loader)
         module = importlib.util.module_from_spec(spec)
@@ -588,26 +552,36 @@ class Process:
             raise NoMain("%s has no function main; write `def main(payload):` and return the result" % file_name)
         call = getattr(self.main, "__call__", None)
         if inspect.iscoroutinefunction(self.main) or inspect.iscoroutinefunction(call):
-            import contextvars
-
             self.is_async = True
-            self.job_of_task = contextvars.ContextVar("gristmill_job", default=None)
-            self.find_job = self.job_of_task.get
-            self.event_loop()
+            self.loop = self.event_loop()
+            self.asynchronous = Asynchronous(self)
+            self.find_job = self.asynchronous.job.get
 
     def leave_in_fork(self):
         """A fork of this process must not answer for it, and what it prints goes where it went."""
-        for fd in (REQUESTS_FD, OUTCOMES_FD, BELL_FD):
+        if self.forked:
+            # A fork of a fork: the numbers below may be those of its own files.
+            return
+        # The page, which is not mapped here: freed, it would take with it what came to lie there.
+        self.forked.append(self.words)
+        self.words = self.outbox.words = memoryview(bytearray(64)).cast("I")
+        for fd in (REQUESTS_FD, OUTCOMES_FD, BELL_FD, CONTROL_FD):
             try:
                 os.close(fd)
             except OSError:
                 pass
         self.job = None
         self.find_job = None
+        loop = self.loop or getattr(self.loops, "loop", None)
+        if loop is not None:
+            # Its selector is the parent's. Nothing but the code that forked goes on here, up to its next wait.
+            loop.stop()
+            for queue in ("_ready", "_scheduled"):
+                getattr(loop, queue, []).clear()
 
     def serve(self):
         if self.is_async:
-            self.serve_async()
+            self.asynchronous.serve()
         elif self.threads > 1:
             self.serve_in_threads()
         else:

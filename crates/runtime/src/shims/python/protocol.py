@@ -15,11 +15,13 @@ REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD = 3, 4, 5, 6, 7
 HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
 FINALIZING = 1
 # Words of the control page, and how well this process keeps BEGUN.
-LIMIT, BEGUN, MANNER = 0, 3, 4
+LIMIT, QUESTIONS, OVERDUE, BEGUN, MANNER = 0, 1, 2, 3, 4
 BEGUN_TO, BEGUN_LAST = 1, 2
 SHIM_NAME = "<gristmill>"
 ERROR_MESSAGE_CHARACTERS_MAX = 4096
 PROGRESS_MESSAGE_CHARACTERS_MAX = 400
+# Exceptions of one failure that are looked at.
+ERRORS_MAX = 1000
 PROGRESS_MAX = (1 << 63) - 1
 # Bytes of finished outcomes that are sent at once, however little time has passed.
 UNSENT_BYTES_MAX = 1 << 20

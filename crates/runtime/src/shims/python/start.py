@@ -6,19 +6,22 @@ def start():
     is_forked = sys.argv[1:2] == ["fork-server"]
     if is_forked:
         serve_forks(sys.argv[2])
-    serve_requests()
-    if is_forked:
-        end_fork()
+    process = serve_requests()
+    if process is not None:
+        process.end(is_forked)
+    elif is_forked:
+        os._exit(0)
 
 
 def serve_requests():
+    """Runs jobs until there are no more requests; the process, if it has read anything."""
     for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD):
         os.set_inheritable(fd, False)
     requests = Requests()
     request = None
     while request is None:
         if not requests.fill():
-            return
+            return None
         request = requests.next()
     hello = json.loads(bytes(request[1]))
     process = Process(hello, requests)
@@ -30,17 +33,22 @@ def serve_requests():
     except Exception:
         pass
     process.capture_output()
+    os.register_at_fork(after_in_child=process.leave_in_fork)
     try:
         process.import_script(hello["script"])
     except BaseException as error:
+        if process.forked:
+            leave_fork(error)
         process.outbox.send_json(REFUSED, process.describe(error))
-        return
-    os.register_at_fork(after_in_child=process.leave_in_fork)
+        return process
+    if process.forked:
+        leave_fork(None)
     # The flusher waits at most this long for a job that computes; the default of 5 ms is too long.
     sys.setswitchinterval(0.001)
     threading.Thread(target=process.flush_now_and_then, name="gristmill-flusher", daemon=True).start()
     process.outbox.send_json(READY, {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async})
     process.serve()
+    return process
 
 
 start()

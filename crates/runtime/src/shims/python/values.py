@@ -27,14 +27,25 @@ def describe_error(error, traceback_bytes_max):
             failure["traceback"] = clean("".join(lines)[-traceback_bytes_max:])
     except Exception:
         pass
-    retry_after = getattr(error, "retry_after", None)
-    if hasattr(retry_after, "total_seconds"):
-        retry_after = retry_after.total_seconds()
-    if type(retry_after) in (int, float) and 0 <= retry_after < float("inf"):
-        failure["retry_after"] = retry_after
-    if getattr(error, "permanent", False) is True:
-        failure["permanent"] = True
+    for one in errors_in(error):
+        retry_after = getattr(one, "retry_after", None)
+        if hasattr(retry_after, "total_seconds"):
+            retry_after = retry_after.total_seconds()
+        if type(retry_after) in (int, float) and 0 <= retry_after < float("inf"):
+            failure["retry_after"] = max(retry_after, failure.get("retry_after", 0))
+        if getattr(one, "permanent", False) is True:
+            failure["permanent"] = True
     return failure
+
+
+def errors_in(error):
+    """An exception, and where it is a group, such as one of `asyncio.TaskGroup`, all that it holds."""
+    found = [error]
+    for one in found:
+        # Before Python 3.11, groups are a package's.
+        if any(kind.__name__ == "BaseExceptionGroup" for kind in type(one).__mro__):
+            found.extend(one.exceptions[: ERRORS_MAX - len(found)] if len(found) < ERRORS_MAX else ())
+    return found
 
 
 def refuse_type(value):
