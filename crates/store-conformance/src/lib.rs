@@ -275,6 +275,7 @@ macro_rules! store_conformance {
                 jobs_are_found_by_tags,
                 jobs_are_changed_by_tags,
                 jobs_are_found_by_keys,
+                jobs_are_found_by_keys_that_json_escapes,
                 groups_are_listed,
                 tags_are_checked_and_deleted,
                 single_jobs_keep_their_tags,

@@ -1,5 +1,6 @@
 //! Random sequences of operations, beside a reference that keeps a row a job in memory.
 
+mod labels;
 mod reference;
 mod step;
 
@@ -166,6 +167,7 @@ impl<'a> Machine<'a> {
             Step::SubmitDebounced(kind, keys, debounce, priority) => {
                 self.submit_debounced(kind, keys, debounce, priority).await;
             }
+            Step::Find(key) => self.find(labels::key(key)).await,
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
                     reason: "machine".to_owned(),
@@ -307,6 +309,7 @@ impl<'a> Machine<'a> {
                 let jobs = self.reference.of_kind(KINDS[kind]);
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
+            Manual::CancelKeyed(key) => self.cancel_keyed(labels::key(key)).await,
             Manual::Retry(jobs) => {
                 let jobs = self.named(jobs);
                 let changed = self.store.retry(Selection::Jobs(jobs.clone())).await.unwrap();
@@ -413,10 +416,10 @@ impl<'a> Machine<'a> {
         new.options.retry = policy(2);
         let keys: Vec<Option<String>> = keys
             .iter()
-            .map(|key| key.map(|key| format!("key{key}")))
+            .map(|key| key.map(|key| labels::key(key).to_owned()))
             .collect();
-        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
-        let new = KeyedBatch::new(new, packed, unique);
+        new.tags = labels::tags(&keys);
+        let new = KeyedBatch::new(new, labels::packed(keys.iter().map(Option::as_deref)), unique);
         let plan = self.reference.plan(&new, &keys, now);
         let plan = plan.filter(|_| self.reference.has_all(&new.batch.after));
         let answer = self.store.submit_keyed(vec![new.clone()]).await;
@@ -448,8 +451,8 @@ impl<'a> Machine<'a> {
         );
         new.options.retry = policy(2);
         new.options.priority = priority;
-        let keys: Vec<String> = keys.iter().map(|key| format!("key{key}")).collect();
-        let packed = PackedArray::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
+        let keys: Vec<String> = keys.iter().map(|key| labels::key(*key).to_owned()).collect();
+        let packed = labels::packed(keys.iter().map(|key| Some(&**key)));
         let unique = Unique {
             debounce: Some(debounce),
             ..Unique::default()

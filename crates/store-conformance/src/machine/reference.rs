@@ -37,6 +37,8 @@ pub struct Job {
     attempt: u32,
     rescues: u32,
     key: Option<String>,
+    /// The value of the tag that it has of its own key, or of its parent's.
+    tag: Option<String>,
     debounce: Option<Debounce>,
     submitted_at: Timestamp,
     /// The end of each of its pauses, by reason.
@@ -149,6 +151,7 @@ impl Reference {
         now: Timestamp,
     ) {
         let run_at = new.options.run_at.unwrap_or(now);
+        let debounce = new.options.unique.and_then(|unique| unique.debounce);
         let mut job = Job {
             kind: new.kind.clone(),
             rank: -new.options.priority,
@@ -162,8 +165,9 @@ impl Reference {
             cached_ms: new.options.cached_ms,
             attempt: 1,
             rescues: 0,
+            tag: key.clone().filter(|_| debounce.is_none()),
             key,
-            debounce: new.options.unique.and_then(|unique| unique.debounce),
+            debounce,
             submitted_at: now,
             pauses: BTreeMap::new(),
             child_of: None,

@@ -39,6 +39,8 @@ pub(super) enum Step {
     },
     /// Submits debounced jobs of a kind with keys, one of a few each, and a priority.
     SubmitDebounced(usize, Vec<u8>, Debounce, i16),
+    /// Finds the jobs with a key and its tag.
+    Find(u8),
     Pause(usize),
     Resume(usize),
     /// How many jobs of a kind may run at once.
@@ -90,6 +92,7 @@ pub(super) struct Submission {
 pub(super) enum Manual {
     Cancel(Vec<(usize, u32)>),
     CancelKind(usize),
+    CancelKeyed(u8),
     Retry(Vec<(usize, u32)>),
     RetryAll,
     Discard(Vec<(usize, u32)>),
@@ -111,6 +114,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (0usize..2, proptest::collection::vec(0u8..5, 1..6), debounce(), -1i16..2).prop_map(
             |(kind, keys, debounce, priority)| Step::SubmitDebounced(kind, keys, debounce, priority)
         ),
+        2 => (0u8..5).prop_map(Step::Find),
         1 => (0usize..2).prop_map(Step::Pause),
         2 => (0usize..2).prop_map(Step::Resume),
         2 => (0usize..2, proptest::option::of(1u32..6)).prop_map(|(kind, jobs_max)| Step::Limit(kind, jobs_max)),
@@ -127,6 +131,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => any::<usize>().prop_map(Step::Die),
         2 => jobs().prop_map(|chosen| Step::Manual(Manual::Cancel(chosen))),
         1 => (0usize..2).prop_map(|chosen| Step::Manual(Manual::CancelKind(chosen))),
+        1 => (0u8..5).prop_map(|key| Step::Manual(Manual::CancelKeyed(key))),
         2 => jobs().prop_map(|chosen| Step::Manual(Manual::Retry(chosen))),
         1 => Just(Step::Manual(Manual::RetryAll)),
         2 => jobs().prop_map(|chosen| Step::Manual(Manual::Discard(chosen))),

@@ -183,6 +183,58 @@ pub async fn jobs_are_found_by_keys(database: &dyn Database) {
     assert_eq!(changed.changed, 2);
 }
 
+/// A key is found in whatever form JSON has it: quotes and backslashes have escapes, and some clients write others with escapes.
+pub async fn jobs_are_found_by_keys_that_json_escapes(database: &dyn Database) {
+    let store = database.open().await;
+    let texts = ["say \"hi\"", "C:\\temp", "caf\u{e9}/1", "100%_of a", "\u{1F980}"];
+    let packed = serde_json::to_string(&texts)
+        .unwrap()
+        .replace('\u{e9}', "\\u00E9");
+    let keys = PackedArray::parse(&packed).unwrap();
+    let tags = (0..)
+        .zip(texts)
+        .map(|(position, text)| tag(text, text, &format!("{position}")));
+    let new = KeyedBatch::new(tagged(keys.count(), tags.collect()), keys, Unique::default());
+    let batch = store.submit_keyed(vec![new]).await.unwrap()[0].batch.unwrap();
+    for (position, text) in texts.iter().enumerate() {
+        let by_key = JobFilter {
+            key: Some((*text).to_owned()),
+            ..JobFilter::default()
+        };
+        let by_prefix = JobFilter {
+            key_prefix: Some(text.chars().take(6).collect()),
+            ..JobFilter::default()
+        };
+        let condition = |prefix| TagCondition {
+            name: (*text).to_owned(),
+            prefix,
+            value: Some((*text).to_owned()),
+        };
+        let with = |condition| JobFilter {
+            tags: vec![condition],
+            ..JobFilter::default()
+        };
+        for filter in [
+            by_key.clone(),
+            by_prefix,
+            with(condition(false)),
+            with(condition(true)),
+        ] {
+            assert_eq!(
+                ids(&*store, &filter).await,
+                [format!("{batch}:{position}")],
+                "{filter:?}"
+            );
+        }
+        assert_eq!(store.tag_values(text, None, 10).await.unwrap()[0].value, *text);
+        assert_eq!(
+            store.cancel(Selection::Filter(by_key)).await.unwrap().changed,
+            1,
+            "{text}"
+        );
+    }
+}
+
 /// Groups are found by their first letters, of one queue or of all.
 pub async fn groups_are_listed(database: &dyn Database) {
     let store = database.open().await;

@@ -126,13 +126,13 @@ fn tagged(connection: &Connection, condition: &TagCondition, batch: Option<Batch
 }
 
 fn keyed(connection: &Connection, filter: &JobFilter) -> Result<Narrowed> {
-    // The text as a whole is looked through before it is taken apart.
-    let mut statement = connection.prepare_cached(&format!(
+    // The text as a whole is looked through before it is taken apart. A text with an escape can have a key that it does not show.
+    let mut statement = connection.prepare_cached(
         "SELECT b.batch_id, j.key FROM keyed b CROSS JOIN json_each(b.keys) j \
-         WHERE (?1 IS NULL OR (instr(b.keys, ?1) AND j.value = ?1)) \
-         AND (?2 IS NULL OR (instr(b.keys, ?2) AND j.value >= ?2 AND j.value < ?2 || {AFTER_PREFIX})) \
-         AND (?3 IS NULL OR b.batch_id = ?3)"
-    ))?;
+         WHERE (?1 IS NULL OR ((instr(b.keys, ?1) OR instr(b.keys, '\\')) AND j.value = ?1)) \
+         AND (?2 IS NULL OR ((instr(b.keys, ?2) OR instr(b.keys, '\\')) AND substr(j.value, 1, length(?2)) = ?2)) \
+         AND (?3 IS NULL OR b.batch_id = ?3)",
+    )?;
     let mut rows = statement.query(params![
         filter.key,
         filter.key_prefix,

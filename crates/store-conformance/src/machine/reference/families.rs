@@ -14,6 +14,8 @@ pub struct Family {
     parent: JobId,
     on_failure: OnChildFailure,
     children: BTreeSet<JobId>,
+    /// The parent's tag, which the children have.
+    tag: Option<String>,
 }
 
 /// The latest family of a job, as its place in the list of all families, and its memo.
@@ -65,6 +67,7 @@ impl Reference {
             parent: id,
             on_failure: suspended.on_failure,
             children: BTreeSet::new(),
+            tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
         for children in &suspended.children {
             self.add_children(family, children, created, now);
@@ -98,6 +101,7 @@ impl Reference {
             self.insert_job(id, &new, payload, None, Vec::new(), now);
             if let Some(child) = self.jobs.get_mut(&id) {
                 child.child_of = Some(family);
+                child.tag.clone_from(&self.families[family].tag);
             }
             self.families[family].children.insert(id);
         }

@@ -99,6 +99,20 @@ impl Reference {
         Some(plan)
     }
 
+    /// The jobs with such a key.
+    pub fn with_key(&self, is_meant: impl Fn(&str) -> bool) -> Vec<JobId> {
+        let jobs = self.jobs.iter();
+        let jobs = jobs.filter(|(_, job)| job.key.as_deref().is_some_and(&is_meant));
+        jobs.map(|(id, _)| *id).collect()
+    }
+
+    /// The jobs with this value of the tag.
+    pub fn with_tag(&self, value: &str) -> Vec<JobId> {
+        let jobs = self.jobs.iter();
+        let jobs = jobs.filter(|(_, job)| job.tag.as_deref() == Some(value));
+        jobs.map(|(id, _)| *id).collect()
+    }
+
     fn owner(&self, kind: &str, key: &str, now: Timestamp) -> Option<Owner> {
         let owner = self.keys.get(&(kind.to_owned(), key.to_owned())).cloned();
         owner.filter(|owner| {
