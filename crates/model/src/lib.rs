@@ -39,6 +39,7 @@ pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use labels::{InvalidLabels, JobLabels};
 pub use lease::{Lease, LeasedSlice};
 pub use live_output::{Followed, KeptOutput, Printed};
+pub use packed::item;
 pub use packed::{PackedArray, PackedBuilder, PackedError, PackedIndex};
 pub use positions::Positions;
 pub use priority::{PRIORITY_LEVELS, parse_priority};

@@ -4,6 +4,8 @@
 //! holds a raw line feed (RFC 8259, section 7), so the line feeds separate the items, and a
 //! positions' share of a batch is cut out by looking for line feeds, without parsing an item.
 
+pub mod item;
+
 use std::ops::Range;
 use std::sync::Arc;
 

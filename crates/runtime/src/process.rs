@@ -269,7 +269,7 @@ impl WarmProcess {
 
     /// Adds jobs to the process's stream.
     pub fn run(&mut self, run: &Run<'_>, payloads: &PackedArray) {
-        let head = run_frame_head(self.nonce, run, payloads.as_str().len());
+        let head = run_frame_head(self.nonce, run, payloads.as_str());
         let text = Arc::clone(payloads.text());
         for bytes in [OutgoingBytes::Head(head), OutgoingBytes::Payloads(text)] {
             self.outgoing.push_back(Outgoing { bytes, written: 0 });

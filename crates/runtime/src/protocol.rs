@@ -21,7 +21,8 @@
 //! | 18 `refused` | process | JSON: `Note::Failed`'s error, for a script that cannot be imported |
 //! | 19 `outcomes` | process | see below |
 //!
-//! `run` adds jobs to the stream: number of the first one (4), flags (4; bit 0: finalizing), timeout in milliseconds (4; 0:
+//! `run` adds jobs to the stream: number of the first one (4), flags (4; bit 0: finalizing; bits 1 and 2: the
+//! payloads may have integers beyond 2^53, and numbers beyond the largest double), timeout in milliseconds (4; 0:
 //! none), length of the identity (4), the identity (JSON: see [`MicroBatch::identity_json`](gristmill_worker::MicroBatch::identity_json)),
 //! then the packed payloads as they are stored; of jobs that finalize, arrays of payload, memo and outcomes of children. There is
 //! no flag for care: jobs that are suspected of killing processes are sent one by one, each when the process has nothing else.
@@ -83,6 +84,8 @@
 //! Nothing that arrives is trusted: lengths, counts, numbers and JSON are checked, a job can be
 //! answered once, and a frame that does not hold ends the process.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
@@ -90,6 +93,7 @@ use gristmill_model::{BatchOptions, ChildBatch, JobError, OnChildFailure, Packed
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FRAME_BYTES_MAX;
+use crate::protocol::numbers::Outstanding;
 
 /// The version of this protocol.
 pub(crate) const VERSION: u32 = 2;
@@ -338,17 +342,18 @@ pub(crate) fn hello_frame(hello: &Hello<'_>, nonce: u64) -> Vec<u8> {
 }
 
 /// The bytes of a `run` frame before its packed payloads.
-pub(crate) fn run_frame_head(nonce: u64, run: &Run<'_>, payload_bytes: usize) -> Vec<u8> {
+pub(crate) fn run_frame_head(nonce: u64, run: &Run<'_>, payloads: &str) -> Vec<u8> {
     let identity = run.identity.as_bytes();
     let mut frame = Vec::with_capacity(HEADER_BYTES + RUN_BYTES + identity.len());
-    let body_bytes = RUN_BYTES + identity.len() + payload_bytes;
+    let body_bytes = RUN_BYTES + identity.len() + payloads.len();
     put_header(&mut frame, body_bytes, KIND_RUN, nonce);
     let timeout_ms = run.timeout_ms.map_or(0, |timeout_ms| {
         u32::try_from(timeout_ms).unwrap_or(u32::MAX).max(1)
     });
+    let numbers = Outstanding::find(payloads);
     let words = [
         run.first,
-        u32::from(run.finalizing),
+        u32::from(run.finalizing) | u32::from(numbers.long) << 1 | u32::from(numbers.far) << 2,
         timeout_ms,
         identity.len() as u32,
     ];

@@ -29,6 +29,7 @@ const PYTHON_SHIM: &str = concat!(
 );
 const JAVASCRIPT_SHIM: &str = concat!(
     include_str!("shims/javascript/outcomes.js"),
+    include_str!("shims/javascript/numbers.js"),
     include_str!("shims/javascript/requests.js"),
     include_str!("shims/javascript/printing.js"),
     include_str!("shims/javascript/running.js"),

@@ -10,7 +10,7 @@ use gristmill_model::batch::check_name;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{
     BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
-    SystemClock, TraceParent, pack_tags,
+    SystemClock, TraceParent, item, pack_tags,
 };
 use gristmill_store::{Store, StoreError};
 use gristmill_worker::spans::SubmitSpans;
@@ -89,15 +89,9 @@ impl Submitted {
     }
 }
 
-/// A payload's key or tag: a text, a number or a boolean in this field.
+/// A payload's key or tag: a text, a number or a boolean in this field. A number keeps the text that it has in the payload.
 pub fn key_in(payload: &str, field: &str) -> Option<String> {
-    let payload: serde_json::Value = serde_json::from_str(payload).ok()?;
-    match payload.get(field)? {
-        serde_json::Value::String(text) => Some(text.clone()),
-        serde_json::Value::Number(number) => Some(number.to_string()),
-        serde_json::Value::Bool(flag) => Some(flag.to_string()),
-        _ => None,
-    }
+    item::scalar_text(item::field(payload, field)?)
 }
 
 /// Each payload's tags: texts or numbers in these fields.
@@ -375,13 +369,13 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
         ))?,
     }
     if duplicates > 0 {
-        eprintln!(
+        say!(
             "{}: another job stands for each",
             show_number_of(duplicates, "duplicate")
         );
     }
     if submitted.rejected > 0 {
-        eprintln!(
+        say!(
             "unreadable: {}; their jobs are dead: gristmill jobs --state dead --kind '{}'",
             show_number_of(submitted.rejected, "item"),
             arguments.kind

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::bail;
+use gristmill_model::item;
 use gristmill_runtime::field_names;
-use serde_json::Value;
 
 use crate::input::InputBatch;
 
@@ -31,10 +31,9 @@ pub fn check(arguments: &[String], first: &InputBatch) -> anyhow::Result<()> {
         if rejected.next_if_eq(&position).is_some() {
             continue;
         }
-        let item: Value = serde_json::from_str(item)?;
-        let item = item.as_object();
-        missing.retain(|name| !item.is_some_and(|item| item.contains_key(*name)));
-        fields.get_or_insert_with(|| item.map(|item| item.keys().cloned().collect::<Vec<_>>()));
+        let own = item::field_names(item);
+        missing.retain(|name| !own.as_ref().is_some_and(|own| own.iter().any(|own| own == name)));
+        fields.get_or_insert(own);
     }
     let (Some(name), Some(fields)) = (missing.first(), fields) else {
         return Ok(());

@@ -4,19 +4,18 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::process::Command;
 
-use serde_json::Value;
+use gristmill_model::item;
 
 /// The command with the payload in its arguments: `{}` is the payload, and `{field}` a field of it, text without quotes and other
-/// values as JSON. Braces around anything else stay as they are: programs such as awk have their own.
+/// values as the payload has them. Braces around anything else stay as they are: programs such as awk have their own.
 pub(crate) fn fill(command: Command, payload: &str) -> Command {
     let has_placeholder = |argument: &OsStr| argument.as_encoded_bytes().contains(&b'{');
     if !command.get_args().any(has_placeholder) {
         return command;
     }
-    let payload: Value = serde_json::from_str(payload).unwrap_or_default();
     let mut filled = Command::new(command.get_program());
     filled.args(command.get_args().map(|argument| match argument.to_str() {
-        Some(text) => Cow::Owned(fill_text(text, &payload).into()),
+        Some(text) => Cow::Owned(fill_text(text, payload).into()),
         None => Cow::Borrowed(argument),
     }));
     for (name, value) in command.get_envs() {
@@ -43,7 +42,7 @@ pub fn field_names(template: &str) -> Vec<&str> {
     names.collect()
 }
 
-fn fill_text(template: &str, payload: &Value) -> String {
+fn fill_text(template: &str, payload: &str) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(start) = rest.find('{') {
@@ -52,10 +51,7 @@ fn fill_text(template: &str, payload: &Value) -> String {
         let named = after[1..].split_once('}');
         match named.and_then(|(name, behind)| Some((value(payload, name)?, behind))) {
             Some((value, behind)) => {
-                match value {
-                    Value::String(text) => filled.push_str(text),
-                    other => filled.push_str(&other.to_string()),
-                }
+                filled.push_str(&item::plain_text(value));
                 rest = behind;
             }
             None => {
@@ -68,31 +64,32 @@ fn fill_text(template: &str, payload: &Value) -> String {
     filled
 }
 
-fn value<'p>(payload: &'p Value, name: &str) -> Option<&'p Value> {
+fn value<'p>(payload: &'p str, name: &str) -> Option<&'p str> {
     match name {
         "" => Some(payload),
-        name => payload.as_object()?.get(name),
+        name => item::field(payload, name),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn the_payload_and_its_fields_stand_in_arguments() {
-        let object = json!({"url": "https://x/a b", "n": 3, "{": 1});
+        let object =
+            r#"{"url":"https://x/a b", "n":3,"{":1, "id":123456789012345678901, "price":1.10,"far":1e400}"#;
         for (template, payload, expected) in [
-            ("{}", json!("a b"), "a b"),
-            ("x{}y{}", json!(7), "x7y7"),
-            ("{url}?n={n}", object.clone(), "https://x/a b?n=3"),
-            ("{ print }", object.clone(), "{ print }"),
+            ("{}", r#""a b""#, "a b"),
+            ("x{}y{}", "7", "x7y7"),
+            ("{url}?n={n}", object, "https://x/a b?n=3"),
+            ("{id} {price} {far}", object, "123456789012345678901 1.10 1e400"),
+            ("{}", object, object),
+            ("{ print }", object, "{ print }"),
             ("{none}{n}{", object, "{none}3{"),
-            ("{url}", json!("text"), "{url}"),
+            ("{url}", r#""text""#, "{url}"),
         ] {
-            assert_eq!(fill_text(template, &payload), expected, "{template}");
+            assert_eq!(fill_text(template, payload), expected, "{template}");
         }
     }
 

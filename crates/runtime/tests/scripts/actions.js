@@ -93,7 +93,7 @@ const actions = {
   infinity() { return -Infinity; },
   surrogate() { return 'a\ud800b'; },
   nothing() {},
-  unserialisable() { return { a: 10n }; },
+  unserialisable() { return () => 10; },
   circular() { const value = []; value.push(value); return value; },
   huge({ bytes }) { return 'x'.repeat(bytes); },
   count() { shared.calls++; return shared; },

@@ -3,8 +3,8 @@
 export function main(payload) {
   if (payload === 'sibling') return gristmill.done({ n: 1 }, { siblings: ['more', 'most'], tags: { by: 'sibling' } });
   if (payload === 'single') return gristmill.done(7);
-  if (payload === 'wrong sibling') return gristmill.done(1, { siblings: [1n] });
-  if (payload === 'wrong') return gristmill.spawn({ children: [1n] });
+  if (payload === 'wrong sibling') return gristmill.done(1, { siblings: [NaN] });
+  if (payload === 'wrong') return gristmill.spawn({ children: [NaN] });
   if (typeof payload === 'object') {
     const children = [...Array(payload.count).keys()];
     return gristmill.spawn({ children, memo: payload, kind: payload.kind, on_failure: 'collect' });

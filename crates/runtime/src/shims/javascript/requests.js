@@ -176,7 +176,7 @@
   const serialise = (value) => {
     let text;
     try {
-      text = JSON.stringify(value);
+      text = toJson(value);
     } catch (error) {
       throw new NotJson(`main returned what JSON cannot hold: ${error.message}`);
     }

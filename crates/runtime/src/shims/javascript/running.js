@@ -31,8 +31,11 @@
     if (words[QUIET] === 1 && Atomics.exchange(words, QUIET, 0) === 1) Atomics.notify(words, TICK);
   };
 
-  const note = (body) => {
-    const text = JSON.stringify(body) + '\n';
+  const note = (body) => noteText(JSON.stringify(body));
+
+  // The JSON of a note, which may hold what no JavaScript value does.
+  const noteText = (json) => {
+    const text = json + '\n';
     if (words[NOTES_END] + text.length * UTF8_BYTES_MAX > NOTES_BYTES) flushAll();
     const end = words[NOTES_END];
     Atomics.store(words, NOTES_END, end + notes.write(text, end, 'utf8'));
@@ -88,7 +91,7 @@
       fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
-    note({ spawned: { index: job.number, duration_us: durationUs(job), spawn: JSON.parse(text) } });
+    noteText(`{"spawned":{"index":${job.number},"duration_us":${durationUs(job)},"spawn":${text}}}`);
   };
 
   const settleDone = (job, value, siblings) => {
@@ -98,8 +101,8 @@
       fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
-    const spawned = { value: [JSON.parse(value)], siblings: JSON.parse(siblings) };
-    note({ done: { index: job.number, duration_us: durationUs(job), ...spawned } });
+    const known = `"index":${job.number},"duration_us":${durationUs(job)}`;
+    noteText(`{"done":{${known},"value":[${value}],"siblings":${siblings}}}`);
   };
 
   // What is said of a job before its outcome: that the raw output so far is its own, where it may have started something that

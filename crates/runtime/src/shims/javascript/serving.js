@@ -13,9 +13,14 @@
     const payloadsAt = next.at + 16 + input.readUInt32LE(next.at + 12);
     // Taken back before it was read.
     if (first < Atomics.load(words, NEXT)) return true;
-    const payloads = JSON.parse(input.toString('utf8', payloadsAt, next.end));
+    const isFinalizing = (flags & FINALIZING) !== 0;
+    const own = isFinalizing ? finalizeOne : main;
+    const text = input.toString('utf8', payloadsAt, next.end);
+    const read = (flags & (LONG | FAR)) === 0
+      ? { payloads: JSON.parse(text), main: own }
+      : readEach(text, own, isFinalizing ? FINALIZING_NAMES : null);
     const identity = input.toString('utf8', next.at + 16, payloadsAt);
-    frame = { first, payloads, timeoutMs, identity, main: (flags & FINALIZING) === 0 ? main : finalizeOne };
+    frame = { first, timeoutMs, identity, ...read };
     at = 0;
     return true;
   };

@@ -12,6 +12,7 @@
     }
     const own = script.finalize ?? script.default?.finalize;
     if (typeof own === 'function') finalize = own;
+    hasBigInts = (script.bigints ?? script.default?.bigints) === true;
     if (types.isAsyncFunction(main)) {
       const { AsyncLocalStorage, AsyncResource: Resource } = await load('node:async_hooks');
       contexts = new AsyncLocalStorage();

@@ -231,8 +231,10 @@ class Process:
         if flags & FINALIZING:
             main = self.finalize_async if self.is_async else self.finalize_one
         try:
-            payloads = json.loads(text)
+            payloads = None if flags & FAR else json.loads(text)
         except (ValueError, RecursionError):
+            payloads = None
+        if payloads is None:
             payloads = self.parse_each(text)
             main = self.refusing(main)
         frame = Frame(first, payloads, main, timeout_ms, identity)
@@ -277,7 +279,7 @@ class Process:
         payloads = []
         for item in text[1:-1].split("\n,"):
             try:
-                payloads.append(json.loads(item))
+                payloads.append(json.loads(item, parse_float=finite))
             except (ValueError, RecursionError) as error:
                 payloads.append(Unreadable(error))
         return payloads
@@ -597,6 +599,15 @@ class Unreadable:
 
     def __init__(self, error):
         self.error = type(error)("the payload cannot be read by Python's json: %s" % error)
+
+
+def finite(text):
+    """A float that is no infinity, which `float` makes of a number beyond the largest."""
+    value = float(text)
+    if value - value != 0:
+        shown = text if len(text) <= 60 else text[:60] + "…"
+        raise ValueError("%s is beyond the largest float; pass it as text" % shown)
+    return value
 
 
 async def wait_for(awaitable):

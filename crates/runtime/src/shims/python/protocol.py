@@ -13,7 +13,7 @@ import time
 
 REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, SHIM_FD, BELL_FD = 3, 4, 5, 6, 7
 HELLO, RUN, READY, REFUSED, OUTCOMES = 1, 2, 17, 18, 19
-FINALIZING = 1
+FINALIZING, FAR = 1, 4
 # Words of the control page, and how well this process keeps BEGUN.
 LIMIT, QUESTIONS, OVERDUE, BEGUN, MANNER = 0, 1, 2, 3, 4
 BEGUN_TO, BEGUN_LAST = 1, 2
