@@ -128,7 +128,7 @@ pub async fn pauses(arguments: PausesArguments) -> anyhow::Result<Exit> {
     };
     let exit = list(&arguments.store, arguments.json, &["pause"], none).await?;
     if paused > 0 {
-        eprintln!(
+        say!(
             "{} single jobs are paused: gristmill jobs --state paused",
             show_count(paused)
         );
@@ -166,7 +166,7 @@ fn tell(as_json: bool, changed: Changed, done: &str, rule: &str) -> anyhow::Resu
     if changed.unchanged == 0 {
         return Ok(Exit::Done);
     }
-    eprintln!(
+    say!(
         "{} did not change or cannot be found: {rule}",
         show_number_of(changed.unchanged, "job")
     );
@@ -275,7 +275,7 @@ async fn list(store: &StoreArguments, as_json: bool, effects: &[&str], none: &st
         table.row([show_scope(&control.scope), show_effect(&control.effect)]);
     }
     if table.is_empty() {
-        eprintln!("{none}");
+        say!("{none}");
     } else {
         print_line(&table.text())?;
     }

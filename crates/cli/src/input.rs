@@ -8,6 +8,7 @@ mod array;
 pub mod batch_reader;
 mod chain;
 mod csv_rows;
+mod dialect;
 mod error;
 mod format;
 mod lines;
@@ -18,6 +19,7 @@ mod source;
 mod stream;
 
 pub use batch_reader::{BatchLimits, BatchReader, InputBatch};
+pub use dialect::DialectArguments;
 pub use error::InputError;
 pub use format::Format;
 pub use resume::Reopened;

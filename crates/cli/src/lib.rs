@@ -2,6 +2,13 @@
 //!
 //! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
 
+// The panicking macros, where standard output or standard error is closed or full: `say!` and `print_line` stand for them.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+// Its macro `say!` is for all modules below.
+#[macro_use]
+mod output;
+
 pub mod arguments;
 
 mod control;
@@ -14,7 +21,6 @@ mod jobs;
 mod left_out;
 #[cfg(feature = "full")]
 mod memory;
-mod output;
 mod pauses;
 mod run;
 mod schedule;
@@ -38,6 +44,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use arguments::{Arguments, Command, help};
 use exit::Exit;
+use output::terminal::StandardError;
 use output::{OutputError, color};
 use telemetry::Telemetry;
 
@@ -101,7 +108,7 @@ fn log(telemetry: Option<&Telemetry>) {
     let shown =
         tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into());
     let Some(telemetry) = telemetry else {
-        let subscriber = tracing_subscriber::fmt().with_writer(std::io::stderr);
+        let subscriber = tracing_subscriber::fmt().with_writer(|| StandardError);
         return subscriber
             .with_ansi(color::on_stderr())
             .with_env_filter(shown)
@@ -109,7 +116,7 @@ fn log(telemetry: Option<&Telemetry>) {
     };
     // Each has a filter of its own, which costs a little.
     let writer = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| StandardError)
         .with_ansi(color::on_stderr());
     tracing_subscriber::registry()
         .with(writer.with_filter(shown))
@@ -158,7 +165,7 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
 }
 
 fn refuse(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    say!("error: {error:#}");
     Exit::of_error(error).into()
 }
 

@@ -1,17 +1,22 @@
 //! Writes outcomes as JSON, one line a job, in the order of the jobs.
 
+#[macro_use]
+pub mod terminal;
+
 pub mod color;
 pub mod failure_groups;
 pub mod json;
 pub mod progress;
 pub mod summary;
 pub mod table;
+pub mod target;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
 use gristmill_store::BatchOutcomes;
@@ -34,6 +39,14 @@ pub enum OutputError {
         name: String,
         /// The system's error.
         reason: io::Error,
+    },
+    /// A store, or another database.
+    #[error(
+        "{name} is a SQLite database, such as a store, and is not written over: name another file, or remove it first"
+    )]
+    Database {
+        /// The file.
+        name: String,
     },
     /// No room.
     #[error("the disk of {name} is full: free some space and run the same command again to resume")]
@@ -128,6 +141,7 @@ impl Output {
             name: name.clone(),
             reason,
         };
+        target::refuse_database(path)?;
         let file = File::create(path).map_err(cannot)?;
         let sink = Box::new(file.try_clone().map_err(cannot)?);
         Ok(Output::to(name, sink, Some(file), form))
@@ -294,21 +308,19 @@ fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
     ended
 }
 
-/// Writes a line of text for people or programs to standard output.
+/// Writes a line of text for people or programs to standard output. A terminal gets no control characters.
 pub fn print_line(text: &str) -> Result<(), OutputError> {
     let mut stdout = io::stdout().lock();
+    let text = match stdout.is_terminal() {
+        true => terminal::harmless(text),
+        false => Cow::Borrowed(text),
+    };
     let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.write_all(b"\n"));
     written
         .and_then(|()| stdout.flush())
         .map_err(|reason| OutputError::of("stdout".to_owned(), reason))
-}
-
-/// Whether two paths name one file that exists.
-pub fn is_same_file(left: &Path, right: &Path) -> bool {
-    let real = |path: &Path| -> Option<PathBuf> { path.canonicalize().ok() };
-    matches!((real(left), real(right)), (Some(left), Some(right)) if left == right)
 }
 
 #[cfg(test)]

@@ -219,11 +219,11 @@ impl Run<'_> {
             return;
         }
         if let Some(retried) = plan.retried {
-            eprintln!("gristmill: run `{}`: {retried}", self.request.name);
+            say!("gristmill: run `{}`: {retried}", self.request.name);
             return;
         }
         if plan.has_new_items {
-            eprintln!(
+            say!(
                 "gristmill: run `{}` goes on with the new items of {}; {} done before",
                 self.request.name,
                 self.request.input.name(),
@@ -232,7 +232,7 @@ impl Run<'_> {
             return;
         }
         let (ended, left) = (plan.counts.ended(), plan.counts.total() - plan.counts.ended());
-        eprintln!(
+        say!(
             "gristmill: resuming run `{}`: {} done before, {} submitted and not done",
             self.request.name,
             show_number_of(ended, "job"),
@@ -366,7 +366,7 @@ impl Run<'_> {
                 _ = interrupt.wait(), if !asked => {
                     asked = true;
                     if !self.arguments.quiet {
-                        eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately (commits are not lost)");
+                        say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately (commits are not lost)");
                     }
                     stop();
                 }
@@ -507,10 +507,10 @@ impl Run<'_> {
             let json = summary.json().to_string();
             match self.arguments.output_file() {
                 Some(_) => print_line(&json)?,
-                None => eprintln!("{json}"),
+                None => say!("{json}"),
             }
         } else if !self.arguments.quiet {
-            eprintln!("{}", summary.text());
+            say!("{}", summary.text());
         }
         Ok(())
     }

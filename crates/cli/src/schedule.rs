@@ -129,7 +129,7 @@ async fn list(arguments: &ScheduleListArguments) -> anyhow::Result<Exit> {
     store.close().await?;
     if !arguments.json {
         if table.is_empty() {
-            eprintln!("no schedules");
+            say!("no schedules");
         } else {
             print_line(&table.text())?;
         }

@@ -8,9 +8,9 @@ pub use gristmill_telemetry::Telemetry;
 pub fn from_environment() -> Option<Telemetry> {
     let read = settings::read(&|name| std::env::var(name).ok());
     for warning in &read.warnings {
-        eprintln!("gristmill: warning: {warning}");
+        say!("gristmill: warning: {warning}");
     }
     let refused =
-        |reason: &String| eprintln!("gristmill: warning: nothing is exported to OpenTelemetry: {reason}");
+        |reason: &String| say!("gristmill: warning: nothing is exported to OpenTelemetry: {reason}");
     Telemetry::new(read.settings?).inspect_err(refused).ok()
 }

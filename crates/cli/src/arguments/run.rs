@@ -11,7 +11,7 @@ use crate::arguments::shared::{
     ConcurrencyArguments, EnvironmentArguments, LeaseArguments, RetryArguments, StoreArguments,
 };
 use crate::exit::EXIT_STATUS_HELP;
-use crate::input::Format;
+use crate::input::{DialectArguments, Format};
 
 const RUN_HELP: &str = "\
 The script has a function `main` that takes one item and returns its result: `def main(payload)` in
@@ -55,6 +55,9 @@ pub struct RunArguments {
     /// The format of the items [default: by the input's name; jsonl for standard input]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub dialect: DialectArguments,
     /// Write bare values; null for a failed job
     #[arg(long)]
     pub values: bool,

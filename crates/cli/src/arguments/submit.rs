@@ -11,7 +11,7 @@ use gristmill_model::{After, OnFailure, Tag, TraceParent, parse_priority};
 use crate::arguments::hook::HookArguments;
 use crate::arguments::key::KeyArguments;
 use crate::arguments::shared::{RetryArguments, StoreArguments};
-use crate::input::Format;
+use crate::input::{DialectArguments, Format};
 use crate::span::parse_span;
 
 const SUBMIT_HELP: &str = "\
@@ -74,6 +74,9 @@ pub struct SubmitArguments {
         requires = "input"
     )]
     pub skip: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub dialect: DialectArguments,
     /// The queue: selects the workers of the jobs
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,

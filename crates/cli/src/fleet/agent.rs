@@ -81,7 +81,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
         ..HttpSourceOptions::new("")
     };
     if !arguments.quiet {
-        options.listener = Some(ServerListener::new(|news| eprintln!("gristmill: {news}")));
+        options.listener = Some(ServerListener::new(|news| say!("gristmill: {news}")));
     }
     if let Some(name) = &arguments.name {
         options.name.clone_from(name);
@@ -104,7 +104,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
         exit = interrupt.wait() => return Ok(exit),
     };
     if !arguments.quiet {
-        eprintln!("gristmill: {}", handlers.describe());
+        say!("gristmill: {}", handlers.describe());
     }
     let settings = WorkerSettings {
         until_empty: arguments.drain,

@@ -38,7 +38,7 @@ pub async fn dashboard(arguments: DashboardArguments) -> anyhow::Result<Exit> {
         if !arguments.no_open {
             open_browser(&address);
         }
-        eprintln!("gristmill: the dashboard is at this address until Ctrl-C");
+        say!("gristmill: the dashboard is at this address until Ctrl-C");
     }
     let mut asked = interrupt.clone();
     let served = server

@@ -77,7 +77,7 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         telemetry.push_metrics(server.metrics_reader());
     }
     if !arguments.quiet {
-        eprintln!("gristmill: listening on {}", server.base_url());
+        say!("gristmill: listening on {}", server.base_url());
     }
     let worker = handlers.map(|handlers| {
         let mut builder = engine.worker();
@@ -96,7 +96,7 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         .run(async move {
             asked.wait().await;
             if !quiet {
-                eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+                say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
             }
             // The worker finishes its running jobs while the server answers its last requests.
             if let Some(stopper) = stopper {

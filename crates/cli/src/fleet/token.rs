@@ -28,7 +28,7 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
                 return Ok(Exit::Done);
             }
             print_line(&text)?;
-            eprintln!(
+            say!(
                 "gristmill: token {} for {} `{}` on {} until {}; it is not shown again",
                 record.jti,
                 record.role,

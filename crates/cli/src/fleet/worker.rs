@@ -34,15 +34,15 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
         ControlFlow::Break(exit) => return Ok(exit),
     };
     if !arguments.quiet {
-        eprintln!("gristmill: {}", handlers.describe());
+        say!("gristmill: {}", handlers.describe());
         let stats = store.stats().await?;
         if !arguments.drain {
             for line in held_by_pauses(&*store, &handlers.lanes()).await? {
-                eprintln!("gristmill: {line}");
+                say!("gristmill: {line}");
             }
         }
         for line in handlers.unserved(&stats, &store.workers().await?) {
-            eprintln!("gristmill: warning: {line}");
+            say!("gristmill: warning: {line}");
         }
     }
     let lanes = handlers.lanes();
@@ -59,7 +59,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let ended = until_done(running.join(), &stopper, &committed, &mut interrupt, quiet).await;
     if arguments.drain && !quiet && ended.is_ok() {
         for line in held_by_pauses(&**engine.store(), &lanes).await? {
-            eprintln!("gristmill: left behind: {line}");
+            say!("gristmill: left behind: {line}");
         }
     }
     engine.close().await?;

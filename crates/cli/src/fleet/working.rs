@@ -262,7 +262,7 @@ pub async fn until_done(
             _ = interrupt.wait(), if !asked => {
                 asked = true;
                 if !quiet {
-                    eprintln!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+                    say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
                 }
                 stopper.stop();
             }
@@ -288,7 +288,7 @@ pub fn tell(
         });
         print_line(&totals.to_string())?;
     } else if !quiet {
-        eprintln!(
+        say!(
             "{} completed, failed attempts: {}, dead: {}",
             show_number_of(summary.completed, "job"),
             show_count(summary.failed),

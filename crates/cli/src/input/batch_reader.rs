@@ -8,6 +8,7 @@ use gristmill_model::{JobError, PackedArray, PackedBuilder, PackedError, Rejecte
 use gristmill_store::run::RunProgress;
 
 use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
+use super::dialect::Dialect;
 use super::error::InputError;
 use super::format::Format;
 use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
@@ -85,7 +86,7 @@ impl BatchReader {
     /// A reader of `stream`, which stands where `progress` says.
     pub(super) fn new(
         (name, places): (Arc<str>, Places),
-        format: Format,
+        (format, dialect): (Format, Dialect),
         stream: Stream,
         limits: BatchLimits,
         progress: RunProgress,
@@ -93,8 +94,7 @@ impl BatchReader {
         let items = match format {
             Format::Jsonl | Format::Json => Items::Jsonl(LineFinder::default()),
             Format::Lines => Items::Lines(LineFinder::default()),
-            Format::Csv => Items::Rows(Box::new(RowReader::new(b','))),
-            Format::Tsv => Items::Rows(Box::new(RowReader::new(b'\t'))),
+            Format::Csv | Format::Tsv => Items::Rows(Box::new(RowReader::new(dialect))),
         };
         BatchReader {
             name,
@@ -118,6 +118,12 @@ impl BatchReader {
         while is_begun {
             let pending = self.stream.pending();
             is_begun = pending.len() < MARK.len() && MARK.starts_with(pending) && self.read_more()?;
+        }
+        if let Some(encoding) = other_encoding(self.stream.pending()) {
+            return Err(InputError::Encoding {
+                name: self.name.to_string(),
+                encoding,
+            });
         }
         match &mut self.items {
             Items::Rows(_) => self.read_header()?,
@@ -282,7 +288,7 @@ impl BatchReader {
                     return Ok(Step::NotYet);
                 }
                 let row = row.map_err(|reason| self.read_error(reason))?;
-                Ok(self.take_row(row))
+                self.take_row(row)
             }
         }
     }
@@ -330,9 +336,10 @@ impl BatchReader {
         }
     }
 
-    fn take_row(&mut self, row: Row) -> Step {
-        match row {
+    fn take_row(&mut self, row: Row) -> Result<Step, InputError> {
+        Ok(match row {
             Row::End => Step::End,
+            Row::Misquoted { lines_before, reason } => return Err(self.misquoted(lines_before, reason)),
             Row::TooLong {
                 bytes,
                 lines_before,
@@ -341,14 +348,13 @@ impl BatchReader {
             } => {
                 let line = self.progress.lines + lines_before + 1;
                 self.progress.lines += lines;
-                let reason = format!("{}; is a quote not closed?", over_limit("row", bytes));
-                self.reject(&excerpt, "too_large", &reason, line);
+                self.reject(&excerpt, "too_large", &over_limit("row", bytes), line);
                 Step::Taken
             }
             Row::Whole { row_bytes } if self.is_full_for(row_bytes) => Step::BatchFull,
             Row::Whole { row_bytes } => {
                 let Items::Rows(rows) = &mut self.items else {
-                    return Step::End;
+                    return Ok(Step::End);
                 };
                 let raw = &self.stream.pending()[..row_bytes];
                 let line = self.progress.lines + leading_line_feeds(raw) + 1;
@@ -367,6 +373,15 @@ impl BatchReader {
                 }
                 Step::Taken
             }
+        })
+    }
+
+    fn misquoted(&self, lines_before: u64, reason: String) -> InputError {
+        InputError::Quotes {
+            place: self
+                .places
+                .show(&self.name, self.progress.lines + lines_before + 1),
+            reason,
         }
     }
 
@@ -389,7 +404,9 @@ impl BatchReader {
         let Items::Rows(rows) = &mut self.items else {
             return Ok(());
         };
-        let refused = match rows.next(&mut self.stream) {
+        let chosen = rows.choose_delimiter(&mut self.stream);
+        let refused = match chosen.and_then(|()| rows.next(&mut self.stream)) {
+            Ok(Row::Misquoted { lines_before, reason }) => return Err(self.misquoted(lines_before, reason)),
             Ok(Row::Whole { row_bytes }) => {
                 self.progress.lines += count_lines(&self.stream.pending()[..row_bytes]);
                 let taken = rows.take_header();
@@ -407,6 +424,17 @@ impl BatchReader {
             }),
             None => Ok(()),
         }
+    }
+}
+
+/// The encoding of text that is no UTF-8, by its first bytes: a byte order mark, or letters with a zero byte each.
+pub(super) fn other_encoding(first: &[u8]) -> Option<&'static str> {
+    match first {
+        [0xff, 0xfe, 0, 0, ..] => Some("utf-32"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("utf-16"),
+        [1..=255, 0, 1..=255, 0, ..] => Some("utf-16le"),
+        [0, 1..=255, 0, 1..=255, ..] => Some("utf-16be"),
+        _ => None,
     }
 }
 

@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
+use super::batch_reader::other_encoding;
+use super::dialect::{Dialect, Quote};
+use super::error::InputError;
 use super::format::Format;
 use super::places::Places;
 use super::source::open_file;
@@ -20,6 +23,7 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Chain {
     left: VecDeque<PathBuf>,
     format: Format,
+    dialect: Dialect,
     given: Option<Format>,
     python: OsString,
     places: Places,
@@ -34,7 +38,7 @@ pub(super) struct Chain {
 impl Chain {
     pub fn new(
         files: &[PathBuf],
-        format: Format,
+        (format, dialect): (Format, Dialect),
         given: Option<Format>,
         python: OsString,
         places: Places,
@@ -42,6 +46,7 @@ impl Chain {
         Chain {
             left: files.iter().cloned().collect(),
             format,
+            dialect,
             given,
             python,
             places,
@@ -62,7 +67,12 @@ impl Chain {
         let fail = |error: io::Error| io::Error::new(error.kind(), format!("{name} cannot be read: {error}"));
         let opened = open_file(&path, self.given, &self.python).map_err(fail)?;
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, opened.reader);
-        if reader.fill_buf().map_err(fail)?.starts_with(b"\xef\xbb\xbf") {
+        let first = reader.fill_buf().map_err(fail)?;
+        if let Some(encoding) = other_encoding(first) {
+            let error = InputError::Encoding { name, encoding };
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        if first.starts_with(b"\xef\xbb\xbf") {
             reader.consume(3);
         }
         if std::mem::take(&mut self.ends_in_line) {
@@ -72,7 +82,7 @@ impl Chain {
         let lines_before = self.lines;
         let mut lines_skipped = 0;
         if matches!(self.format, Format::Csv | Format::Tsv) {
-            let header = read_header(&mut reader).map_err(fail)?;
+            let header = read_header(&mut reader, self.dialect.quote).map_err(fail)?;
             match &self.header {
                 None => {
                     self.count(&header);
@@ -103,7 +113,7 @@ impl Chain {
 }
 
 /// The first row, which may span lines.
-fn read_header(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+fn read_header(reader: &mut impl BufRead, quote: Quote) -> io::Result<Vec<u8>> {
     let mut header = Vec::new();
     loop {
         let before = header.len();
@@ -111,7 +121,10 @@ fn read_header(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
             .by_ref()
             .take(HEADER_BYTES_MAX as u64)
             .read_until(b'\n', &mut header)?;
-        let quotes = memchr::memchr_iter(b'"', &header).count();
+        let quotes = match quote {
+            Quote::None => 0,
+            Quote::Byte(quote) => memchr::memchr_iter(quote, &header).count(),
+        };
         if quotes.is_multiple_of(2) || header.len() == before || header.len() >= HEADER_BYTES_MAX {
             return Ok(header);
         }

@@ -6,6 +6,7 @@ use csv_core::ReadRecordResult;
 use gristmill_model::limits::PAYLOAD_BYTES_MAX;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::dialect::{Dialect, Misquoted, Quote};
 use super::lines::EXCERPT_BYTES_MAX;
 use super::stream::Stream;
 
@@ -31,12 +32,24 @@ pub(super) enum Row {
         /// How it begins.
         excerpt: Vec<u8>,
     },
+    /// A row whose end is unknown, since its quotes do not fit. Nothing of it is accepted.
+    Misquoted {
+        /// The line where the quote opens, counted from the last accepted one.
+        lines_before: u64,
+        /// The problem.
+        reason: String,
+    },
     /// No more rows.
     End,
 }
 
+/// The longest first row in which the delimiter is looked for. Bytes.
+const FIRST_ROW_BYTES_MAX: usize = 1 << 20;
+
 /// Reads rows. A row may span lines, where a quoted field does.
 pub(super) struct RowReader {
+    dialect: Dialect,
+    delimiter: u8,
     core: csv_core::Reader,
     header: Vec<String>,
     fields: Vec<u8>,
@@ -44,19 +57,55 @@ pub(super) struct RowReader {
     /// The row that was found and waits to be accepted: its bytes in the stream.
     found: Option<usize>,
     columns: usize,
+    /// The row that was found has text behind a quoted field.
+    is_misquoted: bool,
 }
 
 impl RowReader {
-    /// A reader of rows separated by `delimiter`, without its header.
-    pub fn new(delimiter: u8) -> RowReader {
+    /// A reader without its header.
+    pub fn new(dialect: Dialect) -> RowReader {
+        let delimiter = dialect.delimiter_of(b"");
         RowReader {
-            core: csv_core::ReaderBuilder::new().delimiter(delimiter).build(),
+            dialect,
+            delimiter,
+            core: parser(dialect.quote, delimiter),
             header: Vec::new(),
             fields: vec![0; 4 << 10],
             field_ends: vec![0; 64],
             found: None,
             columns: 0,
+            is_misquoted: false,
         }
+    }
+
+    /// Chooses the delimiter by the first row, where it is not given.
+    pub fn choose_delimiter(&mut self, stream: &mut Stream) -> io::Result<()> {
+        if self.dialect.delimiter.is_some() {
+            return Ok(());
+        }
+        let mut searched = 0;
+        let row = loop {
+            let pending = stream.pending();
+            // Line breaks before the row are none of it.
+            let blank = pending
+                .iter()
+                .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+                .count();
+            if let Some(end) = memchr::memchr2(b'\r', b'\n', &pending[searched.max(blank)..]) {
+                break &pending[..searched.max(blank) + end];
+            }
+            searched = pending.len();
+            if searched > FIRST_ROW_BYTES_MAX || !stream.read_more()? {
+                break stream.pending();
+            }
+        };
+        self.set_delimiter(self.dialect.delimiter_of(row));
+        Ok(())
+    }
+
+    fn set_delimiter(&mut self, delimiter: u8) {
+        self.delimiter = delimiter;
+        self.core = parser(self.dialect.quote, delimiter);
     }
 
     /// Uses the current row as the header, or returns the reason against it.
@@ -74,8 +123,9 @@ impl RowReader {
         Ok(())
     }
 
-    /// Takes another reader's header.
+    /// Takes another reader's header and delimiter.
     pub fn copy_header_of(&mut self, other: RowReader) {
+        self.set_delimiter(other.delimiter);
         self.header = other.header;
     }
 
@@ -103,6 +153,9 @@ impl RowReader {
             ends += ended;
             match result {
                 ReadRecordResult::Record => {
+                    if let Some(row) = self.misquoted(&stream.pending()[..parsed]) {
+                        return Ok(row);
+                    }
                     self.found = Some(parsed);
                     self.columns = ends;
                     return Ok(Row::Whole { row_bytes: parsed });
@@ -117,9 +170,39 @@ impl RowReader {
                 ReadRecordResult::OutputEndsFull => grow(&mut self.field_ends),
             }
             if parsed > PAYLOAD_BYTES_MAX || ends > COLUMNS_MAX {
+                if let Some(row) = self.misquoted(&stream.pending()[..parsed]) {
+                    return Ok(row);
+                }
                 return self.discard_row(stream, parsed);
             }
         }
+    }
+
+    /// Looks at the quotes of a row. Text behind a quoted field that ends in its line leaves the row's end known.
+    fn misquoted(&mut self, row: &[u8]) -> Option<Row> {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        let row = match self.header.is_empty() {
+            true => row.strip_prefix(MARK).unwrap_or(row),
+            false => row,
+        };
+        let found = Misquoted::find(row, self.dialect.quote, self.delimiter);
+        self.is_misquoted = found.is_some();
+        let (lines_before, reason) = match found? {
+            Misquoted::TextBehind { opened, closed } if opened == closed => return None,
+            Misquoted::TextBehind { opened, closed } => {
+                let further = closed - opened;
+                let lines = if further == 1 { "line" } else { "lines" };
+                (
+                    opened,
+                    format!(
+                        "a quote opens here, and text follows the one that closes it {further} {lines} below"
+                    ),
+                )
+            }
+            Misquoted::Open { line } => (line, "a quote opens here and is not closed".to_owned()),
+        };
+        self.core.reset();
+        Some(Row::Misquoted { lines_before, reason })
     }
 
     /// The row that was found is used: the next one can come.
@@ -129,6 +212,11 @@ impl RowReader {
 
     /// The row that was found, as an object of strings.
     pub fn object(&self) -> Result<RowObject<'_>, String> {
+        if self.is_misquoted {
+            let reason = "text follows the closing quote of a field; double each quote within a quoted field, or give --quote none if \
+                          quotes are plain text";
+            return Err(reason.to_owned());
+        }
         if self.columns != self.header.len() {
             return Err(format!(
                 "the row has {} {}, and the header has {}",
@@ -190,6 +278,16 @@ impl RowReader {
             excerpt,
         })
     }
+}
+
+fn parser(quote: Quote, delimiter: u8) -> csv_core::Reader {
+    let mut builder = csv_core::ReaderBuilder::new();
+    builder.delimiter(delimiter);
+    match quote {
+        Quote::None => builder.quoting(false),
+        Quote::Byte(quote) => builder.quote(quote),
+    };
+    builder.build()
 }
 
 fn grow<T: Clone + Default>(buffer: &mut Vec<T>) {

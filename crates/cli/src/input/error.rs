@@ -61,6 +61,27 @@ pub enum InputError {
         "{0}:1: looks like one JSON document over many lines; the format is one JSON value in each line: convert it with `jq -c '.[]'`"
     )]
     WholeDocument(String),
+    /// Options for rows that do not fit.
+    #[error("{0}")]
+    Dialect(String),
+    /// A row whose end is unknown, since its quotes do not fit.
+    #[error(
+        "{place}: {reason}; close the quote, double each quote within a quoted field, or give --quote none if quotes are plain text"
+    )]
+    Quotes {
+        /// The file and the line where the quote opens.
+        place: String,
+        /// The problem.
+        reason: String,
+    },
+    /// Text in another encoding.
+    #[error("{name} is {encoding}, not UTF-8: convert it with `iconv -f {encoding} -t utf-8`")]
+    Encoding {
+        /// The file as it was named.
+        name: String,
+        /// The encoding, as `iconv` calls it.
+        encoding: &'static str,
+    },
     /// The first row of a CSV file is no header.
     #[error("{name}:1: {reason}; the first row names the columns")]
     Header {

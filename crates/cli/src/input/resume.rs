@@ -36,7 +36,7 @@ impl Input {
         let stream = Stream::new(opened.reader, 0, 0).of_pipe(opened.pipe);
         let mut reader = BatchReader::new(
             (self.name.clone(), places),
-            self.format,
+            (self.format, self.dialect.of(self.format)),
             stream,
             limits,
             RunProgress::default(),
@@ -85,7 +85,7 @@ impl Input {
             stream.set_last(self.byte_before(path, progress.bytes)?);
             let mut there = BatchReader::new(
                 (self.name.clone(), Places::default()),
-                self.format,
+                (self.format, self.dialect.of(self.format)),
                 stream,
                 limits,
                 progress,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::array::ArrayLines;
 use super::chain::Chain;
+use super::dialect::DialectArguments;
 use super::error::InputError;
 use super::format::Format;
 use super::parquet::{PARQUET_MAGIC, ParquetRows};
@@ -42,6 +43,8 @@ pub struct Input {
     source: Source,
     /// How the items are written.
     pub(super) format: Format,
+    /// How rows are written, as far as that was given.
+    pub(super) dialect: DialectArguments,
     /// The format that was given, if one was.
     given: Option<Format>,
     /// The Python that reads Parquet files.
@@ -97,6 +100,7 @@ impl Input {
                 name: "stdin".into(),
                 source: Source::Stdin,
                 format: lines_of(format.unwrap_or(Format::Jsonl)),
+                dialect: DialectArguments::default(),
                 given: format,
                 python: PYTHON.into(),
             });
@@ -119,6 +123,7 @@ impl Input {
         Ok(Input {
             name: names.join(" ").into(),
             format: formats[0],
+            dialect: DialectArguments::default(),
             given: format,
             source: Source::Files(files),
             python: PYTHON.into(),
@@ -131,6 +136,12 @@ impl Input {
             python: python.into(),
             ..self
         }
+    }
+
+    /// The same, with rows that are written so.
+    pub fn with_dialect(self, dialect: DialectArguments) -> Result<Input, InputError> {
+        dialect.check(self.format)?;
+        Ok(Input { dialect, ..self })
     }
 
     /// As it was named, for messages.
@@ -197,7 +208,7 @@ impl Input {
                 Source::Stdin => "-".to_owned(),
                 Source::Files(_) => paths.join("\n"),
             },
-            format: self.format.name().to_owned(),
+            format: self.dialect.describe(self.format),
             size_bytes: regular.map(Metadata::len),
             modified_ns: regular.and_then(modified_ns),
         })
@@ -235,7 +246,7 @@ impl Input {
                 files => Ok(Opened {
                     reader: Box::new(Chain::new(
                         files,
-                        self.format,
+                        (self.format, self.dialect.of(self.format)),
                         self.given,
                         self.python.clone(),
                         places.clone(),

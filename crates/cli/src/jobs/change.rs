@@ -152,7 +152,7 @@ fn tell(arguments: &ChangeArguments, changed: Changed, done: &str, rule: &str) -
     } else {
         print_line(&format!("{} {done}", show_number_of(changed.changed, "job")))?;
         if changed.unchanged > 0 {
-            eprintln!(
+            say!(
                 "{} did not change or cannot be found: {rule}",
                 show_number_of(changed.unchanged, "job")
             );

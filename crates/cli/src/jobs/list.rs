@@ -51,13 +51,13 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
             print_json(&shown)?;
         }
     } else if rows.is_empty() {
-        eprintln!("no job matches");
+        say!("no job matches");
     } else {
         print_line(&table(&rows, &pauses).text())?;
     }
     match rows.last().filter(|_| has_more) {
-        Some(_) if arguments.newest => eprintln!("older jobs match: give a larger --limit, or --until"),
-        Some(last) => eprintln!("more jobs match: add --after {}", last.job),
+        Some(_) if arguments.newest => say!("older jobs match: give a larger --limit, or --until"),
+        Some(last) => say!("more jobs match: add --after {}", last.job),
         None => {}
     }
     Ok(Exit::Done)

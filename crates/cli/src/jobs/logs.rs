@@ -19,7 +19,6 @@ use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::jobs::filter::find_run;
 use printer::Printer;
-pub use printer::harmless;
 
 /// Runs the command.
 pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {
@@ -43,7 +42,7 @@ pub async fn logs(arguments: LogsArguments) -> anyhow::Result<Exit> {
 }
 
 fn say_unknown(job: JobId) -> Exit {
-    eprintln!("error: there is no job {job}; `gristmill jobs` lists those that there are");
+    say!("error: there is no job {job}; `gristmill jobs` lists those that there are");
     Exit::SomeFailed
 }
 
@@ -114,7 +113,7 @@ fn take(event: &LogEvent, only: Option<JobId>, printer: &mut Printer) -> anyhow:
     match event {
         LogEvent::Printed(piece) => printer.piece(piece)?,
         LogEvent::AttemptEnded { job, attempt, log } => printer.attempt_ended(*job, *attempt, log)?,
-        LogEvent::LeftOut { jobs } => eprintln!(
+        LogEvent::LeftOut { jobs } => say!(
             "gristmill: the output of {jobs} more running jobs is left out; name fewer, with --tag, --queue or --run"
         ),
         LogEvent::Ended { job, state } => {

@@ -1,5 +1,6 @@
 //! `gristmill results`: writes the results of a run or a batch again.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -9,7 +10,8 @@ use gristmill_store::Store;
 use crate::arguments::job::ResultsArguments;
 use crate::exit::{Exit, NotFound};
 use crate::jobs::filter::find_run;
-use crate::output::{LineForm, Output, is_same_file};
+use crate::output::target::refuse_taken;
+use crate::output::{LineForm, Output};
 use crate::run::Corrections;
 use crate::span::show_count;
 
@@ -18,14 +20,10 @@ const PAGE_BATCHES: u32 = 256;
 
 /// Runs the command.
 pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
-    let store = arguments.store.open_existing().await?;
-    let file = arguments.store.store.file();
-    if file.is_some_and(|file| is_same_file(&arguments.output, file)) {
-        bail!(
-            "--output {} is the store; name another file",
-            arguments.output.display()
-        );
+    if arguments.output != Path::new("-") {
+        refuse_taken(&arguments.output, [], None, arguments.store.store.file())?;
     }
+    let store = arguments.store.open_existing().await?;
     let form = if arguments.values {
         LineForm::Value
     } else {
@@ -61,7 +59,7 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
         (None, None) => bail!("name a run, or a batch with --batch"),
     };
     if statistics.missing > 0 {
-        eprintln!(
+        say!(
             "{} jobs have not ended and have no line",
             show_count(statistics.missing)
         );

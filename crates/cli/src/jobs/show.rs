@@ -6,16 +6,16 @@ use gristmill_store::{JobCounts, JobDetails, JobFilter, Store, StoredFailure};
 use crate::arguments::job::ShowArguments;
 use crate::control::{show_effect, show_scope};
 use crate::exit::Exit;
-use crate::jobs::logs::harmless;
 use crate::output::json::print_json;
 use crate::output::print_line;
+use crate::output::terminal::harmless;
 use crate::span::show_microseconds;
 
 /// Runs the command.
 pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let Some(details) = store.job(arguments.job).await? else {
-        eprintln!(
+        say!(
             "error: job {} does not exist; `gristmill jobs` lists all jobs",
             arguments.job
         );

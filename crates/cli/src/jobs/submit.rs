@@ -264,7 +264,7 @@ async fn submit_file(
     path: &Path,
     options: BatchOptions,
 ) -> anyhow::Result<Submitted> {
-    let input = Input::new(path, arguments.format)?;
+    let input = Input::new(path, arguments.format)?.with_dialect(arguments.dialect)?;
     let mut portions = Portions::new(input.open(batch_limits(arguments))?, arguments.skip);
     let mut next = || tokio::task::block_in_place(|| portions.next());
     let mut portion = next().context("nothing is submitted")?;

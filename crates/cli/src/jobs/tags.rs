@@ -20,7 +20,7 @@ pub async fn tags(arguments: TagsArguments) -> anyhow::Result<Exit> {
             print_line(&serde_json::to_string(value)?)?;
         }
     } else if values.is_empty() {
-        eprintln!("no job has the tag `{}`", arguments.name);
+        say!("no job has the tag `{}`", arguments.name);
     } else {
         let mut table = Table::new(&[("value", Align::Left), ("jobs", Align::Right)]);
         for value in &values {
@@ -29,7 +29,7 @@ pub async fn tags(arguments: TagsArguments) -> anyhow::Result<Exit> {
         print_line(&table.text())?;
     }
     if let Some(last) = values.last().filter(|_| has_more) {
-        eprintln!("more values exist: add --after '{}'", last.value);
+        say!("more values exist: add --after '{}'", last.value);
     }
     Ok(Exit::Done)
 }

@@ -51,7 +51,7 @@ async fn wait_for_all(
                     0 => show_microseconds(timeout.as_secs_f64() * 1e6),
                     seconds => show_seconds(seconds),
                 };
-                eprintln!("{target} has not ended after {shown}");
+                say!("{target} has not ended after {shown}");
                 return Ok(Exit::SomeFailed);
             }
             exit = interrupt.wait() => return Ok(exit),

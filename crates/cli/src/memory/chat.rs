@@ -13,6 +13,7 @@ use crate::arguments::memory::ChatArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::output::print_line;
+use crate::output::terminal;
 
 /// What stands before a question.
 const PROMPT: &str = "> ";
@@ -34,7 +35,7 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
     let service = asking.service.service(LimiterSettings::default())?;
     match &service {
         Some(service) => service.reach().await?,
-        None => eprintln!(
+        None => say!(
             "gristmill: without a model, replies are messages; a key in OPENAI_API_KEY or --base-url names one"
         ),
     }
@@ -44,7 +45,7 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     loop {
         if is_terminal {
-            eprint!("{PROMPT}");
+            terminal::say_part(PROMPT);
         }
         let line = tokio::select! {
             line = lines.next() => line?,
@@ -77,13 +78,13 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
             // The next question may have an answer.
             Err(error) => {
                 exit = Exit::SomeFailed;
-                eprintln!("gristmill: {}: {error}", plain(line.trim()));
+                say!("gristmill: {}: {error}", plain(line.trim()));
             }
         }
     }
     if is_terminal {
         // The prompt waits on a line without an end.
-        eprintln!();
+        say!("");
     }
     Ok(exit)
 }

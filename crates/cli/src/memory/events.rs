@@ -8,6 +8,7 @@ use gristmill_memory::pipeline::{IngestEvent, Progress};
 use serde_json::{Value, json};
 
 use crate::output::OutputError;
+use crate::output::target::refuse_database;
 
 /// Where events are written to.
 pub struct Events {
@@ -28,6 +29,7 @@ impl Events {
             });
         }
         let name = path.display().to_string();
+        refuse_database(path)?;
         match OpenOptions::new().append(true).create(true).open(path) {
             Ok(file) => Ok(Events {
                 name,

@@ -60,7 +60,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         );
     };
     if extracting.is_fallback && !arguments.quiet {
-        eprintln!(
+        say!(
             "gristmill: no model is set, so the rules of --extractor local read the texts: fast and free, but weaker \
              than a model (OPENAI_API_KEY or --base-url sets one)"
         );
@@ -99,7 +99,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     if arguments.prune_missing && ended.result.is_ok() {
         let pruned = sources::prune_missing(&memory, &arguments.sources).await?;
         if pruned > 0 && !arguments.quiet {
-            eprintln!(
+            say!(
                 "gristmill: {} deleted, because the files are gone",
                 show_number_of(pruned, "source")
             );
@@ -113,7 +113,7 @@ fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {
     if let (false, Some(extractor)) = (arguments.quiet, arguments.extractor) {
         let extractor = extractor.to_possible_value();
         let name = extractor.as_ref().map_or("", |value| value.get_name());
-        eprintln!(
+        say!(
             "gristmill: the texts are read elsewhere, by `gristmill worker --extractor {name} --store {jobs}`, or agents of \
              a server on that store"
         );
@@ -219,7 +219,7 @@ async fn run(
 async fn ask_to_stop(mut interrupt: Interrupt, stopper: IngestStopper, quiet: bool) {
     interrupt.wait().await;
     if !quiet {
-        eprintln!(
+        say!(
             "\ngristmill: committing results; press Ctrl-C again to exit immediately (commits are not lost)"
         );
     }
@@ -276,10 +276,10 @@ async fn tell(
     }
     let ingested = ended.result.as_ref().ok();
     for (_, error) in ended.bad_sources.iter().take(FAILURES_SHOWN) {
-        eprintln!("error: {}", plain(error));
+        say!("error: {}", plain(error));
     }
     if ended.bad_sources.len() > FAILURES_SHOWN {
-        eprintln!(
+        say!(
             "error: {} more sources cannot be read; list them: gristmill memory failures {}",
             show_count((ended.bad_sources.len() - FAILURES_SHOWN) as u64),
             arguments.into
@@ -296,7 +296,7 @@ async fn tell(
             summary["vectors"] = json!(ingested.vectors);
         }
         match events_on_stdout(arguments) {
-            true => eprintln!("{summary}"),
+            true => say!("{summary}"),
             false => print_line(&summary.to_string())?,
         }
         return Ok(());
@@ -305,12 +305,12 @@ async fn tell(
     if arguments.quiet || is_told_by_its_error {
         return Ok(());
     }
-    eprintln!("gristmill: {}", summary(arguments, ended, seconds));
+    say!("gristmill: {}", summary(arguments, ended, seconds));
     if ended.done.failures > 0 {
         tell_failures(memory, &arguments.into.to_string()).await?;
     }
     if ended.interrupted.is_some() && ingested.is_none() {
-        eprintln!("run the same command again to resume");
+        say!("run the same command again to resume");
     }
     Ok(())
 }
@@ -367,18 +367,20 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
 async fn tell_failures(memory: &Memory, place: &str) -> Result<(), MemoryError> {
     let failures = memory.knowledge().failures().await?;
     for failure in failures.iter().take(FAILURES_SHOWN) {
-        eprintln!(
+        say!(
             "  {}, message {}: {}",
-            failure.source, failure.position, failure.error
+            failure.source,
+            failure.position,
+            failure.error
         );
     }
     if failures.len() > FAILURES_SHOWN {
-        eprintln!(
+        say!(
             "  and {} more",
             show_count((failures.len() - FAILURES_SHOWN) as u64)
         );
     }
-    eprintln!("list them all: gristmill memory failures {place}");
-    eprintln!("retry them: gristmill ingest --retry-failed --into {place}");
+    say!("list them all: gristmill memory failures {place}");
+    say!("retry them: gristmill ingest --retry-failed --into {place}");
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::arguments::memory::{
 };
 use crate::exit::Exit;
 use crate::output::table::{Align, Table};
+use crate::output::target::refuse_database;
 use crate::output::{OutputError, print_line};
 use crate::span::{show_bytes, show_count, show_number_of};
 use crate::store::location::StoreLocation;
@@ -141,7 +142,7 @@ async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> 
         })?;
     }
     if failures.is_empty() && sources.is_empty() && !arguments.json {
-        eprintln!("gristmill: no source and no chunk failed");
+        say!("gristmill: no source and no chunk failed");
     }
     Ok(Exit::Done)
 }
@@ -151,7 +152,7 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
     let mut changes = Vec::new();
     for source in &arguments.sources {
         if memory.knowledge().source(source).await?.is_none() {
-            eprintln!("error: {}", MemoryError::SourceUnknown(source.clone()));
+            say!("error: {}", MemoryError::SourceUnknown(source.clone()));
             return Ok(Exit::SomeFailed);
         }
         let change = Change::Delete {
@@ -190,7 +191,7 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
         if let StoreLocation::File(path) = location
             && !overwrite_deleted(path).with_context(|| format!("{} cannot be compacted", path.display()))?
         {
-            eprintln!(
+            say!(
                 "gristmill: warning: other programs have {} open, so deleted texts are still in its free pages or its log; \
                  `gristmill backup` makes a copy without them",
                 path.display()
@@ -217,6 +218,7 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     let output = arguments.output.display().to_string();
+    refuse_database(&arguments.output)?;
     // A reader of the file finds a whole export, or the previous one.
     let mut partial = arguments.output.as_os_str().to_owned();
     partial.push(".partial");
@@ -241,7 +243,7 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
             return Err(error);
         }
     };
-    eprintln!(
+    say!(
         "gristmill: {} of {} and {} of knowledge written to {output}",
         show_number_of(exported.messages, "message"),
         show_number_of(exported.sources, "source"),

@@ -16,6 +16,7 @@ use crate::arguments::memory::{
 use crate::arguments::model::{EmbedderArguments, ServiceArguments};
 use crate::exit::Exit;
 use crate::output::table::cut;
+use crate::output::target::refuse_database;
 use crate::output::{OutputError, print_line};
 use crate::span::show_count;
 use crate::store::open::refuse_shown_password;
@@ -41,14 +42,16 @@ impl KnowledgeArguments {
         let memory = self.open().await?;
         match (&embedder, memory.knowledge().embedder().await?) {
             (Some(embedder), Some(stored)) => stored.check(&embedder.identity())?,
-            (Some(_), None) => eprintln!(
+            (Some(_), None) => say!(
                 "gristmill: {} has no vectors, so that it finds by words alone; make them with \
                  `gristmill ingest --into {} --embedder …`",
-                self.knowledge, self.knowledge
+                self.knowledge,
+                self.knowledge
             ),
-            (None, Some(stored)) => eprintln!(
+            (None, Some(stored)) => say!(
                 "gristmill: {} has vectors of {}, and finds by words alone without `--embedder`",
-                self.knowledge, stored.model
+                self.knowledge,
+                stored.model
             ),
             (None, None) => {}
         }
@@ -92,7 +95,7 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
     if arguments.json {
         print_line(&serde_json::to_string(&recalled)?)?;
     } else if is_empty {
-        eprintln!("gristmill: nothing found");
+        say!("gristmill: nothing found");
     } else {
         print_line(&text(&recalled, arguments.full))?;
     }
@@ -144,7 +147,7 @@ async fn run_recorded(memory: &Memory, questions: &Path, output: &Path) -> anyho
         return Ok(Exit::Done);
     }
     write_file(output, |file| writeln!(file, "{text}"))?;
-    eprintln!(
+    say!(
         "gristmill: {} questions run, the results are in {}",
         show_count(candidates.len() as u64),
         output.display()
@@ -158,6 +161,7 @@ fn write_file(
     write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
 ) -> Result<(), OutputError> {
     let name = path.display().to_string();
+    refuse_database(path)?;
     let file = File::create(path).map_err(|reason| OutputError::Create {
         name: name.clone(),
         reason,

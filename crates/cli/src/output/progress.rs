@@ -1,7 +1,7 @@
 //! Shows how far a run or a worker is: a bar on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -123,8 +123,7 @@ impl Progress {
                 bar.tick();
             }
             Place::Lines if is_news(now, rate) => {
-                // An error of standard error has no other place to go.
-                let _ = writeln!(std::io::stderr(), "gristmill: {}", now.describe(rate));
+                say!("gristmill: {}", now.describe(rate));
             }
             Place::Lines | Place::Nowhere => {}
         }

@@ -15,6 +15,7 @@ use super::placeholders;
 use super::retry_failed::{FailedItems, Retried};
 use crate::arguments::run::RunArguments;
 use crate::input::{BatchLimits, BatchReader, Input, Reopened};
+use crate::output::target::refuse_taken;
 
 /// The script and the input, before the store is read.
 pub struct Request {
@@ -31,7 +32,8 @@ pub struct Request {
 impl Request {
     /// Finds the script and the input.
     pub fn new(arguments: &RunArguments, script: Script) -> anyhow::Result<Request> {
-        let mut input = Input::of(&input_arguments(arguments)?, arguments.format)?;
+        let mut input =
+            Input::of(&input_arguments(arguments)?, arguments.format)?.with_dialect(arguments.dialect)?;
         if script.runtime() == Runtime::Python {
             input = input.with_python(script.program_name());
         }
@@ -278,14 +280,11 @@ fn check_output(arguments: &RunArguments, input: &Input) -> anyhow::Result<()> {
     let Some(output) = arguments.output_file() else {
         return Ok(());
     };
-    let inputs = input.files().iter().map(|file| ("input", Some(file.as_path())));
-    for (what, path) in inputs.chain([
-        ("store", arguments.store.store.file()),
-        ("script", arguments.script_file()),
-    ]) {
-        if path.is_some_and(|path| crate::output::is_same_file(path, output)) {
-            bail!("--output {} is the {what}; name another file", output.display());
-        }
-    }
-    Ok(())
+    let inputs = input.files().iter().map(PathBuf::as_path);
+    refuse_taken(
+        output,
+        inputs,
+        arguments.script_file(),
+        arguments.store.store.file(),
+    )
 }

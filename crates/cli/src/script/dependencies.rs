@@ -23,7 +23,7 @@ pub fn interpreter_for(script: &Path) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let Some(_) = uv(&["sync", "--quiet", "--script"], script)? else {
-        eprintln!(
+        say!(
             "gristmill: warning: {} lists its dependencies, and uv is not on the PATH: its Python must have them",
             script.display()
         );

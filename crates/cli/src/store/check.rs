@@ -60,8 +60,8 @@ pub async fn check(arguments: CheckArguments) -> anyhow::Result<Exit> {
     store.close().await?;
     let batches = show_number_of(batches, "batch");
     match damages {
-        0 => eprintln!("{batches} checked: no damage"),
-        damages => eprintln!(
+        0 => say!("{batches} checked: no damage"),
+        damages => say!(
             "{batches} checked: {} of damage",
             show_number_of(damages, "finding")
         ),

@@ -68,7 +68,7 @@ impl StoreArguments {
                 return Err(error);
             }
             if wait == REACH_WAIT_FIRST {
-                eprintln!(
+                say!(
                     "gristmill: {database} cannot be reached yet ({reason}); trying for {} s",
                     REACH_WAIT_MAX.as_secs()
                 );

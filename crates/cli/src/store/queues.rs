@@ -61,7 +61,7 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
         );
     }
     if table.is_empty() {
-        eprintln!("no queue has a job");
+        say!("no queue has a job");
     } else {
         print_line(&table.text())?;
     }
@@ -114,7 +114,7 @@ pub async fn workers(arguments: WorkersArguments) -> anyhow::Result<Exit> {
         ]);
     }
     if table.is_empty() {
-        eprintln!("no worker is registered");
+        say!("no worker is registered");
     } else {
         print_line(&table.text())?;
     }

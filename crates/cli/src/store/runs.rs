@@ -61,7 +61,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
     }
     if !arguments.json {
         if table.is_empty() {
-            eprintln!("no runs");
+            say!("no runs");
         } else {
             print_line(&table.text())?;
         }

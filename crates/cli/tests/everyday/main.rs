@@ -9,6 +9,7 @@ mod json;
 mod places;
 mod submit;
 mod terminal;
+mod texts;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -9,6 +9,7 @@ use gristmill_model::{JobId, JobState, KeptOutput, Printed};
 use serde_json::json;
 
 use crate::output::OutputError;
+use crate::output::terminal::harmless;
 
 /// Bytes of what was shown last, by which the rest is found in the stored log.
 const SHOWN_BYTES_KEPT: usize = 4 << 10;
@@ -225,21 +226,6 @@ fn whole_lines(job: JobId, begun: &mut String, text: &str) -> String {
     lines
 }
 
-/// The same text with symbols in the place of control characters, which could take the terminal over: `␛` for escape.
-pub fn harmless(text: &str) -> Cow<'_, str> {
-    let is_harmful = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
-    if !text.contains(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    let shown = |letter: char| match u32::from(letter) {
-        _ if !is_harmful(letter) => letter,
-        0x7f => '\u{2421}',
-        code @ 0..0x20 => char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER),
-        _ => char::REPLACEMENT_CHARACTER,
-    };
-    Cow::Owned(text.chars().map(shown).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,12 +270,5 @@ mod tests {
         assert!(begun.len() <= LINE_BYTES_MAX);
         let shown: String = lines.lines().map(|line| &line["4:2 | ".len()..]).collect();
         assert_eq!(shown + &begun, format!("tw{long}"), "nothing is lost");
-    }
-
-    #[test]
-    fn control_characters_do_not_reach_a_terminal() {
-        assert_eq!(harmless("tab\tand\nline é"), "tab\tand\nline é");
-        let hostile = "\u{1b}]0;title\u{7}\u{1b}[2J\r\u{8}\u{7f}\u{9b}31m\0";
-        assert_eq!(harmless(hostile), "␛]0;title␇␛[2J␍␈␡\u{fffd}31m␀");
     }
 }

@@ -16,7 +16,7 @@ pub async fn of_servers(arguments: &LogsArguments) -> anyhow::Result<Exit> {
         token: token(arguments.token_file.as_deref())?,
         ca_certificate: arguments.ca_cert.clone(),
         allow_plain_http: arguments.plain_http,
-        listener: Some(ServerListener::new(|news| eprintln!("gristmill: {news}"))),
+        listener: Some(ServerListener::new(|news| say!("gristmill: {news}"))),
         ..HttpSourceOptions::new("")
     };
     let wanted = LogsWanted {
@@ -35,7 +35,7 @@ pub async fn of_servers(arguments: &LogsArguments) -> anyhow::Result<Exit> {
     match (exit, arguments.job) {
         (Err(error), Some(job)) if is_not_found(&error) => Ok(say_unknown(job)),
         (Err(error), None) if is_not_found(&error) => {
-            eprintln!("error: {error}");
+            say!("error: {error}");
             Ok(Exit::SomeFailed)
         }
         (exit, _) => exit,

@@ -1,0 +1,162 @@
+//! Files that results must not be written over: inputs, scripts and stores.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+
+use super::OutputError;
+
+/// How every SQLite file begins.
+const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// What SQLite adds to the name of a file for the files beside it.
+const SQLITE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Symbolic links that are followed, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// Refuses an output that is one of these files, under whatever name, or a SQLite database. Nothing is opened for writing.
+pub fn refuse_taken<'a>(
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+    script: Option<&Path>,
+    store: Option<&Path>,
+) -> anyhow::Result<()> {
+    let inputs = inputs.into_iter().map(|path| ("input", path));
+    let others = script.map(|path| ("script", path)).into_iter();
+    for (what, path) in inputs.chain(others).chain(store.map(|path| ("store", path))) {
+        if is_same_file(path, output) {
+            bail!("--output {} is the {what}; name another file", output.display());
+        }
+    }
+    if is_standard_input(output) {
+        bail!("--output {} is the input; name another file", output.display());
+    }
+    let beside = |suffix: &str| {
+        let mut path = OsString::from(store?);
+        path.push(suffix);
+        Some(path)
+    };
+    for path in SQLITE_SUFFIXES.into_iter().filter_map(beside) {
+        if is_same_file(Path::new(&path), output) {
+            bail!(
+                "--output {} belongs to the store; name another file",
+                output.display()
+            );
+        }
+    }
+    Ok(refuse_database(output)?)
+}
+
+/// Refuses to write over a SQLite database.
+pub fn refuse_database(path: &Path) -> Result<(), OutputError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut first = [0; SQLITE_MAGIC.len()];
+    // A file that cannot be read is no store that a command has used.
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    match read.is_ok() && first == SQLITE_MAGIC {
+        true => Err(OutputError::Database {
+            name: path.display().to_string(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Whether two paths name one regular file, be it through links, or one that does not exist yet.
+fn is_same_file(left: &Path, right: &Path) -> bool {
+    match (left.metadata(), right.metadata()) {
+        (Ok(left), Ok(right)) => is_same(&left, &right),
+        (Err(_), Err(_)) => {
+            let place = place(left);
+            place.is_some() && place == self::place(right)
+        }
+        _ => false,
+    }
+}
+
+fn is_same(left: &Metadata, right: &Metadata) -> bool {
+    left.is_file() && (left.dev(), left.ino()) == (right.dev(), right.ino())
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    match (input.and_then(|input| input.metadata()), path.metadata()) {
+        (Ok(input), Ok(output)) => is_same(&input, &output),
+        _ => false,
+    }
+}
+
+/// Where a file would be created that does not exist.
+fn place(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        match path.read_link() {
+            Ok(target) => path = folder.join(target),
+            Err(_) => return Some(folder.join(path.file_name()?)),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_each_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("items"), "1").unwrap();
+        std::fs::write(path("other"), "1").unwrap();
+        std::fs::hard_link(path("items"), path("hard")).unwrap();
+        symlink("items", path("soft")).unwrap();
+        symlink("new", path("dangling")).unwrap();
+        symlink(folder.path(), path("folder")).unwrap();
+        for (left, right, is_same) in [
+            ("items", "items", true),
+            ("items", "hard", true),
+            ("items", "soft", true),
+            ("items", "folder/hard", true),
+            ("items", "other", false),
+            ("items", "new", false),
+            ("new", "new", true),
+            ("new", "dangling", true),
+            ("new", "folder/new", true),
+            ("new", "newer", false),
+            ("absent/new", "absent/new", false),
+        ] {
+            assert_eq!(is_same_file(&path(left), &path(right)), is_same, "{left} {right}");
+            assert_eq!(is_same_file(&path(right), &path(left)), is_same, "{right} {left}");
+        }
+        let null = Path::new("/dev/null");
+        assert!(!is_same_file(null, null), "it can be input and output at once");
+    }
+
+    #[test]
+    fn no_database_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, output) = (folder.path().join("q.db"), folder.path().join("out"));
+        let refusal = |output: &Path| {
+            refuse_taken(output, [], None, Some(&store))
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(refusal(&store).contains("is the store"));
+        assert!(refusal(&folder.path().join("q.db-wal")).contains("belongs to the store"));
+        std::fs::write(&output, [SQLITE_MAGIC, b"rest"].concat()).unwrap();
+        assert!(refusal(&output).contains("SQLite database"));
+        std::fs::write(&output, "earlier results").unwrap();
+        assert!(refuse_taken(&output, [], None, Some(&store)).is_ok());
+    }
+}
