@@ -22,7 +22,7 @@ pub struct DialectArguments {
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     pub delimiter: Option<u8>,
     /// The character around fields of csv or tsv that contain delimiters or line breaks; none if quotes are plain text
-    /// [default: \" for csv, none for tsv]
+    /// [default: " for csv, none for tsv]
     #[arg(long, value_name = "CHARACTER|none", value_parser = parse_quote)]
     pub quote: Option<Quote>,
 }
