@@ -12,6 +12,7 @@ use super::dialect::Dialect;
 use super::error::InputError;
 use super::format::Format;
 use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
+use super::parquet::REFUSED_ROW_MARK;
 use super::places::Places;
 use super::stream::Stream;
 
@@ -453,6 +454,9 @@ fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<
         ("not_utf8", reason)
     })?;
     if is_json {
+        if let Some(reason) = text.strip_prefix(REFUSED_ROW_MARK) {
+            return Err(("bad_row", reason.to_owned()));
+        }
         builder.push(text).map_err(refusal)
     } else {
         builder.push_value(text).map_err(refusal)

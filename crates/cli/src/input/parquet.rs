@@ -14,35 +14,11 @@ const NO_PACKAGE: i32 = 78;
 /// The end of the reader's messages that an error repeats. Bytes.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Writes a row a line. What JSON has no form for becomes text; bytes are text, too, in base64.
-const READER: &str = r#"
-import base64, json, math, sys
-try:
-    import pyarrow.parquet as parquet
-except ImportError as error:
-    sys.exit(78)
-def text(value):
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(bytes(value)).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-def plain(value):
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
-try:
-    for batch in parquet.ParquetFile(sys.argv[1]).iter_batches(batch_size=1000):
-        for row in batch.to_pylist():
-            sys.stdout.write(json.dumps(plain(row), default=text, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
-except BrokenPipeError:
-    sys.stderr.close()
-except Exception as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-"#;
+/// Begins a line of the reader that says why a row has no JSON.
+pub(super) const REFUSED_ROW_MARK: char = '\u{1}';
+
+/// Writes a row a line.
+const READER: &str = include_str!("parquet_rows.py");
 
 /// The rows of a Parquet file as JSON lines.
 pub(super) struct ParquetRows {
