@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    __version__: str
+
     from ._app import App as App
     from ._errors import Fail as Fail
     from ._errors import GristmillError as GristmillError
@@ -70,6 +72,11 @@ __all__ = [*_HOMES, "done", "job", "progress", "spawn"]  # pyright: ignore[repor
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        globals()[name] = version("gristmill")
+        return globals()[name]
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'gristmill' has no attribute {name!r}")

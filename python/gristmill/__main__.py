@@ -58,7 +58,9 @@ def work(arguments: list[str]) -> int:
     parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="QUEUE", help="only this queue; may be repeated")
     parser.add_argument("--job", action="append", dest="jobs", metavar="JOB", help="only the jobs of this name; may be repeated")
     parser.add_argument("--name", help="the worker's name, for people")
-    parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to run, now or later")
+    parser.add_argument(
+        "--until-empty", "--drain", action="store_true", help="end when nothing is left to run, now or later; --drain is the same"
+    )
     parser.add_argument("--until-idle", action="store_true", help="end when nothing can be run now")
     options = parser.parse_args(arguments)
     if options.concurrency is not None and options.concurrency < 1:

@@ -56,6 +56,10 @@ class App(Operations):
         # A URL may hold a password.
         return f"<gristmill app on {self.store.rpartition('@')[2]}>"
 
+    def __reduce__(self) -> Any:
+        # Without its jobs: another process opens the same store.
+        return _opened_again, (os.path.abspath(self.store) if self.is_file else self.store, self.durable)
+
     @property
     def is_file(self) -> bool:
         """Whether the store is a file."""
@@ -420,6 +424,10 @@ class App(Operations):
             return self.engine().delete_run(name)
         finally:
             lock.release()
+
+
+def _opened_again(store: str, durable: bool) -> App:
+    return App(store, durable=durable)
 
 
 def _kind_of(function: Callable[..., Any]) -> str:

@@ -1,6 +1,6 @@
 """Functions and classes as data, with the values that they refer to: cloudpickle, with what it lacks.
 
-* Jobs and applications travel by their places.
+* Jobs of modules travel by their places.
 * A local function of a module keeps the globals of its module, which is imported.
 * Annotations that are text are resolved here, where their names have values.
 * Cached functions and properties, and generic functions of `functools`.
@@ -17,19 +17,15 @@ import functools
 import importlib
 import inspect
 import io
-import os
 import pickle
 import sys
 import types
 import typing
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import cloudpickle
-
-if TYPE_CHECKING:
-    from ._app import App
 
 _cloudpickle: Any = cloudpickle.cloudpickle
 
@@ -81,12 +77,9 @@ class _Pickler(_cloudpickle.Pickler):  # type: ignore[misc]
         self.named: dict[str, Any] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        from ._app import App
         from ._functions import place_of, place_of_job
         from ._job import Job
 
-        if isinstance(value, App):
-            return _app, (os.path.abspath(value.store) if value.is_file else value.store, value.durable)
         if isinstance(value, Job):
             job = cast("Job[..., Any]", value)
             place = place_of_job(job)
@@ -146,12 +139,6 @@ class _Globals:
 
 def _globals(module: str) -> dict[str, Any]:
     return vars(importlib.import_module(module))
-
-
-def _app(store: str, durable: bool) -> App:
-    from ._app import App
-
-    return App(store, durable=durable)
 
 
 def _job(module: str, qualname: str, name: str) -> Any:

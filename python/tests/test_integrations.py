@@ -152,3 +152,28 @@ def test_django_runs_tasks_as_jobs(tmp_path):
     command = [sys.executable, "check.py"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (ended.stdout, ended.returncode) == ("ok\n", 0), ended.stderr
+
+
+def test_joblib_runs_functions_and_classes_of_a_main_script_and_their_maps(run_python):
+    pytest.importorskip("joblib")
+    ended = run_python(
+        """
+        import gristmill, joblib
+        from gristmill.integrations.joblib import register
+        app = gristmill.App("jobs.db")
+        register(app)
+        factor = 1
+        class Point:
+            def __init__(self, x):
+                self.x = x
+        def times(x):
+            return Point(factor * x)
+        def nested(x):
+            return sum(app.map(abs, range(x), processes=1))
+        factor = 7
+        with joblib.parallel_config("gristmill", n_jobs=2):
+            print([point.x for point in joblib.Parallel()(joblib.delayed(times)(n) for n in range(3))])
+            print(joblib.Parallel()(joblib.delayed(nested)(n) for n in (2, 3)))
+        """
+    )
+    assert ended.stdout == "[0, 7, 14]\n[1, 3]\n"

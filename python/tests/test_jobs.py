@@ -335,3 +335,9 @@ def test_options_are_checked(app):
         gristmill.App(app.store).work()
     with pytest.raises(gristmill.StoreError):
         gristmill.App("/nowhere/at/all.db").counts()
+
+
+def test_the_package_says_its_version():
+    import importlib.metadata
+
+    assert gristmill.__version__ == importlib.metadata.version("gristmill")

@@ -52,7 +52,7 @@ def test_the_command_line_names_what_is_wrong(arguments, reason):
 
 
 def test_the_help_of_workers_names_applications():
-    for arguments, words in [(["--help"], "gristmill worker MODULE:APP --help"), (["shop:app", "--help"], "--until-empty")]:
+    for arguments, words in [(["--help"], "gristmill worker MODULE:APP --help"), (["shop:app", "--help"], "--until-empty, --drain")]:
         output, _ = command("worker", *arguments).communicate(timeout=60)
         assert words in output
 
