@@ -93,7 +93,7 @@ def __dir__() -> list[str]:
 
 def job() -> Any:
     """The running job; None outside of one. It has `id` ("42:7"), `attempt` (from 1), `batch`, `kind`, `queue`, `key`, `group`,
-    `tags` (a dict), `deadline` (the time.time() by which it has to have completed, or None) and `traceparent` (the submitter's
+    `tags` (a dict), `deadline` (the time.time() by which it has to have completed, or None) and `traceparent` (its
     trace context, or None).
 
     >>> import gristmill, tempfile

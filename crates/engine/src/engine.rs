@@ -141,8 +141,8 @@ impl Engine {
     }
 
     /// Submits one untyped job: a batch of one.
-    pub async fn submit_one(&self, job: NewBatch) -> Result<JobId, EngineError> {
-        let spans = SubmitSpans::begin(std::slice::from_ref(&job));
+    pub async fn submit_one(&self, mut job: NewBatch) -> Result<JobId, EngineError> {
+        let spans = SubmitSpans::begin(std::slice::from_mut(&mut job));
         let id = self.shared.store.submit_one(job).await?;
         spans.end([Some(id.batch)]);
         self.shared.events.wake();
@@ -204,12 +204,12 @@ impl Engine {
     }
 
     /// Submits untyped batches, all or none.
-    pub async fn submit_batches(&self, batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
+    pub async fn submit_batches(&self, mut batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
         let ends: Vec<(u32, EndReason)> = batches
             .iter()
             .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
             .collect();
-        let spans = SubmitSpans::begin(&batches);
+        let spans = SubmitSpans::begin(&mut batches);
         let ids = self.shared.store.submit(batches, None).await?;
         spans.end(ids.iter().copied().map(Some));
         for (jobs, end_reason) in ends {
@@ -238,12 +238,15 @@ impl Engine {
     }
 
     /// Submits batches whose jobs have deduplication keys, all or none.
-    pub async fn submit_keyed(&self, batches: Vec<KeyedBatch>) -> Result<Vec<SubmittedJobs>, EngineError> {
+    pub async fn submit_keyed(
+        &self,
+        mut batches: Vec<KeyedBatch>,
+    ) -> Result<Vec<SubmittedJobs>, EngineError> {
         let ends: Vec<EndReason> = batches
             .iter()
             .map(|batch| end_reason(&batch.batch.payloads))
             .collect();
-        let spans = SubmitSpans::begin(&batches);
+        let spans = SubmitSpans::begin(&mut batches);
         let submitted = self.shared.store.submit_keyed(batches).await?;
         spans.end(submitted.iter().map(|submitted| submitted.batch));
         for (submitted, end_reason) in submitted.iter().zip(ends) {

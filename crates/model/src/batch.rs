@@ -101,6 +101,12 @@ pub struct NewBatch {
     pub tags: Vec<Tag>,
 }
 
+impl AsMut<NewBatch> for NewBatch {
+    fn as_mut(&mut self) -> &mut NewBatch {
+        self
+    }
+}
+
 impl AsRef<NewBatch> for NewBatch {
     fn as_ref(&self) -> &NewBatch {
         self

@@ -91,8 +91,12 @@ struct Fields {
 impl Fields {
     fn add(&mut self, field: &Field, value: Value) {
         if self.attributes.len() < FIELDS_MAX {
-            self.attributes
-                .push(attribute(&format!("gristmill.{}", field.name()), value));
+            let name = match field.name() {
+                // The name that OpenTelemetry's conventions give it.
+                "error_type" => "error.type".to_owned(),
+                name => format!("gristmill.{name}"),
+            };
+            self.attributes.push(attribute(&name, value));
         }
     }
 

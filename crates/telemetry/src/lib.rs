@@ -24,6 +24,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::export::Exporter;
 use crate::limits::FLUSH_GRACE;
+use crate::metrics::Starts;
 use crate::settings::{Settings, Signal};
 use crate::shared::Shared;
 
@@ -90,6 +91,7 @@ impl Telemetry {
         let shared = self.shared.clone();
         let mut exporter = Exporter::new(shared.clone(), Signal::Metrics, endpoint);
         self.keep(tokio::spawn(async move {
+            let mut starts = Starts::new(layer::now_ns());
             loop {
                 let is_last = tokio::select! {
                     () = exporter.ended() => true,
@@ -98,7 +100,7 @@ impl Telemetry {
                 let reading = read();
                 if let Some(text) = reading.await {
                     let text = text + &metrics::dropped(&shared);
-                    let (records, count) = metrics::encode(&text, layer::now_ns());
+                    let (records, count) = metrics::encode(&text, layer::now_ns(), &mut starts);
                     // The next export has newer numbers.
                     exporter.send(&records, count, 1).await;
                 }

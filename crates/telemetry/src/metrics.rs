@@ -1,7 +1,7 @@
 //! The server's metrics as OTLP, from Prometheus's text format
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), so that both always show the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use serde_json::{Value, json};
@@ -48,15 +48,77 @@ struct Row<'t> {
     value: f64,
 }
 
+/// From when each cumulative series counts. Programs export what a store counts, too, whose beginning they do not know: such a series
+/// counts from the first export on. One that appears later, or falls, counts from the export before.
+#[derive(Debug)]
+pub struct Starts {
+    exported_ns: u64,
+    series: HashMap<String, Series>,
+    next: HashMap<String, Series>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Series {
+    start_ns: u64,
+    value: f64,
+}
+
+impl Starts {
+    /// Before the first export.
+    pub fn new(now_ns: u64) -> Starts {
+        Starts {
+            exported_ns: now_ns,
+            series: HashMap::new(),
+            next: HashMap::new(),
+        }
+    }
+
+    fn of(&mut self, name: &str, labels: &[(&str, String)], value: f64) -> String {
+        let key = format!("{name}{labels:?}");
+        let known = self.series.get(&key).filter(|known| known.value <= value);
+        let start_ns = known.map_or(self.exported_ns, |known| known.start_ns);
+        self.next.insert(key, Series { start_ns, value });
+        start_ns.to_string()
+    }
+
+    /// Series that are gone are forgotten.
+    fn exported(&mut self, now_ns: u64) {
+        self.exported_ns = now_ns;
+        self.series = std::mem::take(&mut self.next);
+    }
+}
+
+/// The unit of a metric by its name, in UCUM (<https://ucum.org/ucum>); what is counted stands in braces.
+fn unit(name: &str) -> &'static str {
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    let mut words = name.rsplit('_').peekable();
+    match words.peek() {
+        Some(&"seconds") => return "s",
+        Some(&"bytes") => return "By",
+        _ => {}
+    }
+    let counted = words.find_map(|word| match word {
+        "jobs" => Some("{job}"),
+        "items" => Some("{item}"),
+        "batches" => Some("{batch}"),
+        "requests" => Some("{request}"),
+        "workers" => Some("{worker}"),
+        "dropped" => Some("{record}"),
+        _ => None,
+    });
+    counted.unwrap_or("1")
+}
+
 /// The metrics as JSON, with commas between them, and how many there are. Lines that cannot be read, and families that are
 /// neither counters, gauges nor histograms, are left out.
-pub fn encode(exposition: &str, now_ns: u64) -> (String, u64) {
+pub fn encode(exposition: &str, now_ns: u64, starts: &mut Starts) -> (String, u64) {
     let families = families(exposition);
-    let metrics = families.iter().filter_map(|family| family.encode(now_ns));
+    let metrics = families.iter().filter_map(|family| family.encode(now_ns, starts));
     let encoded: Vec<String> = metrics
         .take(METRICS_MAX)
         .map(|metric| metric.to_string())
         .collect();
+    starts.exported(now_ns);
     (encoded.join(","), encoded.len() as u64)
 }
 
@@ -132,34 +194,42 @@ fn attributes<'l>(labels: impl IntoIterator<Item = &'l (&'l str, String)>) -> Ve
 }
 
 impl Family<'_> {
-    fn encode(&self, now_ns: u64) -> Option<Value> {
+    fn encode(&self, now_ns: u64, starts: &mut Starts) -> Option<Value> {
         let time = now_ns.to_string();
-        let points = || -> Vec<Value> {
-            let rows = self.rows.iter().filter(|row| row.value.is_finite());
-            rows.map(|row| {
-                json!({"attributes": attributes(&row.labels), "timeUnixNano": time, "asDouble": row.value})
-            })
-            .collect()
-        };
+        let rows = || self.rows.iter().filter(|row| row.value.is_finite());
+        let point = |row: &Row<'_>| json!({"attributes": attributes(&row.labels), "timeUnixNano": time, "asDouble": row.value});
         let (kind, data) = match self.kind {
-            "counter" => (
-                "sum",
-                json!({"dataPoints": points(), "aggregationTemporality": CUMULATIVE, "isMonotonic": true}),
+            "counter" => {
+                let points = rows().map(|row| {
+                    let mut point = point(row);
+                    point["startTimeUnixNano"] = starts.of(row.name, &row.labels, row.value).into();
+                    point
+                });
+                let points: Vec<Value> = points.collect();
+                (
+                    "sum",
+                    json!({"dataPoints": points, "aggregationTemporality": CUMULATIVE, "isMonotonic": true}),
+                )
+            }
+            "gauge" => (
+                "gauge",
+                json!({"dataPoints": rows().map(point).collect::<Vec<Value>>()}),
             ),
-            "gauge" => ("gauge", json!({"dataPoints": points()})),
             "histogram" => (
                 "histogram",
-                json!({"dataPoints": self.histograms(&time), "aggregationTemporality": CUMULATIVE}),
+                json!({"dataPoints": self.histograms(&time, starts), "aggregationTemporality": CUMULATIVE}),
             ),
             _ => return None,
         };
         let is_empty = data["dataPoints"].as_array().is_none_or(Vec::is_empty);
-        (!is_empty).then(|| json!({"name": self.name, "description": self.help, kind: data}))
+        (!is_empty).then(
+            || json!({"name": self.name, "description": self.help, "unit": unit(self.name), kind: data}),
+        )
     }
 
     /// One point for each set of labels but `le`. Prometheus's buckets count all that is below their bound; OTLP's do not
     /// overlap.
-    fn histograms(&self, time: &str) -> Vec<Value> {
+    fn histograms(&self, time: &str, starts: &mut Starts) -> Vec<Value> {
         let mut by_labels: BTreeMap<Vec<(&str, String)>, Histogram> = BTreeMap::new();
         for row in &self.rows {
             let (le, labels): (Vec<_>, Vec<_>) =
@@ -196,6 +266,7 @@ impl Family<'_> {
             let bounds: Vec<f64> = bounds.filter(|bound| bound.is_finite()).collect();
             json!({
                 "attributes": attributes(&labels),
+                "startTimeUnixNano": starts.of(self.name, &labels, histogram.count as f64),
                 "timeUnixNano": time,
                 "count": histogram.count.to_string(),
                 "sum": histogram.sum,
@@ -231,16 +302,16 @@ mod tests {
             "# TYPE none counter\n",
             "broken{a=\"\n",
         );
-        let (records, count) = encode(exposition, 42);
+        let (records, count) = encode(exposition, 42, &mut Starts::new(41));
         let metrics: Value = serde_json::from_str(&format!("[{records}]")).unwrap();
         assert_eq!((count, metrics.as_array().unwrap().len()), (3, 3), "{records}");
         assert_eq!(
             metrics[0],
-            json!({"name": "jobs_total", "description": "Jobs that ended", "sum": {
+            json!({"name": "jobs_total", "description": "Jobs that ended", "unit": "{job}", "sum": {
                 "dataPoints": [{"attributes": [
                     {"key": "kind", "value": {"stringValue": "a \"b\\ \nc,}"}},
                     {"key": "queue", "value": {"stringValue": "q"}}
-                ], "timeUnixNano": "42", "asDouble": 3.0}],
+                ], "startTimeUnixNano": "41", "timeUnixNano": "42", "asDouble": 3.0}],
                 "aggregationTemporality": 2, "isMonotonic": true
             }})
         );
@@ -252,5 +323,58 @@ mod tests {
             (&histogram["count"], &histogram["sum"]),
             (&json!("6"), &json!(7.5))
         );
+    }
+
+    #[test]
+    fn a_series_counts_from_its_first_export_or_its_last_fall() {
+        let mut starts = Starts::new(10);
+        let mut starts_at = |now_ns, exposition: &str| -> Vec<(String, String)> {
+            let (records, _) = encode(exposition, now_ns, &mut starts);
+            let metrics: Vec<Value> = serde_json::from_str(&format!("[{records}]")).unwrap();
+            let point = |metric: &Value| {
+                let data = metric.get("sum").or(metric.get("histogram")).unwrap();
+                let start = data["dataPoints"][0]["startTimeUnixNano"].as_str().unwrap();
+                (metric["name"].as_str().unwrap().to_owned(), start.to_owned())
+            };
+            metrics.iter().map(point).collect()
+        };
+        let counter = |name: &str, value: u32| format!("# TYPE {name} counter\n{name} {value}\n");
+        let took = |count: u32| {
+            format!(
+                "# TYPE took histogram\ntook_bucket{{le=\"+Inf\"}} {count}\ntook_sum 1\ntook_count {count}\n"
+            )
+        };
+        let at = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            let owned = |(name, start): &(&str, &str)| ((*name).to_owned(), (*start).to_owned());
+            pairs.iter().map(owned).collect()
+        };
+        let all = |a: u32, count: u32| counter("a", a) + &took(count);
+        assert_eq!(starts_at(20, &all(5, 3)), at(&[("a", "10"), ("took", "10")]));
+        assert_eq!(starts_at(30, &all(5, 4)), at(&[("a", "10"), ("took", "10")]));
+        assert_eq!(
+            starts_at(40, &(all(6, 1) + &counter("b", 1))),
+            at(&[("a", "10"), ("took", "30"), ("b", "30")])
+        );
+        assert_eq!(starts_at(50, &all(2, 2)), at(&[("a", "40"), ("took", "30")]));
+        // Gone, and back.
+        assert_eq!(starts_at(60, &took(2)), at(&[("took", "30")]));
+        assert_eq!(starts_at(70, &all(9, 2)), at(&[("a", "60"), ("took", "30")]));
+    }
+
+    #[test]
+    fn units_are_of_ucum() {
+        for (name, expected) in [
+            ("gristmill_job_duration_seconds", "s"),
+            ("gristmill_store_bytes", "By"),
+            ("gristmill_jobs_completed_total", "{job}"),
+            ("gristmill_batch_items_total", "{item}"),
+            ("gristmill_batches_total", "{batch}"),
+            ("gristmill_http_requests_total", "{request}"),
+            ("gristmill_telemetry_dropped_total", "{record}"),
+            ("gristmill_workers", "{worker}"),
+            ("gristmill_ready", "1"),
+        ] {
+            assert_eq!(unit(name), expected, "{name}");
+        }
     }
 }

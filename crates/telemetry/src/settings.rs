@@ -1,6 +1,7 @@
 //! The variables of OpenTelemetry that are read
 //! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::sampler::Sampler;
@@ -202,20 +203,28 @@ impl Reader<'_> {
         })
     }
 
-    fn resource(&self) -> Vec<(String, String)> {
-        let given = self.text("OTEL_RESOURCE_ATTRIBUTES");
-        let mut resource = given.map_or_else(Vec::new, |text| pairs(&text));
-        let is_named = resource.iter().any(|(name, _)| name == "service.name");
-        match self.text("OTEL_SERVICE_NAME") {
-            Some(service) => {
-                resource.retain(|(name, _)| name != "service.name");
-                resource.push(("service.name".to_owned(), service));
+    /// The attributes that the environment gives win over our own; of two with one name, the last.
+    fn resource(&mut self) -> Vec<(String, String)> {
+        let variable = "OTEL_RESOURCE_ATTRIBUTES";
+        let given = self.text(variable).unwrap_or_default();
+        for part in given.split(',').filter(|part| !part.trim().is_empty()) {
+            if part
+                .split_once('=')
+                .is_none_or(|(name, _)| name.trim().is_empty())
+            {
+                self.warn(variable, part, "write name=value; this part does not count");
             }
-            None if is_named => {}
-            None => resource.push(("service.name".to_owned(), "gristmill".to_owned())),
         }
-        resource.push(("service.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
-        resource
+        let own = [
+            ("service.name", "gristmill"),
+            ("service.version", env!("CARGO_PKG_VERSION")),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let service = self
+            .text("OTEL_SERVICE_NAME")
+            .map(|service| ("service.name".to_owned(), service));
+        let all: BTreeMap<String, String> = own.into_iter().chain(pairs(&given)).chain(service).collect();
+        all.into_iter().collect()
     }
 
     fn sampler(&mut self) -> Sampler {
@@ -335,6 +344,29 @@ mod tests {
             .map(|(_, value)| value.as_str())
             .collect();
         assert_eq!(resource, ["test", "jobs", env!("CARGO_PKG_VERSION")]);
+    }
+
+    #[test]
+    fn resource_attributes_of_the_environment_win_and_none_is_twice() {
+        let read = check(&[
+            ("OTEL_TRACES_EXPORTER", "otlp"),
+            (
+                "OTEL_RESOURCE_ATTRIBUTES",
+                "service.version=7,team=a%20b,team=c, service.name = shop,alone,=x,",
+            ),
+        ]);
+        let says = "OTEL_RESOURCE_ATTRIBUTES is `alone`: write name=value";
+        assert!(
+            read.warnings.len() == 2 && read.warnings[0].starts_with(says),
+            "{:?}",
+            read.warnings
+        );
+        let resource = read.settings.unwrap().resource;
+        let resource: Vec<(&str, &str)> = resource.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(
+            resource,
+            [("service.name", "shop"), ("service.version", "7"), ("team", "c")]
+        );
     }
 
     #[test]

@@ -110,9 +110,9 @@ const PARENT: TraceParent = TraceParent {
 /// Tells of so many submits.
 fn submit(times: u32) {
     let mut batch = NewBatch::new("resize", PackedArray::parse("[1,2,3]").unwrap());
-    batch.options.traceparent = Some(PARENT);
     for _ in 0..times {
-        SubmitSpans::begin(std::slice::from_ref(&batch)).end([Some(BatchId(42))]);
+        batch.options.traceparent = Some(PARENT);
+        SubmitSpans::begin(std::slice::from_mut(&mut batch)).end([Some(BatchId(42))]);
     }
 }
 

@@ -289,7 +289,7 @@ impl Mill {
         if !self.has_io_for(lane) {
             return false;
         }
-        let Some((work, end_reason)) = self.lanes[kind].take_micro_batch(next.jobs_max) else {
+        let Some((mut work, end_reason)) = self.lanes[kind].take_micro_batch(next.jobs_max) else {
             return false;
         };
         let jobs = work.jobs_count();
@@ -298,7 +298,7 @@ impl Mill {
         self.give_back.gave(now);
         self.deliveries_begun += 1;
         let id = DeliveryId(self.deliveries_begun);
-        self.spans.begin(id, &work);
+        self.spans.begin(id, &mut work);
         let delivery = Delivery::new(id, kind, next.runner, work, &self.shared);
         self.deliveries.insert(id, delivery.clone());
         tokio::spawn(delivery.run(self.lanes[kind].handler.clone(), self.source.clone()));

@@ -96,6 +96,7 @@ pub(crate) use tell;
 #[derive(Debug)]
 struct Submit {
     parent: TraceParent,
+    context: SpanContext,
     kind: String,
     queue: String,
     /// The place of the first of the batches in the submit.
@@ -112,32 +113,38 @@ pub struct SubmitSpans {
 }
 
 impl SubmitSpans {
-    /// Before the store gets these batches.
-    pub fn begin<B: AsRef<NewBatch>>(batches: &[B]) -> SubmitSpans {
+    /// Before the store gets these batches. Their jobs become children of the submit's span.
+    pub fn begin<B: AsMut<NewBatch>>(batches: &mut [B]) -> SubmitSpans {
         let mut submits: Vec<Submit> = Vec::new();
         if is_on() {
-            for (place, batch) in batches.iter().map(AsRef::as_ref).enumerate() {
+            for (place, batch) in batches.iter_mut().map(AsMut::as_mut).enumerate() {
                 let Some(parent) = batch.options.traceparent else {
                     continue;
                 };
                 let jobs = u64::from(batch.payloads.count());
-                let has_room = submits.len() < TRACES_PER_SPAN_MAX;
-                let known = submits.iter_mut().find(|submit| submit.parent == parent);
-                match known {
-                    Some(submit) => {
-                        submit.batches += 1;
-                        submit.jobs += jobs;
-                    }
-                    None if has_room => submits.push(Submit {
+                let known = submits.iter().position(|submit| submit.parent == parent);
+                if known.is_none() && submits.len() >= TRACES_PER_SPAN_MAX {
+                    continue;
+                }
+                let known = known.unwrap_or_else(|| {
+                    submits.push(Submit {
                         parent,
+                        context: SpanContext::under(Some(parent)),
                         kind: batch.kind.clone(),
                         queue: batch.queue.clone(),
                         first: place,
-                        batches: 1,
-                        jobs,
-                    }),
-                    None => {}
-                }
+                        batches: 0,
+                        jobs: 0,
+                    });
+                    submits.len() - 1
+                });
+                let submit = &mut submits[known];
+                submit.batches += 1;
+                submit.jobs += jobs;
+                batch.options.traceparent = Some(TraceParent {
+                    span_id: submit.context.span_id,
+                    ..parent
+                });
             }
         }
         SubmitSpans {
@@ -157,7 +164,7 @@ impl SubmitSpans {
             let batch = ids.get(submit.first).copied().flatten().map(|batch| batch.0);
             tell!(
                 "submit",
-                SpanContext::under(Some(submit.parent)),
+                submit.context,
                 took,
                 kind = submit.kind,
                 queue = submit.queue,

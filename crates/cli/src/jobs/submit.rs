@@ -55,11 +55,11 @@ impl Submitted {
         &mut self,
         arguments: &SubmitArguments,
         store: &Arc<dyn Store>,
-        batches: Vec<NewBatch>,
+        mut batches: Vec<NewBatch>,
     ) -> anyhow::Result<()> {
         let Some(unique) = arguments.key.unique() else {
             let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
-            let spans = SubmitSpans::begin(&batches);
+            let spans = SubmitSpans::begin(&mut batches);
             let ids = store.submit(batches, None).await?;
             spans.end(ids.iter().copied().map(Some));
             self.batches.extend(ids.into_iter().zip(counts));
@@ -77,7 +77,7 @@ impl Submitted {
             }
             keyed.push(KeyedBatch::new(batch, keys.finish(), unique));
         }
-        let spans = SubmitSpans::begin(&keyed);
+        let spans = SubmitSpans::begin(&mut keyed);
         let stored = store.submit_keyed(keyed).await?;
         spans.end(stored.iter().map(|submitted| submitted.batch));
         for submitted in stored {

@@ -30,6 +30,9 @@ const SPAN: &str = "b7ad6b7169203331";
 const DOUBLE: &str =
     "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
 
+/// Each job returns the context that it sees.
+const SEE: &str = "import gristmill\n\ndef main(payload):\n    return gristmill.job().traceparent\n";
+
 /// A receiver of OTLP: paths and bodies of what arrived.
 struct Receiver {
     url: String,
@@ -130,11 +133,16 @@ fn of<'s>(spans: &'s [(String, Value)], service: &str, name: &str) -> Vec<&'s Va
     found.map(|(_, span)| span).collect()
 }
 
-/// Checks that these spans are children of the submitter's, and that so many jobs are theirs.
+/// The ids of spans.
+fn ids(spans: &[&Value]) -> Vec<Value> {
+    spans.iter().map(|span| span["spanId"].clone()).collect()
+}
+
+/// Checks that these spans are children of some of the parents, and that so many jobs are theirs.
 #[track_caller]
-fn check(spans: &[&Value], jobs: u64) {
+fn check(spans: &[&Value], parents: &[Value], jobs: u64) {
     assert!(
-        spans.iter().all(|span| span["parentSpanId"] == SPAN),
+        spans.iter().all(|span| parents.contains(&span["parentSpanId"])),
         "{spans:#?}"
     );
     let counted: u64 = spans.iter().map(|span| number(span, "gristmill.jobs")).sum();
@@ -173,24 +181,31 @@ fn the_jobs_of_a_traced_request_leave_spans_in_its_trace(new_workspace: fn() -> 
     Ended::from(receiver.told_of(command, "agent").output().unwrap()).expect(1);
     let mut others = Vec::new();
     let completed = receiver.metric("gristmill_jobs_completed_total", &mut others);
-    assert_eq!(completed["sum"]["isMonotonic"], true, "{completed}");
+    assert_eq!(
+        (&completed["sum"]["isMonotonic"], &completed["unit"]),
+        (&json!(true), &json!("{job}"))
+    );
+    let point = &completed["sum"]["dataPoints"][0];
+    let time_ns = |name: &str| -> u64 { point[name].as_str().unwrap().parse().unwrap() };
+    assert!(
+        time_ns("startTimeUnixNano") <= time_ns("timeUnixNano") && time_ns("startTimeUnixNano") > 0,
+        "{point}"
+    );
     server.stop();
 
     let spans = receiver.spans(others);
-    check(&of(&spans, "server", "submit double"), 20);
+    let submits = of(&spans, "server", "submit double");
+    check(&submits, &[json!(SPAN)], 20);
     let runs = of(&spans, "agent", "run double");
-    check(&runs, 20);
-    check(&of(&spans, "agent", "commit"), 20);
+    check(&runs, &ids(&submits), 20);
+    check(&of(&spans, "agent", "commit"), &ids(&submits), 20);
     let jobs = of(&spans, "agent", "job double");
     let [job] = &jobs[..] else {
         panic!("one job failed: {jobs:#?}");
     };
     assert_eq!(job["status"]["code"], 2, "{job}");
     assert_eq!(job["status"]["message"], "three", "{job}");
-    assert_eq!(
-        attribute(job, "gristmill.error_type")["stringValue"],
-        "ValueError"
-    );
+    assert_eq!(attribute(job, "error.type")["stringValue"], "ValueError");
     assert!(
         runs.iter().any(|run| run["spanId"] == job["parentSpanId"]),
         "{job} is below none of {runs:#?}"
@@ -205,7 +220,7 @@ fn the_jobs_of_a_traced_request_leave_spans_in_its_trace(new_workspace: fn() -> 
 
 fn a_traced_command_line_and_its_worker_share_a_trace(new_workspace: fn() -> Workspace) {
     let (workspace, receiver) = (new_workspace(), Receiver::start());
-    workspace.write("double.py", DOUBLE);
+    workspace.write("double.py", SEE);
     let context = format!("00-{TRACE}-{SPAN}-01");
     let mut command = workspace.command("submit double 1 2");
     command.env("TRACEPARENT", &context);
@@ -222,9 +237,18 @@ fn a_traced_command_line_and_its_worker_share_a_trace(new_workspace: fn() -> Wor
     let command = workspace.command("worker double.py --kind double --drain --quiet");
     Ended::from(receiver.told_of(command, "worker").output().unwrap()).expect(0);
     let spans = receiver.spans(Vec::new());
-    check(&of(&spans, "submit", "submit double"), 3);
-    check(&of(&spans, "worker", "run double"), 3);
-    check(&of(&spans, "worker", "commit"), 3);
+    let submits = of(&spans, "submit", "submit double");
+    check(&submits, &[json!(SPAN)], 3);
+    let runs = of(&spans, "worker", "run double");
+    check(&runs, &ids(&submits), 3);
+    check(&of(&spans, "worker", "commit"), &ids(&submits), 3);
+    // The jobs see the spans that they run in.
+    let results =
+        workspace.run("results --batch 1").expect(0) + &workspace.run("results --batch 3").expect(0);
+    for run in &runs {
+        let context = format!("00-{TRACE}-{}-01", run["spanId"].as_str().unwrap());
+        assert!(results.contains(&context), "{context} in {results}");
+    }
 }
 
 #[test]

@@ -18,6 +18,12 @@ pub struct KeyedBatch {
     pub keys: PackedArray,
 }
 
+impl AsMut<NewBatch> for KeyedBatch {
+    fn as_mut(&mut self) -> &mut NewBatch {
+        &mut self.batch
+    }
+}
+
 impl AsRef<NewBatch> for KeyedBatch {
     fn as_ref(&self) -> &NewBatch {
         &self.batch

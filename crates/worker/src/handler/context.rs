@@ -196,9 +196,10 @@ impl JobContext {
         self.origin.slice().deadline
     }
 
-    /// The span of the submitter, where one was given: the parent for spans of the job.
+    /// The parent for spans of the job, where its submitter gave a trace: the worker's span that the job runs in, or the submit's
+    /// span where the worker exports none.
     pub fn traceparent(&self) -> Option<TraceParent> {
-        self.origin.slice().traceparent
+        self.origin.traceparent()
     }
 
     fn labels(&self) -> Option<&JobLabels> {

@@ -70,6 +70,10 @@ impl JobOrigin {
     pub fn slice(&self) -> &LeasedSlice {
         &self.parts[self.part].held.slice
     }
+
+    pub fn traceparent(&self) -> Option<TraceParent> {
+        self.parts[self.part].traceparent
+    }
 }
 
 // A slice holds all of its payloads.
@@ -86,6 +90,8 @@ impl std::fmt::Debug for JobOrigin {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub held: HeldSlice,
+    /// The parent for spans of its jobs: the submitter's span, or the span of the micro-batch where it has one.
+    pub traceparent: Option<TraceParent>,
     /// Where the first of its jobs stands in the micro-batch.
     first_index: u32,
 }
@@ -111,7 +117,11 @@ impl MicroBatch {
         let memos = memos.map(PackedArray::concat);
         let mut first_index = 0;
         let parts = slices.into_iter().map(|held| {
-            let part = Part { held, first_index };
+            let part = Part {
+                traceparent: held.slice.traceparent,
+                held,
+                first_index,
+            };
             first_index += part.held.len();
             part
         });
@@ -123,6 +133,11 @@ impl MicroBatch {
             memos,
             children: Arc::default(),
         }
+    }
+
+    /// Its parts, before it runs.
+    pub(crate) fn parts_mut(&mut self) -> &mut [Part] {
+        Arc::make_mut(&mut self.parts)
     }
 
     /// Whether its jobs finalize: their children have ended.
@@ -213,7 +228,7 @@ impl MicroBatch {
                 queue: &slice.queue,
                 group: slice.group.as_deref(),
                 deadline: slice.deadline.map(|deadline| deadline.0 as f64 / 1_000.0),
-                traceparent: slice.traceparent,
+                traceparent: part.traceparent,
                 labels: slice.labels_of(&positions),
                 positions,
             })

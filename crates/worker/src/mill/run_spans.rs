@@ -45,8 +45,8 @@ fn place_of(spans: &[RunSpan], parent: Option<TraceParent>) -> Option<usize> {
 }
 
 impl RunSpans {
-    /// A runner gets a micro-batch.
-    pub fn begin(&mut self, id: DeliveryId, work: &MicroBatch) {
+    /// A runner gets a micro-batch. Its span becomes the parent of what its jobs do and submit in the same trace.
+    pub fn begin(&mut self, id: DeliveryId, work: &mut MicroBatch) {
         if !spans::is_on() {
             return;
         }
@@ -73,6 +73,15 @@ impl RunSpans {
                     failed: 0,
                     slow: 0,
                 }),
+            }
+        }
+        for part in work.parts_mut() {
+            let parent = part.held.slice.traceparent;
+            if let Some((parent, span)) = parent.zip(of_work.iter().find(|span| span.parent == parent)) {
+                part.traceparent = Some(TraceParent {
+                    span_id: span.context.span_id,
+                    ..parent
+                });
             }
         }
         self.running.insert(id, of_work);
@@ -308,10 +317,21 @@ mod tests {
             let (first, second) = (i64::from(2 * trace) + 1, i64::from(2 * trace) + 2);
             [slice(first, 3, parent(trace)), slice(second, 2, parent(trace))]
         });
-        let work = MicroBatch::new(slices.collect());
+        let mut work = MicroBatch::new(slices.collect());
         let told = told(|| {
             let mut spans = RunSpans::default();
-            spans.begin(DeliveryId(1), &work);
+            spans.begin(DeliveryId(1), &mut work);
+            let below_the_run = |part: &&Part| {
+                let span = spans.running[&DeliveryId(1)]
+                    .iter()
+                    .find(|span| span.parent == part.held.slice.traceparent);
+                let context = span.map(|span| (span.context.trace_id, span.context.span_id));
+                context == part.traceparent.map(|parent| (parent.trace_id, parent.span_id))
+            };
+            assert_eq!(
+                work.parts().iter().filter(below_the_run).count(),
+                2 * TRACES_PER_SPAN_MAX
+            );
             for part in work.parts() {
                 let outcomes = Outcomes {
                     completed: Some(Completed {
@@ -341,10 +361,10 @@ mod tests {
     #[test]
     fn failed_and_slow_jobs_have_spans_up_to_a_limit() {
         let jobs = 2 * JOB_SPANS_PER_MICRO_BATCH_MAX;
-        let work = MicroBatch::new(vec![slice(1, jobs, None)]);
+        let mut work = MicroBatch::new(vec![slice(1, jobs, None)]);
         let told = told(|| {
             let mut spans = RunSpans::default();
-            spans.begin(DeliveryId(1), &work);
+            spans.begin(DeliveryId(1), &mut work);
             let failed = (0..jobs - 2).map(|position| FailedJob {
                 position,
                 error: JobError::new("E", "no"),
@@ -379,10 +399,10 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_while_nobody_listens() {
-        let work = MicroBatch::new(vec![slice(1, 3, parent(1))]);
+        let mut work = MicroBatch::new(vec![slice(1, 3, parent(1))]);
         let mut spans = RunSpans::default();
         tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), || {
-            spans.begin(DeliveryId(1), &work);
+            spans.begin(DeliveryId(1), &mut work);
         });
         assert!(spans.running.is_empty());
         let outcomes = Outcomes {

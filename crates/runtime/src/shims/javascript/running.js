@@ -195,7 +195,7 @@
 
   // Which job runs; null where none does. `id` (such as "42:7": the same on every attempt), `attempt` (from 1), `batch`, `kind` and
   // `queue`; `key` and `group`, null for a job without; `tags`, an object; `deadline`, the seconds since 1970 by which the job has
-  // to have completed, or null; `traceparent`, the submitter's trace context, or null.
+  // to have completed, or null; `traceparent`, the trace context of the job, or null.
   const identity = () => {
     const job = currentJob();
     if (!job) return null;

@@ -107,7 +107,7 @@ class Process:
     def identity(self):
         """Which job runs; None where none does. It has the attributes `id` (such as "42:7": the same on every attempt), `attempt`
         (from 1), `batch`, `kind` and `queue`; `key` and `group`, which are None for a job without; `tags`, a dict; `deadline`,
-        the time.time() by which the job has to have completed, or None; and `traceparent`, the submitter's trace context, or None."""
+        the time.time() by which the job has to have completed, or None; and `traceparent`, the trace context of the job, or None."""
         import types
 
         job = self.current_job()
