@@ -2,6 +2,8 @@
 //!
 //! Standard output carries the protocol alone; whatever else there is to say goes to standard error.
 
+mod parameters;
+
 use std::sync::Arc;
 
 use gristmill_memory::ask::AskOptions;
@@ -13,9 +15,14 @@ use gristmill_memory::source::moment;
 use gristmill_memory::{Memory, TimeRange};
 use gristmill_model::Timestamp;
 use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::tool::ToolCallContext;
 use rmcp::handler::server::wrapper::{Json, Parameters};
-use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
-use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ResultType, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +30,6 @@ use super::recall::knowledge_line;
 use crate::arguments::memory::McpArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-
-/// Messages that a client may ask for at most.
-const MESSAGES_MAX: usize = 200;
 
 /// Runs the command, until its client is done.
 pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
@@ -65,20 +69,22 @@ struct Server {
 
 /// The parameters of `recall`.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct RecallRequest {
     /// The question, in plain words.
     question: String,
     /// The maximum number of messages: 25 by default, 200 at most.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "parameters::limit")]
+    #[schemars(range(min = 1, max = parameters::MESSAGES_MAX))]
     limit: Option<usize>,
     /// Only messages with one of these tags.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "parameters::texts")]
     tags: Vec<String>,
     /// Only messages from this time on, as in 2023-05-01 or 2023-05-01T09:30:00Z.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "parameters::text")]
     since: Option<String>,
     /// Only messages before this time.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "parameters::text")]
     until: Option<String>,
 }
 
@@ -118,6 +124,7 @@ struct FoundMessage {
 
 /// The parameters of `ask`.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct AskRequest {
     /// The question, in plain words.
     question: String,
@@ -156,6 +163,12 @@ impl Server {
             // A tool that cannot work is not offered.
             tool_router.remove_route("ask");
         }
+        for route in tool_router.map.values_mut() {
+            parameters::plain_schema(Arc::make_mut(&mut route.attr.input_schema));
+            if let Some(schema) = &mut route.attr.output_schema {
+                parameters::plain_schema(Arc::make_mut(schema));
+            }
+        }
         Server {
             memory,
             service,
@@ -177,7 +190,7 @@ impl Server {
         Parameters(request): Parameters<RecallRequest>,
     ) -> Result<Json<RecallResponse>, String> {
         let options = RecallOptions {
-            messages_max: Some(request.limit.unwrap_or(MESSAGES_DEFAULT).min(MESSAGES_MAX)),
+            messages_max: Some(request.limit.unwrap_or(MESSAGES_DEFAULT)),
             tags: request.tags,
             time_range: time_range(request.since.as_deref(), request.until.as_deref())?,
             ..RecallOptions::default()
@@ -220,6 +233,42 @@ impl Server {
 
 #[tool_handler(router = self.tool_router)]
 impl ServerHandler for Server {
+    /// A call that the client cancels ends at once, and with it the request to the model.
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let cancelled = context.ct.clone();
+        tokio::select! {
+            answer = self.tool_router.call(ToolCallContext::new(self, request, context)) => answer,
+            () = cancelled.cancelled() => Err(ErrorData::internal_error("the client cancelled the call", None)),
+        }
+    }
+
+    /// All tools on one page, so there is no cursor to continue from.
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        if let Some(cursor) = request.and_then(|request| request.cursor) {
+            let problem =
+                format!("cursor `{cursor}` was given by no page: leave it out, the list has one page");
+            return Err(ErrorData::invalid_params(problem, None));
+        }
+        let version = context.protocol_version();
+        let has_cache_hints = version.is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        Ok(ListToolsResult {
+            result_type: Some(ResultType::COMPLETE),
+            tools: self.tool_router.list_all(),
+            meta: None,
+            next_cursor: None,
+            ttl_ms: has_cache_hints.then_some(0),
+            cache_scope: has_cache_hints.then_some(CacheScope::Public),
+        })
+    }
+
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("gristmill", env!("CARGO_PKG_VERSION")))
