@@ -3,6 +3,8 @@
 //! A few bytes of JSON become much memory: `{},` is an object of some hundred bytes. A list therefore has a limit of its own,
 //! and [`within`] bounds the entries of all lists and maps of one text together.
 
+pub mod near;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;

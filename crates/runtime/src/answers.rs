@@ -1,5 +1,7 @@
 //! The answers of a process in one frame.
 
+mod spawned;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -186,11 +188,14 @@ impl Answers {
                 duration_us,
                 spawn,
             } => {
-                let spawn = spawn.clone().into_spawn(kind);
-                match Suspended::one(0, spawn.clone()).check() {
-                    Ok(()) => self.spawned.push((*index, *duration_us, spawn)),
+                let spawn = spawned::spawn(spawn, kind).and_then(|spawn| {
+                    let checked = Suspended::one(0, spawn.clone()).check();
+                    checked.map(|()| spawn).map_err(|error| error.to_string())
+                });
+                match spawn {
+                    Ok(spawn) => self.spawned.push((*index, *duration_us, spawn)),
                     Err(error) => {
-                        let error = JobError::new("children", error.to_string()).permanent();
+                        let error = JobError::new("children", error).permanent();
                         self.failed.push((*index, *duration_us, error));
                     }
                 }
@@ -201,17 +206,17 @@ impl Answers {
                 value,
                 siblings,
             } => {
-                let siblings: Vec<ChildBatch> = siblings
-                    .iter()
-                    .map(|children| children.clone().into_batch(kind))
-                    .collect();
-                match Siblings::one(0, siblings.clone()).check() {
-                    Ok(()) => {
+                let siblings = spawned::siblings(siblings, kind).and_then(|siblings| {
+                    let checked = Siblings::one(0, siblings.clone()).check();
+                    checked.map(|()| siblings).map_err(|error| error.to_string())
+                });
+                match siblings {
+                    Ok(siblings) => {
                         self.done.push((*index, *duration_us, value.clone()));
                         self.siblings.push((*index, siblings));
                     }
                     Err(error) => {
-                        let error = JobError::new("siblings", error.to_string()).permanent();
+                        let error = JobError::new("siblings", error).permanent();
                         self.failed.push((*index, *duration_us, error));
                     }
                 }

@@ -86,11 +86,10 @@
 
 mod numbers;
 
-use std::collections::BTreeMap;
-
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchOptions, ChildBatch, JobError, OnChildFailure, PackedArray, Progress, Spawn};
+use gristmill_model::{JobError, PackedArray, Progress};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::limits::FRAME_BYTES_MAX;
 use crate::protocol::numbers::Outstanding;
@@ -166,57 +165,6 @@ impl From<Failure> for JobError {
     }
 }
 
-/// What a job spawns, as the shims say it.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct ScriptSpawn {
-    pub children: Vec<ScriptChildren>,
-    /// A packed array of one.
-    pub memo: PackedArray,
-    #[serde(default)]
-    pub on_failure: OnChildFailure,
-}
-
-/// Children of one kind.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ScriptChildren {
-    /// That of the parent, where `None`.
-    #[serde(default)]
-    pub kind: Option<String>,
-    #[serde(default)]
-    pub queue: Option<String>,
-    pub payloads: PackedArray,
-    #[serde(default)]
-    pub options: BatchOptions,
-    #[serde(default)]
-    pub tags: BTreeMap<String, String>,
-}
-
-impl ScriptChildren {
-    /// The children of the job.
-    pub fn into_batch(self, kind: &str) -> ChildBatch {
-        ChildBatch {
-            queue: self.queue,
-            options: self.options,
-            tags: self.tags,
-            ..ChildBatch::new(self.kind.as_deref().unwrap_or(kind), self.payloads)
-        }
-    }
-}
-
-impl ScriptSpawn {
-    /// The children of the job.
-    pub fn into_spawn(self, kind: &str) -> Spawn {
-        let children = self.children.into_iter();
-        let children = children.map(|children| children.into_batch(kind));
-        Spawn {
-            children: children.collect(),
-            on_failure: self.on_failure,
-            memo: Some(self.memo),
-        }
-    }
-}
-
 /// The description of jobs in a `run` frame.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
@@ -242,7 +190,7 @@ pub(crate) enum Note {
     Spawned {
         index: u32,
         duration_us: u32,
-        spawn: ScriptSpawn,
+        spawn: Box<RawValue>,
     },
     /// A job completed, and spawned siblings.
     Done {
@@ -250,7 +198,7 @@ pub(crate) enum Note {
         duration_us: u32,
         /// A packed array of one.
         value: PackedArray,
-        siblings: Vec<ScriptChildren>,
+        siblings: Box<RawValue>,
     },
     /// How far a job is.
     Progress {

@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use gristmill_model::bounded;
+use gristmill_model::bounded::near::with_near_name;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -203,7 +204,7 @@ pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
     let read = bounded::within(ENTRIES_PER_BODY_MAX, || serde_json::from_slice(bytes));
     read.map_err(|error| {
         ApiError::invalid(
-            format!("the body cannot be read: {error}"),
+            format!("the body cannot be read: {}", with_near_name(&error.to_string())),
             "see this operation in /api/v1/openapi.json",
         )
     })
@@ -228,7 +229,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
             .map(|query| Query(query.0))
             .map_err(|error| {
                 ApiError::invalid(
-                    format!("the query cannot be read: {}", error.body_text()),
+                    format!("the query cannot be read: {}", with_near_name(&error.body_text())),
                     "see this operation in /api/v1/openapi.json",
                 )
             })

@@ -37,6 +37,53 @@ fn finalizing(payloads: &str, memos: &str, children: &str) -> MicroBatch {
 const CHILDREN: &str = r#"[{"job":"7:0","state":"completed","value":{"n":1}},
     {"job":"7:1","state":"dead","error":{"type":"E","message":"no"}}]"#;
 
+/// A mistake in what a job spawns fails this job for good, by name, and no other job of its process.
+#[tokio::test(flavor = "multi_thread")]
+async fn misspelt_options_of_children_are_named() {
+    for subject in warm_subjects() {
+        let handler = subject.handler("family");
+        let payloads = [
+            "misspelt",
+            "misspelt retry",
+            "misspelt batch",
+            "misspelt policy",
+            "misspelt sibling",
+            "options",
+            "single",
+        ];
+        let (ended, recorder) = run(&handler, &payloads.map(|payload| json!(payload)), None).await;
+        let name = subject.name;
+        for (place, told) in [
+            "gristmill.spawn: unknown field `priorty`: did you mean `priority`?",
+            "gristmill.spawn: unknown field `attempts`: did you mean `attempts_max`?",
+            "a batch of children has no",
+            "gristmill.spawn: unknown variant `colect`: did you mean `collect`?",
+            "gristmill.done: unknown field `timeout`: did you mean `timeout_ms`?",
+        ]
+        .iter()
+        .enumerate()
+        {
+            let Ended::Failed(error) = &ended[place] else {
+                panic!("{name}: {} is taken: {ended:?}", payloads[place]);
+            };
+            assert!(error.message.contains(told), "{name}: {error:?}");
+            assert_eq!(error.permanent, place != 2, "{name}: {error:?}");
+        }
+        assert_eq!(ended[5], Ended::Suspended, "{name}");
+        let options = &recorder.spawned()[0].children[0].options;
+        assert_eq!(
+            (
+                options.priority,
+                options.retry.attempts_max,
+                options.retry.delay_ms
+            ),
+            (5, 7, 1_000),
+            "{name}"
+        );
+        assert_eq!(ended[6], Ended::Completed(json!(7)), "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_spawn_children() {
     for subject in warm_subjects() {

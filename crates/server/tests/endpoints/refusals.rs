@@ -29,6 +29,18 @@ async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
             "`payload` is not JSON",
         ),
         (r#"{"payload":1}"#.to_owned(), "kind"),
+        (
+            r#"{"kind":"a","payload":1,"priorty":1}"#.to_owned(),
+            "unknown field `priorty`: did you mean `priority`?",
+        ),
+        (
+            r#"{"kind":"a","payload":1,"retry":{"attempts":1}}"#.to_owned(),
+            "unknown field `attempts`: did you mean `attempts_max`?",
+        ),
+        (
+            r#"{"kind":"a","payload":1,"retry":{"backoff":"liner"}}"#.to_owned(),
+            "unknown variant `liner`: did you mean `linear`?",
+        ),
         (r#"{"kind":1,"payload":1}"#.to_owned(), "string"),
         (r#"{"kind":"","payload":1}"#.to_owned(), "kind"),
         (r#"{"kind":"a\u0000b","payload":1}"#.to_owned(), "control"),

@@ -142,10 +142,26 @@
     constructor(value, siblings) { Object.assign(this, { value, siblings }); }
   }
 
+  // What describes children, beside their payloads.
+  const CHILDREN_NAMES = ['kind', 'queue', 'tags', 'options'];
+
+  const SPAWN = { name: 'gristmill.spawn', names: ['children', 'memo', 'batches', 'on_failure'] };
+  const DONE = { name: 'gristmill.done', names: ['siblings', 'batches'] };
+
+  // Refuses a name that nothing would read.
+  const checkNames = (call, given, known) => {
+    const wrong = Object.keys(given).find((name) => !known.includes(name));
+    if (wrong === undefined) return;
+    const near = known.find((name) => name.slice(0, 3) === wrong.slice(0, 3));
+    throw new TypeError(`${call.name} has no \`${wrong}\`: ${near ? `did you mean \`${near}\`? ` : ''}It has ${known.join(', ')}`);
+  };
+
   // Batches of children as the protocol has them.
-  const pack = (named, children, batches) => {
+  const pack = (named, children, batches, call) => {
     const packed = [];
-    for (const { payloads, ...rest } of [{ ...named, payloads: children }, ...batches]) {
+    checkNames(call, named, [...call.names, ...CHILDREN_NAMES]);
+    for (const batch of batches) checkNames({ name: 'a batch of children' }, batch, ['payloads', ...CHILDREN_NAMES]);
+    for (const { payloads = [], ...rest } of [{ ...named, payloads: children }, ...batches]) {
       for (let first = 0; first < payloads.length; first += CHILDREN_MAX) {
         packed.push({ ...rest, payloads: payloads.slice(first, first + CHILDREN_MAX) });
       }
@@ -157,13 +173,13 @@
   // called. `children` are payloads, of the job's own kind where none is named; `batches` are more of them, each with
   // `payloads` and perhaps `kind`, `queue`, `tags` and `options`. `on_failure` is 'fail' or 'collect'.
   const spawn = ({ children = [], memo = null, batches = [], on_failure = 'fail', ...named } = {}) => (
-    new Spawn({ children: pack(named, children, batches), memo: [memo], on_failure })
+    new Spawn({ children: pack(named, children, batches, SPAWN), memo: [memo], on_failure })
   );
 
   // Returned by main (or finalize) of a child: it completes with the value, and its parent waits for these siblings, too.
   // They are as the children of `spawn`.
   const done = (value = null, { siblings = [], batches = [], ...named } = {}) => (
-    new Done(value, pack(named, siblings, batches))
+    new Done(value, pack(named, siblings, batches, DONE))
   );
 
   const hasNonFinite = (value) => {

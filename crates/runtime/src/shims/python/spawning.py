@@ -4,6 +4,10 @@
 CHILDREN_MAX = 10000
 
 
+# What describes children.
+CHILDREN_NAMES = ("payloads", "kind", "queue", "tags", "options")
+
+
 class Spawn:
     """What a job spawns; made by gristmill.spawn."""
 
@@ -32,7 +36,12 @@ def pack(children, batches, named):
     every = [dict(named, payloads=list(children))] + [dict(batch) for batch in batches]
     packed = []
     for batch in every:
-        payloads = list(batch["payloads"])
+        for name in batch:
+            if name not in CHILDREN_NAMES:
+                near = [known for known in CHILDREN_NAMES if known[:3] == name[:3]]
+                meant = "did you mean %r? " % near[0] if near else ""
+                raise TypeError("a batch of children has no %r: %sIt has %s" % (name, meant, ", ".join(CHILDREN_NAMES)))
+        payloads = list(batch.get("payloads", ()))
         rest = {name: value for name, value in batch.items() if name != "payloads" and value is not None}
         for first in range(0, len(payloads), CHILDREN_MAX):
             packed.append(dict(rest, payloads=payloads[first : first + CHILDREN_MAX]))
