@@ -150,20 +150,6 @@ impl Caller {
         ))
     }
 
-    /// Refuses an object of a queue that is not the caller's. The refusal does not name the queue: the caller has not done so.
-    pub fn check_queue_of(&self, what: &str, id: impl fmt::Display, queue: &str) -> Result<(), ApiError> {
-        if self.queues.contains(queue) {
-            return Ok(());
-        }
-        Err(ApiError::forbidden(
-            format!(
-                "the token of `{}` does not give access to {what} {id}",
-                self.subject
-            ),
-            format!("its queues are: {}", self.queues),
-        ))
-    }
-
     /// Refuses callers without access to all queues.
     pub fn check_all_queues(&self) -> Result<(), ApiError> {
         match self.queues {

@@ -1,6 +1,7 @@
 //! The routes and their description: one list for both.
 
 mod links;
+mod variants;
 
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::Operation;
@@ -25,6 +26,7 @@ const TOKEN: &str = "token";
             may call an operation, and `x-gristmill-queues` the affected queues. Bodies may be compressed with zstd.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
+    servers((url = "/", description = "The server that this description comes from")),
     tags(
         (name = "jobs", description = "Submitting and changing jobs, and reading their outcomes"),
         (name = "watching", description = "Queues, workers, events and health"),
@@ -134,6 +136,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .split_for_parts();
     describe_rules(&mut description);
     links::add(&mut description);
+    variants::name_all(&mut description);
     description.merge(described_probes);
     (Routes { guarded, probes }, description)
 }

@@ -14,7 +14,7 @@ use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum_server::tls_rustls::RustlsConfig;
 use axum_server::{Handle, Server};
 use bytes::Bytes;
@@ -217,7 +217,18 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
 
 /// Gives a request that names its host in the URI, as all do over HTTP/2, the header that others have. The URI counts where both
 /// name one.
+///
+/// A request with several Host headers is refused (RFC 9112, section 3.2): a proxy before the server may have gone by another of them
+/// than the checks of foreign pages do.
 async fn name_host(mut request: Request, next: Next) -> Response {
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    if hosts > 1 {
+        let refused = ApiError::invalid(
+            format!("the request has {hosts} Host headers"),
+            "send one; a proxy has to replace the header (nginx: `proxy_set_header Host $host`), and not to add another",
+        );
+        return refused.into_response();
+    }
     let authority = request.uri().authority().map(Authority::as_str);
     let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {

@@ -300,6 +300,14 @@ async fn a_token_does_not_reach_other_queues() {
             let token = world.api.token("elsewhere", role, &["other"]);
             let answer = world.api.send(world.right(&operation, Some(&token)));
             match operation.queues.as_str() {
+                // The caller names no queue, so its own answer would tell of others: see the next test.
+                "named" if !NAMING_QUEUES.contains(&&*operation.id) => {
+                    let answer = answer.await;
+                    let is_none = answer.status == StatusCode::NOT_FOUND || answer.json()["changed"] == 0;
+                    assert!(is_none, "{role}: {}: {answer:?}", operation.id);
+                    let text = String::from_utf8_lossy(&answer.body).into_owned();
+                    assert!(!text.contains("default"), "{}: {text}", operation.id);
+                }
                 "named" | "all" | "worker" => {
                     let answer = answer.await;
                     assert_eq!(answer.status, StatusCode::FORBIDDEN, "{role}: {}", operation.id);
@@ -329,6 +337,56 @@ async fn a_token_does_not_reach_other_queues() {
         }
     }
     let counts = world.api.get("/queues").await.json();
+    assert_eq!(counts["queues"][0]["waiting"], 2, "nothing was changed: {counts}");
+}
+
+/// Else, whoever counts ids counts what others do.
+#[tokio::test]
+async fn ids_of_other_queues_are_answered_like_ids_that_do_not_exist() {
+    let world = World::new().await;
+    let api = &world.api;
+    let elsewhere = api.token("elsewhere", Role::Submit, &["other"]);
+    let ask = async |method: &str, path: &str, body: &Value| {
+        let body = if body.is_null() { None } else { json_body(body) };
+        let (kind, body) = body.map_or((None, Bytes::new()), |(kind, body)| (Some(kind), body));
+        let answer = api
+            .send(request(method, path, Some(&elsewhere), kind, body))
+            .await;
+        (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    let (foreign, missing) = (world.batch, 987_654);
+    for (method, path, body) in [
+        ("GET", "/jobs/BATCH:0", "null"),
+        ("GET", "/results?batches=BATCH", "null"),
+        ("GET", "/logs?job=BATCH:0", "null"),
+        ("GET", "/jobs?batch=BATCH", "null"),
+        ("GET", "/jobs?parent=BATCH:0", "null"),
+        ("GET", "/operations/BATCH", "null"),
+        ("POST", "/jobs/cancel", r#"{"jobs":["BATCH:0"]}"#),
+        ("POST", "/jobs/retry", r#"{"jobs":["BATCH:0"]}"#),
+        ("POST", "/jobs/pause", r#"{"jobs":["BATCH:0"],"reason":"deploy"}"#),
+        ("POST", "/jobs/cancel", r#"{"filter":{"batch":BATCH}}"#),
+        (
+            "POST",
+            "/jobs",
+            r#"{"kind":"double","payload":1,"queue":"other","after":["BATCH:0"]}"#,
+        ),
+        (
+            "POST",
+            "/jobs",
+            r#"{"kind":"double","payload":1,"queue":"other","after":["BATCH:99"]}"#,
+        ),
+    ] {
+        let with = async |id: i64| {
+            let id = id.to_string();
+            let body: Value = serde_json::from_str(&body.replace("BATCH", &id)).unwrap();
+            let (status, text) = ask(method, &path.replace("BATCH", &id), &body).await;
+            let numberless: String = text.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+            (status, numberless)
+        };
+        assert_eq!(with(foreign).await, with(missing).await, "{method} {path} {body}");
+    }
+    let counts = api.get("/queues").await.json();
     assert_eq!(counts["queues"][0]["waiting"], 2, "nothing was changed: {counts}");
 }
 

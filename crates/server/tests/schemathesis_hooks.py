@@ -14,6 +14,34 @@ def as_bytes(value):
     return json.dumps(value).encode()
 
 
+FIRST = {"jobs": ["$response.body#/first"]}
+WORKER = "$response.body#/worker"
+CLAIMED = {name: f"$response.body#/jobs/0/{name}" for name in ("job", "lease", "attempt")}
+
+# Links that give a body: the operation and the status that answers, the operation that takes it, and its body. Generators of
+# clients do not read them, so the server's description has none.
+LINKS_WITH_BODIES = [
+    ("submit", "201", "cancel", FIRST),
+    ("submit", "201", "retry", FIRST),
+    ("submit", "201", "discard", FIRST),
+    ("submit", "201", "prioritise", {**FIRST, "priority": 7}),
+    ("submit", "201", "pause_jobs", {**FIRST, "reason": "test"}),
+    ("submit", "201", "resume_jobs", FIRST),
+    ("register", "201", "claim", {"worker": WORKER, "jobs_max": 5}),
+    ("claim", "200", "report", {"worker": WORKER, "outcomes": [{**CLAIMED, "value": 7}]}),
+    ("claim", "200", "claim", {"worker": WORKER}),
+]
+
+
+@schemathesis.hook
+def before_load_schema(context, raw_schema):
+    operations = [operation for item in raw_schema["paths"].values() for operation in item.values()]
+    by_id = {operation["operationId"]: operation for operation in operations}
+    for source, status, target, body in LINKS_WITH_BODIES:
+        links = by_id[source]["responses"][status].setdefault("links", {})
+        links[target] = {"operationId": target, "requestBody": body}
+
+
 @schemathesis.serializer("application/x-ndjson")
 def lines(ctx, value):
     return as_bytes(value)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gristmill_server::{ServeError, ServeOptions, TlsFiles, bind};
 use serde_json::json;
 use support::{create, engine_on};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 
 /// No test waits longer for what must happen.
@@ -49,6 +50,46 @@ async fn an_open_address_without_tokens_is_refused() {
         ..ServeOptions::default()
     };
     bind(engine, options).await.unwrap();
+}
+
+/// A proxy may have gone by the one, and the checks of foreign pages by the other (RFC 9112, section 3.2).
+#[tokio::test]
+async fn a_request_with_several_hosts_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServeOptions {
+        listen: any_port(),
+        ..ServeOptions::default()
+    };
+    let server = bind(engine_on(&folder).await, options).await.unwrap();
+    let address = server.address();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async {
+        let _ = stopped.await;
+    }));
+    for (hosts, status) in [
+        ("host: 127.0.0.1\r\n", "200"),
+        ("host: 127.0.0.1\r\nhost: 127.0.0.1\r\n", "400"),
+        ("host: 127.0.0.1\r\nHost: rebound.example\r\n", "400"),
+        ("host: rebound.example\r\nhost: 127.0.0.1\r\n", "400"),
+    ] {
+        for path in ["/healthz", "/api/v1/health", "/"] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            let read = stream.read_to_string(&mut answer);
+            tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap();
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{path} {hosts:?}: {answer}"
+            );
+            let told =
+                answer.contains("the request has 2 Host headers") && answer.contains("proxy_set_header");
+            assert_eq!(told, status == "400", "{answer}");
+        }
+    }
+    stop.send(()).unwrap();
+    running.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -101,7 +101,13 @@ impl Sender {
         // The path and the query may hold a token, which has no place in an error.
         let answer = request.send().await.map_err(|error| {
             let reason = error_chain(&error.without_url());
-            JobError::new(ERROR_TYPE, format!("{} does not answer: {reason}", origin(&url)))
+            let way = proxy_variable(url.scheme()).map_or_else(String::new, |variable| {
+                format!(" by way of the proxy that {variable} names")
+            });
+            JobError::new(
+                ERROR_TYPE,
+                format!("{} does not answer{way}: {reason}", origin(&url)),
+            )
         })?;
         let status = answer.status();
         if status.is_success() {
@@ -112,6 +118,16 @@ impl Sender {
             format!("{} answered {status}", origin(&url)),
         ))
     }
+}
+
+/// The variable by which the environment sends requests of this scheme through a proxy; `NO_PROXY` may except a host.
+fn proxy_variable(scheme: &str) -> Option<&'static str> {
+    let variables: &[&str] = match scheme {
+        "https" => &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"],
+        _ => &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"],
+    };
+    let is_set = |variable: &&&str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    variables.iter().find(is_set).copied()
 }
 
 fn origin(url: &Url) -> String {

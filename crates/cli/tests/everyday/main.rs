@@ -10,10 +10,7 @@ mod places;
 mod submit;
 mod terminal;
 mod texts;
-
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::time::{Duration, Instant};
+mod webhook;
 
 use serde_json::{Value, json};
 use workspace::{Workspace, json_lines, send_signal};
@@ -610,50 +607,6 @@ fn a_run_tells_once_that_it_has_finished() {
         [&json!("pages"), &json!("success"), &json!(2), &Value::Null]
     );
     assert!(payloads(&workspace, "failed").is_empty());
-}
-
-#[test]
-fn a_webhook_is_posted_to_an_allowed_host() {
-    let workspace = Workspace::new();
-    workspace.write("page.py", PAGE);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let host = format!("http://{}", listener.local_addr().unwrap());
-    workspace
-        .run(&format!("submit page 1 2 --on-success {host}/done"))
-        .expect(0);
-    let worker = format!("worker page.py --drain --quiet --http-hooks {host}");
-    let unsigned = workspace.run(&worker).error();
-    assert!(unsigned.contains("GRISTMILL_HOOK_SECRET"), "{unsigned}");
-    let recipient = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let begun = Instant::now();
-        let (mut request, mut part) = (String::new(), [0; 4096]);
-        while !request.contains("\"ended_at\"") && begun.elapsed() < Duration::from_secs(60) {
-            let bytes = stream.read(&mut part).unwrap();
-            request.push_str(std::str::from_utf8(&part[..bytes]).unwrap());
-        }
-        stream
-            .write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
-            .unwrap();
-        request
-    });
-    let ended = workspace
-        .command(&worker)
-        .env("GRISTMILL_HOOK_SECRET", "a secret of enough bytes")
-        .output()
-        .unwrap();
-    assert_eq!(
-        ended.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
-    let request = recipient.join().unwrap();
-    assert!(request.starts_with("POST /done HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains("webhook-signature: v1,"), "{request}");
-    let jobs = json_lines(&workspace.run("jobs --kind http --json").expect(0));
-    assert_eq!(jobs[0]["state"], "completed");
 }
 
 #[test]

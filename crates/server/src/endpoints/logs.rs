@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::events::ServerSentEvent;
-use super::jobs::details::parse_job;
+use super::jobs::details::{details_of, parse_job};
 use super::jobs::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
@@ -73,11 +73,7 @@ impl LogsQuery {
         }
         if let Some(job) = self.job {
             let job = parse_job(&job)?;
-            let details = app.store().job(job).await?.ok_or(ApiError::NotFound {
-                what: "job",
-                id: job.to_string(),
-            })?;
-            caller.check_queue_of("job", job, &details.row.queue)?;
+            details_of(app, caller, job).await?;
             return Ok(FollowedJobs::Job(job));
         }
         Ok(FollowedJobs::Matching(Box::new(JobFilter {
@@ -85,7 +81,7 @@ impl LogsQuery {
             queue: caller.filter_queue(self.queue)?,
             group: self.group,
             run: match self.run {
-                Some(run) => Some(run_id(app, &run).await?),
+                Some(run) => Some(run_id(app, caller, &run).await?),
                 None => None,
             },
             batch: self.batch.map(BatchId),

@@ -242,16 +242,22 @@ pub async fn job(
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<JobView>, ApiError> {
     let id: JobId = parse_job(&job)?;
-    let details = app.store().job(id).await?.ok_or(ApiError::NotFound {
-        what: "job",
-        id: id.to_string(),
-    })?;
-    caller.check_queue_of("job", id, &details.row.queue)?;
+    let details = details_of(&app, &caller, id).await?;
     let mut view = JobView::from(details);
     if app.hides_payloads_from(&caller) {
         view.hide();
     }
     Ok(Json(view))
+}
+
+/// A job of the caller's queues, with everything about it.
+pub async fn details_of(app: &App, caller: &Caller, id: JobId) -> Result<JobDetails, ApiError> {
+    let details = app.store().job(id).await?;
+    let own = details.filter(|details| caller.queues.contains(&details.row.queue));
+    own.ok_or_else(|| ApiError::NotFound {
+        what: "job",
+        id: id.to_string(),
+    })
 }
 
 /// Reads a job's id.

@@ -156,7 +156,7 @@ impl JobsQuery {
             queue: caller.filter_queue(self.queue)?,
             group: self.group,
             run: match self.run {
-                Some(run) => Some(run_id(app, &run).await?),
+                Some(run) => Some(run_id(app, caller, &run).await?),
                 None => None,
             },
             batch: self.batch.map(BatchId),

@@ -19,11 +19,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::selection::run_id;
-use super::submit_stream::NDJSON_TYPE;
+use super::submit_stream::{Lines, NDJSON_TYPE};
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
-use crate::endpoints::{check_batch, check_batches};
+use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{LONG_POLLS_MAX, RESULT_BATCHES_MAX, WAIT_MS_MAX};
 
@@ -75,7 +75,8 @@ enum Batches {
     operation_id = "results",
     params(ResultsQuery),
     responses(
-        (status = 200, description = "One outcome in each line", content_type = "application/x-ndjson", body = String),
+        (status = 200, description = "One outcome in each line: an object with `job`, `state`, `attempt`, and `value` or \
+            `error`, as in the `results` of `submit`", content_type = "application/x-ndjson", body = Lines),
         (status = "4XX", description = "Refused, or not found", body = Refusal),
     )
 )]
@@ -91,7 +92,7 @@ pub async fn results(
             Batches::Listed(listed.into_iter())
         }
         (None, Some(run)) if query.wait_ms.is_none() => {
-            let run = run_id(&app, &run).await?;
+            let run = run_id(&app, &caller, &run).await?;
             let mut batches = Batches::OfRun {
                 run,
                 caller: caller.clone(),
@@ -141,7 +142,7 @@ async fn listed(app: &App, caller: &Caller, text: &str) -> Result<Vec<BatchId>, 
     let mut batches = Vec::with_capacity(ids.len());
     for id in ids {
         let batch = BatchId(id.parse().map_err(|_| wrong(id))?);
-        let there = check_batch(app, caller, batch).await?;
+        let there = has_batch(app, caller, batch).await?;
         if !there || app.store().outcomes(batch).await?.is_none() {
             return Err(ApiError::NotFound {
                 what: "batch",
@@ -241,7 +242,12 @@ impl Batches {
             return Ok(());
         }
         let rows = app.store().run_batches(*run, *after, PAGE_ROWS_MAX).await?;
-        check_batches(caller, &rows)?;
+        if let Some(foreign) = rows.iter().find(|row| !caller.queues.contains(&row.queue)) {
+            return Err(ApiError::NotFound {
+                what: "batch",
+                id: foreign.batch.to_string(),
+            });
+        }
         *done = rows.len() < PAGE_ROWS_MAX as usize;
         *after = rows.last().map(|row| row.batch);
         *page = rows

@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 
 use super::details::parse_job;
 use crate::app::App;
-use crate::caller::Caller;
-use crate::endpoints::check_batch;
+use crate::caller::{Caller, QueueScope};
+use crate::endpoints::has_batch;
 use crate::error::ApiError;
 use crate::limits::{NAMES_READ_MAX, SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
 
@@ -127,11 +127,16 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
             limit: format!("{SELECTED_JOBS_MAX} jobs"),
         });
     }
-    let jobs: Vec<JobId> = jobs.iter().map(|job| parse_job(job)).collect::<Result<_, _>>()?;
+    let mut jobs: Vec<JobId> = jobs.iter().map(|job| parse_job(job)).collect::<Result<_, _>>()?;
     let batches: BTreeSet<BatchId> = jobs.iter().map(|job| job.batch).collect();
+    let mut own = BTreeSet::new();
     for batch in batches {
-        check_batch(app, caller, batch).await?;
+        if has_batch(app, caller, batch).await? {
+            own.insert(batch);
+        }
     }
+    // Jobs that are not the caller's change as little as jobs that do not exist.
+    jobs.retain(|job| own.contains(&job.batch));
     Ok(Selection::Jobs(jobs))
 }
 
@@ -168,7 +173,7 @@ impl FilterRequest {
             queue: caller.filter_queue(self.queue)?,
             group: self.group,
             run: match self.run {
-                Some(run) => Some(run_id(app, &run).await?),
+                Some(run) => Some(run_id(app, caller, &run).await?),
                 None => None,
             },
             batch: self.batch.map(BatchId),
@@ -182,13 +187,18 @@ impl FilterRequest {
     }
 }
 
-/// The id of the run of this name.
-pub async fn run_id(app: &App, name: &str) -> Result<RunId, ApiError> {
-    match app.store().run(name).await? {
-        Some(run) => Ok(run.id),
-        None => Err(ApiError::NotFound {
-            what: "run",
-            id: name.chars().take(80).collect(),
-        }),
+/// The id of the run of this name. A run whose first batch is on another queue than the caller's is to it like none.
+pub async fn run_id(app: &App, caller: &Caller, name: &str) -> Result<RunId, ApiError> {
+    let none = || ApiError::NotFound {
+        what: "run",
+        id: name.chars().take(80).collect(),
+    };
+    let run = app.store().run(name).await?.ok_or_else(none)?.id;
+    if caller.queues != QueueScope::All {
+        let first = app.store().run_batches(run, None, 1).await?;
+        if first.iter().any(|row| !caller.queues.contains(&row.queue)) {
+            return Err(none());
+        }
     }
+    Ok(run)
 }

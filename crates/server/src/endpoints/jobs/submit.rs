@@ -13,6 +13,7 @@ use gristmill_model::{
     After, BatchOptions, KeyedBatch, NewBatch, PackedBuilder, PackedError, Prerequisite, Tag, Timestamp,
     TraceParent, Unique, pack_tags,
 };
+use gristmill_store::StoreError;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,7 +27,7 @@ use super::unique::UniqueOptions;
 use crate::app::App;
 use crate::body::{JsonBody, Query, even_null, json};
 use crate::caller::Caller;
-use crate::endpoints::check_batch;
+use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{AFTER_READ_MAX, ITEM_BYTES_MAX, JOBS_PER_REQUEST_MAX, JOBS_READ_MAX, TAGS_READ_MAX};
 
@@ -135,7 +136,8 @@ pub struct SubmitRequest<'a> {
 pub enum SubmitTags {
     /// Of all jobs.
     All(BTreeMap<String, String>),
-    /// Tags of each job, in the order of the payloads.
+    /// Tags of each job, in the order of the payloads: an object of texts, or null.
+    #[schema(value_type = Vec<Object>)]
     Each(Vec<Option<BTreeMap<String, String>>>),
 }
 
@@ -419,11 +421,13 @@ impl BatchCutter {
     }
 }
 
-/// Refuses prerequisites that the caller has no access to. That a batch is not there, the store says.
+/// Refuses prerequisites that the caller has no access to, as the store refuses those that do not exist.
 async fn check_prerequisites(app: &App, caller: &Caller, after: &[After]) -> Result<(), ApiError> {
     for after in after {
         if let Prerequisite::Batch(batch) = after.prerequisite {
-            check_batch(app, caller, batch).await?;
+            if !has_batch(app, caller, batch).await? {
+                return Err(StoreError::PrerequisiteUnknown(batch).into());
+            }
         }
     }
     Ok(())

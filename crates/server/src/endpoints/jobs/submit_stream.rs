@@ -10,7 +10,7 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::bounded;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::priority_name::PriorityName;
 use super::submit::{BatchCutter, Submitted};
@@ -23,6 +23,13 @@ use crate::limits::TAGS_READ_MAX;
 
 /// The content type of one JSON a line.
 pub const NDJSON_TYPE: &str = "application/x-ndjson";
+
+/// JSON texts, one in each line. Described as bytes, which generated clients hand on as they are: they would read a text by its type,
+/// and refuse this one.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code, reason = "it describes bodies")]
+pub struct Lines(Vec<u8>);
 
 /// The options of all jobs of the stream.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -94,7 +101,7 @@ struct WrappedJob<'a> {
         StreamQuery,
         ("traceparent" = Option<String>, Header, description = "The trace that the jobs belong to (W3C Trace Context)"),
     ),
-    request_body(content = String, content_type = "application/x-ndjson", description = "One payload in each line"),
+    request_body(content = Lines, content_type = "application/x-ndjson", description = "One payload in each line"),
     responses(
         (status = 201, description = "The jobs are on disk", body = Submitted),
         (status = "4XX", description = "Refused; nothing is stored", body = Refusal),

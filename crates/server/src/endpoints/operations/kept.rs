@@ -144,20 +144,11 @@ impl Operations {
     /// The operation with this id, if it is on the caller's queues.
     pub fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Operation>, ApiError> {
         let found = self.kept().iter().find(|operation| operation.id == id).cloned();
-        let operation = found.ok_or_else(|| ApiError::NotFound {
+        let own = found.filter(|operation| operation.is_shown_to(caller));
+        own.ok_or_else(|| ApiError::NotFound {
             what: "operation",
             id: id.chars().take(80).collect(),
-        })?;
-        match operation.is_shown_to(caller) {
-            true => Ok(operation),
-            false => Err(ApiError::forbidden(
-                format!(
-                    "the token of `{}` does not give access to this operation",
-                    caller.subject
-                ),
-                format!("its queues are: {}", caller.queues),
-            )),
-        }
+        })
     }
 
     fn kept(&self) -> MutexGuard<'_, VecDeque<Arc<Operation>>> {

@@ -13,7 +13,7 @@ use super::worker_id;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
-use crate::endpoints::check_batch;
+use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 
 /// Jobs that have spawned children.
@@ -69,7 +69,12 @@ pub async fn children(
         ));
     }
     let batch = BatchId(request.batch);
-    check_batch(&app, &caller, batch).await?;
+    if !has_batch(&app, &caller, batch).await? {
+        return Err(ApiError::NotFound {
+            what: "batch",
+            id: batch.to_string(),
+        });
+    }
     let children = child_outcomes(&**app.store(), batch, &request.positions).await?;
     Ok(Json(ChildrenAnswer { children }))
 }

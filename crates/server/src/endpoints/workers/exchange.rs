@@ -19,7 +19,7 @@ use super::worker_id;
 use crate::app::App;
 use crate::body::{Body, NoQuery, PathText, Query, check_type};
 use crate::caller::Caller;
-use crate::endpoints::check_batch;
+use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
 use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
@@ -241,10 +241,8 @@ pub(super) async fn recall(
         if receipt.refused.is_empty() {
             continue;
         }
-        match check_batch(app, caller, report.batch).await {
-            Ok(true) => {}
-            Ok(false) | Err(ApiError::Forbidden { .. }) => continue,
-            Err(error) => return Err(error),
+        if !has_batch(app, caller, report.batch).await? {
+            continue;
         }
         let Some(outcomes) = app.store().outcomes(report.batch).await? else {
             continue;
