@@ -8,6 +8,10 @@ pub(crate) const LEASE_IDS_PER_BLOCK: i64 = 1_000;
 /// Connections for queries, at most; more queries wait for one.
 pub(crate) const READERS_MAX: usize = 4;
 
+/// The page cache of the connection that writes. KiB. Those of the readers have SQLite's default, 2,000 KiB. A server's memory
+/// grows by these caches until the file is larger, and no further.
+pub(crate) const WRITER_CACHE_KIB: i64 = 16_384;
+
 /// Prepared statements that a connection keeps: more than the store has.
 pub(crate) const STATEMENTS_MAX: usize = 128;
 

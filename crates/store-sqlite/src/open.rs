@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::failure::{Failure, Result};
 use crate::layout;
-use crate::limits::STATEMENTS_MAX;
+use crate::limits::{STATEMENTS_MAX, WRITER_CACHE_KIB};
 use crate::open::place::{log_path, resolve_link};
 use crate::options::{Access, SqliteOptions};
 use crate::query::event;
@@ -168,7 +168,7 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
     // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     connection.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages)?;
-    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     migrate(connection, path)
 }

@@ -59,7 +59,8 @@ async fn jobs_wait_for_others() {
             Bytes::from(body.to_string()),
         ))
         .await;
-    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.refusal());
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.refusal());
+    assert!(refused.refusal().contains("which does not exist or was pruned"));
     work_off(&api).await;
     let shown = api.get("/jobs/2:0").await.json();
     assert_eq!(shown["state"], "dead", "{shown}");
