@@ -15,7 +15,6 @@ export function main(payload) {
   if (payload === 'options') {
     return gristmill.spawn({ children: ['more'], options: { priority: 5, retry: { attempts_max: 7 } } });
   }
-  // Python names the arguments itself.
   if (payload === 'misspelt children') return gristmill.spawn({ childen: ['more'] });
   if (typeof payload === 'object') {
     const children = [...Array(payload.count).keys()];

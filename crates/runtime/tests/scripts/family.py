@@ -17,6 +17,8 @@ def main(payload):
         return gristmill.spawn(["more"], options={"retry": {"attempts": 5}})
     if payload == "misspelt batch":
         return gristmill.spawn(batches=[{"payload": ["more"]}])
+    if payload == "misspelt children":
+        return gristmill.spawn(childen=["more"])
     if payload == "misspelt policy":
         return gristmill.spawn(["more"], on_failure="colect")
     if payload == "misspelt sibling":
