@@ -2,8 +2,10 @@
 //! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
 //!
 //! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default; none where
-//! 0), `KILL` what is killed (`server,agent,worker,database` by default), `SEED` where the randomness begins, `LEASE` how
-//! long a silent worker keeps its jobs (2s by default, so that the default tests are quick).
+//! 0), `KILL` what is killed (`server,agent,worker,database` by default; `link` lets the connections to PostgreSQL go silent),
+//! `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the default tests
+//! are quick). With `GROUPS` the store knows so many groups, and each batch is of one of them. With `LINK=1`, PostgreSQL lies
+//! behind a link that delivers in small pieces.
 
 mod load;
 mod processes;
@@ -18,8 +20,9 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use gristmill_model::{BatchId, JobState, Rng, SplitMix64};
-use gristmill_store::{JobFilter, StoredReport};
+use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Rng, SplitMix64, Timestamp};
+use gristmill_private_postgres::Silence;
+use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, StoredReport};
 use load::{Load, SCRIPT, until_all_ended};
 use processes::{PATIENCE, Process, Server};
 use proxy::lossy_proxy;
@@ -52,6 +55,7 @@ async fn main() {
     let lease = std::env::var("LEASE").unwrap_or_else(|_| "2s".to_owned());
     let (cycles, seed) = (number("CYCLES", 6), number("SEED", 1));
     let stores = std::env::var("STORE").unwrap_or_else(|_| "sqlite,postgres".to_owned());
+    let groups = number("GROUPS", 0);
     let victims = std::env::var("KILL").map_or(Kind::ALL.to_vec(), |names| {
         names.split(',').map(Kind::named).collect()
     });
@@ -60,7 +64,7 @@ async fn main() {
             stop_past_the_lease(store, &lease, kind).await;
         }
         if cycles > 0 {
-            kill_under_load(store, &lease, &victims, cycles, seed).await;
+            kill_under_load(store, &lease, &victims, (cycles, groups), seed).await;
         }
     }
 }
@@ -72,6 +76,8 @@ enum Kind {
     Agent,
     Worker,
     Database,
+    /// The connections to the database, which go silent.
+    Link,
 }
 
 impl Kind {
@@ -83,9 +89,10 @@ impl Kind {
             "agent" => Kind::Agent,
             "worker" => Kind::Worker,
             "database" => Kind::Database,
-            other => {
-                panic!("KILL={other} cannot be killed; there are `server`, `agent`, `worker` and `database`")
-            }
+            "link" => Kind::Link,
+            other => panic!(
+                "KILL={other} cannot be killed; there are `server`, `agent`, `worker`, `database` and `link`"
+            ),
         }
     }
 }
@@ -107,7 +114,10 @@ impl Fleet {
     fn new(store: &str, lease: &str) -> Fleet {
         let mut fleet = Fleet {
             workspace: Workspace::new(),
-            store: StoreUnderTest::new(store),
+            store: match number("LINK", 0) {
+                0 => StoreUnderTest::new(store),
+                seed => StoreUnderTest::new(store).behind_link(seed),
+            },
             lease: lease.to_owned(),
             addresses: Vec::new(),
             servers: Vec::new(),
@@ -191,6 +201,7 @@ impl Fleet {
             .chain(each(Kind::Agent, self.agents.len()))
             .chain(each(Kind::Worker, self.workers.len()))
             .chain(each(Kind::Database, self.store.server().into_iter().count()))
+            .chain(each(Kind::Link, self.store.link().into_iter().count()))
             .collect()
     }
 
@@ -223,6 +234,11 @@ impl Fleet {
                 server.start_again().unwrap_or_else(|error| panic!("{error}"));
                 None
             }
+            Kind::Link => {
+                let link = self.store.link().expect("it has one");
+                link.proxy.silence_connections(Silence::Both);
+                None
+            }
         };
         if let Some(said) = ended {
             // It began while the database was being started again, and a supervisor would have started it once more.
@@ -247,9 +263,38 @@ impl Fleet {
     }
 }
 
-async fn kill_under_load(store: &str, lease: &str, victims: &[Kind], cycles: u64, seed: u64) {
+/// Lets a store know so many groups that no batch is of any more.
+async fn make_groups(store: &dyn Store, groups: u64) {
+    let payloads = PackedArray::parse("[0]").expect("JSON");
+    let news = (0..groups).map(|group| {
+        let mut new = NewBatch::new("double", payloads.clone());
+        new.options.group = Some(format!("tenant {group}"));
+        new
+    });
+    if groups > 0 {
+        store.submit(news.collect(), None).await.expect("submitted");
+        let all = Selection::Filter(JobFilter::default());
+        store.change(all, Change::Cancel).await.expect("cancelled");
+        let options = PruneOptions {
+            finished_before: Timestamp(i64::MAX),
+            keep_batches: 0,
+            dead_too: true,
+            dry_run: false,
+        };
+        store.prune(options).await.expect("pruned");
+    }
+}
+
+async fn kill_under_load(
+    store: &str,
+    lease: &str,
+    victims: &[Kind],
+    (cycles, groups): (u64, u64),
+    seed: u64,
+) {
     let mut rng = SplitMix64::new(seed);
     let mut fleet = Fleet::new(store, lease);
+    make_groups(&*fleet.store.open(&fleet.workspace).await, groups).await;
     // One agent has a network that can be relied on, and two have none.
     let mut urls = vec![fleet.url(0)];
     for number in 0..2 {
@@ -262,7 +307,8 @@ async fn kill_under_load(store: &str, lease: &str, victims: &[Kind], cycles: u64
     for _ in 0..fleet.store.processes() {
         fleet.workers.push(fleet.worker("double.py"));
     }
-    let mut load = Load::begin((0..fleet.servers.len()).map(|server| fleet.url(server)).collect());
+    let urls = (0..fleet.servers.len()).map(|server| fleet.url(server));
+    let mut load = Load::begin_in_groups(urls.collect(), groups);
     // Nobody sends on it: it only tells the time.
     let (_clock, ticks) = mpsc::channel::<()>();
     let mut deck = Vec::new();

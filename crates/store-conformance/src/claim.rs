@@ -1,5 +1,6 @@
-//! Claims: their order, limits, and workers that wait.
+//! Claims: their order, limits, many lanes, and workers that wait.
 
 pub mod claims;
+pub mod lanes;
 pub mod limits;
 pub mod waiting;

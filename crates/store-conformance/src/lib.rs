@@ -79,6 +79,10 @@ macro_rules! store_conformance {
                 a_worker_that_goes_away_gives_back,
                 strangers_wait_in_vain,
             ]
+            claim::lanes [
+                jobs_of_many_lanes_are_claimed,
+                lanes_of_others_do_not_matter,
+            ]
             commit::reports [
                 outcomes_are_committed_once,
                 a_refusal_does_not_spread,

@@ -1,8 +1,10 @@
 //! Random sequences of operations, beside a reference that keeps a row a job in memory.
 
+mod groups;
 mod labels;
 mod reference;
 mod step;
+mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -20,13 +22,13 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use crate::Database;
 use crate::fixture::*;
+use crate::machine::groups::{jobs_of_groups, sequence};
 use crate::machine::reference::{Created, Reference};
-use crate::machine::step::{Fate, Manual, Step, Submission, step};
+use crate::machine::step::{Fate, Manual, Step, Submission};
+use crate::machine::tally::Tally;
 
 /// Threads that try sequences: while one waits for its store, another goes on.
 const RUNNERS: u32 = 4;
-/// How many are tried until a line says so.
-const SEQUENCES_PER_LINE: u32 = 1_000;
 const KINDS: [&str; 2] = ["left", "right"];
 /// The reasons of pauses of single jobs.
 const REASONS: [&str; 2] = ["deploy", "quota"];
@@ -80,23 +82,6 @@ pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn(
     }
 }
 
-/// What several threads have tried.
-struct Tally {
-    sequences: u32,
-    tried: AtomicU32,
-    operations: AtomicUsize,
-}
-
-impl Tally {
-    fn add(&self, operations: usize) {
-        self.operations.fetch_add(operations, Ordering::Relaxed);
-        let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
-        if tried.is_multiple_of(SEQUENCES_PER_LINE) {
-            println!("{tried} of {} sequences", self.sequences);
-        }
-    }
-}
-
 /// Tries as many sequences as the configuration says; the error tells of the shortest one that fails.
 fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -104,11 +89,14 @@ fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) ->
         .build()
         .unwrap();
     TestRunner::new(config)
-        .run(&proptest::collection::vec(step(), 1..60), |sequence| {
+        .run(&sequence(), |(groups, sequence)| {
             tally.add(sequence.len());
             runtime.block_on(async {
                 let database = database();
                 let mut machine = Machine::new(&database).await;
+                for new in jobs_of_groups(groups, KINDS[0]) {
+                    machine.submit(new).await;
+                }
                 for step in sequence {
                     machine.step(step).await;
                 }

@@ -2,7 +2,7 @@
 //!
 //! A private server with fsync on, below `TMPDIR`. Each figure stands beside a floor that was measured in the same run:
 //! the plainest SQL that moves the same bytes with as many syncs. Medians of `ROUNDS` rounds, after one that does not
-//! count. `ONLY` names a part: submit, drain, single, sql, latency or depth.
+//! count. `ONLY` names a part: submit, drain, single, sql, latency, depth or lanes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +50,9 @@ fn main() {
         }
         if is_wanted("depth") {
             depth(&server).await;
+        }
+        if is_wanted("lanes") {
+            lanes(&server).await;
         }
     });
 }
@@ -557,6 +560,39 @@ async fn depth(server: &PrivatePostgres) {
             percentile(&claims, 50),
             percentile(&claims, 99)
         );
+    }
+}
+
+/// Claims of 100 with a job in each of few and of many lanes, and with as many lanes whose jobs are over.
+async fn lanes(server: &PrivatePostgres) {
+    let mut few = None;
+    for lanes in [10, 1_000, 10_000, 100_000] {
+        for are_busy in [true, false] {
+            let url = filled(server, 12_000, 1).await;
+            let client = raw(&url).await;
+            let add = format!(
+                "INSERT INTO gristmill.lane SELECT 1 + g, 'default', 'work', 'tenant ' || g FROM generate_series(1, {lanes}) g; \
+                 UPDATE gristmill.slice SET lane_id = 2 + batch_id % {lanes} WHERE {are_busy}"
+            );
+            client.batch_execute(&add).await.expect("lanes");
+            settle(&url).await;
+            let store = open(&url).await;
+            let worker = register(&*store).await;
+            let mut claims = Vec::new();
+            for _ in 0..90 {
+                claims.push(timed_claim(&store, worker).await);
+            }
+            claims.drain(..10);
+            claims.sort_unstable();
+            let few = *few.get_or_insert_with(|| percentile(&claims, 50));
+            println!(
+                "claim of 100: {lanes:>7} lanes, {:<14} p50 {:>7.3} ms   p99 {:>7.3} ms   ratio to 10 {:.2}",
+                if are_busy { "jobs in all" } else { "jobs in one" },
+                percentile(&claims, 50),
+                percentile(&claims, 99),
+                percentile(&claims, 50) / few,
+            );
+        }
     }
 }
 

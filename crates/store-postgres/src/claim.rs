@@ -20,11 +20,12 @@ use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_M
 use gristmill_model::{Timestamp, WorkerId};
 use gristmill_store::Want;
 use gristmill_store::rules::admission::{Aging, Place};
-use gristmill_store::rules::lanes::Lane;
+use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane};
 use tokio_postgres::Row;
 
 use crate::database::answers::Pending;
 use crate::database::connection::Param;
+use crate::database::handle_cache::HandleCache;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
@@ -33,6 +34,16 @@ use crate::submit::lanes::NEWS;
 
 /// Slices that a claim looks at at least.
 const LOOK_SLICES_MIN: u32 = 4;
+
+/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
+pub(crate) const LANES_SOUGHT_MAX: usize = 256;
+
+/// Lanes that have slices, after the lane `$1`, up to `$2` of them.
+const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
+     (SELECT s.lane_id FROM gristmill.slice s WHERE s.lane_id > $1 ORDER BY s.lane_id LIMIT 1) \
+     UNION ALL SELECT (SELECT s.lane_id FROM gristmill.slice s WHERE s.lane_id > b.id ORDER BY s.lane_id LIMIT 1) \
+     FROM busy b WHERE b.id IS NOT NULL) \
+     SELECT id FROM busy WHERE id IS NOT NULL LIMIT $2";
 
 /// Puts `head` before a statement: the ranks of the lanes `$1` up to `$3` (or of other parameters), each found by one seek, however many
 /// slices lie between.
@@ -84,26 +95,32 @@ type Agings = Option<Vec<Option<Aging>>>;
 
 /// A look into the lanes.
 pub(crate) struct Look<Rows> {
-    lanes: Vec<Lane>,
+    /// The wanted lanes; `None` where they are many, and `busy` tells which of them have slices.
+    lanes: Option<Vec<Lane>>,
     /// How the jobs of each of them age, as far as the controls were known.
     agings: Agings,
     news: Rows,
-    /// Nothing, where controls are for one of the lanes.
+    /// Nothing, where controls are for one of the lanes, or the lanes are many.
     rows: Option<Rows>,
+    busy: Option<Rows>,
+    round: Round,
     slices_max: u32,
 }
 
 impl Look<Pending<Vec<Row>>> {
     /// Waits for what was found.
     pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
+        let arrived = async |rows: Option<Pending<Vec<Row>>>| match rows {
+            Some(rows) => rows.await.map(Some),
+            None => Ok(None),
+        };
         Ok(Look {
             lanes: self.lanes,
             agings: self.agings,
             news: self.news.await?,
-            rows: match self.rows {
-                Some(rows) => Some(rows.await?),
-                None => None,
-            },
+            rows: arrived(self.rows).await?,
+            busy: arrived(self.busy).await?,
+            round: self.round,
             slices_max: self.slices_max,
         })
     }
@@ -143,27 +160,30 @@ impl Transaction {
         if jobs_max == 0 {
             return Ok(None);
         }
-        let lanes = self.cache.lanes().wanted(want);
+        let lanes = self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX);
         let version = self.cache.controls().version();
         let params: Vec<Param> = vec![Box::new(self.cache.lane_id_max()), Box::new(version)];
         let news = self.send(NEWS, params).await?;
         let slices_max = self.cache.slices_for(jobs_max).max(LOOK_SLICES_MIN);
-        let agings = self.cache.controls().agings(&lanes);
-        let rows = match &agings {
-            None => None,
-            Some(agings) => {
-                let bytes = LEASE_BYTES_TARGET as u64;
-                Some(
-                    self.look(want, &lanes, agings, (jobs_max, bytes), slices_max, &[])
-                        .await?,
-                )
+        let round = Round::begin(&self.cache);
+        let (mut agings, mut rows, mut busy) = (None, None, None);
+        match &lanes {
+            Some(lanes) => {
+                agings = self.cache.controls().agings(lanes);
+                if let Some(agings) = &agings {
+                    let wanted = (jobs_max, LEASE_BYTES_TARGET as u64);
+                    rows = Some(self.look(want, lanes, agings, wanted, slices_max, &[]).await?);
+                }
             }
-        };
+            None => busy = Some(self.send(BUSY, round.params()).await?),
+        }
         Ok(Some(Look {
             lanes,
             agings,
-            rows,
             news,
+            rows,
+            busy,
+            round,
             slices_max,
         }))
     }
@@ -201,68 +221,93 @@ impl Transaction {
         worker: WorkerId,
         lease: i64,
         want: &Want,
-        look: Look<Vec<Row>>,
+        mut look: Look<Vec<Row>>,
     ) -> Result<Claimed> {
-        let Look {
-            mut lanes,
-            agings: looked,
-            news,
-            rows,
-            mut slices_max,
-        } = look;
-        let known = lanes.len();
-        let news = self.cache.add_news(&news)?;
-        if news.lanes {
-            lanes = self.cache.lanes().wanted(want);
-        }
+        let news = self.add_news(&look.news).await?;
         if let Some(version) = news.control_version {
             self.read_controls(version).await?;
         }
-        let agings = self.cache.controls().agings(&lanes);
-        let Some(agings) = agings else {
-            return self.claim_admitted(worker, lease, want, lanes).await;
+        let mut round = look.round;
+        let known = look.lanes.as_ref().map(Vec::len);
+        let sought = match news.has_lanes() {
+            true => self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX),
+            false => look.lanes,
         };
-        // The controls have changed meanwhile: all lanes are looked at, as if they were new.
-        let is_stale = looked.as_ref() != Some(&agings) || lanes.len() > known;
-        let mut claim = Claim::new(want, &lanes, &agings, self.now);
-        // The jobs of new lanes may come before those that were found.
-        let mut exhausted = match rows {
-            Some(rows) if !is_stale => claim.add(&rows, slices_max)?,
-            _ => false,
+        let mut lanes = match (sought, &look.busy) {
+            (_, Some(busy)) => round.wanted(&self.cache, want, busy)?,
+            (Some(lanes), None) => lanes,
+            (None, None) => self.next_busy(&mut round, want).await?,
         };
-        while claim.has_room() && !exhausted {
-            slices_max = (slices_max * 2).min(LEASE_SLICES_MAX);
-            let (jobs, bytes) = (
-                claim.jobs_max - claim.jobs,
-                LEASE_BYTES_TARGET as u64 - claim.bytes,
-            );
-            let rows = self
-                .look(want, &lanes, &agings, (jobs, bytes), slices_max, &claim.seen)
-                .await?;
-            exhausted = claim.add(&rows.await?, slices_max)?;
-        }
-        let next_run_at = match claim.has_room() && !lanes.is_empty() {
-            true => {
-                let params: Vec<Param> = vec![
-                    Box::new(lane_ids(&lanes)),
-                    Box::new(self.now.0),
-                    Box::new(want.rank_max()),
-                ];
-                Some(self.send(NEXT, params).await?)
+        let mut claim = Claim::new(want, self.now);
+        let mut claimed = Claimed::default();
+        loop {
+            let Some(agings) = self.cache.controls().agings(&lanes) else {
+                if claim.found.is_empty() && claimed.next_run_at.is_none() {
+                    return self.claim_admitted(worker, lease, want, lanes, &round).await;
+                }
+                // The next claim begins with these lanes.
+                claimed.next_at = Some(self.now);
+                break;
+            };
+            claim.learn(&lanes, &agings);
+            // The controls have changed meanwhile: all lanes are looked at, as if they were new. The jobs of new lanes may come
+            // before those that were found.
+            let is_stale = look.agings.take().as_ref() != Some(&agings) || known != Some(lanes.len());
+            let mut exhausted = match look.rows.take() {
+                Some(rows) if !is_stale => claim.add(&rows, look.slices_max)?,
+                _ => false,
+            };
+            while claim.has_room() && !exhausted {
+                look.slices_max = (look.slices_max * 2).min(LEASE_SLICES_MAX);
+                let wanted = (
+                    claim.jobs_max - claim.jobs,
+                    LEASE_BYTES_TARGET as u64 - claim.bytes,
+                );
+                let rows = self.look(want, &lanes, &agings, wanted, look.slices_max, &claim.seen);
+                exhausted = claim.add(&rows.await?.await?, look.slices_max)?;
             }
-            false => None,
-        };
-        let limited = claim.has_room() && self.is_beyond(want, &lanes).await?;
-        let next_at = (claim.has_room() && claim.passed_over).then(|| again_at(self.now));
+            if claim.has_room() {
+                claimed.limited |= self.is_beyond(want, &lanes).await?;
+                self.send_next(want, &lanes, &mut claimed).await?;
+            }
+            if !claim.has_room() || round.is_over {
+                break;
+            }
+            round.remember(&self.cache);
+            lanes = self.next_busy(&mut round, want).await?;
+        }
+        if claim.has_room() && claim.passed_over {
+            let again_at = again_at(self.now);
+            claimed.next_at = Some(claimed.next_at.map_or(again_at, |at| at.min(again_at)));
+        }
+        round.remember(&self.cache);
         self.cache.remember_keeping_up(claim.has_room());
-        let taken = claim.take();
-        self.hold(worker, lease, &taken);
-        Ok(Claimed {
-            taken,
-            next_run_at,
-            next_at,
-            limited,
-        })
+        claimed.taken = claim.take();
+        self.hold(worker, lease, &claimed.taken);
+        Ok(claimed)
+    }
+
+    /// Asks when the next slice of these lanes is due. The answer comes with COMMIT, unless others are looked into after them.
+    async fn send_next(&self, want: &Want, lanes: &[Lane], claimed: &mut Claimed) -> Result<()> {
+        if let Some(before) = claimed.next_run_at.take() {
+            let before = next_run_at(&before.await?)?;
+            claimed.next_at = claimed.next_at.into_iter().chain(before).min();
+        }
+        if !lanes.is_empty() {
+            let params: Vec<Param> = vec![
+                Box::new(lane_ids(lanes)),
+                Box::new(self.now.0),
+                Box::new(want.rank_max()),
+            ];
+            claimed.next_run_at = Some(self.send(NEXT, params).await?);
+        }
+        Ok(())
+    }
+
+    /// Further lanes that have slices, of those that are wanted.
+    async fn next_busy(&self, round: &mut Round, want: &Want) -> Result<Vec<Lane>> {
+        let rows = self.send(BUSY, round.params()).await?.await?;
+        round.wanted(&self.cache, want, &rows)
     }
 
     /// Whether there is something that is not wanted now, and may be later.
@@ -295,9 +340,68 @@ pub(crate) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
         .collect()
 }
 
+/// The way of a claim through many lanes, a part of them at a time: from where the last one ended, once around.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// The lane that it began after; 0 for the first.
+    began_after: i32,
+    after: i32,
+    is_wrapped: bool,
+    /// Whether all lanes were looked into.
+    pub is_over: bool,
+    /// Whether it goes a part at a time.
+    is_parted: bool,
+}
+
+impl Round {
+    fn begin(cache: &HandleCache) -> Round {
+        Round {
+            began_after: cache.look_after(),
+            after: cache.look_after(),
+            is_wrapped: false,
+            is_over: true,
+            is_parted: false,
+        }
+    }
+
+    /// Those of [`BUSY`], for the next part.
+    fn params(&self) -> Vec<Param> {
+        vec![
+            Box::new(self.after),
+            Box::new(i64::try_from(LOOK_LANES_MAX).unwrap_or(i64::MAX)),
+        ]
+    }
+
+    /// Goes on to the lanes of the answer. Gives those that are wanted.
+    fn wanted(&mut self, cache: &HandleCache, want: &Want, rows: &[Row]) -> Result<Vec<Lane>> {
+        let ids = rows.iter().map(|row| row.try_get(0));
+        let mut ids = ids.collect::<std::result::Result<Vec<i32>, _>>()?;
+        if self.is_wrapped {
+            ids.retain(|id| *id <= self.began_after);
+        }
+        self.is_parted = true;
+        let is_end = rows.len() < LOOK_LANES_MAX || ids.len() < rows.len();
+        self.is_over = is_end && (self.is_wrapped || self.began_after == 0);
+        self.is_wrapped |= is_end;
+        self.after = ids.last().copied().filter(|_| !is_end).unwrap_or(0);
+        let lanes = cache.lanes();
+        let known = ids.iter().filter_map(|id| lanes.get(i64::from(*id)));
+        Ok(known.filter(|lane| want.admits(lane)).cloned().collect())
+    }
+
+    /// Lets the next claim begin where this one ends.
+    pub fn remember(&self, cache: &HandleCache) {
+        if self.is_parted {
+            cache.remember_look(match self.is_over {
+                true => 0,
+                false => self.after,
+            });
+        }
+    }
+}
+
 impl Claim {
-    fn new(want: &Want, lanes: &[Lane], agings: &[Option<Aging>], now: Timestamp) -> Self {
-        let agings = lanes.iter().zip(agings);
+    fn new(want: &Want, now: Timestamp) -> Self {
         Claim {
             jobs_max: want.jobs_max.min(LEASE_JOBS_MAX),
             jobs: 0,
@@ -305,11 +409,16 @@ impl Claim {
             found: BTreeMap::new(),
             seen: Vec::new(),
             passed_over: false,
-            agings: agings
-                .filter_map(|(lane, aging)| aging.map(|aging| (lane.id, aging)))
-                .collect(),
+            agings: HashMap::new(),
             now,
         }
+    }
+
+    /// Learns how the jobs of these lanes age.
+    fn learn(&mut self, lanes: &[Lane], agings: &[Option<Aging>]) {
+        let agings = lanes.iter().zip(agings);
+        self.agings
+            .extend(agings.filter_map(|(lane, aging)| aging.map(|aging| (lane.id, aging))));
     }
 
     fn has_room(&self) -> bool {

@@ -34,9 +34,10 @@ use tokio_postgres::Row;
 
 use crate::database::answers::Pending;
 use crate::database::clock::{DatabaseClock, NOW};
-use crate::database::connection::{Connection, Mark, Pooled, Waits};
+use crate::database::connection::{Connection, Mark, Pooled};
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::{Pools, Purpose};
+use crate::database::session::Waits;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::{Durability, NotCommitted, Transaction};
 use crate::failure::{Failure, Remedy, Result};
@@ -60,6 +61,8 @@ pub(crate) struct Database {
     pub ended: EndedListener,
     /// Whose turn it is to make new lanes.
     pub new_lanes: Mutex<()>,
+    /// How long an operation waits for a lock of another transaction.
+    pub lock_wait: Duration,
     notifier: Notifier,
     pools: Pools,
     closed: AtomicBool,
@@ -138,6 +141,7 @@ impl Database {
             waiting: WaitingWorkers::default(),
             ended: EndedListener::new(address.clone()),
             new_lanes: Mutex::default(),
+            lock_wait: waits.lock,
             notifier: Notifier::default(),
             address: address.clone(),
             clock,

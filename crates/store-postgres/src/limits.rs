@@ -20,9 +20,9 @@ pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(60);
 /// [`Locked`](gristmill_store::StoreError::Locked). Longer than the longest operation is expected to take. Milliseconds.
 pub(crate) const BUSY_TIMEOUT_MS: u32 = 10_000;
 
-/// How long a statement of an operation may take beside its wait for a lock, before the server ends it. Longer than the
-/// statements of the largest operations take: they work in parts of some hundred batches.
-pub(crate) const STATEMENT_TIMEOUT_MS: u32 = 30_000;
+/// How long a statement of an operation may take beside its wait for a lock, before the server ends it. Statements of the
+/// largest operations take some seconds on a machine that is not overloaded; the SQL that reports carry may take longer.
+pub(crate) const STATEMENT_TIMEOUT_MS: u32 = 300_000;
 
 /// The shortest `statement_timeout` of a role, a database or a server that operations can do with.
 pub(crate) const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
@@ -30,12 +30,22 @@ pub(crate) const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 /// The shortest `lock_timeout` that operations can do with. Two of them wait for each other for less.
 pub(crate) const LOCK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// How many times as long a statement of a query may take. The largest of a dashboard with ten million jobs take some
-/// seconds.
+/// How many times as long a statement of a query may take.
 pub(crate) const QUERY_TIMEOUT_FACTOR: u32 = 3;
+
+/// How long a connection may give no sign beside its wait for a lock, until the server is asked whether it is at work for it.
+/// With the time for a new connection, this is less than a minute.
+pub(crate) const SILENT_UNASKED_MAX: Duration = Duration::from_secs(10);
+
+/// How long the server may take to say so.
+pub(crate) const ASKING_MAX: Duration = Duration::from_secs(10);
 
 /// How long a new connection may take, from its first byte until it can be used.
 pub(crate) const CONNECTION_MAKING_MAX: Duration = Duration::from_secs(15);
+
+/// How long an operation with little patience for locks waits for a connection all the same: to make one takes a while on a
+/// loaded machine.
+pub(crate) const CONNECTED_WITHIN_MIN: Duration = Duration::from_secs(5);
 
 /// The slowest link that large requests go over in time. Bytes in a second.
 pub(crate) const LINK_BYTES_PER_S_MIN: u64 = 64 << 10;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
-use crate::database::connection::Waits;
+use crate::database::session::Waits;
 use crate::limits::{BUSY_TIMEOUT_MS, STATEMENT_TIMEOUT_MS};
 
 /// How a PostgreSQL store is opened.
@@ -22,8 +22,7 @@ pub struct PostgresOptions {
     /// for less than a second. Milliseconds.
     pub busy_timeout_ms: u32,
     /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
-    /// the server or the database stays, but for less than 10 s. A connection that gives no sign for a quarter longer is
-    /// closed, and its operation is tried again. Milliseconds.
+    /// the server or the database stays, but for less than 10 s. Milliseconds.
     pub statement_timeout_ms: u32,
 }
 

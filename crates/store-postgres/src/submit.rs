@@ -32,6 +32,7 @@ use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
 use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
 
 use crate::PostgresStore;
 use crate::database::Database;
@@ -42,7 +43,7 @@ use crate::database::transaction::{Durability, Transaction};
 use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
-use crate::limits::{CONNECTION_WAIT_MAX, SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
+use crate::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 
 /// What a small submit weighs. Bytes, roughly.
 const SUBMIT_BYTES: usize = 200;
@@ -267,14 +268,16 @@ impl Database {
         if self.knows_lanes(batch) {
             return Ok(());
         }
-        let Ok(_turn) = tokio::time::timeout(CONNECTION_WAIT_MAX, self.new_lanes.lock()).await else {
+        // The wait for the turn counts: all that wait are told after the same time.
+        let deadline = Instant::now() + self.lock_wait;
+        let Ok(_turn) = tokio::time::timeout_at(deadline, self.new_lanes.lock()).await else {
             return Err(StoreError::Locked {
                 path: self.address.as_str().into(),
-                waited_ms: CONNECTION_WAIT_MAX.as_secs() * 1_000,
+                waited_ms: u64::try_from(self.lock_wait.as_millis()).unwrap_or(u64::MAX),
             });
         };
         if !self.knows_lanes(batch) {
-            self.prepare_batch(batch).await?;
+            self.prepare_batch_by(batch, deadline).await?;
         }
         Ok(())
     }
@@ -287,11 +290,20 @@ impl Database {
 
     /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
     pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
+        self.prepare_batch_by(batch, Instant::now() + self.lock_wait)
+            .await
+    }
+
+    async fn prepare_batch_by(
+        &self,
+        batch: &NewBatch,
+        deadline: Instant,
+    ) -> std::result::Result<i64, StoreError> {
         check_texts(batch)?;
         for name in lanes_of_hooks(batch) {
-            self.intern_lane(name).await?;
+            self.intern_lane(name, deadline).await?;
         }
-        self.intern_lane(LaneName::of(batch)).await
+        self.intern_lane(LaneName::of(batch), deadline).await
     }
 }
 

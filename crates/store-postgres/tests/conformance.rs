@@ -25,7 +25,7 @@ BEGIN
         WHERE relnamespace = 'gristmill'::regnamespace AND relkind = 'r' AND relname <> 'layout'
     );
     PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
-    INSERT INTO gristmill.control_version VALUES (0);
+    INSERT INTO gristmill.control_version VALUES (1, 0);
 END
 $$";
 

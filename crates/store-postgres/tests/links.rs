@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gristmill_model::{ManualClock, Timestamp};
+use gristmill_model::{ManualClock, Report, ReportWrite, Timestamp};
 use gristmill_private_postgres::{Proxy, Silence, shared};
 use gristmill_store::{JobFilter, Store};
 use gristmill_store_conformance::fixture::*;
@@ -18,6 +18,11 @@ const LANES: [u32; 3] = [1, 50, 500];
 
 fn name(url: &str) -> &str {
     let path = url.trim_start_matches("postgresql:///");
+    path.split('?').next().unwrap()
+}
+
+fn name_of_proxied(url: &str) -> &str {
+    let path = url.rsplit('/').next().unwrap();
     path.split('?').next().unwrap()
 }
 
@@ -112,6 +117,43 @@ async fn a_silent_connection_is_given_up() {
     }
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.completed, counts.total()), (2, 3));
+}
+
+/// A server that is at work is waited for, however long a connection gives no sign.
+#[tokio::test]
+async fn a_long_statement_is_waited_for() {
+    let (url, proxy) = database(1).await;
+    let database = name_of_proxied(&url).to_owned();
+    let options = PostgresOptions {
+        busy_timeout_ms: 10,
+        statement_timeout_ms: 16_000,
+        ..options()
+    };
+    let store = PostgresStore::open(&url, options).await.unwrap();
+    let worker = worker(&store).await;
+    let lease = claim(&store, worker, 1).await.unwrap();
+    // Twice as long as until the server is asked.
+    let write = ReportWrite {
+        position: 0,
+        sql: "SELECT pg_sleep(2) WHERE $1::jsonb IS NOT NULL".into(),
+        item: "1".to_owned(),
+    };
+    let report = Report {
+        writes: vec![write],
+        ..completed(&lease.slices[0])
+    };
+    let writers = || {
+        shared()
+            .psql(&database, "SELECT count(*) FROM gristmill.writer")
+            .unwrap()
+    };
+    let before = writers();
+    let connections = proxy.connections();
+    let exchanged = in_time(exchange(&store, worker, vec![report], None)).await;
+    assert_eq!(exchanged.receipts[0].accepted.len(), 1);
+    // The server was asked, and no other connection was made for the operation.
+    assert!(proxy.connections() > connections);
+    assert_eq!(writers(), before);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use gristmill_model::{
 };
 use gristmill_store::rules::admission::{Admission, Line, Outlook, Place, Usage};
 use gristmill_store::rules::contents::Content;
-use gristmill_store::rules::lanes::{Lane, group};
+use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane, group};
 use gristmill_store::{StoreError, Want};
 use rusqlite::params;
 
@@ -56,15 +56,52 @@ pub(crate) struct Claimed {
 impl Transaction<'_> {
     /// Moves due slices into a lease, in the order of claims, until there are enough.
     pub fn claim(&mut self, worker: WorkerId, want: &Want) -> Result<Claimed> {
-        let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
-        if jobs_max == 0 {
+        if want.jobs_max == 0 {
             return Ok(Claimed::default());
         }
-        let lanes = self.memory.wanted_lanes(self.connection, want)?;
-        let (lanes, first_ranks) = self.with_slices(lanes)?;
+        let lanes = self
+            .memory
+            .wanted_lanes(self.connection, want, LANES_SOUGHT_MAX)?;
+        if let Some(lanes) = lanes {
+            return self.claim_from(worker, want, lanes, &HashMap::new());
+        }
+        // A part of the lanes at a time, once around, until one has something.
+        let began_after = self.memory.look_after;
+        let (mut after, mut is_wrapped) = (began_after, false);
+        let (mut next_run_at, mut limited) = (None::<Timestamp>, false);
+        loop {
+            let (lanes, first_ranks, last) = self.with_slices(want, after)?;
+            let is_over = match last {
+                Some(last) => is_wrapped && last >= began_after,
+                None => is_wrapped || began_after == 0,
+            };
+            is_wrapped |= last.is_none();
+            after = last.unwrap_or(0);
+            self.memory.look_after = if is_over { 0 } else { after };
+            let mut claimed = self.claim_from(worker, want, lanes, &first_ranks)?;
+            limited |= claimed.limited;
+            next_run_at = next_run_at.into_iter().chain(claimed.next_run_at).min();
+            if claimed.lease.is_some() || is_over {
+                // The other lanes may have more.
+                let again_at = (!is_over).then_some(self.now);
+                claimed.next_run_at = next_run_at.into_iter().chain(again_at).min();
+                claimed.limited = limited;
+                return Ok(claimed);
+            }
+        }
+    }
+
+    fn claim_from(
+        &mut self,
+        worker: WorkerId,
+        want: &Want,
+        lanes: Vec<Lane>,
+        first_ranks: &HashMap<i64, i64>,
+    ) -> Result<Claimed> {
+        let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
         let mut admission = self.admit(lanes)?;
         let rank_max = i64::from(want.rank_max());
-        let (cursors, lane_of) = self.cursors(&admission, &first_ranks, rank_max)?;
+        let (cursors, lane_of) = self.cursors(&admission, first_ranks, rank_max)?;
         let mut line = ClaimLine {
             cursors,
             claim: Claim::new(worker, jobs_max),
@@ -102,24 +139,24 @@ impl Transaction<'_> {
     }
 
     /// Of many lanes, those that have slices: of 10,000 groups, few are busy. Beside them, their first ranks by lane,
-    /// found by the same statement.
-    fn with_slices(&self, lanes: Vec<Lane>) -> Result<(Vec<Lane>, HashMap<i64, i64>)> {
-        if lanes.len() <= LANES_SOUGHT_MAX {
-            return Ok((lanes, HashMap::new()));
-        }
-        let busy: HashMap<i64, i64> = self.rows(
+    /// found by the same statement, and the last lane, where there are more after it.
+    fn with_slices(&self, want: &Want, after: i64) -> Result<(Vec<Lane>, HashMap<i64, i64>, Option<i64>)> {
+        let lanes_max = i64::try_from(LOOK_LANES_MAX).unwrap_or(i64::MAX);
+        let busy: Vec<(i64, i64)> = self.rows(
             "WITH RECURSIVE busy (id) AS ( \
-             SELECT min(lane_id) FROM slice \
-             UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL) \
+             SELECT min(lane_id) FROM slice WHERE lane_id > ?1 \
+             UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL \
+             LIMIT ?2) \
              SELECT id, (SELECT rank FROM slice WHERE lane_id = busy.id ORDER BY rank LIMIT 1) FROM busy \
              WHERE id IS NOT NULL",
-            [],
+            [after, lanes_max],
             |row| Ok((row.get(0)?, row.get(1)?)),
-        )?
-        .into_iter()
-        .collect();
-        let is_busy = |lane: &Lane| busy.contains_key(&lane.id);
-        Ok((lanes.into_iter().filter(is_busy).collect(), busy))
+        )?;
+        let known = busy.iter().filter_map(|(id, _)| self.memory.lanes.get(*id));
+        let lanes = known.filter(|lane| want.admits(lane)).cloned().collect();
+        let last = busy.last().map(|(id, _)| *id);
+        let last = last.filter(|_| busy.len() >= LOOK_LANES_MAX);
+        Ok((lanes, busy.into_iter().collect(), last))
     }
 
     /// What the controls let a claim take of these lanes.

@@ -51,6 +51,8 @@ pub(crate) struct Memory {
     pub controls: Controls,
     /// The ranks of lanes whose jobs age, each with a moment before which it has no slice that can be claimed.
     pub ranks: HashMap<i64, BTreeMap<i64, i64>>,
+    /// The lane after which the next claim begins that cannot look into all lanes at once; 0 for the first.
+    pub look_after: i64,
     /// What the connection said of other writers when lanes and controls were read last.
     pub data_version: Option<i64>,
     pub rng: Box<dyn DebugRng>,
@@ -66,6 +68,7 @@ impl Memory {
             lanes: Lanes::default(),
             controls: Controls::default(),
             ranks: HashMap::new(),
+            look_after: 0,
             data_version: None,
             rng,
             hops: BatchStats::default(),

@@ -91,13 +91,17 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins, with any of these servers.
-    pub fn begin(urls: Vec<String>) -> Load {
-        Load::begin_recorded(urls, Arc::new(|| 0))
+    /// Begins, with each batch in one of so many groups; in none where that is 0.
+    pub fn begin_in_groups(urls: Vec<String>, groups: u64) -> Load {
+        Load::begin_with(urls, Arc::new(|| 0), groups)
     }
 
     /// Begins, and notes with each answer how far the recording is.
     pub fn begin_recorded(urls: Vec<String>, position: Position) -> Load {
+        Load::begin_with(urls, position, 0)
+    }
+
+    fn begin_with(urls: Vec<String>, position: Position, groups: u64) -> Load {
         let (stop, first) = (Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
         let ended = watch::Sender::new(0);
         let client = Client::builder()
@@ -113,6 +117,7 @@ impl Load {
                 ended: ended.clone(),
                 first: first.clone(),
                 position: position.clone(),
+                groups,
             };
             tokio::spawn(caller.submit_until_stopped())
         });
@@ -153,6 +158,7 @@ struct Caller {
     ended: watch::Sender<u64>,
     first: Arc<AtomicU64>,
     position: Position,
+    groups: u64,
 }
 
 impl Caller {
@@ -161,8 +167,9 @@ impl Caller {
         while !self.stop.load(Ordering::Relaxed) {
             let first = self.first.fetch_add(BATCH, Ordering::Relaxed);
             let payloads: Vec<u64> = (first..first + BATCH).collect();
-            let body =
-                json!({"kind": "double", "payloads": payloads, "retry": {"attempts_max": 2, "delay_ms": 0}});
+            let group = (self.groups > 0).then(|| format!("tenant {}", first / BATCH % self.groups));
+            let retry = json!({"attempts_max": 2, "delay_ms": 0});
+            let body = json!({"kind": "double", "payloads": payloads, "retry": retry, "group": group});
             let url = self.next_url().to_owned();
             match submit(&self.client, &url, &body).await {
                 Ok(batch) => {

@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gristmill_model::Timestamp;
-use gristmill_private_postgres::PrivatePostgres;
+use gristmill_private_postgres::{PrivatePostgres, Proxy};
 use gristmill_store::Store;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
@@ -17,7 +18,14 @@ pub enum StoreUnderTest {
     /// A file in the workspace.
     Sqlite,
     /// A database of a server of its own, which can be killed, and its URL.
-    Postgres(PrivatePostgres, String),
+    Postgres(PrivatePostgres, String, Option<Link>),
+}
+
+/// What lies between the processes and their database.
+pub struct Link {
+    pub proxy: Proxy,
+    /// The database's URL by way of it.
+    url: String,
 }
 
 impl StoreUnderTest {
@@ -30,9 +38,34 @@ impl StoreUnderTest {
                 let settings = [("idle_in_transaction_session_timeout", "500ms")];
                 let server = PrivatePostgres::start(&settings).unwrap_or_else(|error| panic!("{error}"));
                 let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
-                StoreUnderTest::Postgres(server, url)
+                StoreUnderTest::Postgres(server, url, None)
             }
             other => panic!("STORE={other} is not a store; there are `sqlite` and `postgres`"),
+        }
+    }
+
+    /// Puts a link between the processes and the database that cuts answers into the pieces of a slow network, and can go
+    /// silent.
+    pub fn behind_link(self, seed: u64) -> StoreUnderTest {
+        let StoreUnderTest::Postgres(server, url, _) = self else {
+            return self;
+        };
+        let proxy = server.proxy(seed).unwrap_or_else(|error| panic!("{error}"));
+        proxy.split(1..=1_448, Duration::from_micros(50));
+        let path = url.trim_start_matches("postgresql:///");
+        let database = path.split('?').next().unwrap_or_default();
+        let link = Link {
+            url: proxy.url(database),
+            proxy,
+        };
+        StoreUnderTest::Postgres(server, url, Some(link))
+    }
+
+    /// What lies before the database, where something does.
+    pub fn link(&self) -> Option<&Link> {
+        match self {
+            StoreUnderTest::Sqlite => None,
+            StoreUnderTest::Postgres(_, _, link) => link.as_ref(),
         }
     }
 
@@ -40,7 +73,8 @@ impl StoreUnderTest {
     pub fn location(&self) -> &str {
         match self {
             StoreUnderTest::Sqlite => "gristmill.db",
-            StoreUnderTest::Postgres(_, url) => url,
+            StoreUnderTest::Postgres(_, url, None) => url,
+            StoreUnderTest::Postgres(_, _, Some(link)) => &link.url,
         }
     }
 
@@ -51,7 +85,7 @@ impl StoreUnderTest {
                 let path = workspace.path("gristmill.db");
                 Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
             }
-            StoreUnderTest::Postgres(_, url) => Arc::new(
+            StoreUnderTest::Postgres(_, url, _) => Arc::new(
                 PostgresStore::open(url, PostgresOptions::default())
                     .await
                     .unwrap(),
@@ -92,7 +126,7 @@ impl StoreUnderTest {
     pub fn server(&self) -> Option<&PrivatePostgres> {
         match self {
             StoreUnderTest::Sqlite => None,
-            StoreUnderTest::Postgres(server, _) => Some(server),
+            StoreUnderTest::Postgres(server, ..) => Some(server),
         }
     }
 

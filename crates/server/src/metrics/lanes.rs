@@ -14,6 +14,9 @@ use crate::limits::METRIC_LANES_MAX;
 /// The value of both labels of the row of all kinds and queues beyond the limit.
 const OTHER: &str = "other";
 
+/// How the queues of `gristmill run` begin.
+const RUN_QUEUE_PREFIX: &str = "run:";
+
 const WAITING: &str = "gristmill_jobs_waiting";
 const DUE: &str = "gristmill_jobs_due";
 const RUNNING: &str = "gristmill_jobs_running";
@@ -24,6 +27,9 @@ const DURATION: &str = "gristmill_job_duration_seconds";
 
 /// The lanes that have a row, and one for all others.
 fn bounded(lanes: &[LaneMetrics]) -> Vec<LaneMetrics> {
+    let mut lanes = lanes.to_vec();
+    // Each run has a queue of its own, which nobody asks about once it is over.
+    lanes.sort_by_key(|lane| lane.queue.starts_with(RUN_QUEUE_PREFIX) && lane.waiting + lane.running == 0);
     let (named, others) = lanes.split_at(lanes.len().min(METRIC_LANES_MAX));
     let mut rows = named.to_vec();
     if !others.is_empty() {
@@ -220,6 +226,30 @@ mod tests {
         assert_eq!(completed.len(), METRIC_LANES_MAX + 1);
         let other = completed.last().unwrap();
         assert_eq!((other.1, other.2), ("kind=\"other\",queue=\"other\"", 3.0));
+    }
+
+    #[test]
+    fn runs_that_are_over_leave_the_rows_to_others() {
+        let mut lanes: Vec<LaneMetrics> = (0..METRIC_LANES_MAX + 3)
+            .map(|n| LaneMetrics {
+                queue: format!("run:{n}").as_str().into(),
+                waiting: 0,
+                ..lane("a", 1)
+            })
+            .collect();
+        lanes[5].running = 1;
+        lanes.push(lane("late", 7));
+        let text = render(&lanes, Timestamp(0));
+        let completed: Vec<_> = samples(&text)
+            .into_iter()
+            .filter(|sample| sample.0 == COMPLETED)
+            .collect();
+        assert_eq!(completed[0].1, "kind=\"a\",queue=\"run:5\"");
+        assert_eq!(
+            (completed[1].1, completed[1].2),
+            ("kind=\"late\",queue=\"default\"", 7.0)
+        );
+        assert_eq!(completed.len(), METRIC_LANES_MAX + 1);
     }
 
     #[test]

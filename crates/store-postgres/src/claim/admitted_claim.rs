@@ -14,7 +14,7 @@ use gristmill_store::rules::admission::{Admission, Line, Outlook, Place};
 use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::Row;
 
-use crate::claim::{Claimed, again_at, lane_ids};
+use crate::claim::{Claimed, LANES_SOUGHT_MAX, Round, again_at, lane_ids};
 use crate::database::connection::Param;
 use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
@@ -26,15 +26,12 @@ const MISSES_MAX: u32 = 4;
 /// Slices of a lane that a claim looks at at least.
 const LOOK_SLICES_MIN: u32 = 2;
 
-/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
-const LANES_SOUGHT_MAX: usize = 16;
+/// Those of the lanes `$1` that have slices.
+const WITH_SLICES: &str = "SELECT l.id FROM unnest($1::integer[]) l (id) \
+     WHERE EXISTS (SELECT FROM gristmill.slice s WHERE s.lane_id = l.id)";
 
-/// The lanes that have slices.
-const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
-     SELECT min(lane_id) FROM gristmill.slice \
-     UNION ALL SELECT (SELECT s.lane_id FROM gristmill.slice s WHERE s.lane_id > b.id ORDER BY s.lane_id LIMIT 1) \
-     FROM busy b WHERE b.id IS NOT NULL) \
-     SELECT id FROM busy WHERE id IS NOT NULL";
+/// Wanted lanes above which a claim first finds out which of them have slices.
+const LANES_LOOKED_INTO_MAX: usize = 16;
 
 /// Due slices of lanes with controls, by the rank that counts.
 const LOOK: &str = include_str!("../statements/look_admitted.sql");
@@ -147,6 +144,7 @@ impl Transaction {
         lease: i64,
         want: &Want,
         lanes: Vec<Lane>,
+        round: &Round,
     ) -> Result<Claimed> {
         let lanes = self.with_slices(lanes).await?;
         let needs = self.cache.controls().needs(&lanes);
@@ -194,26 +192,27 @@ impl Transaction {
             self.look_ahead(&admission, &line, &mut claimed).await?;
             let lanes: Vec<Lane> = admission.lanes().cloned().collect();
             claimed.limited |= self.is_beyond(want, &lanes).await?;
-            let again_at = (misses > 0).then(|| again_at(self.now));
+            // Others have locked some, or further lanes are for the next claim.
+            let again_at = (misses > 0 || !round.is_over).then(|| again_at(self.now));
             claimed.next_at = claimed.next_at.into_iter().chain(again_at).min();
         }
+        round.remember(&self.cache);
         self.hold(worker, lease, &taken);
         claimed.taken = taken;
         Ok(claimed)
     }
 
-    /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
+    /// Of many lanes, those that have slices: few are busy. More than can be sought were found by their slices.
     async fn with_slices(&self, lanes: Vec<Lane>) -> Result<Vec<Lane>> {
-        if lanes.len() <= LANES_SOUGHT_MAX {
+        if !(LANES_LOOKED_INTO_MAX..=LANES_SOUGHT_MAX).contains(&lanes.len()) {
             return Ok(lanes);
         }
-        let rows = self.query(BUSY, &[]).await?;
+        let rows = self.query(WITH_SLICES, &[&lane_ids(&lanes)]).await?;
         let busy = rows
             .iter()
             .map(|row| Ok(i64::from(row.try_get::<_, i32>(0)?)))
-            .collect::<Result<Vec<i64>>>()?;
-        let is_busy = |lane: &Lane| busy.binary_search(&lane.id).is_ok();
-        Ok(lanes.into_iter().filter(is_busy).collect())
+            .collect::<Result<HashSet<i64>>>()?;
+        Ok(lanes.into_iter().filter(|lane| busy.contains(&lane.id)).collect())
     }
 
     /// Looks at the heads of the lanes that have room, at as many slices of each as held its room the last time; after each

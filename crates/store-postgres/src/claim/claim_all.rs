@@ -10,7 +10,7 @@ use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{StoreError, Want};
 use tokio_postgres::Row;
 
-use crate::claim::{again_at, heads, lane_ids};
+use crate::claim::{LANES_SOUGHT_MAX, again_at, heads, lane_ids};
 use crate::commit::exchange::{Claimable, Outline};
 use crate::database::connection::{Param, Pooled};
 use crate::database::pools::Purpose;
@@ -50,7 +50,9 @@ impl Database {
         if !self.cache.keeps_up() || want.priority_min.is_some() {
             return Ok(None);
         }
-        let lanes = self.cache.lanes().wanted(want);
+        let Some(lanes) = self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX) else {
+            return Ok(None);
+        };
         let agings = self.cache.controls().agings(&lanes);
         if agings.is_none_or(|agings| agings.iter().any(Option::is_some)) {
             return Ok(None);

@@ -3,23 +3,27 @@
 //! The driver of the protocol hands answers over in the order of the requests, and stops where one is not taken. So an
 //! answer that waited for its caller would hold up all later answers, also the one that this caller awaits first.
 //!
-//! The server ends a statement after a limit (`statement_timeout`), so it always answers. A connection that gives no sign for
-//! longer does not reach it any more, and is closed: operations are looked up and tried again, as after any lost connection.
+//! A connection that gives no sign for a while may wait for a long statement, or may not reach the server any more. Another
+//! connection asks the server whether it is at work for this one. If it is not, or does not say, the connection is closed:
+//! operations are looked up and tried again, as after any lost connection. The server ends a statement after a limit
+//! (`statement_timeout`), so a connection that is silent for longer is closed in any case.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use gristmill_postgres_link::SharedAddress;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::database::handle_cache::lock;
 use crate::failure::{Failure, Result};
-use crate::limits::LINK_BYTES_PER_S_MIN;
+use crate::limits::{ASKING_MAX, LINK_BYTES_PER_S_MIN};
 
 /// An answer that is under way, or has come.
 #[derive(Debug)]
@@ -50,10 +54,10 @@ pub(crate) struct Taker {
     silence: Arc<Silence>,
 }
 
-/// Both sides, for a connection whose server shows a sign within this time.
-pub(crate) fn answers(silent_max: Duration) -> (Answers, Taker) {
+/// Both sides of a connection to this server.
+pub(crate) fn answers(address: SharedAddress, patience: SilencePatience) -> (Answers, Taker) {
     let (under_way, sent) = mpsc::unbounded_channel();
-    let silence = Arc::new(Silence::new(silent_max));
+    let silence = Arc::new(Silence::new(address, patience));
     let answers = Answers {
         under_way,
         silence: silence.clone(),
@@ -101,13 +105,29 @@ impl Taker {
     }
 }
 
+/// For how long a connection that owes answers may give no sign.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SilencePatience {
+    /// Until the server is asked whether it is at work for it.
+    pub unasked: Duration,
+    /// In any case.
+    pub max: Duration,
+}
+
 /// For how long a connection that owes answers has given no sign.
 #[derive(Debug)]
 pub(crate) struct Silence {
-    max: Duration,
+    address: SharedAddress,
+    patience: SilencePatience,
+    /// The server's process for it; 0 while that is not known.
+    process: AtomicI32,
     wait: Mutex<Wait>,
     closed: AtomicBool,
 }
+
+/// Whether the process is at work, and waits neither for a request nor for an answer to be taken.
+const AT_WORK: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity \
+     WHERE pid = $1 AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client')";
 
 #[derive(Debug)]
 struct Wait {
@@ -126,9 +146,11 @@ pub(crate) struct Awaited<'a> {
 }
 
 impl Silence {
-    fn new(max: Duration) -> Self {
+    fn new(address: SharedAddress, patience: SilencePatience) -> Self {
         Silence {
-            max,
+            address,
+            patience,
+            process: AtomicI32::new(0),
             wait: Mutex::new(Wait {
                 requests: 0,
                 since: Instant::now(),
@@ -136,6 +158,11 @@ impl Silence {
             }),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// Learns which process of the server answers.
+    pub fn is_of_process(&self, process: i32) {
+        self.process.store(process, Ordering::Relaxed);
     }
 
     /// Begins to await an answer.
@@ -155,33 +182,51 @@ impl Silence {
     pub fn reason(&self) -> Option<String> {
         self.closed.load(Ordering::Acquire).then(|| {
             format!(
-                "the connection gave no answer for {} ms, and the server ends every statement before that: a proxy, a \
-                 pooler or the network between holds it up",
-                self.max.as_millis()
+                "the connection gave no answer for {} ms, and the server is not at work for it: a proxy, a pooler or the \
+                 network between holds it up",
+                self.patience.unasked.as_millis()
             )
         })
     }
 
-    /// Resolves when an answer is awaited and no sign has come for too long.
+    /// Resolves when an answer is awaited, no sign has come for too long, and the server is not at work for it.
     async fn is_too_long(&self) {
+        let mut asked: Option<(Instant, Instant)> = None;
         loop {
-            let (deadline, is_awaited) = {
+            let (requests, since, sending) = {
                 let wait = self.wait();
-                match wait.requests {
-                    0 => (Instant::now() + self.max, false),
-                    _ => (wait.since + self.max + wait.sending, true),
-                }
+                (wait.requests, wait.since, wait.sending)
             };
-            if is_awaited && deadline <= Instant::now() {
+            // The server was asked since the last sign, at that moment.
+            let asked_at = asked.filter(|(sign, _)| *sign == since).map(|(_, at)| at);
+            let deadline = asked_at.unwrap_or(since) + self.patience.unasked + sending;
+            if requests == 0 {
+                tokio::time::sleep(self.patience.unasked).await;
+            } else if Instant::now() < deadline {
+                tokio::time::sleep_until(deadline).await;
+            } else if since.elapsed() < self.patience.max + sending && self.is_at_work().await {
+                asked = Some((since, Instant::now()));
+            } else if self.wait().since == since {
                 self.closed.store(true, Ordering::Release);
                 return;
             }
-            tokio::time::sleep_until(deadline).await;
         }
     }
 
+    /// Whether the server says, over another connection, that it is at work for this one.
+    async fn is_at_work(&self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        let asked = async {
+            let client = self.address.connect().await?;
+            client.query_one(AT_WORK, &[&process]).await?.try_get(0)
+        };
+        // Boxed: it is large, is rarely needed, and would lie within the task of each connection.
+        let answer = tokio::time::timeout(ASKING_MAX.min(self.patience.max), asked.boxed()).await;
+        matches!(answer, Ok(Ok(true)))
+    }
+
     fn wait(&self) -> MutexGuard<'_, Wait> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wait)
     }
 }
 

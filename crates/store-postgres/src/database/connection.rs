@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::ClientWrapper;
@@ -15,25 +14,13 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Row, Statement};
 
 use crate::database::answers::{Answers, Awaited, Pending, Silence, answers};
-use crate::database::session;
+use crate::database::session::{self, Role, Waits};
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits;
 
 /// A parameter that a request owns.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Operations: known to the server as a writer, see the table of that name. What it reads is read by index,
-    /// whatever the statistics say: most tables grow and shrink faster than they are analysed, and a plan that was made
-    /// for an empty table would be kept for a large one. For the same reason what an index has in nearly the right order is
-    /// sorted in parts, as far as it is read, and not as a whole.
-    Write,
-    /// Queries.
-    Read,
-}
 
 /// A connection, with its prepared statements. All requests go through its methods, so that every answer is taken in as it
 /// comes, and within a limit.
@@ -109,15 +96,6 @@ pub(crate) struct Manager {
     pub writability: Arc<Writability>,
 }
 
-/// For how long the statements of a connection may wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Waits {
-    /// For a lock of another transaction.
-    pub lock: Duration,
-    /// For anything, locks included, before the server ends the statement.
-    pub statement: Duration,
-}
-
 pub(crate) type Pool = managed::Pool<Manager>;
 pub(crate) type Pooled = managed::Object<Manager>;
 
@@ -126,7 +104,7 @@ impl managed::Manager for Manager {
     type Error = Failure;
 
     async fn create(&self) -> Result<Connection> {
-        let limit = limits::CONNECTION_MAKING_MAX.min(self.waits.silent_max());
+        let limit = limits::CONNECTION_MAKING_MAX.min(self.waits.silence().max);
         let made = tokio::time::timeout(limit, self.connect()).await;
         made.unwrap_or_else(|_| {
             let limit_ms = limit.as_millis();
@@ -148,7 +126,7 @@ impl managed::Manager for Manager {
 
 impl Manager {
     async fn connect(&self) -> Result<Connection> {
-        let (answers, taker) = answers(self.waits.silent_max());
+        let (answers, taker) = answers(self.address.clone(), self.waits.silence());
         let client = self.address.connect_beside(taker.run()).await?;
         let mut connection = Connection {
             client: Arc::new(client),
@@ -172,14 +150,10 @@ impl Manager {
                     .await?
             }
         }
+        let process = connection.rows("SELECT pg_backend_pid()", &[]).await?;
+        let process = process.first().map_or(Ok(0), |row| row.try_get(0))?;
+        connection.answers.silence.is_of_process(process);
         Ok(connection)
-    }
-}
-
-impl Waits {
-    /// How long a server that ends its statements may give no sign: an answer needs some time on its way.
-    fn silent_max(self) -> Duration {
-        self.statement + self.statement / 4
     }
 }
 

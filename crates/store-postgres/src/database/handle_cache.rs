@@ -1,6 +1,6 @@
 //! The cache of a handle between transactions: data that never changes in the database.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gristmill_batching::BatchStats;
@@ -59,6 +59,8 @@ pub(crate) struct HandleCache {
     keeps_up: AtomicBool,
     /// The id of a lease that there never was; 0 for none.
     spare_lease: AtomicI64,
+    /// The lane after which the next claim begins that cannot look into all lanes at once.
+    look_after: AtomicI32,
 }
 
 impl HandleCache {
@@ -73,6 +75,7 @@ impl HandleCache {
             jobs_per_slice: AtomicU32::new(1),
             keeps_up: AtomicBool::new(false),
             spare_lease: AtomicI64::new(0),
+            look_after: AtomicI32::new(0),
         }
     }
 
@@ -110,6 +113,16 @@ impl HandleCache {
     /// Keeps the id of a lease that did not come to be.
     pub fn keep_spare_lease(&self, lease: i64) {
         self.spare_lease.store(lease, Ordering::Relaxed);
+    }
+
+    /// The lane after which a claim begins that cannot look into all lanes at once; 0 for the first.
+    pub fn look_after(&self) -> i32 {
+        self.look_after.load(Ordering::Relaxed)
+    }
+
+    /// Lets the next such claim begin after this lane.
+    pub fn remember_look(&self, lane_id: i32) {
+        self.look_after.store(lane_id, Ordering::Relaxed);
     }
 
     /// The lanes that are known.

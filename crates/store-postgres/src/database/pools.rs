@@ -8,7 +8,8 @@ use futures::FutureExt;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::StoreError;
 
-use crate::database::connection::{Manager, Pool, Pooled, Role, Waits};
+use crate::database::connection::{Manager, Pool, Pooled};
+use crate::database::session::{Role, Waits};
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits::{

@@ -1,8 +1,42 @@
 //! The settings of a connection's session.
 
-use crate::database::connection::{Role, Waits};
-use crate::limits::{IDLE_IN_TRANSACTION, LOCK_TIMEOUT_MIN, STATEMENT_TIMEOUT_MIN};
+use std::time::Duration;
+
+use crate::database::answers::SilencePatience;
+use crate::limits::{IDLE_IN_TRANSACTION, LOCK_TIMEOUT_MIN, SILENT_UNASKED_MAX, STATEMENT_TIMEOUT_MIN};
 use crate::open::LAYOUT;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Operations: known to the server as a writer, see the table of that name. What it reads is read by index,
+    /// whatever the statistics say: most tables grow and shrink faster than they are analysed, and a plan that was made
+    /// for an empty table would be kept for a large one. For the same reason what an index has in nearly the right order is
+    /// sorted in parts, as far as it is read, and not as a whole.
+    Write,
+    /// Queries.
+    Read,
+}
+
+/// For how long the statements of a connection may wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// For a lock of another transaction.
+    pub lock: Duration,
+    /// For anything, locks included, before the server ends the statement.
+    pub statement: Duration,
+}
+
+impl Waits {
+    /// How long a connection may be silent: an answer needs some time on its way.
+    pub fn silence(self) -> SilencePatience {
+        let max = self.statement + self.statement / 4;
+        SilencePatience {
+            unasked: self.lock + SILENT_UNASKED_MAX.min(self.statement / 16),
+            max,
+        }
+    }
+}
 
 /// The statements that make them.
 pub(crate) fn settings(role: Role, waits: Waits) -> String {

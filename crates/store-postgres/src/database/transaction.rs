@@ -31,7 +31,7 @@ pub(crate) enum Durability {
 /// One operation's view of the database.
 #[derive(Debug)]
 pub(crate) struct Transaction {
-    connection: Pooled,
+    pub connection: Pooled,
     begin: Pending<()>,
     mark: Pending<Vec<Row>>,
     /// The answers that nobody has waited for yet.

@@ -210,3 +210,22 @@ fn no_literal_depends_on_settings_of_callers() {
         }
     }
 }
+
+/// Logical replication of all tables (`CREATE PUBLICATION … FOR ALL TABLES`) refuses changes of a table without one.
+#[tokio::test]
+async fn every_table_has_a_primary_key() {
+    let url = shared().create_database().unwrap();
+    let options = PostgresOptions::new(Arc::new(SystemClock), 7);
+    drop(PostgresStore::open(&url, options).await.unwrap());
+    let database = url
+        .trim_start_matches("postgresql:///")
+        .split('?')
+        .next()
+        .unwrap();
+    let without = shared().psql(
+        database,
+        "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'gristmill'::regnamespace AND c.relkind IN ('r', 'p') \
+         AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)",
+    );
+    assert_eq!(without.unwrap(), "");
+}

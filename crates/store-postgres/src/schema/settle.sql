@@ -199,7 +199,7 @@ $$;
 CREATE OR REPLACE FUNCTION gristmill.submit_hooks(batch_ids bigint[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    lanes_max CONSTANT integer := 10000;
+    lanes_max CONSTANT integer := 1000000;
     rfc_3339 CONSTANT text := 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"';
     ended record;
     counts record;

@@ -247,7 +247,7 @@ DECLARE
     jobs_max CONSTANT integer := 10000;
     bytes_max CONSTANT integer := 1048576;
     payload_bytes_max CONSTANT integer := 16777216;
-    lanes_max CONSTANT integer := 10000;
+    lanes_max CONSTANT integer := 1000000;
     now_ms CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000);
     run_at_ms CONSTANT bigint := gristmill.milliseconds('run_at', submit.run_at);
     expires_at_ms CONSTANT bigint := gristmill.milliseconds('expires_at', submit.expires_at);

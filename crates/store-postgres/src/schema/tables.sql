@@ -286,8 +286,11 @@ CREATE TABLE gristmill.control (
 ) WITH (fillfactor = 70);
 
 -- One row. A change of a control raises the version, and claims read the controls again.
-CREATE TABLE gristmill.control_version (version bigint NOT NULL);
-INSERT INTO gristmill.control_version VALUES (0);
+CREATE TABLE gristmill.control_version (
+    id      integer PRIMARY KEY CHECK (id = 1),
+    version bigint NOT NULL
+);
+INSERT INTO gristmill.control_version VALUES (1, 0);
 
 -- The buckets of rates. The group is '' where all share one.
 CREATE TABLE gristmill.bucket (

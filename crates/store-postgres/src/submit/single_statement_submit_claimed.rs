@@ -11,7 +11,7 @@ use gristmill_store::rules::waiting::WaitingWorker;
 use gristmill_store::{Exchanged, StoreError};
 use tokio_postgres::Row;
 
-use crate::claim::{heads, lane_ids};
+use crate::claim::{LANES_SOUGHT_MAX, heads, lane_ids};
 use crate::database::connection::Param;
 use crate::database::{Database, Known};
 use crate::failure::Result;
@@ -61,7 +61,10 @@ impl Database {
             if !want.admits(&lane) || count > want.jobs_max.min(LEASE_JOBS_MAX) || rank > want.rank_max() {
                 return false;
             }
-            let lanes = self.cache.lanes().wanted(want);
+            // Of more lanes one statement cannot see whether others come first.
+            let Some(lanes) = self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX) else {
+                return false;
+            };
             let mut controls = self.cache.controls();
             let agings = controls.agings(&lanes);
             looked_at = (lanes, controls.version());

@@ -145,6 +145,35 @@ async fn new_lanes_keep_no_other_submit_waiting() {
     }
 }
 
+/// Submits that make lanes wait for a lock at the same time, and not one after the other.
+#[tokio::test]
+async fn new_lanes_wait_no_longer_than_one_does() {
+    const WAIT_MS: u32 = 400;
+    let case = Case::new().await;
+    let store = open(&case, WAIT_MS).await;
+    submit(&*store, batch(1)).await;
+    let client = case.client().await;
+    client
+        .batch_execute("BEGIN; SELECT gristmill.submit('new', '1')")
+        .await
+        .unwrap();
+    let began = std::time::Instant::now();
+    let kinds: Vec<String> = (0..SUBMITS).map(|number| format!("kind {number}")).collect();
+    let submits = kinds
+        .iter()
+        .map(|kind| store.submit(vec![batch_of(kind, 1)], None));
+    for refused in futures::future::join_all(submits).await {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
+    }
+    // One after the other, they take as often as long.
+    assert!(began.elapsed() < Duration::from_millis(u64::from(WAIT_MS) * SUBMITS as u64 / 2));
+    client.batch_execute("COMMIT").await.unwrap();
+    for kind in &kinds {
+        submit(&*store, batch_of(kind, 1)).await;
+    }
+}
+
 /// A store is made while a stranger holds an advisory lock.
 #[tokio::test]
 async fn strangers_with_advisory_locks_do_not_keep_a_store_from_being_made() {

@@ -32,8 +32,13 @@ impl Memory {
         Ok(self.lanes.id_max())
     }
 
-    /// The lanes that a worker wants to claim from.
-    pub fn wanted_lanes(&mut self, connection: &Connection, want: &Want) -> Result<Vec<Lane>> {
+    /// The lanes that a worker wants to claim from, where those are no more than so many.
+    pub fn wanted_lanes(
+        &mut self,
+        connection: &Connection,
+        want: &Want,
+        lanes_max: usize,
+    ) -> Result<Option<Vec<Lane>>> {
         // As a rule nobody else has written since, and nothing is read.
         let data_version = data_version(connection)?;
         if self.data_version != Some(data_version) {
@@ -42,7 +47,7 @@ impl Memory {
             self.ranks.clear();
             self.data_version = Some(data_version);
         }
-        Ok(self.lanes.wanted(want))
+        Ok(self.lanes.wanted_up_to(want, lanes_max))
     }
 
     /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek. Nothing is claimed from a

@@ -8,9 +8,14 @@ use gristmill_model::NewBatch;
 
 use crate::{StoreError, Want};
 
-/// Combinations of queue, kind and group that one store knows: bounds the memory of the writer, and the seeks of a
-/// claim of all kinds.
-pub const LANES_MAX: usize = 10_000;
+/// Combinations of queue, kind and group that one store knows. Each process that claims or submits keeps their names, about
+/// 300 bytes each: this bounds its memory.
+pub const LANES_MAX: usize = 1_000_000;
+
+/// Lanes with waiting jobs that one look of a claim goes into. A claim that finds too little there looks into as many
+/// further lanes, and the next claim begins with those: so its cost does not grow with the lanes that wait. Up to here, the order
+/// of claims holds among all lanes; beyond, among these.
+pub const LOOK_LANES_MAX: usize = 10_000;
 
 /// A queue, a kind and a group; the group is empty for jobs without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +139,19 @@ impl Lanes {
             return Ok(());
         }
         Err(too_many(name))
+    }
+
+    /// As [`wanted`](Lanes::wanted), where those are no more than so many.
+    pub fn wanted_up_to(&self, want: &Want, lanes_max: usize) -> Option<Vec<Lane>> {
+        let queues = || want.queues.iter().filter_map(|queue| self.by_queue.get(queue));
+        let count: usize = match want.kinds.is_empty() {
+            true => queues().flat_map(HashMap::values).map(HashMap::len).sum(),
+            false => {
+                let kinds = queues().flat_map(|kinds| want.kinds.iter().filter_map(|kind| kinds.get(kind)));
+                kinds.map(HashMap::len).sum()
+            }
+        };
+        (count <= lanes_max).then(|| self.wanted(want))
     }
 
     /// The lanes that a worker wants to claim from, of those that are known, of all groups; by id.
