@@ -147,13 +147,15 @@ async fn child_processes_and_clusters_of_javascript_have_nothing_of_ours() {
 const { fork } = require('node:child_process');
 const cluster = require('node:cluster');
 if (process.send) {
-  process.on('message', (n) => process.send(n * 10, () => process.exit(3)));
+  process.on('message', (n) => (n === null ? process.exit(3) : process.send(n * 10)));
 }
 const ask = async (child, n) => {
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const said = new Promise((resolve) => child.once('message', resolve));
   child.send(n);
-  return [await Promise.race([said, ended.then((code) => `exited with ${code}`)]), await ended];
+  const first = await Promise.race([said, ended.then((code) => `exited with ${code}`)]);
+  child.send(null);
+  return [first, await ended];
 };
 module.exports.main = async (n) => {
   if (n % 2) return [n, ...await ask(fork(__filename, [], { stdio: 'ignore' }), n)];
