@@ -76,9 +76,6 @@ export function momentIn(at: number, zone: string | undefined): string {
   return `${weekday}, ${year}-${month}-${day} ${hour}:${minute}:${second} ${timeZoneName}`;
 }
 
-/** JSON with line breaks; scalars as they are. */
-export const pretty = (value: unknown) => JSON.stringify(value, null, 2);
-
 export function shorten(text: string, length: number): string {
   const line = text.split("\n", 1)[0] ?? "";
   return line.length > length ? `${line.slice(0, length - 1)}…` : line;

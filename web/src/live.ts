@@ -211,7 +211,7 @@ export interface Loaded<T> {
  * The answer to a GET, asked again after events and at an interval while the tab is visible. Until another answer
  * comes, the last one stays.
  */
-export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded<T> {
+export function useLoaded<T>(path: string | undefined, every_ms = 5_000, read?: (text: string) => T): Loaded<T> {
   const [state, setState] = useState<{ path: string | undefined; data?: T; error?: Error }>({ path: undefined });
   const reloading = useRef(() => {});
   // Before the browser paints: the request does not wait for a frame.
@@ -230,7 +230,7 @@ export function useLoaded<T>(path: string | undefined, every_ms = 5_000): Loaded
       asked_at = Date.now();
       seen = live.version;
       try {
-        const data = await get<T>(path, abort.signal);
+        const data = await get<T>(path, abort.signal, read);
         if (!abort.signal.aborted) setState({ path, data });
       } catch (error) {
         if (abort.signal.aborted) return;

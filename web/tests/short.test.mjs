@@ -56,6 +56,29 @@ test("markup in payloads and errors is text on every page", async () => {
   await close();
 });
 
+test("payloads keep the texts of their numbers, and Copy copies them", async () => {
+  const { page, faults, to, close } = await open(chromium, server);
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const payload = '{"a":1.0,"b":[1e400,123456789012345678901,{}],"c \\"d\\"":"x, {y}: [z]","e":[]}';
+  const answer = await fetch(`${server.url}/api/v1/jobs`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: `{"kind":"exact","payload":${payload}}`,
+  });
+  const { first } = JSON.parse(await answer.text());
+  await to(`jobs/${first}`);
+  const shown = page.locator(".json pre").first();
+  await shown.waitFor();
+  const lines = ["{", '  "a": 1.0,', '  "b": [', "    1e400,", "    123456789012345678901,", "    {}", "  ],"];
+  const text = [...lines, '  "c \\"d\\"": "x, {y}: [z]",', '  "e": []', "}"].join("\n");
+  assert.equal(await shown.innerText(), text);
+  await page.getByRole("button", { name: "Copy the payload" }).click();
+  await page.getByText("Copied").waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), text);
+  assert.deepEqual(faults, []);
+  await close();
+});
+
 for (const colorScheme of /** @type {const} */ (["light", "dark"])) {
   test(`axe finds no violation on any page, ${colorScheme}`, async () => {
     const { page, faults, to, close } = await open(chromium, server, { colorScheme });

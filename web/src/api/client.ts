@@ -1,5 +1,6 @@
 /** Requests to the API of the server that has this page. */
 
+import { fieldTexts } from "../json_text.ts";
 import type { components } from "./schema.ts";
 
 type Schemas = components["schemas"];
@@ -26,7 +27,8 @@ export const hasEnded = (state: string) => ENDED.some((ended) => ended === state
 export const REASON = "dashboard";
 
 export type JobSummary = Schemas["JobSummary"] & { state: string };
-export type JobView = Schemas["JobView"];
+/** A job with its payload and value as texts, whose numbers are exact. */
+export type JobView = Omit<Schemas["JobView"], "payload" | "value"> & { payload: string; value?: string };
 export type Failure = Schemas["FailureView"];
 export type QueueCounts = Schemas["QueueCounts"];
 export type Control = Schemas["ControlView"];
@@ -82,7 +84,7 @@ export async function send<T>(
   method: Method,
   path: string,
   body?: unknown,
-  options: { signal?: AbortSignal; headers?: Record<string, string> } = {},
+  options: { signal?: AbortSignal; headers?: Record<string, string>; read?: (text: string) => T } = {},
 ): Promise<T> {
   const timeout = AbortSignal.timeout(ANSWER_WITHIN_MS);
   const init: RequestInit = {
@@ -107,6 +109,7 @@ export async function send<T>(
     throw new Unreachable("The server does not answer.");
   }
   noteOutcome(response.status === 401 ? "signed-out" : "answered");
+  if (response.ok && options.read) return options.read(text);
   if (response.ok) return (text === "" ? undefined : JSON.parse(text)) as T;
   throw refusal(response.status, text);
 }
@@ -121,11 +124,19 @@ function refusal(status: number, text: string): Refused {
   return new Refused(status, `the server answered with status ${status}`, "see the server's log");
 }
 
-export const get = <T>(path: string, signal?: AbortSignal) =>
-  send<T>("GET", api(path), undefined, signal ? { signal } : {});
+export const get = <T>(path: string, signal?: AbortSignal, read?: (text: string) => T) =>
+  send<T>("GET", api(path), undefined, { ...(signal ? { signal } : {}), ...(read ? { read } : {}) });
 export const post = <T>(path: string, body: unknown) => send<T>("POST", api(path), body);
 export const put = <T>(path: string, body: unknown) => send<T>("PUT", api(path), body);
 export const remove = (path: string) => send<void>("DELETE", api(path));
+
+/** Reads the answer with one job. */
+export function readJob(text: string): JobView {
+  const texts = fieldTexts(text);
+  const { payload: _payload, value: _value, ...job } = JSON.parse(text) as Schemas["JobView"];
+  const value = texts.get("value");
+  return { ...job, payload: texts.get("payload") ?? "null", ...(value === undefined ? {} : { value }) };
+}
 
 export const api = (path: string) => `/api/v1${path}`;
 

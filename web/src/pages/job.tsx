@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, type Failure, hasEnded, type JobView, post, query, REASON } from "../api/client.ts";
+import { api, type Failure, hasEnded, type JobView, post, query, readJob, REASON } from "../api/client.ts";
 import {
   Act,
   act,
@@ -15,7 +15,8 @@ import {
   When,
 } from "../components/basics.tsx";
 import { PRIORITIES, PriorityOptions } from "../components/priorities.tsx";
-import { plural, pretty, relative, span, whole } from "../format.ts";
+import { plural, relative, span, whole } from "../format.ts";
+import { indented } from "../json_text.ts";
 import { Refused } from "../api/client.ts";
 import { useLive, useLoaded, useNow } from "../live.ts";
 import { mayChange } from "../rights.ts";
@@ -31,7 +32,7 @@ const LIVE_LOG_CHARACTERS_MAX = 200_000;
 const JSON_CHARACTERS = 20_000;
 
 export function Job(props: { id: string }) {
-  const loaded = useLoaded<JobView>(`/jobs/${encodeURIComponent(props.id)}`);
+  const loaded = useLoaded<JobView>(`/jobs/${encodeURIComponent(props.id)}`, undefined, readJob);
   const [asked, setAsked] = useState(false);
   const job = loaded.data;
   if (!job) {
@@ -109,11 +110,11 @@ export function Job(props: { id: string }) {
       {job.state === "running" && mayChange() && <LiveLog job={job.job} />}
       <div class="pair">
         <Panel title="Payload">
-          {job.hidden ? <p class="faint">{HIDDEN}</p> : <Json value={job.payload} what="the payload" />}
+          {job.hidden ? <p class="faint">{HIDDEN}</p> : <Json text={job.payload} what="the payload" />}
         </Panel>
         <Panel title="Value">
-          {"value" in job && job.value !== undefined ? (
-            <Json value={job.value} what="the value" />
+          {job.value !== undefined ? (
+            <Json text={job.value} what="the value" />
           ) : (
             <p class="faint">
               {job.hidden ? HIDDEN : ended ? "The job has no value." : "The job has not completed yet."}
@@ -289,9 +290,9 @@ function Facts(props: { job: JobView }) {
   );
 }
 
-function Json(props: { value: unknown; what: string }) {
+function Json(props: { text: string; what: string }) {
   const [whole_text, showWhole] = useState(false);
-  const text = pretty(props.value) ?? "null";
+  const text = indented(props.text);
   const cut = !whole_text && text.length > JSON_CHARACTERS;
   return (
     <div class="json">
