@@ -1,6 +1,7 @@
 //! Reading requests: bodies within their limits, JSON and queries with errors that name the place.
 
 mod decoding;
+pub mod lines;
 
 use std::sync::Arc;
 

@@ -19,9 +19,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::selection::run_id;
-use super::submit_stream::{Lines, NDJSON_TYPE};
 use crate::app::App;
 use crate::body::Query;
+use crate::body::lines::{Lines, NDJSON_TYPE};
 use crate::caller::Caller;
 use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};

@@ -10,26 +10,17 @@ use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::bounded;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::priority_name::PriorityName;
 use super::submit::{BatchCutter, Submitted};
 use super::submit_options::{SubmitOptions, check_names};
 use crate::app::App;
+use crate::body::lines::{Lines, NDJSON_TYPE};
 use crate::body::{Body, Query, check_type};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::TAGS_READ_MAX;
-
-/// The content type of one JSON a line.
-pub const NDJSON_TYPE: &str = "application/x-ndjson";
-
-/// JSON texts, one in each line. Described as bytes, which generated clients hand on as they are: they would read a text by its type,
-/// and refuse this one.
-#[derive(Debug, ToSchema)]
-#[schema(value_type = String, format = Binary)]
-#[allow(dead_code, reason = "it describes bodies")]
-pub struct Lines(Vec<u8>);
 
 /// The options of all jobs of the stream.
 #[derive(Debug, Deserialize, IntoParams)]
