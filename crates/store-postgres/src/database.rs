@@ -3,6 +3,7 @@
 //! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row tells
 //! whether the transaction was committed, before anything is sent again.
 
+pub(crate) mod absence;
 pub(crate) mod answers;
 pub(crate) mod clock;
 pub(crate) mod columns;
@@ -12,6 +13,7 @@ pub(crate) mod listener;
 pub(crate) mod pools;
 pub(crate) mod rows;
 pub(crate) mod session;
+pub(crate) mod shortage;
 pub(crate) mod snapshot;
 pub(crate) mod sums;
 pub(crate) mod transaction;
@@ -32,16 +34,18 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
+use crate::database::absence::Absence;
 use crate::database::answers::Pending;
 use crate::database::clock::{DatabaseClock, NOW};
 use crate::database::connection::{Connection, Mark, Pooled};
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::{Pools, Purpose};
 use crate::database::session::Waits;
+use crate::database::shortage::Shortage;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::{Durability, NotCommitted, Transaction};
 use crate::failure::{Failure, Remedy, Result};
-use crate::limits::{CONFLICTS_MAX, UNREACHABLE_MAX};
+use crate::limits::CONFLICTS_MAX;
 use crate::query::ended::EndedListener;
 use crate::worker::wake::{Notifier, Wake};
 
@@ -65,6 +69,9 @@ pub(crate) struct Database {
     pub lock_wait: Duration,
     notifier: Notifier,
     pools: Pools,
+    absence: Absence,
+    /// How long operations try to reach a database that is away.
+    unreachable_max: Option<Duration>,
     closed: AtomicBool,
 }
 
@@ -89,13 +96,16 @@ pub(crate) enum Known<T, Unsure> {
 #[derive(Debug)]
 pub(crate) struct Patience {
     began: Instant,
+    /// The end of it, if any.
+    most: Option<Duration>,
     wait: Duration,
     conflicts: u32,
 }
 
 impl Patience {
-    pub fn new() -> Self {
+    fn new(most: Option<Duration>) -> Self {
         Patience {
+            most,
             began: Instant::now(),
             wait: RECONNECT_WAIT_FIRST,
             conflicts: 0,
@@ -114,7 +124,7 @@ impl Patience {
             }
             Remedy::Reconnect => {}
         }
-        if self.began.elapsed() >= UNREACHABLE_MAX {
+        if self.most.is_some_and(|most| self.began.elapsed() >= most) {
             return Err(failure);
         }
         tracing::debug!(reason = failure.reason(), wait = ?self.wait, "the database is reconnected to");
@@ -135,14 +145,17 @@ impl Database {
         cache: HandleCache,
         waits: Waits,
     ) -> std::result::Result<Self, StoreError> {
+        let shortage = Arc::new(Shortage::default());
         Ok(Database {
-            pools: Pools::new(&address, waits)?,
-            wake: Wake::new(address.clone()),
+            pools: Pools::new(&address, waits, shortage.clone())?,
+            wake: Wake::new(address.clone(), shortage.clone()),
             waiting: WaitingWorkers::default(),
-            ended: EndedListener::new(address.clone()),
+            ended: EndedListener::new(address.clone(), shortage),
             new_lanes: Mutex::default(),
             lock_wait: waits.lock,
             notifier: Notifier::default(),
+            absence: Absence::default(),
+            unreachable_max: waits.unreachable,
             address: address.clone(),
             clock,
             cache: Arc::new(cache),
@@ -161,10 +174,13 @@ impl Database {
         Query: Fn(Arc<Snapshot>) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
-        let mut patience = Patience::new();
+        let mut patience = Patience::new(self.unreachable_max);
         loop {
             let failure = match self.read_once(&query).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.answered();
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
             if let Failure::Refused(StoreError::Damaged { batch, .. }) = &failure {
@@ -224,10 +240,13 @@ impl Database {
     where
         Outcome: Future<Output = Attempt<T, Unsure>>,
     {
-        let mut patience = Patience::new();
+        let mut patience = Patience::new(self.unreachable_max);
         loop {
             let failure = match attempt().await {
-                Attempt::Done(answer) => return Ok(Known::Answered(answer)),
+                Attempt::Done(answer) => {
+                    self.answered();
+                    return Ok(Known::Answered(answer));
+                }
                 Attempt::Failed(failure) => failure,
                 Attempt::Unknown(unsure, mark, failure) => {
                     match self.look_up(&mark, failure, &mut patience).await? {
@@ -300,11 +319,12 @@ impl Database {
         let mut failure = lost;
         loop {
             let reason = failure.reason();
-            if let Err(failure) = patience.after(failure).await {
+            if let Err(failure) = self.await_again(failure, patience).await {
                 return Err(unknown(&failure, patience));
             }
             failure = match self.look_up_once(mark).await {
                 Ok(committed) => {
+                    self.answered();
                     tracing::info!(
                         committed = committed.is_some(),
                         reason,
@@ -346,8 +366,27 @@ impl Database {
         failure: Failure,
         patience: &mut Patience,
     ) -> std::result::Result<(), StoreError> {
-        let waited = patience.after(failure).await;
+        let waited = self.await_again(failure, patience).await;
         waited.map_err(|failure| self.error(failure, patience))
+    }
+
+    /// Waits before the next attempt, and tells that the database is away; gives the failure back where there is none.
+    async fn await_again(&self, failure: Failure, patience: &mut Patience) -> Result<()> {
+        if failure.remedy() == Remedy::Reconnect {
+            self.absence
+                .note(self.address.as_str(), &failure.reason(), Instant::now());
+        }
+        if matches!(failure, Failure::Silent(_)) {
+            self.pools.distrust();
+        }
+        // A store that closes does not wait for its database.
+        self.check_open()?;
+        patience.after(failure).await
+    }
+
+    /// The database has answered.
+    fn answered(&self) {
+        self.absence.end(self.address.as_str(), Instant::now());
     }
 
     /// A connection for an operation.
@@ -378,14 +417,17 @@ impl Database {
         Work: Fn(Pooled) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
-        let mut patience = Patience::new();
+        let mut patience = Patience::new(self.unreachable_max);
         loop {
             let answer = match self.writer(purpose).await {
                 Ok(connection) => work(connection).await,
                 Err(failure) => Err(failure),
             };
             match answer {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.answered();
+                    return Ok(answer);
+                }
                 Err(failure) => self.wait_after(failure, &mut patience).await?,
             }
         }

@@ -23,6 +23,10 @@ pub(crate) enum Failure {
     Postgres(tokio_postgres::Error),
     /// There is no connection, for a reason that may pass.
     Disconnected(String),
+    /// The connection gave no answer, and was closed. Those that were made before may be silent, too.
+    Silent(String),
+    /// A new connection gave no answer.
+    Unanswered(String),
     /// A row does not hold what this program writes.
     Damaged(String),
     /// The store refuses.
@@ -65,7 +69,7 @@ impl Failure {
     /// What helps.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Failure::Disconnected(_) => Remedy::Reconnect,
+            Failure::Disconnected(_) | Failure::Silent(_) | Failure::Unanswered(_) => Remedy::Reconnect,
             Failure::Damaged(_) | Failure::Refused(_) | Failure::ReadOnly(_) | Failure::Crowded => {
                 Remedy::None
             }
@@ -81,6 +85,19 @@ impl Failure {
         matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION))
     }
 
+    /// Whether no further connection is to be had, although the database answers: a limit is reached, or a pooler lets new ones
+    /// wait.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Failure::Unanswered(_) => true,
+            Failure::Postgres(error) => error.code().is_some_and(|state| {
+                // Poolers say it by a violation of the protocol.
+                [SqlState::TOO_MANY_CONNECTIONS, SqlState::PROTOCOL_VIOLATION].contains(state)
+            }),
+            _ => false,
+        }
+    }
+
     /// Whether others held a lock, or all connections, for too long.
     pub fn is_locked(&self) -> bool {
         match self {
@@ -93,10 +110,16 @@ impl Failure {
     /// What was wrong, in words.
     pub fn reason(&self) -> String {
         match self {
+            Failure::Postgres(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => format!(
+                "{}; docs/operations.md says how many connections programs need",
+                failure::reason(error)
+            ),
             Failure::Postgres(error) => failure::reason(error),
-            Failure::Disconnected(reason) | Failure::Damaged(reason) | Failure::ReadOnly(reason) => {
-                reason.clone()
-            }
+            Failure::Disconnected(reason)
+            | Failure::Silent(reason)
+            | Failure::Unanswered(reason)
+            | Failure::Damaged(reason)
+            | Failure::ReadOnly(reason) => reason.clone(),
             Failure::Refused(error) => error.to_string(),
             Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
             Failure::Crowded => "all connections were in use by operations that wait for others".to_owned(),
@@ -178,7 +201,12 @@ impl Failure {
                     "{database} holds what this program did not write: {reason}"
                 ));
             }
-            Failure::Disconnected(_) | Failure::ReadOnly(_) | Failure::Overtaken | Failure::Crowded => None,
+            Failure::Disconnected(_)
+            | Failure::ReadOnly(_)
+            | Failure::Silent(_)
+            | Failure::Unanswered(_)
+            | Failure::Overtaken
+            | Failure::Crowded => None,
             Failure::Postgres(error) => error.code(),
         };
         match state {

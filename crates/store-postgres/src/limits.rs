@@ -16,6 +16,22 @@ pub(crate) const SIGNALLERS_MAX: usize = 2;
 /// [`Locked`](gristmill_store::StoreError::Locked). Longer than several of those before it wait for locks.
 pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How long a handle makes do with the connections that it has, once it was given no more.
+pub(crate) const SHORTAGE_LASTS: Duration = Duration::from_secs(30);
+
+/// How often an operation looks for a free connection of another purpose in such a time.
+pub(crate) const SHORTAGE_LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long a handle that was short of connections does without those that listen.
+pub(crate) const LISTEN_AGAIN_AFTER_SHORTAGE: Duration = Duration::from_secs(600);
+
+/// A connection that was idle for so long is closed: others may need it.
+pub(crate) const IDLE_CONNECTION_MAX: Duration = Duration::from_secs(60);
+
+/// How often a connection that listens asks for a sign of the server, and how long that may take.
+pub(crate) const LISTENER_ASKS_EVERY: Duration = Duration::from_secs(30);
+pub(crate) const LISTENER_ANSWER_MAX: Duration = Duration::from_secs(15);
+
 /// How long an operation waits for a lock of another transaction by default, before it fails with
 /// [`Locked`](gristmill_store::StoreError::Locked). Longer than the longest operation is expected to take. Milliseconds.
 pub(crate) const BUSY_TIMEOUT_MS: u32 = 10_000;
@@ -60,10 +76,16 @@ pub(crate) const LOCK_HOLDERS_MAX: i64 = 10;
 /// Connections of one handle for queries, at most; further queries wait for one.
 pub(crate) const READERS_MAX: usize = 4;
 
-/// How long an operation or query tries to reach a database that restarts or fails over, before it fails with
+/// How long an operation or query tries by default to reach a database that restarts or fails over, before it fails with
 /// [`Unreachable`](gristmill_store::StoreError::Unreachable) (or [`Unknown`](gristmill_store::StoreError::Unknown), where it was lost while
-/// it was committed). Longer than a restart with the recovery of some gigabytes.
-pub(crate) const UNREACHABLE_MAX: Duration = Duration::from_secs(60);
+/// it was committed). Longer than a restart with the recovery of some gigabytes. Milliseconds.
+pub(crate) const UNREACHABLE_MS_MAX: u64 = 60_000;
+
+/// A database that is away is told from this time on, so that a short restart passes in silence.
+pub(crate) const AWAY_TOLD_AFTER: Duration = Duration::from_secs(5);
+
+/// A database that is still away is told so often.
+pub(crate) const AWAY_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Attempts of an operation that others got in the way of (a deadlock, a serialization failure).
 pub(crate) const CONFLICTS_MAX: u32 = 10;

@@ -7,6 +7,7 @@ use gristmill_store::StoreError;
 use gristmill_store::layout::Layout;
 
 use crate::failure::{Failure, Remedy, Result, WRITER_LAYOUT};
+use crate::limits::CONNECTION_MAKING_MAX;
 
 /// The schema `gristmill`.
 pub(crate) const LAYOUT: SchemaLayout = SchemaLayout {
@@ -42,9 +43,18 @@ fn refuse_others(layout: &str) -> String {
 
 /// Makes and migrates the store where that is needed, one process at a time. Gives back the connection.
 pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
-    let mut client = address.connect().await?;
     let refused = |error| refusal(error, address);
-    if LAYOUT.is_current(&*client).await.map_err(refused)? {
+    let connecting = async {
+        let client = address.connect().await?;
+        let is_current = LAYOUT.is_current(&*client).await.map_err(refused)?;
+        Ok::<_, Failure>((client, is_current))
+    };
+    let connected = tokio::time::timeout(CONNECTION_MAKING_MAX, connecting).await;
+    let (mut client, is_current) = connected.map_err(|_| {
+        let limit_s = CONNECTION_MAKING_MAX.as_secs();
+        Failure::Unanswered(format!("a new connection got no answer within {limit_s} s"))
+    })??;
+    if is_current {
         return Ok(client);
     }
     check_server(&client, address).await?;

@@ -7,7 +7,7 @@ use gristmill_model::{Clock, SplitMix64, SystemClock};
 use gristmill_store::options::DebugRng;
 
 use crate::database::session::Waits;
-use crate::limits::{BUSY_TIMEOUT_MS, STATEMENT_TIMEOUT_MS};
+use crate::limits::{BUSY_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, UNREACHABLE_MS_MAX};
 
 /// How a PostgreSQL store is opened.
 #[derive(Debug)]
@@ -24,6 +24,9 @@ pub struct PostgresOptions {
     /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
     /// the server or the database stays, but for less than 10 s. Milliseconds.
     pub statement_timeout_ms: u32,
+    /// How long an operation tries to reach a database that is away, before it fails with
+    /// [`Unreachable`](gristmill_store::StoreError::Unreachable); until it is back, where `None`. Milliseconds.
+    pub unreachable_ms_max: Option<u64>,
 }
 
 impl PostgresOptions {
@@ -34,6 +37,7 @@ impl PostgresOptions {
             rng: Box::new(SplitMix64::new(seed)),
             busy_timeout_ms: BUSY_TIMEOUT_MS,
             statement_timeout_ms: STATEMENT_TIMEOUT_MS,
+            unreachable_ms_max: Some(UNREACHABLE_MS_MAX),
         }
     }
 
@@ -42,6 +46,7 @@ impl PostgresOptions {
         Waits {
             lock,
             statement: lock + Duration::from_millis(self.statement_timeout_ms.into()),
+            unreachable: self.unreachable_ms_max.map(Duration::from_millis),
         }
     }
 }
@@ -55,6 +60,7 @@ impl Default for PostgresOptions {
             rng: Box::new(SplitMix64::new(seed)),
             busy_timeout_ms: BUSY_TIMEOUT_MS,
             statement_timeout_ms: STATEMENT_TIMEOUT_MS,
+            unreachable_ms_max: Some(UNREACHABLE_MS_MAX),
         }
     }
 }

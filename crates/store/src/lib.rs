@@ -56,6 +56,9 @@ pub use schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule, ScheduleChang
 pub use wakeups::WorkSeen;
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
 
+/// The target of events for people: programs show them whatever else they log. Such as that a database is away, and back.
+pub const NEWS: &str = "gristmill::news";
+
 /// A durable store of batches. Object-safe, shared between tasks.
 #[async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {

@@ -108,7 +108,7 @@ impl managed::Manager for Manager {
         let made = tokio::time::timeout(limit, self.connect()).await;
         made.unwrap_or_else(|_| {
             let limit_ms = limit.as_millis();
-            Err(Failure::Disconnected(format!(
+            Err(Failure::Unanswered(format!(
                 "a new connection got no answer within {limit_ms} ms"
             )))
         })
@@ -285,7 +285,7 @@ async fn taken(
 
 fn failure(error: tokio_postgres::Error, silence: &Silence) -> Failure {
     match silence.reason() {
-        Some(reason) => Failure::Disconnected(reason),
+        Some(reason) => Failure::Silent(reason),
         None => error.into(),
     }
 }

@@ -1,5 +1,6 @@
 //! A connection that listens for notifications, made again whenever it is lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use deadpool_postgres::ClientWrapper;
@@ -8,20 +9,24 @@ use gristmill_postgres_link::limits::{RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use crate::database::shortage::Shortage;
 use crate::failure::{Failure, Result};
+use crate::limits::{LISTEN_AGAIN_AFTER_SHORTAGE, LISTENER_ANSWER_MAX};
 
 /// The listener of one handle. One task runs it, from its first use until the store is closed.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SharedAddress,
+    shortage: Arc<Shortage>,
     listening: AtomicBool,
     closing: watch::Sender<bool>,
 }
 
 impl Listener {
-    pub fn new(address: SharedAddress) -> Self {
+    pub fn new(address: SharedAddress, shortage: Arc<Shortage>) -> Self {
         Listener {
             address,
+            shortage,
             listening: AtomicBool::new(false),
             closing: watch::Sender::new(false),
         }
@@ -46,7 +51,7 @@ impl Listener {
         let mut closing = self.closing.subscribe();
         tokio::select! {
             _ = closing.wait_for(|closing| *closing) => {}
-            () = repeat(meanwhile, once) => {}
+            () = repeat(meanwhile, &self.shortage, once) => {}
         }
     }
 
@@ -74,16 +79,38 @@ pub(crate) fn lost() -> Failure {
     Failure::Disconnected("the connection was lost".to_owned())
 }
 
-async fn repeat<F>(meanwhile: &str, once: impl Fn() -> F)
+/// Fails where the server gives no sign. A connection that only listens would not notice that otherwise.
+pub(crate) async fn ask(client: &ClientWrapper) -> Result<()> {
+    match tokio::time::timeout(LISTENER_ANSWER_MAX, client.batch_execute("")).await {
+        Ok(answered) => Ok(answered?),
+        Err(_) => Err(lost()),
+    }
+}
+
+async fn repeat<F>(meanwhile: &str, shortage: &Shortage, once: impl Fn() -> F)
 where
     F: Future<Output = Result<()>>,
 {
     let mut wait = RECONNECT_WAIT_FIRST;
     loop {
         let began = Instant::now();
-        let Err(failure) = once().await else {
+        let ended = tokio::select! {
+            ended = once() => ended,
+            // Others need its connection more.
+            () = shortage.begun() => {
+                tracing::debug!("too few connections; {meanwhile}");
+                tokio::time::sleep(LISTEN_AGAIN_AFTER_SHORTAGE).await;
+                continue;
+            }
+        };
+        let Err(failure) = ended else {
             continue;
         };
+        if failure.is_shortage() {
+            tracing::debug!(reason = failure.reason(), "{meanwhile}");
+            tokio::time::sleep(LISTEN_AGAIN_AFTER_SHORTAGE).await;
+            continue;
+        }
         tracing::debug!(reason = failure.reason(), "{meanwhile}");
         wait = match began.elapsed() > RECONNECT_WAIT_MAX {
             true => RECONNECT_WAIT_FIRST,

@@ -1,19 +1,22 @@
 //! The connections of one handle, by purpose: an operation that waits for a lock of another transaction keeps no operation
-//! of another purpose waiting.
+//! of another purpose waiting. Where the server gives no more connections, those that there are do for all purposes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool::managed::{PoolError, QueueMode};
 use futures::FutureExt;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::StoreError;
+use tokio::time::Instant;
 
 use crate::database::connection::{Manager, Pool, Pooled};
 use crate::database::session::{Role, Waits};
+use crate::database::shortage::Shortage;
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits::{
-    CHANGERS_MAX, CONNECTION_WAIT_MAX, QUERY_TIMEOUT_FACTOR, READERS_MAX, SIGNALLERS_MAX, WRITERS_MAX,
+    CHANGERS_MAX, CONNECTION_WAIT_MAX, IDLE_CONNECTION_MAX, QUERY_TIMEOUT_FACTOR, READERS_MAX,
+    SHORTAGE_LOOK_EVERY, SIGNALLERS_MAX, WRITERS_MAX,
 };
 
 /// The purpose of an operation.
@@ -34,11 +37,19 @@ pub(crate) struct Pools {
     change: Pool,
     signal: Pool,
     readers: Pool,
+    address: SharedAddress,
+    shortage: Arc<Shortage>,
+    /// When idle connections were closed last.
+    swept_at: Mutex<Instant>,
     writability: Arc<Writability>,
 }
 
 impl Pools {
-    pub fn new(address: &SharedAddress, waits: Waits) -> std::result::Result<Pools, StoreError> {
+    pub fn new(
+        address: &SharedAddress,
+        waits: Waits,
+        shortage: Arc<Shortage>,
+    ) -> std::result::Result<Pools, StoreError> {
         let queries = Waits {
             statement: waits.statement * QUERY_TIMEOUT_FACTOR,
             ..waits
@@ -66,6 +77,9 @@ impl Pools {
             change: pool(Role::Write, CHANGERS_MAX, waits)?,
             signal: pool(Role::Write, SIGNALLERS_MAX, waits)?,
             readers: pool(Role::Read, READERS_MAX, queries)?,
+            address: address.clone(),
+            shortage,
+            swept_at: Mutex::new(Instant::now()),
             writability: writability.clone(),
         })
     }
@@ -73,17 +87,103 @@ impl Pools {
     /// A connection that writes.
     pub async fn writer(&self, purpose: Purpose) -> Result<Pooled> {
         self.writability.check()?;
-        get(match purpose {
+        let own = match purpose {
             Purpose::Work => &self.work,
             Purpose::Change => &self.change,
             Purpose::Signal => &self.signal,
-        })
-        .await
+        };
+        self.get(own, &[&self.work, &self.change, &self.signal]).await
     }
 
     /// A connection for queries.
     pub async fn reader(&self) -> Result<Pooled> {
-        get(&self.readers).await
+        self.get(
+            &self.readers,
+            &[&self.readers, &self.work, &self.change, &self.signal],
+        )
+        .await
+    }
+
+    fn all(&self) -> [&Pool; 4] {
+        [&self.work, &self.change, &self.signal, &self.readers]
+    }
+
+    /// How many connections there are.
+    fn count(&self) -> usize {
+        self.all().iter().map(|pool| pool.status().size).sum()
+    }
+
+    /// Closes the connections that are at hand: others went silent, and these may be, too.
+    pub fn distrust(&self) {
+        for pool in self.all() {
+            let _ = pool.retain(|_, _| false);
+        }
+    }
+
+    /// Closes those that were idle for long.
+    fn sweep(&self, now: Instant) {
+        let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.duration_since(*swept_at) < IDLE_CONNECTION_MAX / 2 {
+            return;
+        }
+        *swept_at = now;
+        for pool in self.all() {
+            let _ = pool.retain(|_, metrics| metrics.last_used() < IDLE_CONNECTION_MAX);
+        }
+    }
+
+    /// A connection of a pool, or of any of `fitting` where the server gives no more.
+    async fn get(&self, own: &Pool, fitting: &[&Pool]) -> Result<Pooled> {
+        self.sweep(Instant::now());
+        // Boxed: all operations hold it, some levels deep.
+        let any = self.get_any(own, fitting).boxed();
+        let got = tokio::time::timeout(CONNECTION_WAIT_MAX, any).await;
+        got.unwrap_or(Err(Failure::Crowded))
+    }
+
+    async fn get_any(&self, own: &Pool, fitting: &[&Pool]) -> Result<Pooled> {
+        loop {
+            let is_short = self.shortage.is_on(Instant::now());
+            if is_short && self.free_one(fitting) {
+                tokio::select! {
+                    connection = idle_one(fitting) => return Ok(connection),
+                    () = tokio::time::sleep(SHORTAGE_LOOK_EVERY) => continue,
+                }
+            }
+            let made = tokio::select! {
+                made = own.get() => made,
+                // A pooler that is short may let a new one wait for long.
+                connection = idle_one(fitting), if self.shortage.has_been() => return Ok(connection),
+            };
+            let failure = match made {
+                Ok(connection) => return Ok(connection),
+                Err(PoolError::Backend(failure)) => failure,
+                Err(PoolError::Closed) => return Err(StoreError::Closed.into()),
+                Err(PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
+                    return Err(Failure::Disconnected("no connection was to be had".to_owned()));
+                }
+            };
+            if !failure.is_shortage() {
+                return Err(failure);
+            }
+            // Connections that listen are closed for it.
+            let (others, reason) = (self.count(), failure.reason());
+            self.shortage
+                .begin(self.address.as_str(), &reason, others, Instant::now());
+            if others == 0 {
+                return Err(failure);
+            }
+            tokio::time::sleep(SHORTAGE_LOOK_EVERY).await;
+        }
+    }
+
+    /// Whether one of the fitting connections will be free at some time. Otherwise it closes a free one of the others, for a new one.
+    fn free_one(&self, fitting: &[&Pool]) -> bool {
+        let has_any = fitting.iter().any(|pool| pool.status().size > 0);
+        if !has_any {
+            let _ = self.readers.retain(|_, _| false);
+        }
+        has_any
     }
 
     /// Takes the rows of these connections away, of those that are at hand, and closes all after their current operations.
@@ -96,17 +196,17 @@ impl Pools {
     }
 }
 
-async fn get(pool: &Pool) -> Result<Pooled> {
-    let got = tokio::time::timeout(CONNECTION_WAIT_MAX, pool.get()).await;
-    match got {
-        Err(_) => Err(Failure::Crowded),
-        Ok(got) => got.map_err(|error| match error {
-            PoolError::Backend(failure) => failure,
-            PoolError::Closed => StoreError::Closed.into(),
-            PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-                Failure::Disconnected("no connection was to be had".to_owned())
+/// Resolves when a connection of these pools is free.
+async fn idle_one(pools: &[&Pool]) -> Pooled {
+    loop {
+        for pool in pools {
+            if pool.status().available > 0
+                && let Some(Ok(connection)) = pool.get().now_or_never()
+            {
+                return connection;
             }
-        }),
+        }
+        tokio::time::sleep(SHORTAGE_LOOK_EVERY).await;
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Waits {
     pub lock: Duration,
     /// For anything, locks included, before the server ends the statement.
     pub statement: Duration,
+    /// For a database that is away, before its operation fails; however long that is, where `None`.
+    pub unreachable: Option<Duration>,
 }
 
 impl Waits {

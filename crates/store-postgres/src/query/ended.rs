@@ -13,9 +13,10 @@ use gristmill_model::BatchId;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::awaited::{Awaited, OutcomeWatch};
 
-use crate::database::listener::{Listener, lost};
+use crate::database::listener::{Listener, ask, lost};
+use crate::database::shortage::Shortage;
 use crate::failure::Result;
-use crate::limits::LISTEN_AFTER_LAST_AWAITED;
+use crate::limits::{LISTEN_AFTER_LAST_AWAITED, LISTENER_ASKS_EVERY};
 
 /// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
 const BEGIN: &str = "SET synchronous_commit = off; LISTEN gristmill_ended; \
@@ -36,9 +37,9 @@ pub(crate) struct EndedListener {
 }
 
 impl EndedListener {
-    pub fn new(address: SharedAddress) -> Self {
+    pub fn new(address: SharedAddress, shortage: Arc<Shortage>) -> Self {
         EndedListener {
-            listener: Listener::new(address),
+            listener: Listener::new(address, shortage),
             awaited: Arc::default(),
         }
     }
@@ -86,6 +87,7 @@ impl EndedListener {
                 // The next connection stores all rows again, so all watches look once more.
                 _ = &mut ended => return Err(lost()),
                 () = self.awaited.changed() => {}
+                () = tokio::time::sleep(LISTENER_ASKS_EVERY) => ask(&client).await?,
                 () = tokio::time::sleep(LISTEN_AFTER_LAST_AWAITED), if told.is_empty() => return Ok(()),
             }
         }

@@ -7,17 +7,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use deadpool_postgres::ClientWrapper;
 use gristmill_postgres_link::SharedAddress;
 use gristmill_store::WorkSeen;
 use gristmill_store::wakeups::WorkCounter;
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::error::SqlState;
 
-use crate::database::listener::{Listener, lost};
+use crate::database::listener::{Listener, ask, lost};
+use crate::database::shortage::Shortage;
 use crate::failure::Result;
-use crate::limits::{LISTEN_AFTER_LAST_WAIT, WAKE_LOCK_WAIT_MS};
+use crate::limits::{LISTEN_AFTER_LAST_WAIT, LISTENER_ASKS_EVERY, WAKE_LOCK_WAIT_MS};
 
 /// Locks that stand for this store: the header of its SQLite files, as a number ("GRML").
 const LOCK: &str = "SELECT pg_advisory_lock_shared(1196576076, 2)";
@@ -34,9 +36,9 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    pub fn new(address: SharedAddress) -> Self {
+    pub fn new(address: SharedAddress, shortage: Arc<Shortage>) -> Self {
         Wake {
-            listener: Listener::new(address),
+            listener: Listener::new(address, shortage),
             work: Arc::new(WorkCounter::default()),
             waits: AtomicU64::new(0),
             waited: Notify::new(),
@@ -96,6 +98,10 @@ impl Wake {
             tokio::select! {
                 _ = &mut ended => return Err(lost()),
                 () = self.waited.notified() => {}
+                () = tokio::time::sleep(LISTENER_ASKS_EVERY) => {
+                    ask(&client).await?;
+                    continue;
+                }
             }
             if let Err(error) = client.batch_execute(LOCK).await {
                 // A stranger may hold the number: anybody can. `gristmill.wake()` then notifies whether somebody waits or not.
@@ -107,7 +113,7 @@ impl Wake {
             }
             // Waiters look for work once more: see above.
             self.work_came();
-            if !self.wait_for_idleness(&mut ended).await {
+            if !self.wait_for_idleness(&client, &mut ended).await {
                 return Err(lost());
             }
             client.batch_execute(UNLOCK).await?;
@@ -115,8 +121,15 @@ impl Wake {
     }
 
     /// Resolves when nobody has waited for a while (`true`), or when the connection is lost.
-    async fn wait_for_idleness(&self, ended: &mut oneshot::Receiver<()>) -> bool {
+    async fn wait_for_idleness(&self, client: &ClientWrapper, ended: &mut oneshot::Receiver<()>) -> bool {
+        let mut asked_at = Instant::now();
         loop {
+            if asked_at.elapsed() >= LISTENER_ASKS_EVERY {
+                if ask(client).await.is_err() {
+                    return false;
+                }
+                asked_at = Instant::now();
+            }
             let waits = self.waits.load(Ordering::Acquire);
             tokio::select! {
                 _ = &mut *ended => return false,
