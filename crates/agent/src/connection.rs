@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     client: Client,
     servers: Servers,
     token: Option<AgentToken>,
-    give_up_after: Duration,
+    give_up_after: Option<Duration>,
     /// Whether the agent is asked to stop.
     stopping: watch::Sender<bool>,
     is_looking_back: AtomicBool,
@@ -138,12 +138,9 @@ impl Connection {
             if error.kind != SourceErrorKind::Transient || !request.insist {
                 return Err(error);
             }
-            if begun.elapsed() >= self.give_up_after {
-                let message = format!(
-                    "gave up after {} s: {}",
-                    self.give_up_after.as_secs(),
-                    error.message
-                );
+            let tried_for = begun.elapsed();
+            if self.give_up_after.is_some_and(|most| tried_for >= most) {
+                let message = format!("gave up after {} s: {}", tried_for.as_secs(), error.message);
                 return Err(SourceError {
                     message,
                     kind: SourceErrorKind::Fatal,
@@ -200,7 +197,7 @@ impl Connection {
             if !refused.is_server_lost() {
                 return opened;
             }
-            self.servers.lost(index, &refused.error.message);
+            self.servers.lost(index, &refused.error.message, Instant::now());
             tried += 1;
             if tried >= self.servers.len() {
                 return opened;
@@ -259,7 +256,9 @@ impl Connection {
             answer => answer,
         };
         match &answer {
-            Err(refused) if refused.is_server_lost() => self.servers.lost(index, &refused.error.message),
+            Err(refused) if refused.is_server_lost() => {
+                self.servers.lost(index, &refused.error.message, Instant::now());
+            }
             _ => self.servers.answered(index),
         }
         answer

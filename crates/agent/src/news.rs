@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// News about an agent's servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
-    /// A server does not answer any more.
+    /// A server does not answer any more, or still does not.
     Unreachable {
         /// The server.
         base_url: String,
         /// The error.
         reason: String,
+        /// For how long it has not.
+        lasts: Duration,
         /// The server that is tried next, where there is another.
         next: Option<String>,
     },
@@ -28,9 +31,13 @@ impl fmt::Display for ServerNews {
             ServerNews::Unreachable {
                 base_url,
                 reason,
+                lasts,
                 next,
             } => {
-                write!(formatter, "{base_url} does not answer: {reason}; ")?;
+                match lasts.as_secs() {
+                    0 => write!(formatter, "{base_url} does not answer: {reason}; ")?,
+                    lasts => write!(formatter, "{base_url} has not answered for {lasts} s: {reason}; ")?,
+                }
                 match next {
                     Some(next) => write!(formatter, "going on with {next}"),
                     None => formatter.write_str("trying on"),
@@ -41,7 +48,7 @@ impl fmt::Display for ServerNews {
     }
 }
 
-/// Receives each piece of news once.
+/// Receives each piece of news once, and that a server still does not answer once a minute.
 #[derive(Clone)]
 pub struct ServerListener(Arc<dyn Fn(&ServerNews) + Send + Sync>);
 

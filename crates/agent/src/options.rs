@@ -33,8 +33,8 @@ pub struct HttpSourceOptions {
     pub compress: Option<bool>,
     /// How long one request may take, the server's waiting not counted.
     pub request_timeout: Duration,
-    /// How long the agent retries a request with a lost answer.
-    pub give_up_after: Duration,
+    /// How long the agent retries a request with a lost answer; until a server answers, where `None`.
+    pub give_up_after: Option<Duration>,
     /// How long one request waits at the server for work.
     pub wait: Duration,
     /// Receives the loss and the return of servers.
@@ -54,7 +54,7 @@ impl HttpSourceOptions {
             jobs_per_exchange_max: None,
             compress: None,
             request_timeout: Duration::from_secs(15),
-            give_up_after: Duration::from_secs(60),
+            give_up_after: None,
             wait: Duration::from_secs(20),
             listener: None,
         }

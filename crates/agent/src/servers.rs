@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use reqwest::Url;
 
@@ -12,6 +14,9 @@ use crate::options::HttpSourceOptions;
 /// The maximum number of servers of one agent.
 const SERVERS_MAX: usize = 32;
 
+/// A server that still does not answer is told so often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
+
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -21,6 +26,36 @@ pub(crate) struct Server {
     /// Whether large bodies are compressed.
     pub compress: bool,
     is_lost: AtomicBool,
+    loss: Mutex<Option<Loss>>,
+}
+
+/// Since when a server does not answer, and when that was told last.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    since: Instant,
+    told_at: Instant,
+}
+
+impl Server {
+    fn loss(&self) -> MutexGuard<'_, Option<Loss>> {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long it has not answered, where that is to be told now.
+    fn has_lost(&self, now: Instant) -> Option<Duration> {
+        self.is_lost.store(true, Ordering::Relaxed);
+        let mut loss = self.loss();
+        let is_known = loss.is_some();
+        let loss = loss.get_or_insert(Loss {
+            since: now,
+            told_at: now,
+        });
+        if is_known && now.saturating_duration_since(loss.told_at) < TOLD_EVERY {
+            return None;
+        }
+        loss.told_at = now;
+        Some(now.saturating_duration_since(loss.since))
+    }
 }
 
 /// All servers, in the order in which they were given.
@@ -61,6 +96,7 @@ impl Servers {
     pub fn answered(&self, index: usize) {
         let server = &self.servers[index];
         if server.is_lost.load(Ordering::Relaxed) && server.is_lost.swap(false, Ordering::Relaxed) {
+            server.loss().take();
             self.tell(&ServerNews::Back {
                 base_url: server.base_url.clone(),
             });
@@ -68,17 +104,18 @@ impl Servers {
     }
 
     /// A server has not answered: the next one is used, where there is another.
-    pub fn lost(&self, index: usize, reason: &str) {
+    pub fn lost(&self, index: usize, reason: &str, now: Instant) {
         let next = (index + 1) % self.servers.len();
         // Of several requests that lost the same server, one moves on.
         let _ = self
             .current
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
         let server = &self.servers[index];
-        if !server.is_lost.swap(true, Ordering::Relaxed) {
+        if let Some(lasts) = server.has_lost(now) {
             self.tell(&ServerNews::Unreachable {
                 base_url: server.base_url.clone(),
                 reason: reason.to_owned(),
+                lasts,
                 next: (next != index).then(|| self.servers[next].base_url.clone()),
             });
         }
@@ -129,6 +166,7 @@ fn server(base_url: &str, options: &HttpSourceOptions) -> Result<Server, AgentEr
         base_url,
         compress: options.compress.unwrap_or(!is_local),
         is_lost: AtomicBool::new(false),
+        loss: Mutex::default(),
     })
 }
 
@@ -140,6 +178,8 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once_and_one_of_many_requests_moves_on() {
+        let began = Instant::now();
+        let at = |seconds| began + Duration::from_secs(seconds);
         let told = Arc::new(Mutex::new(Vec::new()));
         let said = told.clone();
         let mut options = HttpSourceOptions::new("http://127.0.0.1:1/");
@@ -150,19 +190,23 @@ mod tests {
         let servers = Servers::new(&options).unwrap();
         assert_eq!(servers.current().1.api, "http://127.0.0.1:1/api/v1");
         servers.answered(0);
-        servers.lost(0, "refused");
-        servers.lost(0, "refused");
+        servers.lost(0, "refused", at(0));
+        servers.lost(0, "refused", at(1));
         assert_eq!(servers.current().0, 1, "and not back at the first");
         servers.answered(1);
         assert!(!servers.are_all_lost());
         assert_eq!(servers.left_behind()[0].0, 0);
-        servers.lost(1, "timed out");
+        servers.lost(1, "timed out", at(2));
         assert!(servers.are_all_lost());
+        servers.lost(0, "refused", at(59));
+        servers.lost(0, "refused", at(61));
+        servers.lost(0, "refused", at(62));
         servers.answered(0);
         servers.answered(0);
         let expected = [
             "http://127.0.0.1:1 does not answer: refused; going on with http://127.0.0.1:2",
             "http://127.0.0.1:2 does not answer: timed out; going on with http://127.0.0.1:1",
+            "http://127.0.0.1:1 has not answered for 61 s: refused; going on with http://127.0.0.1:2",
             "http://127.0.0.1:1 answers again",
         ];
         assert_eq!(*told.lock().unwrap(), expected);

@@ -218,7 +218,7 @@ async fn a_claim_is_given_back_whose_answer_is_given_up() {
     let server = Server::start().await;
     let (url, held) = holding_proxy(server.address).await;
     let options = HttpSourceOptions {
-        give_up_after: Duration::ZERO,
+        give_up_after: Some(Duration::ZERO),
         ..options_for(&url)
     };
     let source: Arc<dyn Source> = Arc::new(source(options));

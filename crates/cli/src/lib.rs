@@ -50,6 +50,7 @@ use telemetry::Telemetry;
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
+    gristmill_runtime::reap_as_first_process();
     let arguments = match written_arguments() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
@@ -105,8 +106,8 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
 
 /// Writes the log to standard error, and exports the rest.
 fn log(telemetry: Option<&Telemetry>) {
-    let shown =
-        tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG").unwrap_or_else(|_| "error".into());
+    let shown = tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG")
+        .unwrap_or_else(|_| format!("error,{}=info", gristmill_store::NEWS).into());
     let Some(telemetry) = telemetry else {
         let subscriber = tracing_subscriber::fmt().with_writer(|| StandardError);
         return subscriber

@@ -21,21 +21,21 @@ pub use corrections::Corrections;
 pub use identity::{Description, is_of_run};
 pub use lock::RunLock;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
-use gristmill_engine::{Engine, Handler, RunningWorker, SourceError, WorkerSettings};
+use gristmill_engine::{Engine, Handler, RunningWorker, WorkerSettings};
 use gristmill_store::RunState;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::arguments::run::RunArguments;
+use crate::arguments::shared::ScriptConcurrency;
 use crate::exit::Exit;
 use crate::input::Format;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::progress::{Progress, Snapshot};
 use crate::output::summary::{Again, Standing, Summary};
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
@@ -53,7 +53,7 @@ use writer::{Stage, WriteError, Writer, Written};
 
 /// Runs the command.
 pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
-    let interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
     let request = Request::new(
         &arguments,
         detect(
@@ -65,22 +65,61 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     )?;
     let concurrency = arguments.concurrency.of_scripts();
     check_concurrency(std::iter::once(&request.script), &concurrency)?;
+    let begun = tokio::select! {
+        begun = begin(&arguments, &request, concurrency) => begun?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
+    let Begun {
+        engine,
+        lock,
+        plan,
+        handler,
+        output,
+    } = begun;
+    let ended = Run {
+        arguments: &arguments,
+        request: &request,
+        engine: &engine,
+        lock: &lock,
+        interrupt,
+    }
+    .go(plan, handler, output)
+    .await;
+    if arguments.rate.is_some() {
+        rate::lift(engine.store(), &queue_of(&request.name)).await?;
+    }
+    engine.close().await?;
+    ended
+}
+
+/// A run that is about to go.
+struct Begun {
+    engine: Engine,
+    lock: RunLock,
+    plan: Plan,
+    /// The started script, where it is known that it will be needed.
+    handler: Option<Arc<dyn Handler>>,
+    output: Output,
+}
+
+/// Opens the store, takes the run, and plans what is left of it.
+async fn begin(
+    arguments: &RunArguments,
+    request: &Request,
+    concurrency: ScriptConcurrency,
+) -> anyhow::Result<Begun> {
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = match is_new {
         true => Some(start(request.script.clone(), concurrency).await?),
         false => None,
     };
-    let mut waiting = interrupt.clone();
-    let store = match arguments.store.open_when_reachable(&mut waiting).await? {
-        ControlFlow::Continue(store) => store,
-        ControlFlow::Break(exit) => return Ok(exit),
-    };
+    let store = arguments.store.open_when_reachable(true).await?;
     let lock = RunLock::take(&arguments.store.store, &request.name).await?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
         handler = Some(start(request.script.clone(), concurrency).await?);
     }
-    let plan = Plan::make(&store, &request, &arguments).await?;
+    let plan = Plan::make(&store, request, arguments).await?;
     let form = if arguments.values {
         LineForm::Value
     } else {
@@ -95,20 +134,13 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     if let Some(rate) = arguments.rate {
         rate::set(engine.store(), &queue, rate).await?;
     }
-    let ended = Run {
-        arguments: &arguments,
-        request: &request,
-        engine: &engine,
-        lock: &lock,
-        interrupt,
-    }
-    .go(plan, handler, output)
-    .await;
-    if arguments.rate.is_some() {
-        rate::lift(engine.store(), &queue).await?;
-    }
-    engine.close().await?;
-    ended
+    Ok(Begun {
+        engine,
+        lock,
+        plan,
+        handler,
+        output,
+    })
 }
 
 /// A run at work in this process.
@@ -260,6 +292,7 @@ impl Run<'_> {
         let concurrency = handler.capacity().runners.unwrap_or(1);
         let mut settings = WorkerSettings {
             concurrency,
+            grace: self.arguments.stop.grace,
             ..WorkerSettings::default()
         };
         let handler = match gate {
@@ -331,9 +364,10 @@ impl Run<'_> {
                 }
                 ran = join(&mut running), if running.is_some() => {
                     running = None;
-                    if let Err(error) = flatten(ran) {
+                    if let Err(error) = ran.map_err(Into::into).and_then(|ran| summary_of(ran, &interrupt)) {
                         outcome.note(error);
                     }
+                    interrupt.end_within(CLOSE_MAX);
                     feeding.iter().for_each(JoinHandle::abort);
                     stage.send_modify(|stage| stage.all_run = true);
                 }
@@ -366,9 +400,15 @@ impl Run<'_> {
                 _ = interrupt.wait(), if !asked => {
                     asked = true;
                     if !self.arguments.quiet {
-                        say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately (commits are not lost)");
+                        say!(
+                            "\ngristmill: {}; press Ctrl-C again to exit immediately (commits are not lost)",
+                            how_it_ends(self.arguments.stop)
+                        );
                     }
                     stop();
+                    if running.is_none() {
+                        interrupt.end_within(CLOSE_MAX);
+                    }
                 }
             }
         }
@@ -531,8 +571,4 @@ async fn join<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::Joi
         Some(task) => task.await,
         None => std::future::pending().await,
     }
-}
-
-fn flatten<T>(ran: Result<Result<T, SourceError>, tokio::task::JoinError>) -> anyhow::Result<T> {
-    Ok(ran??)
 }

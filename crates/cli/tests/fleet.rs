@@ -4,11 +4,11 @@ mod processes;
 #[macro_use]
 mod workspace;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use processes::Server;
+use processes::{Process, Server};
 use serde_json::json;
 use workspace::{Workspace, json_lines, numbers, send_signal};
 
@@ -18,6 +18,8 @@ on_each_store! {
     an_agent_that_is_interrupted_gives_back_what_it_has_not_begun,
     an_agent_drains_what_waits_under_a_limit,
     scripts_learn_who_their_jobs_are_on_a_store_and_over_http,
+    a_job_that_outlasts_the_grace_is_released_uncharged,
+    a_stop_that_reaches_all_processes_charges_no_job,
 }
 
 const DOUBLE: &str =
@@ -525,4 +527,104 @@ fn a_container_is_told_what_it_is_by_its_environment() {
     let mut worker = workspace.command("double.py --kind double --drain --json --quiet");
     let ended: workspace::Ended = worker.env("MODE", "worker").output().unwrap().into();
     assert_eq!(json_lines(&ended.expect(0))[0]["completed"], 0);
+}
+
+/// Says that it runs, and does not end.
+const ENDLESS: &str = "\
+import time
+
+def main(payload):
+    with open(payload, 'w') as here:
+        here.write('here')
+    while True:
+        time.sleep(0.1)
+";
+
+/// A worker whose one job runs and does not end.
+fn worker_at_work(workspace: &Workspace, arguments: &str) -> Process {
+    workspace.write("endless.py", ENDLESS);
+    let fifo = workspace.path("fifo");
+    workspace.make_pipe("fifo");
+    let job = format!("\"{}\"", fifo.display());
+    workspace.run(&format!("submit endless {job}")).expect(0);
+    let worker = Process::start(workspace.command(&format!("worker endless.py --jobs 1 {arguments}")));
+    // Opening a FIFO to read waits for its writer.
+    assert_eq!(std::fs::read_to_string(fifo).unwrap(), "here");
+    worker
+}
+
+fn assert_waits_uncharged(workspace: &Workspace) {
+    let job = json_lines(&workspace.run("jobs --json").expect(0)).remove(0);
+    assert_eq!(job["state"], json!("waiting"), "{job}");
+    let shown = workspace.run("show 1:0 --json").expect(0);
+    let shown = json_lines(&shown).remove(0);
+    assert_eq!(shown["failures"], json!([]), "{shown}");
+}
+
+fn a_job_that_outlasts_the_grace_is_released_uncharged(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    let worker = worker_at_work(&workspace, "--grace 100ms");
+    worker.stop();
+    assert_waits_uncharged(&workspace);
+}
+
+fn a_stop_that_reaches_all_processes_charges_no_job(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    let worker = worker_at_work(&workspace, "");
+    // The children first, as it may happen: each leads a process group of its own.
+    let children = Command::new("pgrep")
+        .args(["--parent", &worker.id().to_string()])
+        .output()
+        .unwrap();
+    let mut all: Vec<String> = children.stdout.lines().map(Result::unwrap).collect();
+    for child in all.clone() {
+        let below = Command::new("pgrep").args(["--parent", &child]).output().unwrap();
+        all.extend(below.stdout.lines().map(Result::unwrap));
+    }
+    assert!(all.len() >= 2, "a guard and a script: {all:?}");
+    all.push(worker.id().to_string());
+    assert!(
+        Command::new("kill")
+            .arg("-TERM")
+            .args(&all)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (code, _, stderr) = worker.end();
+    assert_eq!(code, Some(143), "{stderr}");
+    assert_waits_uncharged(&workspace);
+}
+
+/// As root alone, or where users may make namespaces.
+#[test]
+fn as_the_first_process_it_reaps_what_jobs_leave_behind() {
+    let workspace = Workspace::new();
+    workspace.write("items.jsonl", "1\n2\n3\n4\n");
+    // Each job leaves a process behind that ends when its group is killed. The last ones wait until process 1 has reaped.
+    workspace.write(
+        "leave.sh",
+        "cat >/dev/null\nsleep 100 &\nfor _ in $(seq 300); do\n  zombies=$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z 1 ')\n  \
+         [ \"$zombies\" = 0 ] && break\n  sleep 0.1\ndone\necho \"$zombies\"\n",
+    );
+    let run = workspace.command("run leave.sh items.jsonl --values -j 1 --quiet");
+    let mut unshared = Command::new("unshare");
+    unshared
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"])
+        .arg(run.get_program())
+        .args(run.get_args());
+    unshared.current_dir(run.get_current_dir().expect("a workspace"));
+    for (name, value) in run.get_envs() {
+        match value {
+            Some(value) => unshared.env(name, value),
+            None => unshared.env_remove(name),
+        };
+    }
+    let ran = unshared.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if said.contains("unshare") {
+        eprintln!("SKIPPED: this user cannot make a namespace: {said}");
+        return;
+    }
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0\n".repeat(4), "{said}");
 }

@@ -6,6 +6,8 @@
 //! kernel when the thread that started it ends (`PR_SET_PDEATHSIG`): only long-lived threads start children. A child of the
 //! [fork server](crate::fork_server) also ends when its requests end.
 
+pub(crate) mod orphans;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::descriptors::poll_ms;
 use crate::guard::Guard;
+use orphans::own;
 
 /// A wait status that is no exit and no signal: of a child whose parent was a fork server that has ended.
 const UNKNOWN_STATUS: i32 = 0x7f;
@@ -62,6 +65,7 @@ impl GroupChild {
 
     fn new(parent: Parent, group: Pid, guard: &Guard) -> io::Result<GroupChild> {
         guard.watch(group);
+        own::add(group.as_raw_nonzero().get().unsigned_abs());
         let exit = rustix::process::pidfd_open(group, PidfdFlags::empty())?;
         Ok(GroupChild {
             parent,
@@ -98,6 +102,7 @@ impl GroupChild {
             }
         };
         self.guard.forget(self.group);
+        own::remove(self.group.as_raw_nonzero().get().unsigned_abs());
         self.status = Some(status);
         status
     }

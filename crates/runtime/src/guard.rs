@@ -12,9 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::Pid;
 
+use crate::child::orphans::own;
+
+/// A signal that stops all processes of a service reaches the guard, too: it stays until Gristmill has ended.
 /// `+12` adds group 12, `-12` forgets it. The list is short: one group a process of the pool.
 const WATCH: &str = r#"
 groups=' '
+trap '' HUP INT TERM
 while read -r line; do
   group=${line#?}
   case $line in
@@ -46,6 +50,7 @@ impl Guard {
             .process_group(0)
             .spawn()?;
         let input = shell.stdin.take();
+        own::add(shell.id());
         Ok(Guard(Arc::new(Mutex::new(Running { shell, input }))))
     }
 
@@ -72,5 +77,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.input = None;
         let _ = self.shell.wait();
+        own::remove(self.shell.id());
     }
 }

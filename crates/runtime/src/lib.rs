@@ -15,6 +15,7 @@
 //! | `program.rs` | a process for each job: Bash and any program |
 //! | `fork_server.rs` | a prepared interpreter that forks Python processes |
 //! | `child.rs`, `guard.rs`, `descriptors.rs` | processes that never outlive us |
+//! | `slot/stop.rs`, `child/orphans.rs` | processes that die with a stop of the worker; reaping as process 1 |
 //!
 //! # What a script can rely on
 //!
@@ -63,6 +64,7 @@
 //! * A value is a snapshot of the moment at which `main` returns it. Later jobs cannot change it.
 //! * A recall ([`Handler::recall`](gristmill_worker::Handler::recall)) is answered within milliseconds, even while a
 //!   job computes or blocks. A job either begins or is returned, never both.
+//! * Jobs whose process dies by a signal while their worker stops are released, uncharged: see `slot/stop.rs`.
 //! * A slot notices a drain within [`limits::SIGNALS_EVERY_MS`], and its process sees it as a recall. Then no job
 //!   begins; jobs that have begun end and are answered.
 
@@ -86,6 +88,7 @@ mod script;
 mod slot;
 mod stream;
 
+pub use child::orphans::reap_as_first_process;
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;

@@ -73,6 +73,9 @@ pub const EXIT_MS_MAX: u64 = 2_000;
 /// Milliseconds that a process may take to say which job keeps another one beyond its timeout.
 pub const ANSWER_MS_MAX: u64 = 500;
 
+/// Milliseconds in which a worker notices that it is to stop, where the same signal reached a script's process first.
+pub const STOP_NOTICED_MS_MAX: u64 = 500;
+
 /// Milliseconds between two looks at whether the worker drains or a job was cancelled.
 pub const SIGNALS_EVERY_MS: u64 = 20;
 

@@ -28,6 +28,7 @@ use crate::descriptors::{pipe, poll_ms, read_ready};
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
 use crate::pool::{Pool, Started, Told, Work};
 use crate::process::Recipe;
+use crate::slot::stop::is_part_of_stop;
 
 const READ_BYTES: usize = 64 << 10;
 
@@ -42,7 +43,7 @@ pub(crate) struct ProgramSlot {
 enum Ended {
     Completed(PackedArray),
     Failed(JobError),
-    /// The pool shuts down: it was killed in the middle.
+    /// The pool shuts down or the worker stops: it was killed in the middle.
     Released,
 }
 
@@ -224,10 +225,13 @@ impl Running {
                 // Kill the processes that it left running; this ends its output.
                 let status = self.child.end();
                 self.read_to_end();
-                return Ok(if status.success() {
-                    value(&self.value)
-                } else {
-                    self.failure(status)
+                if status.success() {
+                    return Ok(value(&self.value));
+                }
+                let is_draining = || work.signals.is_draining();
+                return Ok(match is_part_of_stop(status, pool, slot.number, is_draining) {
+                    true => Ended::Released,
+                    false => self.failure(status),
                 });
             }
         }

@@ -1,8 +1,10 @@
 //! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
 //! and replaces it when a job kills it or runs too long.
 
+mod crash;
 mod overdue;
 mod shortage;
+pub(crate) mod stop;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +13,9 @@ use std::time::{Duration, Instant};
 use gristmill_model::JobError;
 
 use crate::answers::Said;
-use crate::child::describe;
 use crate::error::RuntimeError;
 use crate::in_flight::InFlight;
-use crate::limits::{CRASH_OUTPUT_BYTES_MAX, EXIT_MS_MAX, START_AGAIN_MS};
+use crate::limits::{EXIT_MS_MAX, START_AGAIN_MS};
 use crate::pool::{Pool, Told};
 use crate::process::{Arrived, Begun, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError, Run};
@@ -536,21 +537,6 @@ impl Slot {
         if self.recalling.is_some_and(|limit| limit <= numbers.end) {
             self.recalling = None;
         }
-    }
-
-    fn crash(&mut self) {
-        let Some(process) = &mut self.process else { return };
-        let is_late = self.exits_by.is_some_and(|at| Instant::now() >= at);
-        let status = match describe(process.end()) {
-            _ if is_late => format!("said that it exits, did not within {EXIT_MS_MAX} ms, and was killed"),
-            status => status,
-        };
-        let mut error = JobError::new("crash", format!("the process {status} while it ran this job"));
-        let printed = process.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX);
-        if !printed.is_empty() {
-            error = error.with_traceback(printed);
-        }
-        self.replace(Culprit::Suspected(error));
     }
 
     /// The jobs that may have killed the process, by their numbers, and whether they were seen to run.

@@ -2,27 +2,35 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::limits::{CLOCK_JUMP_MS_MAX, FAULT_GAP_MS_MAX, FAULT_MS_MAX, SERVERS};
+use gristmill_store::Store;
+
+use crate::limits::{CLOCK_JUMP_MS_MAX, FAULT_GAP_MS_MAX, FAULT_MS_MAX, HANG, SERVERS};
 use crate::nodes::{Node, Role};
-use crate::store::Trouble;
+use crate::store::{FaultyStore, Trouble};
 use crate::world::World;
 
 /// How many kinds of faults there are.
-const KINDS: u64 = 6;
+const KINDS: u64 = 7;
 
 /// Makes faults until the task is aborted, and counts them.
-pub async fn make(world: Arc<World>, nodes: Vec<Arc<Node>>, count: Arc<AtomicU64>) {
+pub async fn make(
+    world: Arc<World>,
+    nodes: Vec<Arc<Node>>,
+    observer: Arc<FaultyStore>,
+    count: Arc<AtomicU64>,
+) {
     loop {
         tokio::time::sleep(world.draw_time(FAULT_GAP_MS_MAX)).await;
         let node = nodes[world.draw(nodes.len() as u64) as usize].clone();
         count.fetch_add(1, Ordering::Relaxed);
         // Faults overlap.
-        tokio::spawn(make_one(world.clone(), node));
+        tokio::spawn(make_one(world.clone(), node, observer.clone()));
     }
 }
 
-async fn make_one(world: Arc<World>, node: Arc<Node>) {
+async fn make_one(world: Arc<World>, node: Arc<Node>, observer: Arc<FaultyStore>) {
     let lasts = world.draw_time(FAULT_MS_MAX);
     let name = &node.name;
     match world.draw(KINDS) {
@@ -59,6 +67,22 @@ async fn make_one(world: Arc<World>, node: Arc<Node>) {
             tokio::time::sleep(lasts).await;
             node.set_trouble(Trouble::None);
         }
+        5 if node.role == Role::Worker => {
+            world.note(format_args!(
+                "FAULT: claims and reports of {name} hang for {HANG:?}"
+            ));
+            let Some(store) = node.store() else { return };
+            store.set_trouble(Trouble::Hangs);
+            let is_forgotten = is_forgotten_within(HANG, name, &*observer).await;
+            // Another fault may have taken its place, or killed the worker.
+            let hung_to_the_end = store.set_trouble(Trouble::None) == Trouble::Hangs
+                && node.store().is_some_and(|now| Arc::ptr_eq(&now, &store));
+            if hung_to_the_end && !is_forgotten {
+                world.require(Err(format!(
+                    "{name} holds its jobs although it cannot report them for {HANG:?}"
+                )));
+            }
+        }
         _ => {
             let most_ms = CLOCK_JUMP_MS_MAX.cast_signed();
             let offset_ms = world.draw(2 * CLOCK_JUMP_MS_MAX).cast_signed() - most_ms;
@@ -70,6 +94,21 @@ async fn make_one(world: Arc<World>, node: Arc<Node>) {
             world.wall_clock.set_offset_ms(0);
         }
     }
+}
+
+/// Whether the store forgets a worker of this name within a time, which gives its jobs to others. Returns once it does, or at
+/// the end of the time.
+async fn is_forgotten_within(time: Duration, name: &str, store: &dyn Store) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Ok(workers) = store.workers().await
+            && workers.iter().all(|row| row.worker.name != name)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Ends all faults that last.

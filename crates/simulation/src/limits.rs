@@ -29,6 +29,10 @@ pub const ENDS_WITHIN: Duration = Duration::from_secs(900);
 /// Longest time without a new fault. Milliseconds.
 pub const FAULT_GAP_MS_MAX: u64 = 60_000;
 
+/// How long the claims and reports of one worker hang, unless the store forgets it before. Long enough that a server looks for
+/// silent workers in it, whatever other faults there are.
+pub const HANG: Duration = Duration::from_secs(240);
+
 /// Longest time that a fault lasts: twice the time after which a silent worker has lost its jobs. Milliseconds.
 pub const FAULT_MS_MAX: u64 = 30_000;
 

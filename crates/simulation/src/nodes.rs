@@ -69,10 +69,14 @@ impl Node {
 
     /// Begins or ends trouble of its handle of the store.
     pub fn set_trouble(&self, trouble: Trouble) {
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = &*store {
+        if let Some(store) = self.store() {
             store.set_trouble(trouble);
         }
+    }
+
+    /// The handle of its process, while it has one.
+    pub fn store(&self) -> Option<Arc<FaultyStore>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_store(&self, new: Option<Arc<FaultyStore>>) {

@@ -105,7 +105,12 @@ async fn live(world: &Arc<World>, duration: Duration, faults: &Arc<AtomicU64>) -
     for client in 1..=CLIENTS {
         tasks.spawn(clients::submit(world.clone(), format!("client {client}")));
     }
-    tasks.spawn(faults::make(world.clone(), nodes.clone(), faults.clone()));
+    tasks.spawn(faults::make(
+        world.clone(),
+        nodes.clone(),
+        observer.clone(),
+        faults.clone(),
+    ));
     tasks.spawn(watch_scheduled(world.clone(), observer.clone()));
     tokio::time::sleep(duration).await;
     tasks.shutdown().await;

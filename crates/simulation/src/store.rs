@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
@@ -33,6 +34,12 @@ use crate::world::World;
 /// The file of the store, in the folder of the world.
 const FILE: &str = "gristmill.db";
 
+/// The operation that claims and reports.
+const EXCHANGE: &str = "exchange_checked";
+
+/// How soon an operation that hangs notices that it does not any more.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// What is wrong with a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -42,6 +49,8 @@ pub enum Trouble {
     Fails,
     /// Operations take long.
     Slow,
+    /// Claims and reports do not return; all else does.
+    Hangs,
 }
 
 /// What becomes of one operation.
@@ -107,9 +116,12 @@ impl FaultyStore {
         drop(inner);
     }
 
-    /// Begins or ends trouble.
-    pub fn set_trouble(&self, trouble: Trouble) {
-        self.trouble.store(trouble as u8, Ordering::Relaxed);
+    /// Begins or ends trouble. Returns the trouble before it.
+    pub fn set_trouble(&self, trouble: Trouble) -> Trouble {
+        let before = self.trouble.swap(trouble as u8, Ordering::Relaxed);
+        let all = [Trouble::Fails, Trouble::Slow, Trouble::Hangs];
+        let known = all.into_iter().find(|trouble| *trouble as u8 == before);
+        known.unwrap_or(Trouble::None)
     }
 
     fn has(&self, trouble: Trouble) -> bool {
@@ -124,6 +136,9 @@ impl FaultyStore {
     async fn begin(&self, operation: &str) -> Result<Fate, StoreError> {
         if self.has(Trouble::Slow) {
             tokio::time::sleep(self.world.draw_time(SLOW_STORE_MS_MAX)).await;
+        }
+        while self.has(Trouble::Hangs) && operation == EXCHANGE {
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
         if !self.has(Trouble::Fails) || !self.world.happens(STORE_FAULTS_PERMILLE) {
             return Ok(Fate::Done);

@@ -1,4 +1,6 @@
-//! Heartbeats: a task of their own, so that nothing in the loop can make a worker look dead.
+//! Heartbeats. They have a task of their own, so that a slow step of the loop does not make a worker look dead. A heartbeat
+//! proves that work can be done: without a turn of the loop, or with a claim or report that stays unanswered, the heart stops
+//! beating ([`Pulse`]). The store then gives the worker's jobs to others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::hops::HopRecorder;
 use crate::live_output::LiveOutputBoard;
+use crate::mill::pulse::Pulse;
 use crate::progress::ProgressBoard;
 use crate::source::Source;
 
@@ -22,6 +25,7 @@ pub struct Heart {
     stats: HopRecorder,
     board: ProgressBoard,
     output: LiveOutputBoard,
+    pulse: Pulse,
 }
 
 impl Heart {
@@ -35,6 +39,8 @@ impl Heart {
         let said = board.clone();
         let output = LiveOutputBoard::default();
         let printed = output.clone();
+        let pulse = Pulse::new(every, Instant::now());
+        let felt = pulse.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(every);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -57,6 +63,10 @@ impl Heart {
                         }
                         continue;
                     }
+                }
+                if felt.is_stalled(Instant::now()) {
+                    ticks.tick().await;
+                    continue;
                 }
                 let moved = recorder.take();
                 let progress = said.take();
@@ -92,7 +102,13 @@ impl Heart {
             stats,
             board,
             output,
+            pulse,
         }
+    }
+
+    /// Where the loop shows that it works.
+    pub(crate) fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     /// Where the hops are counted.

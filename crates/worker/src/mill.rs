@@ -1,11 +1,13 @@
 //! The loop: claim → run → commit. The next claim and the last commit travel, in one exchange, while handlers run.
 
 pub mod delivery;
+mod ending;
 mod exchange;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod outage;
 mod preemption;
+pub(crate) mod pulse;
 mod repeats;
 pub mod report_buffer;
 mod run_spans;
@@ -33,6 +35,7 @@ use crate::hops::HopRecorder;
 use crate::io::IoRate;
 use crate::mill::delivery::{Delivery, DeliveryEvent, DeliveryId, Shared};
 use crate::mill::outage::Outage;
+use crate::mill::pulse::Pulse;
 use crate::mill::repeats::Repeats;
 use crate::mill::report_buffer::ReportBuffer;
 use crate::mill::run_spans::RunSpans;
@@ -42,6 +45,7 @@ use crate::settings::{REPORTS_PENDING_BYTES_MAX, WorkerSettings};
 use crate::source::{Source, SourceError};
 use crate::stopper::Stopper;
 use crate::summary::WorkerSummary;
+use ending::Ending;
 use exchange::{Offer, Renewal, Trip, answer, travel};
 
 pub(crate) struct Mill {
@@ -74,6 +78,9 @@ pub(crate) struct Mill {
     /// When the next exchange may begin, where outcomes gather for it.
     trip_at: Option<Instant>,
     outage: Option<Outage>,
+    pulse: Pulse,
+    /// Since the worker was asked to stop.
+    ending: Option<Ending>,
     /// What the next trip does before it exchanges.
     renewal: Renewal,
     fatal: Option<SourceError>,
@@ -137,6 +144,8 @@ impl Mill {
             offer: None,
             trip_at: None,
             outage: None,
+            pulse: heart.pulse(),
+            ending: None,
             renewal: Renewal::None,
             fatal: None,
             summary: WorkerSummary::default(),
@@ -152,7 +161,12 @@ impl Mill {
     ) -> (Heart, Result<WorkerSummary, SourceError>) {
         let source = self.source.clone();
         let mut stop = stopper.asked();
+        // However little there is to do, the heart feels the loop.
+        let mut beat = tokio::time::interval(self.pulse.every);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            self.pulse.turned(Instant::now());
+            self.come_to_an_end();
             let look_at = self.dispatch();
             self.preempt();
             self.begin_trip();
@@ -162,6 +176,7 @@ impl Mill {
             let draining = self.is_draining();
             let waiting = self.claims.look_again_at().filter(|_| !draining);
             self.wait_at_source(waiting.is_some());
+            let ends_at = self.ends_at().filter(|_| draining);
             tokio::select! {
                 biased;
                 Some(event) = self.events.recv() => {
@@ -182,6 +197,8 @@ impl Mill {
                     }
                 }
                 _ = stop.wait_for(|stop| *stop), if !draining => self.begin_drain(),
+                _ = beat.tick() => {}
+                () = sleep_until(ends_at), if ends_at.is_some() => {}
                 exchanged = answer(&mut self.offer), if self.offer.is_some() => self.take_offered(exchanged),
                 () = source.wait_for_work(), if waiting.is_none() && self.may_be_preempted() => {
                     self.look_for_urgent_at = Instant::now();
@@ -372,6 +389,7 @@ impl Mill {
                     return;
                 };
                 self.spans.end(delivery.id, elapsed);
+                self.note_movement();
                 let jobs = delivery.jobs_count();
                 self.lanes[delivery.kind].ended(elapsed, delivery.io());
                 self.dispatcher.batch_ended(delivery.kind, jobs, elapsed);
@@ -472,6 +490,7 @@ impl Mill {
 
     fn begin_drain(&mut self) {
         self.shared.draining.store(true, Ordering::Relaxed);
+        self.ending.get_or_insert(Ending::begun(Instant::now()));
         self.give_up_waiting();
     }
 

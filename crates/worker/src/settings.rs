@@ -28,8 +28,9 @@ pub struct WorkerSettings {
     pub poll_every: Duration,
     /// How often it says that it lives, where its source does not say.
     pub heartbeat_every: Duration,
-    /// How long it tries to reach a source that does not answer before it gives up.
-    pub give_up_after: Duration,
+    /// How long running jobs may continue when the worker stops. Then it releases them uncharged, and ends. Until their own ends,
+    /// where `None`.
+    pub grace: Option<Duration>,
     /// Whether it ends when nothing is left to claim, now or later.
     pub until_empty: bool,
     /// Ends when nothing can be claimed now, whatever can be later.
@@ -67,7 +68,7 @@ impl Default for WorkerSettings {
             micro_batch_jobs_max: 1_000,
             poll_every: Duration::from_millis(100),
             heartbeat_every: Duration::from_millis(HEARTBEAT_EVERY_MS as u64),
-            give_up_after: Duration::from_secs(60),
+            grace: None,
             until_empty: false,
             until_idle: false,
             cancel_grace: Duration::from_millis(CANCEL_GRACE_MS),

@@ -15,6 +15,7 @@ pub struct Signals {
     told: AtomicBool,
     cancelled: Mutex<Cancelled>,
     pausing: AtomicBool,
+    releasing: AtomicBool,
     given_back: Mutex<BTreeSet<JobId>>,
     changed: Notify,
     grace: Duration,
@@ -33,6 +34,7 @@ impl Signals {
             told: AtomicBool::new(false),
             cancelled: Mutex::default(),
             pausing: AtomicBool::new(false),
+            releasing: AtomicBool::new(false),
             given_back: Mutex::default(),
             changed: Notify::new(),
             grace,
@@ -63,6 +65,17 @@ impl Signals {
     pub fn pause(&self) {
         self.pausing.store(true, Ordering::Release);
         self.tell();
+    }
+
+    /// Takes the jobs back, whether they have ended or not.
+    pub fn release(&self) {
+        self.releasing.store(true, Ordering::Release);
+        self.tell();
+    }
+
+    /// Whether the jobs are taken back.
+    pub fn is_releasing(&self) -> bool {
+        self.releasing.load(Ordering::Acquire)
     }
 
     /// Whether the jobs are to make room.

@@ -20,6 +20,11 @@ pub use crate::summary::WorkerSummary;
 /// A worker that is stopped while it registers waits so long for the answer.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(500);
 
+/// How long a worker that ends tries to leave, with all reported, and after its source did not answer. Without its word, its
+/// registration expires.
+const LEAVE_MAX: Duration = Duration::from_secs(10);
+const LEAVE_IN_VAIN_MAX: Duration = Duration::from_secs(1);
+
 /// A worker over one source.
 pub struct Worker {
     source: Arc<dyn Source>,
@@ -118,9 +123,16 @@ impl Worker {
             handler.shut_down().await;
         }
         // The heart beats until the last report is in.
-        let left = source.leave(heart.stop()).await;
+        let leave_max = match &ended {
+            Ok(_) => LEAVE_MAX,
+            Err(_) => LEAVE_IN_VAIN_MAX,
+        };
+        let left = tokio::time::timeout(leave_max, source.leave(heart.stop())).await;
         let summary = ended?;
-        left?;
+        match left {
+            Ok(left) => left?,
+            Err(_) => tracing::warn!("the worker could not leave; its registration expires"),
+        }
         Ok(summary)
     }
 }

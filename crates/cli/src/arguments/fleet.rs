@@ -14,7 +14,7 @@ use crate::arguments::memory::parse_knowledge;
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
 use crate::arguments::shared::{
-    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments, Synchronous,
+    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StopArguments, StoreArguments, Synchronous,
 };
 use crate::arguments::webhook::WebhookArguments;
 use crate::exit::EXIT_STATUS_HELP;
@@ -101,6 +101,9 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub stop: StopArguments,
     /// A knowledge base to show on the page Memory: a file, or postgresql://user@host/database
     #[arg(long, value_name = "KB", value_parser = parse_knowledge)]
     pub memory: Option<StoreLocation>,
@@ -223,6 +226,9 @@ pub struct AgentArguments {
     /// Exit when nothing is left to run
     #[arg(long)]
     pub drain: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub stop: StopArguments,
     /// Print the totals as JSON at the end
     #[arg(long)]
     pub json: bool,

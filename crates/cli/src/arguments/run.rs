@@ -8,7 +8,7 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 use crate::arguments::hook::HookArguments;
 use crate::arguments::rate::{Rate, parse_rate};
 use crate::arguments::shared::{
-    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, RetryArguments, StoreArguments,
+    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, RetryArguments, StopArguments, StoreArguments,
 };
 use crate::exit::EXIT_STATUS_HELP;
 use crate::input::{DialectArguments, Format};
@@ -107,6 +107,9 @@ pub struct RunArguments {
     #[command(flatten, next_help_heading = "Store")]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
+    #[command(flatten, next_help_heading = "Resuming")]
+    #[allow(missing_docs)]
+    pub stop: StopArguments,
     /// Print the summary as JSON: to standard output, or to standard error if standard output has the results
     #[arg(long, help_heading = "Messages")]
     pub json: bool,

@@ -51,6 +51,14 @@ pub struct LeaseArguments {
     pub lease: Duration,
 }
 
+/// The end of a program that runs jobs.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct StopArguments {
+    /// When stopped, release the jobs that still run after this time, and exit [default: wait until they have ended]
+    #[arg(long, value_name = "SPAN", env = "GRISTMILL_GRACE", value_parser = parse_span)]
+    pub grace: Option<Duration>,
+}
+
 fn parse_lease(text: &str) -> Result<Duration, String> {
     let lease = parse_span(text)?;
     let [least, most] =

@@ -7,7 +7,9 @@ use clap::Args;
 #[cfg(feature = "full")]
 use crate::arguments::model::ExtractorArguments;
 use crate::arguments::pressure::PressureArguments;
-use crate::arguments::shared::{ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StoreArguments};
+use crate::arguments::shared::{
+    ConcurrencyArguments, EnvironmentArguments, LeaseArguments, StopArguments, StoreArguments,
+};
 #[cfg(feature = "full")]
 use crate::arguments::webhook::WebhookArguments;
 use crate::exit::EXIT_STATUS_HELP;
@@ -61,6 +63,9 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub lease: LeaseArguments,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub stop: StopArguments,
     /// Print the totals as JSON at the end
     #[arg(long)]
     pub json: bool,

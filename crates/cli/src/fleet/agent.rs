@@ -70,7 +70,7 @@ async fn handlers(
 
 /// Runs the command.
 pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
-    let mut interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
     let token = token(arguments.token_file.as_deref())?;
     let mut base_urls = servers(&arguments.base_urls)?;
     if base_urls.is_empty() {
@@ -109,6 +109,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let settings = WorkerSettings {
         until_empty: arguments.drain,
         backpressure: arguments.pressure.backpressure(),
+        grace: arguments.stop.grace,
         ..handlers.settings()
     };
     let slots = arguments.scripts.len() * concurrency.of_scripts().processes
@@ -125,7 +126,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     for (kind, handler) in handlers.by_kind {
         worker.handle(kind, handler);
     }
-    let (stopper, quiet) = (worker.stopper(), arguments.quiet);
-    let summary = until_done(worker.run(), &stopper, &committed, &mut interrupt, quiet).await?;
-    tell(&summary, &committed, &interrupt, arguments.json, quiet)
+    let (stopper, stop, quiet) = (worker.stopper(), arguments.stop, arguments.quiet);
+    let ended = until_done(worker.run(), &stopper, &committed, &mut interrupt, stop, quiet).await;
+    tell(ended, &committed, &interrupt, arguments.json, quiet)
 }

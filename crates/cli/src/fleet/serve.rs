@@ -1,16 +1,16 @@
 //! `gristmill serve`: the HTTP API over a store, in the mode standalone with a worker in the same process.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::bail;
+use gristmill_engine::{Engine, WorkerSettings};
 use gristmill_server::{ServeOptions, TlsFiles, bind};
 
 use crate::arguments::container::{MODE_VARIABLE, variable};
 use crate::arguments::fleet::{Mode, ServeArguments};
 use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::memory::served::served_knowledge;
 use crate::store::open::engine_over;
 use crate::telemetry::Telemetry;
@@ -28,9 +28,14 @@ fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
     }
 }
 
+async fn open(arguments: &ServeArguments) -> anyhow::Result<Engine> {
+    let store = arguments.store.open_when_reachable(false).await?;
+    engine_over(store, &arguments.lease).await
+}
+
 /// Runs the command.
 pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> anyhow::Result<Exit> {
-    let mut interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
     let webhooks = arguments.webhooks.handler()?;
     let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some();
     let mode = match arguments.mode {
@@ -57,11 +62,10 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
             Some(handlers.with_webhooks(webhooks, queues)?)
         }
     };
-    let store = match arguments.store.open_when_reachable(&mut interrupt).await? {
-        ControlFlow::Continue(store) => store,
-        ControlFlow::Break(exit) => return Ok(exit),
+    let engine = tokio::select! {
+        engine = open(&arguments) => engine?,
+        exit = interrupt.wait() => return Ok(exit),
     };
-    let engine = engine_over(store, &arguments.lease).await?;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
     let knowledge = served_knowledge(arguments.memory).await?;
     let options = ServeOptions {
@@ -82,7 +86,10 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
     let worker = handlers.map(|handlers| {
         let mut builder = engine.worker();
         builder
-            .settings(handlers.settings())
+            .settings(WorkerSettings {
+                grace: arguments.stop.grace,
+                ..handlers.settings()
+            })
             .observer(Arc::new(Committed::default()));
         for (kind, handler) in handlers.by_kind {
             builder.handler(kind, handler);
@@ -91,12 +98,15 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
     });
     let mut asked = interrupt.clone();
     let stopper = worker.as_ref().map(|worker| worker.stopper());
-    let quiet = arguments.quiet;
+    let (stop, quiet, works) = (arguments.stop, arguments.quiet, worker.is_some());
     let served = server
         .run(async move {
             asked.wait().await;
-            if !quiet {
-                say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+            if !quiet && works {
+                say!(
+                    "\ngristmill: {}; press Ctrl-C again to exit immediately",
+                    how_it_ends(stop)
+                );
             }
             // The worker finishes its running jobs while the server answers its last requests.
             if let Some(stopper) = stopper {
@@ -105,9 +115,10 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         })
         .await;
     let worked = match worker {
-        Some(worker) => worker.stop().await.map(|_| ()),
+        Some(worker) => summary_of(worker.stop().await, &interrupt).map(|_| ()),
         None => Ok(()),
     };
+    interrupt.end_within(CLOSE_MAX);
     engine.close().await?;
     served?;
     worked?;

@@ -1,9 +1,8 @@
 //! `gristmill worker`: runs submitted jobs with scripts.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use gristmill_engine::WorkerSettings;
+use gristmill_engine::{Engine, WorkerSettings};
 
 use crate::arguments::worker::WorkerArguments;
 use crate::exit::Exit;
@@ -13,7 +12,39 @@ use crate::store::open::engine_over;
 
 /// Runs the command.
 pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
-    let mut interrupt = Interrupt::listen()?;
+    let mut interrupt = Interrupt::listen_with_grace(arguments.stop.grace)?;
+    let (engine, handlers) = tokio::select! {
+        begun = begin(&arguments) => begun?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
+    let settings = WorkerSettings {
+        until_empty: arguments.drain,
+        backpressure: arguments.pressure.backpressure(),
+        grace: arguments.stop.grace,
+        ..handlers.settings()
+    };
+    let lanes = handlers.lanes();
+    let mut builder = engine.worker();
+    builder.settings(settings);
+    for (kind, handler) in handlers.by_kind {
+        builder.handler(kind, handler);
+    }
+    let committed = Arc::new(Committed::default());
+    let running = builder.observer(committed.clone()).start();
+    let stopper = running.stopper();
+    let (stop, quiet) = (arguments.stop, arguments.quiet);
+    let ended = until_done(running.join(), &stopper, &committed, &mut interrupt, stop, quiet).await;
+    if arguments.drain && !quiet && ended.is_ok() {
+        for line in held_by_pauses(&**engine.store(), &lanes).await? {
+            say!("gristmill: left behind: {line}");
+        }
+    }
+    engine.close().await?;
+    tell(ended, &committed, &interrupt, arguments.json, quiet)
+}
+
+/// Starts the scripts, opens the store, and says what is served.
+async fn begin(arguments: &WorkerArguments) -> anyhow::Result<(Engine, Handlers)> {
     let concurrency = &arguments.concurrency;
     #[cfg(feature = "full")]
     let extracting = arguments.extractor.extracting(concurrency).await?;
@@ -24,15 +55,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     let handlers = handlers.with_extractions(extracting)?;
     #[cfg(feature = "full")]
     let handlers = handlers.with_webhooks(arguments.webhooks.handler()?, queues)?;
-    let settings = WorkerSettings {
-        until_empty: arguments.drain,
-        backpressure: arguments.pressure.backpressure(),
-        ..handlers.settings()
-    };
-    let store = match arguments.store.open_when_reachable(&mut interrupt).await? {
-        ControlFlow::Continue(store) => store,
-        ControlFlow::Break(exit) => return Ok(exit),
-    };
+    let store = arguments.store.open_when_reachable(true).await?;
     if !arguments.quiet {
         say!("gristmill: {}", handlers.describe());
         let stats = store.stats().await?;
@@ -45,23 +68,5 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
             say!("gristmill: warning: {line}");
         }
     }
-    let lanes = handlers.lanes();
-    let engine = engine_over(store, &arguments.lease).await?;
-    let mut builder = engine.worker();
-    builder.settings(settings);
-    for (kind, handler) in handlers.by_kind {
-        builder.handler(kind, handler);
-    }
-    let committed = Arc::new(Committed::default());
-    let running = builder.observer(committed.clone()).start();
-    let stopper = running.stopper();
-    let quiet = arguments.quiet;
-    let ended = until_done(running.join(), &stopper, &committed, &mut interrupt, quiet).await;
-    if arguments.drain && !quiet && ended.is_ok() {
-        for line in held_by_pauses(&**engine.store(), &lanes).await? {
-            say!("gristmill: left behind: {line}");
-        }
-    }
-    engine.close().await?;
-    tell(&ended?, &committed, &interrupt, arguments.json, quiet)
+    Ok((engine_over(store, &arguments.lease).await?, handlers))
 }

@@ -14,9 +14,9 @@ use gristmill_model::{Receipt, Report};
 use gristmill_store::{Store, StoreStats, WorkerRow};
 use serde_json::json;
 
-use crate::arguments::shared::ScriptConcurrency;
+use crate::arguments::shared::{ScriptConcurrency, StopArguments};
 use crate::exit::Exit;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
 use crate::pauses::{Pauses, describe_held};
@@ -248,6 +248,7 @@ pub async fn until_done(
     stopper: &Stopper,
     committed: &Committed,
     interrupt: &mut Interrupt,
+    stop: StopArguments,
     quiet: bool,
 ) -> Result<WorkerSummary, SourceError> {
     let progress = Progress::new(quiet, false);
@@ -257,12 +258,15 @@ pub async fn until_done(
     let mut asked = false;
     loop {
         tokio::select! {
-            ended = &mut work => break ended,
+            ended = &mut work => {
+                interrupt.end_within(CLOSE_MAX);
+                break ended;
+            }
             () = &mut show => {}
             _ = interrupt.wait(), if !asked => {
                 asked = true;
                 if !quiet {
-                    say!("\ngristmill: finishing running jobs; press Ctrl-C again to exit immediately");
+                    say!("\ngristmill: {}; press Ctrl-C again to exit immediately", how_it_ends(stop));
                 }
                 stopper.stop();
             }
@@ -272,12 +276,13 @@ pub async fn until_done(
 
 /// Prints the totals, and returns the exit status.
 pub fn tell(
-    summary: &WorkerSummary,
+    ended: Result<WorkerSummary, SourceError>,
     committed: &Committed,
     interrupt: &Interrupt,
     as_json: bool,
     quiet: bool,
 ) -> anyhow::Result<Exit> {
+    let summary = summary_of(ended, interrupt)?.unwrap_or_default();
     let dead = committed.dead.load(Ordering::Relaxed);
     if as_json {
         let totals = json!({

@@ -23,6 +23,6 @@ impl NameLock {
 }
 
 /// Refuses.
-pub async fn open(_url: &str) -> anyhow::Result<Arc<dyn Store>> {
+pub async fn open(_url: &str, _waits: bool) -> anyhow::Result<Arc<dyn Store>> {
     Err(left_out("PostgreSQL"))
 }

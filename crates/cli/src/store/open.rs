@@ -1,6 +1,5 @@
 //! Opens the store that a command names.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +10,13 @@ use gristmill_store_sqlite::{Access, SqliteOptions, SqliteStore};
 use tokio::time::Instant;
 
 use crate::arguments::shared::{LeaseArguments, StoreArguments, Synchronous};
-use crate::exit::Exit;
-use crate::interrupt::Interrupt;
 use crate::span::milliseconds;
 use crate::store::checkpoint;
 use crate::store::location::StoreLocation;
 use crate::store::postgres;
 
-/// How long a process that stays waits for a database that cannot be reached when it starts.
-const REACH_WAIT_MAX: Duration = Duration::from_secs(60);
+/// A database that cannot be reached when a process starts that stays is told at once, and again as often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The first wait between two attempts; each further one is twice as long.
 const REACH_WAIT_FIRST: Duration = Duration::from_millis(100);
@@ -30,7 +27,7 @@ const REACH_WAIT_LONGEST: Duration = Duration::from_secs(2);
 impl StoreArguments {
     /// Opens the store, and creates it if needed.
     pub async fn open_or_create(&self) -> anyhow::Result<Arc<dyn Store>> {
-        self.open(true).await
+        self.open(true, false).await
     }
 
     /// Opens the store, which must be there.
@@ -46,42 +43,32 @@ impl StoreArguments {
                 );
             }
         }
-        self.open(false).await
+        self.open(false, false).await
     }
 
     /// Opens the store for a process that stays, and makes it where there is none: waits for a database that cannot be
-    /// reached yet, such as one that restarts, and says so. Breaks where the program is asked to end meanwhile.
-    pub async fn open_when_reachable(
-        &self,
-        interrupt: &mut Interrupt,
-    ) -> anyhow::Result<ControlFlow<Exit, Arc<dyn Store>>> {
-        let (began, mut wait) = (Instant::now(), REACH_WAIT_FIRST);
+    /// reached yet, such as one that restarts, and says so. Where `waits`, operations on it wait for a database that goes
+    /// away later, too, however long.
+    pub async fn open_when_reachable(&self, waits: bool) -> anyhow::Result<Arc<dyn Store>> {
+        let (mut told_at, mut wait) = (None::<Instant>, REACH_WAIT_FIRST);
         loop {
-            let error = match self.open_or_create().await {
-                Ok(store) => return Ok(ControlFlow::Continue(store)),
+            let error = match self.open(true, waits).await {
+                Ok(store) => return Ok(store),
                 Err(error) => error,
             };
             let Some(StoreError::Unreachable { database, reason, .. }) = error.downcast_ref() else {
                 return Err(error);
             };
-            if began.elapsed() >= REACH_WAIT_MAX {
-                return Err(error);
+            if told_at.is_none_or(|at| at.elapsed() >= TOLD_EVERY) {
+                told_at = Some(Instant::now());
+                say!("gristmill: {database} cannot be reached yet ({reason}); trying until it can be");
             }
-            if wait == REACH_WAIT_FIRST {
-                say!(
-                    "gristmill: {database} cannot be reached yet ({reason}); trying for {} s",
-                    REACH_WAIT_MAX.as_secs()
-                );
-            }
-            tokio::select! {
-                exit = interrupt.wait() => return Ok(ControlFlow::Break(exit)),
-                () = tokio::time::sleep(wait) => {}
-            }
+            tokio::time::sleep(wait).await;
             wait = (wait * 2).min(REACH_WAIT_LONGEST);
         }
     }
 
-    async fn open(&self, create: bool) -> anyhow::Result<Arc<dyn Store>> {
+    async fn open(&self, create: bool, waits: bool) -> anyhow::Result<Arc<dyn Store>> {
         let synchronous = match self.synchronous {
             Synchronous::Full => gristmill_store_sqlite::Synchronous::Full,
             Synchronous::Normal => gristmill_store_sqlite::Synchronous::Normal,
@@ -96,7 +83,7 @@ impl StoreArguments {
             create,
             ..SqliteOptions::default()
         };
-        open_location(&self.store, options).await
+        open_location_for(&self.store, options, waits).await
     }
 }
 
@@ -104,6 +91,14 @@ impl StoreArguments {
 pub async fn open_location(
     location: &StoreLocation,
     options: SqliteOptions,
+) -> anyhow::Result<Arc<dyn Store>> {
+    open_location_for(location, options, false).await
+}
+
+async fn open_location_for(
+    location: &StoreLocation,
+    options: SqliteOptions,
+    waits: bool,
 ) -> anyhow::Result<Arc<dyn Store>> {
     refuse_shown_password(location)?;
     match location {
@@ -114,7 +109,7 @@ pub async fn open_location(
             }
             Ok(Arc::new(store))
         }
-        StoreLocation::Postgres(url) => postgres::open(url.secret()).await,
+        StoreLocation::Postgres(url) => postgres::open(url.secret(), waits).await,
     }
 }
 

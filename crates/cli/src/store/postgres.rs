@@ -7,9 +7,11 @@ use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
 pub use gristmill_postgres_link::NameLock;
 
-/// Opens the store in the database at `url`.
-pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(Arc::new(
-        PostgresStore::open(url, PostgresOptions::default()).await?,
-    ))
+/// Opens the store in the database at `url`. Where `waits`, its operations wait for a database that goes away, however long.
+pub async fn open(url: &str, waits: bool) -> anyhow::Result<Arc<dyn Store>> {
+    let mut options = PostgresOptions::default();
+    if waits {
+        options.unreachable_ms_max = None;
+    }
+    Ok(Arc::new(PostgresStore::open(url, options).await?))
 }

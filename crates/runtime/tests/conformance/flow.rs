@@ -121,6 +121,31 @@ async fn a_drain_ends_what_has_begun_and_releases_the_rest() {
     }
 }
 
+/// A signal that stops a service may reach its processes before the worker, or after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_whose_process_is_stopped_with_their_worker_are_released() {
+    for subject in subjects() {
+        for (signal, is_first) in [("TERM", true), ("TERM", false), ("INT", false), ("KILL", true)] {
+            let handler = Arc::new(subject.handler("actions"));
+            let gate = Gate::new();
+            let mut job = gate.announced_block();
+            job["do"] = json!("terminate");
+            job["signal"] = json!(signal);
+            let (recorder, running) = start(&handler, &[job]);
+            gate.until_waited_at().await;
+            if is_first {
+                recorder.drain();
+                recorder.until_drain_is_heard().await;
+            }
+            gate.open("now").await;
+            recorder.drain();
+            finish(running).await;
+            let name = subject.name;
+            assert_eq!(recorder.ended()[&0], Ended::Released, "{name}, SIG{signal}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_jobs_are_skipped_before_and_while_their_micro_batch_runs() {
     for subject in subjects() {

@@ -41,6 +41,11 @@ const actions = {
     if (here !== undefined) fs.writeFileSync(here, '');
     return fs.readFileSync(fifo, 'utf8');
   },
+  terminate(payload) {
+    actions.block(payload);
+    process.kill(process.pid, 'SIG' + payload.signal);
+    for (;;);
+  },
   job() {
     return gristmill.job();
   },

@@ -3,6 +3,7 @@ import ctypes
 import os
 import re
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -71,6 +72,14 @@ def do_block(payload):
         open(payload["here"], "w").close()
     with open(payload["fifo"]) as fifo:
         return fifo.read()
+
+
+def do_terminate(payload):
+    # The signal of a stop that reaches all processes, once the test has written to the FIFO.
+    do_block(payload)
+    os.kill(os.getpid(), getattr(signal, "SIG" + payload["signal"]))
+    while True:
+        time.sleep(1)
 
 
 def do_print(payload):

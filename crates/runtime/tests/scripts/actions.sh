@@ -14,6 +14,7 @@ case $(field do) in
     if [ -n "$here" ]; then : >"$here"; fi
     cat "$(field fifo)"
     ;;
+  terminate) : >"$(field here)"; cat "$(field fifo)" >&2; kill -s "$(field signal)" $$; while :; do sleep 1; done ;;
   print) echo "$(field text)" >&2; echo 'to stderr' >&2; echo '"printed"' ;;
   flood) yes xxxxxxx | head -c "$(field bytes)" >&2; echo 0 ;;
   child) (echo from the child >&2; echo and its stderr >&2); echo '"done"' ;;

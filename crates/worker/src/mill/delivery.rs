@@ -166,6 +166,11 @@ impl Delivery {
         self.context.signals.is_pausing()
     }
 
+    /// Takes back the jobs that have not ended, uncharged.
+    pub fn release(&self) {
+        self.context.signals.release();
+    }
+
     /// The bytes that its jobs moved.
     pub(crate) fn io(&self) -> &IoCounter {
         &self.context.io
@@ -179,7 +184,11 @@ impl Delivery {
     /// asked first how their children ended; where it does not answer, they go back.
     pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, source: Arc<dyn Source>) {
         let begun = Instant::now();
-        match self.ready_work(&*source).await {
+        let ready = tokio::select! {
+            ready = self.ready_work(&*source) => ready,
+            () = self.context.signals.until(Signals::is_releasing) => Ok(self.work.clone()),
+        };
+        match ready {
             Ok(work) => self.run_by(&*handler, work).await,
             Err(error) => {
                 tracing::warn!(%error, "the outcomes of children cannot be read; their parents go back");
@@ -214,13 +223,22 @@ impl Delivery {
     async fn run_by(&self, handler: &dyn Handler, work: MicroBatch) {
         let begun = Instant::now();
         let run = std::panic::AssertUnwindSafe(handler.run(self.runner, work, self)).catch_unwind();
+        let signals = &self.context.signals;
         let run = tokio::select! {
             biased;
+            () = signals.until(Signals::is_releasing) => None,
             run = run => Some(run),
             () = self.given_up() => None,
         };
         let unanswered = self.state().unanswered.clone();
         if unanswered.is_empty() {
+            return;
+        }
+        if signals.is_releasing() && run.is_none() {
+            self.answer(Outcomes {
+                released: unanswered,
+                ..Outcomes::default()
+            });
             return;
         }
         let error = match run {

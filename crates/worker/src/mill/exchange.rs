@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use gristmill_batching::EndReason;
 use gristmill_model::limits::{LEASE_BYTES_TARGET, LEASE_JOBS_MAX, LEASE_SLICES_MAX};
 use gristmill_model::{Lease, LeasedSlice, Receipt, Report};
-use gristmill_store::{Exchanged, Want};
+use gristmill_store::{Exchanged, NEWS, Want};
 
 use super::Mill;
 use crate::claims::held_slice::HeldSlice;
@@ -129,6 +129,7 @@ impl Mill {
             asked = slots.min(LEASE_JOBS_MAX).min(left);
         }
         if asked == 0 && self.reports.is_empty() && renewal == Renewal::None {
+            self.pulse.answered();
             return;
         }
         let exchange_at = self.claims.exchange_at(asked, holding, now);
@@ -141,6 +142,7 @@ impl Mill {
             return;
         }
         self.claims.exchange_began(now);
+        self.pulse.asked(now);
         self.renewal = Renewal::None;
         let reports = self.reports.take();
         let traced = self.spans.take_uncommitted();
@@ -198,7 +200,15 @@ impl Mill {
     pub(super) fn arrive(&mut self, trip: Trip) {
         match trip.answer {
             Ok(exchanged) => {
-                self.outage = None;
+                self.pulse.answered();
+                self.note_movement();
+                if let Some(lasted) = self
+                    .outage
+                    .take()
+                    .and_then(|outage| outage.told_after(Instant::now()))
+                {
+                    tracing::warn!(target: NEWS, "claims and reports are answered again, after {} s", lasted.as_secs());
+                }
                 run_spans::committed(&trip.traced, trip.took);
                 for (report, receipt) in trip.reports.iter().zip(&exchanged.receipts) {
                     self.count(report, receipt);
@@ -310,13 +320,20 @@ impl Mill {
 
     fn take_failed_trip(&mut self, reports: Vec<Report>, error: SourceError) {
         let now = Instant::now();
-        let outage = Outage::after(self.outage, now);
-        if error.kind == SourceErrorKind::Fatal || outage.lasted(now) > self.settings.give_up_after {
+        if error.kind == SourceErrorKind::Fatal {
             self.begin_drain();
             self.fatal = Some(error);
             return;
         }
-        tracing::warn!(%error, "the source did not answer; trying again");
+        let mut outage = Outage::after(self.outage, now);
+        match outage.is_news(now) {
+            true => tracing::warn!(
+                target: NEWS,
+                "claims and reports have failed for {} s: {error}; trying on",
+                outage.lasted(now).as_secs()
+            ),
+            false => tracing::debug!(%error, "the source did not answer; trying again"),
+        }
         for report in reports {
             self.reports.add(
                 report.lease,

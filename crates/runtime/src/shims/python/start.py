@@ -3,6 +3,10 @@
 
 def start():
     os.close(SHIM_FD)
+    # A signal that stops the worker and its processes together ends this one, and does not raise an exception in a job.
+    import _signal
+
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     is_forked = sys.argv[1:2] == ["fork-server"]
     if is_forked:
         serve_forks(sys.argv[2])
