@@ -174,7 +174,7 @@ impl Database {
         Query: Fn(Arc<Snapshot>) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
-        let mut patience = Patience::new(self.unreachable_max);
+        let mut patience = self.patience();
         loop {
             let failure = match self.read_once(&query).await {
                 Ok(answer) => {
@@ -240,7 +240,7 @@ impl Database {
     where
         Outcome: Future<Output = Attempt<T, Unsure>>,
     {
-        let mut patience = Patience::new(self.unreachable_max);
+        let mut patience = self.patience();
         loop {
             let failure = match attempt().await {
                 Attempt::Done(answer) => {
@@ -370,6 +370,11 @@ impl Database {
         waited.map_err(|failure| self.error(failure, patience))
     }
 
+    /// The patience of an operation that begins.
+    pub fn patience(&self) -> Patience {
+        Patience::new(self.unreachable_max)
+    }
+
     /// Waits before the next attempt, and tells that the database is away; gives the failure back where there is none.
     async fn await_again(&self, failure: Failure, patience: &mut Patience) -> Result<()> {
         if failure.remedy() == Remedy::Reconnect {
@@ -417,7 +422,7 @@ impl Database {
         Work: Fn(Pooled) -> Answer,
         Answer: Future<Output = Result<T>>,
     {
-        let mut patience = Patience::new(self.unreachable_max);
+        let mut patience = self.patience();
         loop {
             let answer = match self.writer(purpose).await {
                 Ok(connection) => work(connection).await,

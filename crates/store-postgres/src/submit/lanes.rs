@@ -6,11 +6,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
+use crate::database::Database;
 use crate::database::connection::Connection;
 use crate::database::handle_cache::HandleCache;
 use crate::database::pools::Purpose;
 use crate::database::transaction::Transaction;
-use crate::database::{Database, Patience};
 use crate::failure::{Failure, Result};
 use crate::limits::CONNECTED_WITHIN_MIN;
 
@@ -100,7 +100,7 @@ impl Database {
         if let Some(id) = self.cache.lanes().find(name) {
             return Ok(id);
         }
-        let mut patience = Patience::new();
+        let mut patience = self.patience();
         loop {
             let connected_by = deadline.max(Instant::now() + CONNECTED_WITHIN_MIN);
             let connection = timeout_at(connected_by, self.writer(Purpose::Change)).await;
