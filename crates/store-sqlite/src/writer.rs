@@ -283,9 +283,9 @@ impl Writer {
     /// Acknowledges nothing once the file or its log is not at its path any more: what was committed is then in a file that others
     /// do not find. Looked at after COMMIT, so that no acknowledged operation is in such a file.
     fn check_files(&mut self) -> std::result::Result<(), Stop> {
-        self.files.check().map_err(|failure| {
+        self.files.check().map_err(|error| {
             self.memory.forget();
-            Stop::CannotBegin(failure.at(&self.path, self.busy_timeout_ms))
+            Stop::CannotBegin(error)
         })
     }
 

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use gristmill_store::StoreError;
 
-use crate::failure::Result;
 use crate::limits::LINKS_MAX;
 
 /// The path of the file that a symbolic link leads to, also where that file does not exist yet. Any other path stays as it is.
@@ -80,7 +79,7 @@ impl OpenFiles {
     }
 
     /// Fails with [`StoreError::Moved`] once the path leads elsewhere: others then read and write another file than this process.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<(), StoreError> {
         let is_same = |known: Option<Inode>, path: &Path| known.is_none() || Inode::of(path) == known;
         let what = if !is_same(self.file, &self.path) {
             &self.path
@@ -89,7 +88,7 @@ impl OpenFiles {
         } else {
             return Ok(());
         };
-        Err(StoreError::Moved { path: what.clone() }.into())
+        Err(StoreError::Moved { path: what.clone() })
     }
 }
 
