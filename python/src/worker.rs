@@ -1,11 +1,15 @@
 //! A worker over the warm processes of some kinds.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_engine::{Engine, Handler, SourceError, Stopper, WorkerSettings, WorkerSummary};
-use gristmill_runtime::{DetectOptions, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler};
+use gristmill_runtime::limits::START_PATIENCE_MS;
+use gristmill_runtime::{
+    DetectOptions, ProcessListener, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use tokio::sync::watch;
@@ -40,8 +44,9 @@ pub struct KindSpec {
 }
 
 impl KindSpec {
-    /// Starts the first process, which imports the script.
-    async fn start(self) -> Result<(String, Arc<dyn Handler>), String> {
+    /// Starts the first process, which imports the script. Work that ends by itself does not wait for ever for a process that
+    /// can start.
+    async fn start(self, until: Until) -> Result<(String, Arc<dyn Handler>), String> {
         let options = DetectOptions {
             interpreter: Some(self.python.into()),
             ..DetectOptions::default()
@@ -58,6 +63,8 @@ impl KindSpec {
             processes: self.processes,
             concurrency: self.concurrency,
             threads: self.threads,
+            start_patience_ms: (until != Until::Stopped).then_some(START_PATIENCE_MS),
+            listener: ProcessListener::new(tell),
             ..RuntimeOptions::default()
         };
         let handler = ScriptHandler::new(script, &options).map_err(|error| error.to_string())?;
@@ -67,6 +74,11 @@ impl KindSpec {
             .map_err(|error| format!("the processes for `{}` cannot start: {error}", self.kind))?;
         Ok((self.kind, Arc::new(handler)))
     }
+}
+
+/// Writes what becomes of the processes to standard error. An error has no other place to go.
+fn tell(words: &str) {
+    let _ = writeln!(std::io::stderr(), "gristmill: {words}");
 }
 
 /// When a worker ends by itself.
@@ -129,7 +141,7 @@ impl Worker {
         let started = wait(py, async move {
             let mut handlers = Vec::new();
             for kind in plan.kinds {
-                handlers.push(kind.start().await?);
+                handlers.push(kind.start(plan.until).await?);
             }
             let mut worker = engine.worker();
             worker.name(plan.name).settings(WorkerSettings {

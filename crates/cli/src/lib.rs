@@ -35,6 +35,7 @@ mod telemetry;
 mod telemetry;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -64,6 +65,7 @@ pub fn main() -> ExitCode {
     let matches = known.clone().get_matches_from(arguments);
     let arguments =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known.clone()).exit());
+    end_where_no_thread_can_start();
     let telemetry = telemetry::from_environment();
     log(telemetry.as_ref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -103,6 +105,28 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
         is_command,
     )
 }
+
+/// Ends the program where the system lets it start no further thread. Libraries panic then, and whatever waits for that thread
+/// would wait for ever. The store has all that was acknowledged, and the jobs that ran here run again.
+fn end_where_no_thread_can_start() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        let is_thread = NO_THREAD_PANICS.iter().any(|start| text.starts_with(start));
+        if !is_thread {
+            return before(panic);
+        }
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: the system lets this program start no further thread ({text}): raise the limit of processes and threads \
+             (ulimit -u, TasksMax of systemd, pids.max of a container), or ask for fewer processes (-j)"
+        );
+        std::process::exit(i32::from(Exit::Refused.code()));
+    }));
+}
+
+/// How the messages begin with which tokio and the standard library panic where a thread cannot be started.
+const NO_THREAD_PANICS: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
 
 /// Writes the log to standard error, and exports the rest.
 fn log(telemetry: Option<&Telemetry>) {

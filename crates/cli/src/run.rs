@@ -32,14 +32,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::arguments::run::RunArguments;
-use crate::arguments::shared::ScriptConcurrency;
 use crate::exit::Exit;
 use crate::input::Format;
 use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::progress::{Progress, Snapshot};
 use crate::output::summary::{Again, Standing, Summary};
 use crate::output::{LineForm, Output, OutputError, OutputStatistics, print_line};
-use crate::script::{check_concurrency, detect, start};
+use crate::script::{Keeping, check_concurrency, detect, start};
 use crate::span::show_number_of;
 use crate::store::location::StoreLocation;
 use crate::store::open::engine_over;
@@ -63,10 +62,10 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
         )?
         .passing(&arguments.environment.passed),
     )?;
-    let concurrency = arguments.concurrency.of_scripts();
-    check_concurrency(std::iter::once(&request.script), &concurrency)?;
+    let keeping = keeping(&arguments);
+    check_concurrency(std::iter::once(&request.script), &keeping.concurrency)?;
     let begun = tokio::select! {
-        begun = begin(&arguments, &request, concurrency) => begun?,
+        begun = begin(&arguments, &request, keeping) => begun?,
         exit = interrupt.wait() => return Ok(exit),
     };
     let Begun {
@@ -106,18 +105,18 @@ struct Begun {
 async fn begin(
     arguments: &RunArguments,
     request: &Request,
-    concurrency: ScriptConcurrency,
+    keeping: Keeping,
 ) -> anyhow::Result<Begun> {
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = match is_new {
-        true => Some(start(request.script.clone(), concurrency).await?),
+        true => Some(start(request.script.clone(), keeping).await?),
         false => None,
     };
     let store = arguments.store.open_when_reachable(true).await?;
     let lock = RunLock::take(&arguments.store.store, &request.name).await?;
     if handler.is_none() && (arguments.restart || store.run(&request.name).await?.is_none()) {
-        handler = Some(start(request.script.clone(), concurrency).await?);
+        handler = Some(start(request.script.clone(), keeping).await?);
     }
     let plan = Plan::make(&store, request, arguments).await?;
     let form = if arguments.values {
@@ -141,6 +140,14 @@ async fn begin(
         handler,
         output,
     })
+}
+
+fn keeping(arguments: &RunArguments) -> Keeping {
+    Keeping {
+        concurrency: arguments.concurrency.of_scripts(),
+        ends: true,
+        reload: false,
+    }
 }
 
 /// A run at work in this process.
@@ -281,13 +288,7 @@ impl Run<'_> {
     ) -> anyhow::Result<RunningWorker> {
         let handler = match handler {
             Some(handler) => handler,
-            None => {
-                start(
-                    self.request.script.clone(),
-                    self.arguments.concurrency.of_scripts(),
-                )
-                .await?
-            }
+            None => start(self.request.script.clone(), keeping(self.arguments)).await?,
         };
         let concurrency = handler.capacity().runners.unwrap_or(1);
         let mut settings = WorkerSettings {

@@ -3,13 +3,16 @@
 mod dependencies;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use gristmill_engine::Handler;
-use gristmill_runtime::{DetectOptions, Runtime, RuntimeError, RuntimeOptions, Script, ScriptHandler};
+use gristmill_runtime::limits::START_PATIENCE_MS;
+use gristmill_runtime::{
+    DetectOptions, ProcessListener, Runtime, RuntimeError, RuntimeOptions, Script, ScriptHandler,
+};
 
 use crate::arguments::shared::ScriptConcurrency;
 
@@ -132,15 +135,38 @@ pub fn check_concurrency<'s>(
     Ok(())
 }
 
+/// How the processes of a script are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping {
+    /// How many jobs run at once.
+    pub concurrency: ScriptConcurrency,
+    /// Whether the command comes to an end by itself: then it does not wait for ever for a process that can start.
+    pub ends: bool,
+    /// Whether processes are replaced as soon as their code changes.
+    pub reload: bool,
+}
+
 /// Starts the script's processes, and sees that it can be run.
-pub async fn start(script: Script, concurrency: ScriptConcurrency) -> anyhow::Result<Arc<dyn Handler>> {
+pub async fn start(script: Script, keeping: Keeping) -> anyhow::Result<Arc<dyn Handler>> {
+    let concurrency = keeping.concurrency;
     let options = RuntimeOptions {
         processes: concurrency.processes,
         concurrency: concurrency.concurrency,
         threads: concurrency.threads,
+        start_patience_ms: keeping.ends.then_some(START_PATIENCE_MS),
+        reload: keeping.reload,
+        listener: ProcessListener::new(tell),
         ..RuntimeOptions::default()
     };
     let handler = ScriptHandler::new(script, &options).map_err(once)?;
     handler.check().await.map_err(once)?;
     Ok(Arc::new(handler))
+}
+
+/// Writes a message that has text of a script to standard error, without what could steer a terminal. An error has no other
+/// place to go.
+fn tell(words: &str) {
+    let is_plain = |letter: &char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    let plain: String = words.chars().filter(is_plain).collect();
+    let _ = writeln!(std::io::stderr(), "gristmill: {plain}");
 }

@@ -14,6 +14,7 @@ on_each_store! {
     bad_lines_fail_with_their_place_and_leave_the_others_alone,
     a_limit_stops_and_the_same_command_without_it_goes_on,
     the_examples_with_children_measure_folders,
+    a_process_that_cannot_start_charges_no_item,
 }
 
 const WORDS_PY: &str = "def main(payload):\n    return {'words': len(payload['text'].split())}\n";
@@ -499,4 +500,33 @@ fn the_examples_with_children_measure_folders(new_workspace: fn() -> Workspace) 
         (&largest[2]["value"]["folders"], &largest[2]["value"]["unread"]),
         (&json!(0), &json!(1))
     );
+}
+
+/// One process may import the script, and all others are killed at it.
+const ONCE_PY: &str = "import fcntl, os, signal, time\n\
+    with open(os.path.dirname(os.path.abspath(__file__)) + '/starts', 'a+') as starts:\n\
+    \x20   fcntl.flock(starts, fcntl.LOCK_EX)\n\
+    \x20   is_first = starts.tell() == 0\n\
+    \x20   starts.write('x')\n\
+    if not is_first:\n\
+    \x20   os.kill(os.getpid(), signal.SIGKILL)\n\
+    def main(payload):\n\
+    \x20   time.sleep(0.005)\n\
+    \x20   return payload\n";
+
+fn a_process_that_cannot_start_charges_no_item(new_workspace: fn() -> Workspace) {
+    let workspace = new_workspace();
+    workspace
+        .write("once.py", ONCE_PY)
+        .write("items.jsonl", numbers(300));
+    let ended = workspace.run("run once.py items.jsonl -j 4 --output out.jsonl --values");
+    assert!(
+        ended
+            .stderr
+            .contains("a process of once.py cannot start; 1 other goes on"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(0);
+    assert_eq!(workspace.read("out.jsonl"), numbers(300));
 }

@@ -2,10 +2,11 @@
 //!
 //! Each child leads a process group of its own, so that Ctrl-C at the terminal reaches only
 //! Gristmill, and so that what it started in turn dies with it. Its process group is known to the
-//! [guard](crate::guard), which kills it when Gristmill is killed. A child that we start ourselves is also killed by the
+//! [guard](crate::child::guard), which kills it when Gristmill is killed. A child that we start ourselves is also killed by the
 //! kernel when the thread that started it ends (`PR_SET_PDEATHSIG`): only long-lived threads start children. A child of the
 //! [fork server](crate::fork_server) also ends when its requests end.
 
+pub(crate) mod guard;
 pub(crate) mod orphans;
 
 use std::io;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::child::guard::Guard;
 use crate::descriptors::poll_ms;
-use crate::guard::Guard;
 use orphans::own;
 
 /// A wait status that is no exit and no signal: of a child whose parent was a fork server that has ended.

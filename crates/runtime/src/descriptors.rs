@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::MemfdFlags;
@@ -56,4 +57,10 @@ pub(crate) fn memory_file(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
         at += rustix::io::pwrite(&file, &contents[at..], at as u64)?;
     }
     Ok(file)
+}
+
+/// The time until a moment, rounded up.
+pub(crate) fn milliseconds_until(moment: Instant) -> u64 {
+    let left = moment.saturating_duration_since(Instant::now());
+    u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1
 }

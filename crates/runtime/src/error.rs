@@ -70,6 +70,16 @@ pub enum RuntimeError {
         /// The end of its output.
         output: String,
     },
+    /// The process died when it had imported the script, before its first job began.
+    #[error("{script}: its process {status} before its first job began{}", Output(output))]
+    DiedBeforeWork {
+        /// The script.
+        script: PathBuf,
+        /// How the process ended.
+        status: String,
+        /// The end of its output.
+        output: String,
+    },
     /// The script's import takes too long.
     #[error("{script}: the import did not end within {milliseconds} ms")]
     StartTimedOut {
@@ -78,6 +88,17 @@ pub enum RuntimeError {
         /// The limit. Milliseconds.
         milliseconds: u64,
     },
+    /// The system allows this user no further thread.
+    #[error(
+        "cannot start a thread for the script's processes: {0}; the user's limit of processes (ulimit -u) counts threads, \
+         too: raise it, or ask for fewer processes (-j)"
+    )]
+    NoThread(#[source] io::Error),
+    /// A thread of the handler has panicked.
+    #[error(
+        "a thread that drives the script's processes has panicked; please report it, with the message above"
+    )]
+    Panicked,
     /// The handler shuts down.
     #[error("the handler is shutting down")]
     ShutDown,

@@ -22,9 +22,9 @@ use command_fds::{CommandFdExt, FdMapping};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
 
+use crate::child::guard::Guard;
 use crate::child::{GroupChild, Reaper};
 use crate::descriptors::{SHIM_FD, memory_file};
-use crate::guard::Guard;
 use crate::limits::FORK_SERVER_MS_MAX;
 use crate::script::Script;
 
@@ -78,8 +78,9 @@ impl ForkServer {
                 }
             };
         }
+        // Below zero, it is the number of an error: the interpreter is started by ourselves, or fails in the same way.
         let pid = ask(&mut state, FORK, 0, &fds)?;
-        Pid::from_raw(pid).filter(|_| pid > 0)
+        if pid > 0 { Pid::from_raw(pid) } else { None }
     }
 }
 

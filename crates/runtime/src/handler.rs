@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_model::limits::CANCEL_GRACE_MS;
 use gristmill_model::{FailedJob, JobError};
-use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes};
+use gristmill_worker::{Capacity, Handler, MicroBatch, OutcomeSink, Outcomes, RunnerListener};
 use tokio::time::MissedTickBehavior;
 
+use crate::child::guard::Guard;
 use crate::error::RuntimeError;
 use crate::fork_server::ForkServer;
-use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
     CONCURRENCY_DEFAULT, CONCURRENCY_MAX, FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX, JOBS_PER_PROCESS_MAX,
@@ -23,9 +23,11 @@ use crate::process::Recipe;
 use crate::program::ProgramSlot;
 use crate::script::Script;
 use crate::slot::Slot;
+use crate::starts::ProcessListener;
+use crate::starts::reload;
 
 /// How scripts are run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RuntimeOptions {
     /// Processes at once; from 1 to [`PROCESSES_MAX`].
     pub processes: usize,
@@ -42,6 +44,14 @@ pub struct RuntimeOptions {
     pub cancel_grace_ms: u64,
     /// Whether Python processes are forked from a prepared interpreter, unless `GRISTMILL_FORK_SERVER=off`.
     pub fork_server: bool,
+    /// For so long no process may be there, and none start, before the worker ends with the reason. Milliseconds; it waits for
+    /// ever where `None`. Until a first one has started, the first failure is the end.
+    pub start_patience_ms: Option<u64>,
+    /// Whether all processes are replaced as soon as the script, or a module of its own that it imported at its start, has
+    /// changed and can be loaded. Otherwise they are when one of them has to be replaced for another reason.
+    pub reload: bool,
+    /// Hears of starts that fail while jobs run, and of changes of the code.
+    pub listener: ProcessListener,
 }
 
 const FORK_SERVER_VARIABLE: &str = "GRISTMILL_FORK_SERVER";
@@ -57,6 +67,9 @@ impl Default for RuntimeOptions {
             start_ms_max: START_MS_MAX,
             cancel_grace_ms: CANCEL_GRACE_MS,
             fork_server: true,
+            start_patience_ms: None,
+            reload: false,
+            listener: ProcessListener::default(),
         }
     }
 }
@@ -78,7 +91,9 @@ impl ScriptHandler {
     /// Starts the pool. [`ScriptHandler::check`] reports whether the script can be imported.
     pub fn new(script: Script, options: &RuntimeOptions) -> Result<ScriptHandler, RuntimeError> {
         let processes = options.processes.clamp(1, PROCESSES_MAX);
-        let pool = Arc::new(Pool::new(processes).map_err(RuntimeError::Plumbing)?);
+        let patience = options.start_patience_ms.map(Duration::from_millis);
+        let pool = Pool::new(&script, processes, options.listener.clone(), patience);
+        let pool = Arc::new(pool.map_err(RuntimeError::Plumbing)?);
         let is_program = script.runtime() == Runtime::Program;
         let guard = Guard::start().map_err(RuntimeError::Plumbing)?;
         let is_off = std::env::var_os(FORK_SERVER_VARIABLE).is_some_and(|value| value == "off");
@@ -106,20 +121,32 @@ impl ScriptHandler {
         };
         for number in 0..processes {
             let (pool, recipe) = (Arc::clone(&pool), Arc::clone(&recipe));
-            let drive = move || {
+            handler.spawn(format!("script-{number}"), move || {
                 if is_program {
                     ProgramSlot::new(pool, recipe, number).drive();
                 } else {
                     Slot::new(pool, recipe, number).drive();
                 }
-            };
-            let thread = std::thread::Builder::new()
-                .name(format!("script-{number}"))
-                .spawn(drive);
-            let mut threads = handler.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            threads.push(thread.map_err(RuntimeError::Plumbing)?);
+            })?;
+        }
+        if options.reload && !is_program {
+            handler.spawn("script-reload".to_owned(), move || reload::watch(&pool, &recipe))?;
         }
         Ok(handler)
+    }
+
+    fn spawn(&self, name: String, drive: impl FnOnce() + Send + 'static) -> Result<(), RuntimeError> {
+        let pool = Arc::clone(&self.pool);
+        let drive = move || {
+            // Nobody would answer what waits for it.
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(drive)).is_err() {
+                pool.panicked();
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(drive);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.push(thread.map_err(RuntimeError::NoThread)?);
+        Ok(())
     }
 
     /// Waits until the first process has imported the script, or says why it cannot be.
@@ -202,6 +229,10 @@ impl Handler for ScriptHandler {
 
     fn recall(&self, runner: usize) {
         self.pool.recall(runner);
+    }
+
+    fn listen(&self, listener: RunnerListener) {
+        self.pool.listen(listener);
     }
 
     async fn shut_down(&self) {

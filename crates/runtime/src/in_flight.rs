@@ -184,10 +184,10 @@ impl InFlight {
         });
     }
 
-    /// Fails everything that waits with one error.
-    pub fn fail_waiting(&mut self, error: &JobError) {
+    /// Gives back everything that waits, since no process can be had for it.
+    pub fn give_back_waiting(&mut self) {
         for piece in std::mem::take(&mut self.waiting) {
-            self.fail(&piece.places, error);
+            self.give_back(piece.places);
         }
     }
 

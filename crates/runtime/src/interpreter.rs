@@ -6,6 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::error::RuntimeError;
+
 /// A program that runs scripts of some language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
@@ -85,52 +87,67 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    /// Asks a program for its version. `None` where it does not run or says none.
-    pub fn probe(runtime: Runtime, program: &Path) -> Option<Interpreter> {
+    /// Asks a program for its version. `None` where it does not run or says none; an error where the system has no room for it
+    /// to run.
+    pub fn probe(runtime: Runtime, program: &Path) -> Result<Option<Interpreter>, RuntimeError> {
         if runtime == Runtime::Program {
-            return Some(Interpreter {
+            return Ok(Some(Interpreter {
                 runtime,
                 program: program.to_owned(),
                 version: (0, 0),
-            });
+            }));
         }
-        let behind = (runtime == Runtime::Python && is_version_manager_shim(program))
-            .then(|| executable_behind(program))
-            .flatten();
+        let behind = match runtime == Runtime::Python && is_version_manager_shim(program) {
+            true => executable_behind(program)?,
+            false => None,
+        };
         let program = behind.as_deref().unwrap_or(program);
-        Some(Interpreter {
+        let said = said_by(program, &["--version"])?;
+        let version = said.and_then(|said| parse_version(&said));
+        Ok(version.map(|version| Interpreter {
             runtime,
             program: program.to_owned(),
-            version: parse_version(&said_by(program, &["--version"])?)?,
-        })
+            version,
+        }))
     }
 
     /// The interpreter that the environment names for `runtime`, or the first one in `search_path`.
-    pub fn find(runtime: Runtime, search_path: Option<&OsStr>) -> Option<Interpreter> {
+    pub fn find(runtime: Runtime, search_path: Option<&OsStr>) -> Result<Option<Interpreter>, RuntimeError> {
         if let Some(named) = std::env::var_os(runtime.variable()) {
             return Interpreter::probe(runtime, Path::new(&named));
         }
-        runtime
-            .programs()
-            .iter()
-            .filter_map(|name| find_program(OsStr::new(name), search_path))
-            .find_map(|program| Interpreter::probe(runtime, &program))
+        let programs = runtime.programs().iter();
+        first_found(
+            runtime,
+            programs.filter_map(|name| find_program(OsStr::new(name), search_path)),
+        )
     }
 
     /// The Python of the virtual environment that is active, or that lies beside the script as `.venv`.
-    pub fn find_in_venv(script: &Path) -> Option<Interpreter> {
+    pub fn find_in_venv(script: &Path) -> Result<Option<Interpreter>, RuntimeError> {
         let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
         let beside = script.parent().map(|folder| folder.join(".venv"));
         if std::env::var_os(Runtime::Python.variable()).is_some() {
-            return None;
+            return Ok(None);
         }
-        active
-            .into_iter()
-            .chain(beside)
-            .map(|folder| folder.join("bin/python3"))
-            .find(|program| program.exists())
-            .and_then(|program| Interpreter::probe(Runtime::Python, &program))
+        let programs = active.into_iter().chain(beside);
+        let mut programs = programs.map(|folder| folder.join("bin/python3"));
+        let program = programs.find(|program| program.exists());
+        first_found(Runtime::Python, program.into_iter())
     }
+}
+
+/// The first of these programs that is an interpreter.
+fn first_found(
+    runtime: Runtime,
+    programs: impl Iterator<Item = PathBuf>,
+) -> Result<Option<Interpreter>, RuntimeError> {
+    for program in programs {
+        if let Some(interpreter) = Interpreter::probe(runtime, &program)? {
+            return Ok(Some(interpreter));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a program is a shell script by which a version manager (pyenv, asdf, mise) finds the interpreter anew at each
@@ -146,20 +163,29 @@ fn is_version_manager_shim(program: &Path) -> bool {
 }
 
 /// The Python that a version manager's shim stands for.
-fn executable_behind(shim: &Path) -> Option<PathBuf> {
+fn executable_behind(shim: &Path) -> Result<Option<PathBuf>, RuntimeError> {
     let said = said_by(shim, &["-c", "import sys; print(sys.executable)"])?;
-    Some(PathBuf::from(said.trim_end())).filter(|program| program.is_file())
+    let program = said.map(|said| PathBuf::from(said.trim_end()));
+    Ok(program.filter(|program| program.is_file()))
 }
 
 /// The output of a program. `None` if it does not run, or fails.
-fn said_by(program: &Path, arguments: &[&str]) -> Option<String> {
+fn said_by(program: &Path, arguments: &[&str]) -> Result<Option<String>, RuntimeError> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
-        .output()
-        .ok()
-        .filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+        .output();
+    match output {
+        Ok(output) => Ok(output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).into_owned())),
+        Err(source) => {
+            let program = program.display().to_string();
+            let error = RuntimeError::Spawn { program, source };
+            if error.is_shortage() { Err(error) } else { Ok(None) }
+        }
+    }
 }
 
 /// Looks a program up as a shell does: a name with a slash is a path, others are searched for.
@@ -207,7 +233,7 @@ mod tests {
     fn looks_behind_the_shims_of_version_managers() {
         let folder = tempfile::tempdir().unwrap();
         let python = find_program(OsStr::new("python3"), None).unwrap();
-        let python = executable_behind(&python).unwrap();
+        let python = executable_behind(&python).unwrap().unwrap();
         let write = |folder: &Path| {
             std::fs::create_dir_all(folder).unwrap();
             let program = folder.join("python3");
@@ -217,11 +243,11 @@ mod tests {
             program
         };
         let shim = write(&folder.path().join("shims"));
-        let probed = Interpreter::probe(Runtime::Python, &shim).unwrap();
+        let probed = Interpreter::probe(Runtime::Python, &shim).unwrap().unwrap();
         assert_eq!(probed.program, python);
         // Another wrapper may set up the interpreter's environment.
         let wrapper = write(&folder.path().join("bin"));
-        let probed = Interpreter::probe(Runtime::Python, &wrapper).unwrap();
+        let probed = Interpreter::probe(Runtime::Python, &wrapper).unwrap().unwrap();
         assert_eq!(probed.program, wrapper);
     }
 

@@ -9,12 +9,13 @@
 //! | `script.rs`, `interpreter.rs` | languages and interpreters |
 //! | `handler.rs`, `pool.rs` | the handler, and the queues before the processes |
 //! | `slot.rs`, `slot/` | one thread for each process: feeding, timeouts, finding the job that kills |
+//! | `starts.rs`, `starts/` | starts that fail, changes of the code, and what is told of them |
 //! | `stream.rs`, `in_flight.rs`, `answers.rs` | the jobs of a process, waiting jobs, and answers |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and its protocol |
 //! | `output.rs`, `capped.rs` | the assignment of output to logs |
 //! | `program.rs` | a process for each job: Bash and any program |
 //! | `fork_server.rs` | a prepared interpreter that forks Python processes |
-//! | `child.rs`, `guard.rs`, `descriptors.rs` | processes that never outlive us |
+//! | `child.rs`, `child/guard.rs`, `descriptors.rs` | processes that never outlive us |
 //! | `slot/stop.rs`, `child/orphans.rs` | processes that die with a stop of the worker; reaping as process 1 |
 //!
 //! # What a script can rely on
@@ -55,6 +56,8 @@
 //!   asynchronous one ends alone: Python cancels its task; JavaScript abandons it, and it holds its slot until it ends
 //!   by itself. A process whose abandoned jobs hold half of its slots is replaced when its other jobs have ended, or
 //!   killed after [`limits::GIVE_UP_GRACE_MS`].
+//! * A start of a process that fails charges no job: the jobs go back to the worker, and the start is tried again.
+//! * Where a process that starts finds the script or a module of its own changed, all older processes are replaced.
 //! * Only the job that kills its process, writes into our pipes or exceeds its timeout is charged an attempt.
 //!   Unanswered jobs of the same process run again, in the same runner. Among jobs that run beside each other, one that keeps the
 //!   event loop from turning is at fault for all that exceed their timeouts meanwhile (`slot/overdue.rs`).
@@ -74,7 +77,6 @@ mod child;
 mod descriptors;
 mod error;
 mod fork_server;
-mod guard;
 mod handler;
 mod in_flight;
 mod interpreter;
@@ -86,6 +88,7 @@ mod program;
 pub mod protocol;
 mod script;
 mod slot;
+mod starts;
 mod stream;
 
 pub use child::orphans::reap_as_first_process;
@@ -97,3 +100,4 @@ pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
 #[cfg(fuzzing)]
 pub use script::fuzzing;
 pub use script::{DetectOptions, Script};
+pub use starts::ProcessListener;

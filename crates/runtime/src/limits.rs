@@ -51,11 +51,27 @@ pub const RECORD_BYTES_MAX: usize = 4_096 - 22;
 /// Milliseconds that a script may take to start: imports of large libraries included.
 pub const START_MS_MAX: u64 = 300_000;
 
-/// Milliseconds before a process is started again for which the system had too few files or too little memory.
+/// Milliseconds after a failed start until the next process is tried. They double with each further failure.
 pub const START_AGAIN_MS: u64 = 500;
 
-/// Milliseconds of such a shortage after which the jobs of its slot fail.
-pub const SHORTAGE_MS_MAX: u64 = 60_000;
+/// The longest such pause: a corrected script runs soon, and an import that takes seconds does not load the machine all the
+/// time.
+pub const START_AGAIN_MS_MAX: u64 = 10_000;
+
+/// Milliseconds between two tellings of the same error of failing starts.
+pub const SAID_AGAIN_MS: u64 = 60_000;
+
+/// Milliseconds from one telling of failing starts to that of another error.
+pub const SAID_OF_ANOTHER_ERROR_MS: u64 = 5_000;
+
+/// Files of one script whose changes are noticed at most. Reading them takes milliseconds.
+pub const CODE_FILES_MAX: usize = 1_000;
+
+/// Milliseconds between two looks at whether the code of a script has changed, where its processes are to be replaced then.
+pub const RELOAD_LOOK_EVERY_MS: u64 = 500;
+
+/// Milliseconds for which no process may be there, and none start, before work that comes to an end by itself gives up.
+pub const START_PATIENCE_MS: u64 = 60_000;
 
 /// Milliseconds that the fork server may take to start, or to answer.
 pub const FORK_SERVER_MS_MAX: u64 = 10_000;
@@ -75,6 +91,9 @@ pub const ANSWER_MS_MAX: u64 = 500;
 
 /// Milliseconds in which a worker notices that it is to stop, where the same signal reached a script's process first.
 pub const STOP_NOTICED_MS_MAX: u64 = 500;
+
+/// Milliseconds that the guard may take to end, before it is killed.
+pub const GUARD_END_MS_MAX: u64 = 2_000;
 
 /// Milliseconds between two looks at whether the worker drains or a job was cancelled.
 pub const SIGNALS_EVERY_MS: u64 = 20;

@@ -1,18 +1,24 @@
-//! The queues between the worker's tasks and the threads that drive processes: one a runner.
+//! The queues between the worker's tasks and the threads that drive processes, one a runner, and what these threads share.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gristmill_model::{Positions, Progress};
-use gristmill_worker::{MicroBatch, Outcomes};
+use gristmill_worker::{MicroBatch, Outcomes, RunnerChange, RunnerListener};
 use rustix::event::EventfdFlags;
 use tokio::sync::mpsc;
 
 use crate::error::RuntimeError;
 use crate::limits::OUTCOMES_WAITING_MAX;
+use crate::script::Script;
+use crate::starts::code::{Code, Seen};
+use crate::starts::words::{code_changed, failed_start, gave_up, program_changed, starts_again};
+use crate::starts::{ProcessListener, Starts};
 
 /// The worker's requests for a running micro-batch.
 #[derive(Debug, Default)]
@@ -82,7 +88,7 @@ impl Work {
     }
 
     /// Releases all of an unanswered micro-batch, without waiting.
-    fn return_whole(self) {
+    pub fn return_whole(self) {
         self.tell(Told::Outcomes(Box::new(Outcomes {
             returned: self.micro_batch.indexes(),
             ..Outcomes::default()
@@ -127,22 +133,93 @@ struct Queue {
     is_recalled: bool,
 }
 
+/// What a runner can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    /// It has no process, and starts one when there is work.
+    Resting,
+    /// It has a process that has imported the script.
+    Working,
+    /// It waits until a process can start.
+    Out,
+}
+
 #[derive(Debug)]
 struct State {
     /// One a runner.
     queues: Vec<Queue>,
+    /// One a runner.
+    conditions: Vec<Condition>,
     shutting_down: bool,
     graceful: bool,
-    /// How the first start of a process went, once known.
+    /// Whether a process has ever started.
+    is_proven: bool,
+    /// How the first start of a process went, once known; any success counts more than it.
     started: Option<Result<Started, Arc<RuntimeError>>>,
+    starts: Starts,
+    /// Since when no runner has had a process.
+    without_since: Option<Instant>,
+    worker: Option<RunnerListener>,
+    /// Why no runner will take jobs again.
+    failed: Option<String>,
+}
+
+impl State {
+    fn set_condition(&mut self, slot: usize, condition: Condition) {
+        let before = std::mem::replace(&mut self.conditions[slot], condition);
+        self.without_since = match self.working() {
+            0 => self.without_since.or_else(|| Some(Instant::now())),
+            _ => None,
+        };
+        let change = match (before == Condition::Out, condition == Condition::Out) {
+            (false, true) => RunnerChange::Out(slot),
+            (true, false) => RunnerChange::Back(slot),
+            _ => return,
+        };
+        if let Some(worker) = &self.worker {
+            worker.tell(change);
+        }
+    }
+
+    fn working(&self) -> usize {
+        let working = self.conditions.iter();
+        working
+            .filter(|condition| **condition == Condition::Working)
+            .count()
+    }
+
+    fn fail(&mut self, reason: String) {
+        let reason = self.failed.get_or_insert(reason).clone();
+        if let Some(worker) = &self.worker {
+            worker.tell(RunnerChange::Failed(reason));
+        }
+    }
+}
+
+/// Whether a slot may start a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayStart {
+    Now,
+    /// Starts have failed lately, and the slot gives back what it has. It asks again then, or when it is woken.
+    Later(Option<Instant>),
 }
 
 /// The queues before the processes.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    /// The name of the script, for people.
+    name: String,
     state: Mutex<State>,
     wakers: Vec<OwnedFd>,
+    /// Wakes the watcher of the code, at the end alone.
+    watcher: OwnedFd,
     started: tokio::sync::Notify,
+    code: Mutex<Code>,
+    /// That of the newest code that a process has loaded.
+    generation: AtomicU64,
+    listener: ProcessListener,
+    /// For so long no process may be there, and none start, before no runner takes jobs again.
+    patience: Option<Duration>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -151,25 +228,47 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool of so many slots.
-    pub fn new(slots: usize) -> io::Result<Pool> {
+    /// A pool of so many slots for a script. It gives up when for so long no process could start and none was there.
+    pub fn new(
+        script: &Script,
+        slots: usize,
+        listener: ProcessListener,
+        patience: Option<Duration>,
+    ) -> io::Result<Pool> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wakers = (0..slots).map(|_| rustix::event::eventfd(0, flags));
         Ok(Pool {
+            name: script.name(),
             wakers: wakers.collect::<Result<_, _>>()?,
+            watcher: rustix::event::eventfd(0, flags)?,
             state: Mutex::new(State {
                 queues: (0..slots).map(|_| Queue::default()).collect(),
+                conditions: vec![Condition::Resting; slots],
                 shutting_down: false,
                 graceful: false,
+                is_proven: false,
                 started: None,
+                starts: Starts::default(),
+                without_since: None,
+                worker: None,
+                failed: None,
             }),
             started: tokio::sync::Notify::new(),
+            code: Mutex::new(Code::new(script.path())),
+            generation: AtomicU64::new(0),
+            listener,
+            patience,
         })
     }
 
     /// The descriptor that wakes a slot.
     pub fn waker(&self, slot: usize) -> &OwnedFd {
         &self.wakers[slot]
+    }
+
+    /// The descriptor that wakes the watcher of the code.
+    pub fn watcher(&self) -> &OwnedFd {
+        &self.watcher
     }
 
     /// Makes a slot's waker unreadable again.
@@ -274,10 +373,187 @@ impl Pool {
         None
     }
 
-    /// Says how a process's start went; the first one counts.
-    pub fn report_start(&self, result: Result<Started, Arc<RuntimeError>>) {
-        lock(&self.state).started.get_or_insert(result);
+    /// Tells the worker of its runners from now on.
+    pub fn listen(&self, worker: RunnerListener) {
+        let mut state = lock(&self.state);
+        for (slot, condition) in state.conditions.iter().enumerate() {
+            if *condition == Condition::Out {
+                worker.tell(RunnerChange::Out(slot));
+            }
+        }
+        if let Some(reason) = &state.failed {
+            worker.tell(RunnerChange::Failed(reason.clone()));
+        }
+        state.worker = Some(worker);
+    }
+
+    /// Whether a slot without a process may start one. Where it may not, its runner is out; also where it tries for all, unless
+    /// its start needs a job.
+    pub fn may_start(&self, slot: usize, needs_job: bool, now: Instant) -> MayStart {
+        let mut state = lock(&self.state);
+        if !state.starts.are_failing() {
+            state.set_condition(slot, Condition::Resting);
+            return MayStart::Now;
+        }
+        let may = state.starts.may_start(slot, now);
+        let condition = match may && needs_job {
+            true => Condition::Resting,
+            false => Condition::Out,
+        };
+        state.set_condition(slot, condition);
+        match may {
+            true => MayStart::Now,
+            false => MayStart::Later(state.starts.again_at()),
+        }
+    }
+
+    /// Whether slots without a process wait with their starts, or one of them is to try for all.
+    pub fn are_starts_failing(&self) -> bool {
+        lock(&self.state).starts.are_failing()
+    }
+
+    /// A slot's process has imported the script, whose files were as in `before` when it started. Returns the generation of its
+    /// code.
+    pub fn start_succeeded(
+        &self,
+        slot: Option<usize>,
+        started: Started,
+        before: &Seen,
+        files: Vec<PathBuf>,
+    ) -> u64 {
+        let (changed, generation) = {
+            let mut code = lock(&self.code);
+            (code.loaded(before, files), code.generation())
+        };
+        let recovered = {
+            let mut state = lock(&self.state);
+            if let Some(slot) = slot {
+                state.set_condition(slot, Condition::Working);
+            }
+            if !matches!(state.started, Some(Ok(_))) {
+                state.started = Some(Ok(started));
+            }
+            state.is_proven = true;
+            state.starts.succeeded(Instant::now())
+        };
+        self.generation.store(generation, Ordering::Release);
         self.started.notify_waiters();
+        if let Some((failures, lasted)) = recovered {
+            self.listener.tell(&starts_again(&self.name, failures, lasted));
+        }
+        if !changed.is_empty() {
+            self.listener.tell(&code_changed(&self.name, &changed));
+        }
+        // Slots that are out are back, and older processes are replaced.
+        self.wake_all();
+        generation
+    }
+
+    /// The script is a program, which starts anew for each job.
+    pub fn is_program(&self) {
+        let before = self.look_at_code();
+        lock(&self.code).loaded(&before, Vec::new());
+        lock(&self.state).started = Some(Ok(Started::default()));
+        self.started.notify_waiters();
+    }
+
+    /// A slot has started a program for a job.
+    pub fn program_started(&self, slot: usize) {
+        let changed = {
+            let mut code = lock(&self.code);
+            let now = code.look();
+            code.loaded(&now, Vec::new())
+        };
+        let recovered = {
+            let mut state = lock(&self.state);
+            state.set_condition(slot, Condition::Working);
+            state.is_proven = true;
+            let were_failing = state.starts.are_failing();
+            were_failing.then(|| state.starts.succeeded(Instant::now()))
+        };
+        if let Some(path) = changed.first().filter(|path| path.exists()) {
+            self.listener.tell(&program_changed(path));
+        }
+        if let Some(recovered) = recovered {
+            if let Some((failures, lasted)) = recovered {
+                self.listener.tell(&starts_again(&self.name, failures, lasted));
+            }
+            self.wake_all();
+        }
+    }
+
+    /// A slot has no process any more.
+    pub fn process_ended(&self, slot: usize) {
+        let mut state = lock(&self.state);
+        if state.conditions[slot] == Condition::Working {
+            state.set_condition(slot, Condition::Resting);
+        }
+    }
+
+    /// The start of a slot's process has failed. Its runner is out before its jobs are given back.
+    pub fn start_failed(&self, slot: usize, error: RuntimeError) {
+        let (_, changed) = self.changed_code();
+        let news = {
+            let mut state = lock(&self.state);
+            state.set_condition(slot, Condition::Out);
+            let now = Instant::now();
+            let failed = state.starts.failed(slot, &error, now);
+            let working = state.working();
+            // Of programs, many start at once, and the first failure may be that of one too many.
+            let is_first = !state.is_proven && !(matches!(state.started, Some(Ok(_))) && error.is_shortage());
+            let without = state.without_since.map(|since| now.duration_since(since));
+            let lasted = failed.lasted.min(without.unwrap_or_default());
+            let gives_up = self.patience.is_some_and(|patience| lasted >= patience);
+            if is_first {
+                // Whoever waits for the first start tells of it.
+                state.fail(error.to_string());
+                state.started.get_or_insert(Err(Arc::new(error)));
+                None
+            } else if working == 0 && gives_up {
+                state.fail(gave_up(&self.name, lasted, &error));
+                None
+            } else {
+                let words = || failed_start(&self.name, &failed, working, &changed, &error);
+                failed.is_news.then(words)
+            }
+        };
+        self.started.notify_waiters();
+        if let Some(words) = news {
+            self.listener.tell(&words);
+        }
+        self.wake_all();
+    }
+
+    /// A thread that drives processes has panicked: no runner takes jobs again.
+    pub fn panicked(&self) {
+        let mut state = lock(&self.state);
+        state.fail(RuntimeError::Panicked.to_string());
+        state.started.get_or_insert(Err(Arc::new(RuntimeError::Panicked)));
+        drop(state);
+        self.started.notify_waiters();
+    }
+
+    /// The files of the code as they are now.
+    pub fn look_at_code(&self) -> Seen {
+        lock(&self.code).look()
+    }
+
+    /// The same, and which have changed since a process loaded them.
+    pub fn changed_code(&self) -> (Seen, Vec<PathBuf>) {
+        let code = lock(&self.code);
+        let now = code.look();
+        let changed = code.changed(&now);
+        (now, changed)
+    }
+
+    /// Tells something of the processes.
+    pub fn tell(&self, words: &str) {
+        self.listener.tell(words);
+    }
+
+    /// The generation of the newest code that a process has loaded.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Waits for the first process's start.
@@ -311,6 +587,7 @@ impl Pool {
         drop(state);
         drop(waiting);
         self.started.notify_waiters();
+        let _ = rustix::io::write(self.watcher.as_fd(), &1u64.to_ne_bytes());
         self.wake_all();
     }
 

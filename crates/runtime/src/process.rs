@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +17,11 @@ use gristmill_model::limits::{ERROR_TRACEBACK_BYTES_MAX, LOG_BYTES_MAX, VALUE_BY
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 
+use crate::child::guard::Guard;
 use crate::child::{GroupChild, describe};
 use crate::descriptors::{SHIM_FD, memory_file, pipe, poll_ms, read_ready};
 use crate::error::RuntimeError;
 use crate::fork_server::ForkServer;
-use crate::guard::Guard;
 use crate::interpreter::Runtime;
 use crate::limits::{
     CRASH_OUTPUT_BYTES_MAX, END_MS_MAX, EXIT_MS_MAX, OUTPUT_READ_AT_ONCE_BYTES, OUTPUT_READ_EVERY_MS,
@@ -134,6 +135,8 @@ pub(crate) struct Arrived {
     pub ended: bool,
     /// The script has been imported.
     pub became_ready: bool,
+    /// The files of the modules that it has imported, as far as it says so.
+    pub files: Vec<PathBuf>,
     /// The script cannot be imported.
     refused: Option<Failure>,
 }
@@ -434,6 +437,7 @@ impl WarmProcess {
                     self.ready = Some(Started {
                         is_async: ready.is_async,
                     });
+                    arrived.files = ready.files;
                     arrived.became_ready = true;
                 }
             }

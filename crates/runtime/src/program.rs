@@ -24,9 +24,10 @@ use rustix::io::Errno;
 
 use crate::capped::CappedLog;
 use crate::child::{GroupChild, describe};
-use crate::descriptors::{pipe, poll_ms, read_ready};
+use crate::descriptors::{milliseconds_until, pipe, poll_ms, read_ready};
+use crate::error::RuntimeError;
 use crate::limits::CRASH_OUTPUT_BYTES_MAX;
-use crate::pool::{Pool, Started, Told, Work};
+use crate::pool::{MayStart, Pool, Told, Work};
 use crate::process::Recipe;
 use crate::slot::stop::is_part_of_stop;
 
@@ -45,6 +46,8 @@ enum Ended {
     Failed(JobError),
     /// The pool shuts down or the worker stops: it was killed in the middle.
     Released,
+    /// The program could not be started, which is no fault of the job.
+    NotStarted(io::Error),
 }
 
 /// A running program, and its output so far.
@@ -66,13 +69,21 @@ impl ProgramSlot {
 
     /// Runs until the pool shuts down.
     pub fn drive(self) {
-        self.pool.report_start(Ok(Started::default()));
+        if self.number == 0 {
+            self.pool.is_program();
+        }
         while !self.pool.is_shutting_down() {
-            match self.pool.next(self.number) {
-                Some(work) => self.run(&work),
-                None => {
+            let may_start = self.pool.may_start(self.number, true, Instant::now());
+            match (self.pool.next(self.number), may_start) {
+                (Some(work), MayStart::Now) => self.run(&work),
+                (Some(work), MayStart::Later(_)) => work.return_whole(),
+                (None, may_start) => {
                     let mut fds = [PollFd::new(self.pool.waker(self.number), PollFlags::IN)];
-                    if poll_ms(&mut fds, None).is_err() {
+                    let again_ms = match may_start {
+                        MayStart::Later(again_at) => again_at.map(milliseconds_until),
+                        MayStart::Now => None,
+                    };
+                    if poll_ms(&mut fds, again_ms).is_err() {
                         return;
                     }
                     self.pool.acknowledge(self.number);
@@ -99,6 +110,19 @@ impl ProgramSlot {
             } else {
                 self.run_job(work, job, &end, &mut log)
             };
+            if let Ended::NotStarted(error) = ended {
+                let program = self.recipe.script.program_name();
+                let error = RuntimeError::Spawn {
+                    program,
+                    source: error,
+                };
+                self.pool.start_failed(self.number, error);
+                work.answer(Outcomes {
+                    returned: Positions::from(job.index..end.get()),
+                    ..Outcomes::default()
+                });
+                return;
+            }
             let duration_us = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
             work.answer(outcomes(job.index, ended, duration_us, log));
         }
@@ -119,6 +143,7 @@ impl ProgramSlot {
         let timeout_ms = work.micro_batch.timeout_ms();
         let mut running = match self.start(job) {
             Ok(running) => running,
+            Err(error) if !is_of_job(&error) => return Ended::NotStarted(error),
             Err(error) => {
                 let program = self.recipe.script.program_name();
                 return Ended::Failed(JobError::new("spawn", format!("cannot start {program}: {error}")));
@@ -126,7 +151,9 @@ impl ProgramSlot {
         };
         let deadline =
             timeout_ms.and_then(|timeout_ms| Instant::now().checked_add(Duration::from_millis(timeout_ms)));
+        self.pool.program_started(self.number);
         let ended = running.converse(self, work, job, end, deadline);
+        self.pool.process_ended(self.number);
         *log = std::mem::take(&mut running.log);
         match ended {
             Ok(ended) => ended,
@@ -321,6 +348,14 @@ impl Running {
     }
 }
 
+/// Whether a program cannot be started because of the job's own item, in its arguments: it is too long, or has a NUL.
+fn is_of_job(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput
+    )
+}
+
 impl Ended {
     /// Puts the limit into a timeout's message.
     fn with_timeout_of(self, timeout_ms: Option<u64>) -> Ended {
@@ -406,6 +441,10 @@ fn outcomes(position: u32, ended: Ended, duration_us: u32, log: CappedLog) -> Ou
         }),
         Ended::Released => {
             outcomes.released = positions;
+            return outcomes;
+        }
+        Ended::NotStarted(_) => {
+            outcomes.returned = positions;
             return outcomes;
         }
     }

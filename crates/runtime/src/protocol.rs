@@ -86,6 +86,8 @@
 
 mod numbers;
 
+use std::path::PathBuf;
+
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{JobError, PackedArray, Progress};
 use serde::{Deserialize, Serialize};
@@ -133,6 +135,9 @@ pub(crate) struct Ready {
     pub runtime: String,
     /// Whether `main` is asynchronous.
     pub is_async: bool,
+    /// The files of the modules that it has imported, without libraries, where it says so.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
 }
 
 /// A failure as the shims say it.

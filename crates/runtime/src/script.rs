@@ -147,6 +147,12 @@ impl Script {
         &self.path
     }
 
+    /// The name of its file.
+    pub(crate) fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
     /// Its interpreter.
     pub fn runtime(&self) -> Runtime {
         self.runtime
@@ -259,11 +265,11 @@ fn find_interpreter(
             .to_string_lossy()
             .into_owned();
         let runtime = Runtime::of_program(&name).unwrap_or(candidates[0]);
-        found.extend(Interpreter::probe(runtime, program));
+        found.extend(Interpreter::probe(runtime, program)?);
     } else {
         let asked = shebang.and_then(Runtime::of_program);
         if language == Language::Python {
-            found.extend(Interpreter::find_in_venv(path));
+            found.extend(Interpreter::find_in_venv(path)?);
         }
         let mut order: Vec<Runtime> = candidates.to_vec();
         order.sort_by_key(|runtime| Some(*runtime) != asked);
@@ -272,7 +278,7 @@ fn find_interpreter(
             if found.iter().any(|interpreter| will_do(interpreter, language)) {
                 break;
             }
-            found.extend(Interpreter::find(runtime, options.search_path.as_deref()));
+            found.extend(Interpreter::find(runtime, options.search_path.as_deref())?);
         }
     }
     let described = found.iter().map(|interpreter| {

@@ -1,9 +1,9 @@
 //! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
-//! and replaces it when a job kills it or runs too long.
+//! and replaces it when a job kills it or runs too long, or when its code has changed.
 
 mod crash;
+mod life;
 mod overdue;
-mod shortage;
 pub(crate) mod stop;
 
 use std::collections::BTreeMap;
@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 use gristmill_model::JobError;
 
 use crate::answers::Said;
+use crate::descriptors::milliseconds_until;
 use crate::error::RuntimeError;
 use crate::in_flight::InFlight;
-use crate::limits::{EXIT_MS_MAX, START_AGAIN_MS};
+use crate::limits::EXIT_MS_MAX;
 use crate::pool::{Pool, Told};
 use crate::process::{Arrived, Begun, Recipe, WarmProcess};
 use crate::protocol::{OutcomesFrame, ProtocolError, Run};
+use crate::starts::code::Seen;
 use crate::stream::{SentPiece, Stream};
 use overdue::Question;
-use shortage::Shortage;
 
 /// Why a process is replaced while it has work.
 #[derive(Debug)]
@@ -51,7 +52,11 @@ pub(crate) struct Slot {
     is_retiring: bool,
     /// Abandoned jobs that still run, by their numbers, with the time of their abandonment.
     unwanted: BTreeMap<u32, Instant>,
-    shortage: Option<Shortage>,
+    /// The script's files when the process started, and the generation of its code once it has loaded them.
+    code_before: Seen,
+    generation: u64,
+    /// When a process is tried again, where starts have failed and nobody wakes this slot for it.
+    start_again_at: Option<Instant>,
     /// The last question which job keeps another one beyond its timeout.
     question: Option<Question>,
     /// When the process is killed, where it says that it exits.
@@ -71,7 +76,9 @@ impl Slot {
             recalling: None,
             is_retiring: false,
             unwanted: BTreeMap::new(),
-            shortage: None,
+            code_before: Seen::default(),
+            generation: 0,
+            start_again_at: None,
             question: None,
             exits_by: None,
         }
@@ -92,7 +99,7 @@ impl Slot {
             if !self.forget_done()
                 && let Err(error) = self.wait()
             {
-                self.fail_all(error);
+                self.start_failed(error);
             }
             self.forget_done();
         }
@@ -257,40 +264,13 @@ impl Slot {
         }
     }
 
-    fn start_process(&mut self) {
-        self.stream = Stream::new(Instant::now());
-        self.recalling = None;
-        self.is_retiring = false;
-        (self.question, self.exits_by) = (None, None);
-        match WarmProcess::start(&self.recipe) {
-            Ok(process) => (self.process, self.shortage) = (Some(process), None),
-            Err(error) => self.wait_out(error),
-        }
-    }
-
-    /// Starts a process later where the system is short of what it needs: that is no fault of the jobs, which other slots may
-    /// recall meanwhile. Where none has ever started, nobody would.
-    fn wait_out(&mut self, error: RuntimeError) {
-        let is_shortage = error.is_shortage() && self.pool.started().is_some();
-        self.shortage = is_shortage.then(|| Shortage::again(self.shortage)).flatten();
-        match self.shortage {
-            Some(_) => tracing::warn!(%error, "a script process is started later"),
-            None => self.fail_all(error),
-        }
-    }
-
     fn feed(&mut self) {
+        self.retire_outdated();
         if self.is_retiring && self.stream.is_empty() {
             self.retire();
         }
         if self.process.is_none() {
-            if self.in_flight.is_empty() && !self.pool.has_next(self.number) {
-                return;
-            }
-            if self.shortage.is_some_and(|shortage| shortage.waits()) {
-                return;
-            }
-            self.start_process();
+            self.start_if_wanted();
         }
         if !self.is_ready() || self.is_retiring || self.exits_by.is_some() {
             return;
@@ -350,18 +330,6 @@ impl Slot {
         process.output.numbers.end = self.stream.next_number();
     }
 
-    /// Ends a process that has run its share of jobs, or whose slots are full of abandoned jobs.
-    fn retire(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            tracing::debug!("a script process is replaced by a new one");
-            match self.stream.next_number() >= self.recipe.jobs_per_process_max {
-                true => process.shut_down(self.recipe.script.path()),
-                false => drop(process.end()),
-            }
-        }
-        self.is_retiring = false;
-    }
-
     /// The first moment at which something is over, where nothing comes before.
     fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref()?;
@@ -378,15 +346,12 @@ impl Slot {
 
     fn wait(&mut self) -> Result<(), RuntimeError> {
         let deadline = self.deadline();
-        let left_ms = deadline.map(|deadline| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            u64::try_from(left.as_millis()).unwrap_or(u64::MAX - 1) + 1
-        });
+        let left_ms = deadline.map(milliseconds_until);
         let waker = self.pool.waker(self.number);
         let Some(process) = &mut self.process else {
             let mut fds = [rustix::event::PollFd::new(waker, rustix::event::PollFlags::IN)];
             // Without a process nothing is under way: only new work, the end or a new start can come.
-            let again_ms = self.shortage.map(|_| START_AGAIN_MS);
+            let again_ms = self.start_again_at.map(milliseconds_until);
             crate::descriptors::poll_ms(&mut fds, again_ms).map_err(RuntimeError::Plumbing)?;
             self.pool.acknowledge(self.number);
             return Ok(());
@@ -399,7 +364,9 @@ impl Slot {
         if arrived.became_ready
             && let Some(started) = process.ready()
         {
-            self.pool.report_start(Ok(started));
+            let files = std::mem::take(&mut arrived.files);
+            let slot = Some(self.number);
+            self.generation = self.pool.start_succeeded(slot, started, &self.code_before, files);
         }
         self.tell_printed();
         let quiet = arrived.frames.is_empty();
@@ -423,6 +390,9 @@ impl Slot {
             }
         }
         if let Some(broken) = broken {
+            if self.has_begun_nothing() {
+                return self.died_before_work(format!("sent {broken}"));
+            }
             let error = JobError::new(
                 "protocol",
                 format!(
@@ -564,7 +534,7 @@ impl Slot {
 
     /// Ends the process, and has its jobs run again in a new one as the culprit demands.
     fn replace(&mut self, culprit: Culprit) {
-        let Some(mut process) = self.process.take() else {
+        let Some(mut process) = self.take_process() else {
             return;
         };
         process.end();
@@ -645,23 +615,6 @@ impl Slot {
 
     fn forget_process(&mut self) {
         self.take_all_back(&[]);
-    }
-
-    /// Fails all that is under way or waits: no process can be had for it.
-    fn fail_all(&mut self, error: RuntimeError) {
-        self.process = None;
-        let failure = JobError::new("startup", format!("the script's process cannot start: {error}"));
-        self.forget_process();
-        let (_, mut waiting) = self.pool.take(self.number);
-        for work in waiting.drain(..) {
-            self.in_flight.push(InFlight::new(self.next_id, work));
-            self.next_id += 1;
-        }
-        for micro_batch in &mut self.in_flight {
-            micro_batch.fail_waiting(&failure);
-        }
-        self.in_flight.clear();
-        self.pool.report_start(Err(Arc::new(error)));
     }
 }
 

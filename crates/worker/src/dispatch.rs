@@ -11,6 +11,7 @@
 //! * A window holds about 10 ms of work. It grows by doubling from one job, as durations become known.
 //! * Where a slot is free, nothing waits in the worker, and a runner has answered nothing for [`STALE_AFTER`] or holds more
 //!   than a window, the dispatcher recalls what that runner has not begun. A job that has begun is never moved.
+//! * A runner that is *out*, since its process cannot start, gets nothing, and counts neither as idle nor as free.
 //! * Where no slot is free, a runner that answers nothing for about as long as a job takes gives its window back, so that jobs
 //!   begin in about their order.
 
@@ -217,6 +218,21 @@ impl Dispatcher {
         if kind.whole_batches && jobs > 0 {
             kind.window.learn_batch(jobs, elapsed);
         }
+    }
+
+    /// A runner can take no jobs until it is [`back`](Dispatcher::back). What it has not answered, it gives back.
+    pub fn out(&mut self, kind: usize, runner: usize, now: Duration) {
+        self.kinds[kind].runners.set_out(runner, true, now);
+    }
+
+    /// A runner can take jobs again.
+    pub fn back(&mut self, kind: usize, runner: usize, now: Duration) {
+        self.kinds[kind].runners.set_out(runner, false, now);
+    }
+
+    /// Whether a kind has a runner that can take jobs.
+    pub fn can_run(&self, kind: usize) -> bool {
+        self.kinds[kind].runners.can_run()
     }
 
     /// A runner whose unbegun jobs should be recalled now, where `waiting` jobs of its kind wait in the worker; it counts as

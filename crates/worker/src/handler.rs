@@ -6,6 +6,7 @@ pub mod family;
 pub mod function;
 pub mod micro_batch;
 mod outcomes;
+pub mod runners;
 mod turns;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use gristmill_model::{Positions, Progress};
 
 use crate::handler::context::JobContext;
 use crate::handler::micro_batch::{MicroBatch, MicroBatchJob};
+use crate::handler::runners::RunnerListener;
 
 pub use crate::handler::outcomes::Outcomes;
 
@@ -101,6 +103,12 @@ pub trait Handler: Send + Sync + 'static {
     /// also while its jobs run. It may return none, and it finishes the jobs that have begun. Never blocks.
     fn recall(&self, runner: usize) {
         let _ = runner;
+    }
+
+    /// Takes the listener that hears which runners can take jobs. Called once, before the first micro-batch. A handler whose
+    /// runners can always take jobs needs no listener.
+    fn listen(&self, listener: RunnerListener) {
+        let _ = listener;
     }
 
     /// Whether what it runs can be paused for something more urgent: asked to, it ends what it has begun or gives it back,

@@ -29,6 +29,7 @@ pub use handler::context::JobContext;
 pub use handler::family::{Finalizing, Step, parent_handler};
 pub use handler::function::{Job, batch_handler, job_handler};
 pub use handler::micro_batch::{MicroBatch, MicroBatchJob};
+pub use handler::runners::{RunnerChange, RunnerListener};
 pub use handler::{Capacity, Handler, OutcomeSink, Outcomes};
 pub use handler::{context, family, function, micro_batch};
 pub use hops::HopRecorder;

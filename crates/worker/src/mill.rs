@@ -11,6 +11,7 @@ pub(crate) mod pulse;
 mod repeats;
 pub mod report_buffer;
 mod run_spans;
+mod runner_changes;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -29,6 +30,7 @@ use crate::claims::lane::Lane;
 use crate::claims::{Claims, Holding};
 use crate::dispatch::{DispatchSettings, Dispatcher};
 use crate::handler::micro_batch::Part;
+use crate::handler::runners::RunnerListener;
 use crate::handler::{Handler, Outcomes};
 use crate::heart::Heart;
 use crate::hops::HopRecorder;
@@ -84,6 +86,8 @@ pub(crate) struct Mill {
     /// What the next trip does before it exchanges.
     renewal: Renewal,
     fatal: Option<SourceError>,
+    /// Why a handler runs no jobs any more: the worker ends when its other jobs have, and their outcomes are committed.
+    failed: Option<SourceError>,
     summary: WorkerSummary,
 }
 
@@ -110,6 +114,11 @@ impl Mill {
             &capacities,
         );
         let (sender, events) = mpsc::unbounded_channel();
+        for (number, lane) in (0..).zip(&lanes) {
+            let events = sender.clone();
+            let tell = move |change| drop(events.send(DeliveryEvent::RunnerChanged { kind: number, change }));
+            lane.handler.listen(RunnerListener::new(tell));
+        }
         let now = Instant::now();
         Mill {
             source,
@@ -148,6 +157,7 @@ impl Mill {
             ending: None,
             renewal: Renewal::None,
             fatal: None,
+            failed: None,
             summary: WorkerSummary::default(),
             settings,
         }
@@ -209,7 +219,8 @@ impl Mill {
                 () = sleep_until(self.trip_at), if self.trip_at.is_some() => {}
             }
         }
-        let ended = self.fatal.take().map_or(Ok(self.summary), Err);
+        let error = self.fatal.take().or(self.failed.take());
+        let ended = error.map_or(Ok(self.summary), Err);
         (heart, ended)
     }
 
@@ -238,10 +249,11 @@ impl Mill {
             && self.trip.is_none()
             && self.reports.is_empty()
             && self.waiting() == 0;
-        let empty = self
-            .claims
-            .is_dry()
-            .is_some_and(|more_later| self.settings.until_idle || (self.settings.until_empty && !more_later));
+        // Jobs of kinds that nothing can run now are not claimed, and may wait.
+        let empty = self.can_run_all()
+            && self.claims.is_dry().is_some_and(|more_later| {
+                self.settings.until_idle || (self.settings.until_empty && !more_later)
+            });
         idle && (self.is_draining() || self.claims.is_used_up() || empty)
     }
 
@@ -254,6 +266,7 @@ impl Mill {
 
     /// Hands jobs to runners, and recalls jobs for free slots elsewhere. Returns the time of the next check.
     fn dispatch(&mut self) -> Option<Instant> {
+        self.give_up_unrunnable();
         if self.is_draining() || self.reports.weight_bytes() > REPORTS_PENDING_BYTES_MAX {
             return None;
         }
@@ -399,6 +412,7 @@ impl Mill {
                 let hold_target = self.claims.hold_target();
                 self.claims.fits(self.dispatcher.jobs_within(hold_target));
             }
+            DeliveryEvent::RunnerChanged { kind, change } => self.take_change(kind, change),
         }
     }
 

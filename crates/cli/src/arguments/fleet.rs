@@ -92,6 +92,10 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub environment: EnvironmentArguments,
+    /// Replace the processes of a script when it changes, or a module of its own that it imports at its start; without it, all
+    /// are replaced when one of them has to be
+    #[arg(long)]
+    pub reload: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub webhooks: WebhookArguments,
@@ -223,6 +227,10 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,
+    /// Replace the processes of a script when it changes, or a module of its own that it imports at its start; without it, all
+    /// are replaced when one of them has to be
+    #[arg(long)]
+    pub reload: bool,
     /// Exit when nothing is left to run
     #[arg(long)]
     pub drain: bool,

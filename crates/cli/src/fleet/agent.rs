@@ -15,6 +15,7 @@ use crate::arguments::shared::ConcurrencyArguments;
 use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers, tell, until_done};
 use crate::interrupt::Interrupt;
+use crate::script::Keeping;
 
 /// The environment's variable that holds the token: it would be seen by everybody among the arguments.
 const TOKEN_VARIABLE: &str = "AGENT_TOKEN";
@@ -64,7 +65,12 @@ async fn handlers(
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
     let passed = &arguments.environment.passed;
-    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts(), passed).await?;
+    let keeping = Keeping {
+        concurrency: concurrency.of_scripts(),
+        ends: arguments.drain,
+        reload: arguments.reload,
+    };
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
     handlers.with_extractions(extracting)
 }
 

@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers};
 use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::memory::served::served_knowledge;
+use crate::script::Keeping;
 use crate::store::open::engine_over;
 use crate::telemetry::Telemetry;
 
@@ -56,9 +57,13 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         }
         (Mode::Standalone, true) => {
             let (scripts, queues) = (&arguments.scripts, &arguments.queues);
-            let concurrency = arguments.concurrency.of_scripts();
+            let keeping = Keeping {
+                concurrency: arguments.concurrency.of_scripts(),
+                ends: false,
+                reload: arguments.reload,
+            };
             let (kinds, passed) = (&arguments.kinds, &arguments.environment.passed);
-            let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency, passed).await?;
+            let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
             Some(handlers.with_webhooks(webhooks, queues)?)
         }
     };

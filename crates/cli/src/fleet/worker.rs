@@ -8,6 +8,7 @@ use crate::arguments::worker::WorkerArguments;
 use crate::exit::Exit;
 use crate::fleet::working::{Committed, Handlers, held_by_pauses, tell, until_done};
 use crate::interrupt::Interrupt;
+use crate::script::Keeping;
 use crate::store::open::engine_over;
 
 /// Runs the command.
@@ -50,7 +51,12 @@ async fn begin(arguments: &WorkerArguments) -> anyhow::Result<(Engine, Handlers)
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
     let passed = &arguments.environment.passed;
-    let handlers = Handlers::of_scripts(scripts, kinds, queues, concurrency.of_scripts(), passed).await?;
+    let keeping = Keeping {
+        concurrency: concurrency.of_scripts(),
+        ends: arguments.drain,
+        reload: arguments.reload,
+    };
+    let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
     #[cfg(feature = "full")]
     let handlers = handlers.with_extractions(extracting)?;
     #[cfg(feature = "full")]

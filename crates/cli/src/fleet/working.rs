@@ -14,14 +14,14 @@ use gristmill_model::{Receipt, Report};
 use gristmill_store::{Store, StoreStats, WorkerRow};
 use serde_json::json;
 
-use crate::arguments::shared::{ScriptConcurrency, StopArguments};
+use crate::arguments::shared::StopArguments;
 use crate::exit::Exit;
 use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::print_line;
 use crate::output::progress::{Progress, Snapshot};
 use crate::pauses::{Pauses, describe_held};
 use crate::run::is_of_run;
-use crate::script::{check_concurrency, detect, start};
+use crate::script::{Keeping, check_concurrency, detect, start};
 use crate::span::{show_count, show_number_of};
 
 /// Warnings of jobs that nobody serves, at most.
@@ -86,7 +86,7 @@ impl Handlers {
         scripts: &[PathBuf],
         kinds: &[String],
         queues: &[String],
-        concurrency: ScriptConcurrency,
+        keeping: Keeping,
         passed: &[String],
     ) -> anyhow::Result<Handlers> {
         let mut handlers = Handlers {
@@ -99,11 +99,11 @@ impl Handlers {
         }
         let scripts_of = kinds_of(scripts, kinds)?;
         if !scripts.is_empty() {
-            check_concurrency(scripts_of.iter().map(|(_, script)| script), &concurrency)?;
+            check_concurrency(scripts_of.iter().map(|(_, script)| script), &keeping.concurrency)?;
         }
         for (kind, script) in scripts_of {
             let script = script.passing(passed);
-            handlers.by_kind.push((kind, start(script, concurrency).await?));
+            handlers.by_kind.push((kind, start(script, keeping).await?));
         }
         if !scripts.is_empty() {
             handlers.queues = queues.iter().map(|queue| queue.as_str().into()).collect();

@@ -11,7 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use gristmill_engine::Handler;
 use gristmill_model::{Positions, Progress};
-use gristmill_worker::{Capacity, JobContext, MicroBatch, MicroBatchJob, OutcomeSink, Outcomes};
+use gristmill_worker::{
+    Capacity, JobContext, MicroBatch, MicroBatchJob, OutcomeSink, Outcomes, RunnerListener,
+};
 use tokio::sync::watch;
 
 use super::backlog::Backlog;
@@ -185,6 +187,10 @@ impl Handler for GatedHandler {
             self.gate.changes.send_replace(());
         }
         self.handler.recall(runner);
+    }
+
+    fn listen(&self, listener: RunnerListener) {
+        self.handler.listen(listener);
     }
 
     fn is_pausable(&self) -> bool {

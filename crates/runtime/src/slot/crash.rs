@@ -17,14 +17,17 @@ impl Slot {
         let is_late = self.exits_by.is_some_and(|at| Instant::now() >= at);
         let status = process.end();
         if self.is_part_of_stop(status) {
-            self.process = None;
+            drop(self.take_process());
             return self.forget_process();
         }
-        let Some(process) = &mut self.process else { return };
         let status = match describe(status) {
             _ if is_late => format!("said that it exits, did not within {EXIT_MS_MAX} ms, and was killed"),
             status => status,
         };
+        if self.has_begun_nothing() {
+            return self.died_before_work(status);
+        }
+        let Some(process) = &mut self.process else { return };
         let mut error = JobError::new("crash", format!("the process {status} while it ran this job"));
         let printed = process.output.unclaimed.tail(CRASH_OUTPUT_BYTES_MAX);
         if !printed.is_empty() {

@@ -66,6 +66,8 @@ fn was_asked_to_end(status: ExitStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::{DetectOptions, Script};
+    use crate::starts::ProcessListener;
 
     #[test]
     fn ends_are_told_apart() {
@@ -82,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_stop_that_is_noticed_a_moment_later_counts() {
-        let pool = Pool::new(1).unwrap();
+        let script = Script::program(vec!["true".into()], &DetectOptions::default()).unwrap();
+        let pool = Pool::new(&script, 1, ProcessListener::default(), None).unwrap();
         let terminated = ExitStatus::from_raw(SIGTERM);
         let looks = std::cell::Cell::new(0);
         let second_look = || looks.replace(looks.get() + 1) > 0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use gristmill_model::{
@@ -11,7 +11,7 @@ use gristmill_model::{
     Siblings, Suspended, Tag, Timestamp, TraceParent,
 };
 use gristmill_runtime::{DetectOptions, Runtime, RuntimeOptions, Script, ScriptHandler};
-use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
+use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes, RunnerChange, RunnerListener};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -447,9 +447,14 @@ pub async fn run(
 
 /// The same, of any micro-batch.
 pub async fn run_work(handler: &ScriptHandler, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
+    run_on(handler, 0, work).await
+}
+
+/// The same, on any runner.
+pub async fn run_on(handler: &ScriptHandler, runner: usize, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let jobs = work.jobs_count();
-    let running = handler.run(0, work, &*recorder);
+    let running = handler.run(runner, work, &*recorder);
     if tokio::time::timeout(PATIENCE, running).await.is_err() {
         panic!(
             "the micro-batch did not end; ended so far: {:?}",
@@ -462,6 +467,30 @@ pub async fn run_work(handler: &ScriptHandler, work: MicroBatch) -> (Vec<Ended>,
         (0..jobs).collect::<Vec<_>>()
     );
     (ended.into_values().collect(), recorder)
+}
+
+/// What a worker hears of the runners of a handler.
+pub struct Changes(mpsc::Receiver<RunnerChange>);
+
+impl Changes {
+    pub fn of(handler: &ScriptHandler) -> Changes {
+        let (sender, changes) = mpsc::channel();
+        handler.listen(RunnerListener::new(move |change| drop(sender.send(change))));
+        Changes(changes)
+    }
+
+    pub fn next(&self) -> RunnerChange {
+        self.0.recv_timeout(PATIENCE).expect("no change")
+    }
+
+    /// The reason for which no runner takes jobs any more.
+    pub fn failed(&self) -> String {
+        loop {
+            if let RunnerChange::Failed(reason) = self.next() {
+                return reason;
+            }
+        }
+    }
 }
 
 /// A FIFO in a folder of its own: what a job reads from it blocks until the test writes.

@@ -2,8 +2,10 @@
 //! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
 
 mod children;
+mod code;
 mod ending;
 mod examples;
+mod failing_starts;
 mod family;
 mod flow;
 mod forks;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gristmill_runtime::{RuntimeError, RuntimeOptions, ScriptHandler};
 use serde_json::json;
 
-use crate::harness::{PATIENCE, Subject, run, warm_subjects};
+use crate::harness::{Changes, Ended, PATIENCE, Subject, run, warm_subjects};
 
 /// Starts a script of this text and says why it cannot be run.
 async fn refusal(subject: &Subject, python: &str, javascript: &str, options: &RuntimeOptions) -> String {
@@ -23,13 +23,11 @@ async fn refusal(subject: &Subject, python: &str, javascript: &str, options: &Ru
         .expect("no answer");
     let error = checked.expect_err("the script was accepted").to_string();
     assert!(error.contains(name), "{}: {error}", subject.name);
-    // Work that comes all the same fails with the same words rather than waiting for ever.
+    // Work that comes all the same goes back uncharged, and its worker ends with the same words.
+    let changes = Changes::of(&handler);
     let (ended, _) = run(&handler, &[json!(1), json!(2)], None).await;
-    assert!(
-        ended.iter().all(|ended| ended.error().error_type == "startup"),
-        "{}: {ended:?}",
-        subject.name
-    );
+    assert_eq!(ended, [Ended::Returned, Ended::Returned], "{}", subject.name);
+    assert_eq!(changes.failed(), error, "{}", subject.name);
     error
 }
 

@@ -18,6 +18,8 @@ struct Runner {
     recall_pause: Duration,
     /// Since when it has had nothing, where it has nothing.
     idle_since: Duration,
+    /// Whether it can take no jobs.
+    is_out: bool,
 }
 
 /// The runners of one kind, ordered by what they hold.
@@ -27,9 +29,9 @@ pub(super) struct Runners {
     concurrency: u32,
     /// A runner that answers nothing for so long gives its window to slots that are free.
     stale_after: Duration,
-    /// Whether it is cold, its unanswered jobs, and its number.
+    /// Of those that can take jobs: whether it is cold, its unanswered jobs, and its number.
     by_load: BTreeSet<(bool, u32, usize)>,
-    /// Since when idle runners have been idle, and their numbers.
+    /// Since when idle runners that can take jobs have been idle, and their numbers.
     idle_since: BTreeSet<(Duration, usize)>,
     idle: usize,
     /// Runners that have some but not all of their slots busy, and the free slots of these.
@@ -37,6 +39,8 @@ pub(super) struct Runners {
     partly_free_slots: u64,
     warm_free_slots: u64,
     unbegun: u64,
+    /// Runners that can take no jobs.
+    out: usize,
 }
 
 /// What makes a runner stale.
@@ -59,6 +63,7 @@ struct Counts {
     partly_free_slots: u64,
     warm_free_slots: u64,
     unbegun: u64,
+    out: usize,
 }
 
 impl Runners {
@@ -74,6 +79,7 @@ impl Runners {
             partly_free_slots: 0,
             warm_free_slots: 0,
             unbegun: 0,
+            out: 0,
         }
     }
 
@@ -83,6 +89,26 @@ impl Runners {
 
     pub fn concurrency(&self) -> u32 {
         self.concurrency
+    }
+
+    /// Whether one of them can take jobs.
+    pub fn can_run(&self) -> bool {
+        self.out < self.runners.len()
+    }
+
+    /// From now on, a runner can take no jobs, or can again. What it has not answered, it gives back.
+    pub fn set_out(&mut self, number: usize, is_out: bool, now: Duration) {
+        let is_known = |runner: &Runner| runner.is_out == is_out;
+        if self.runners.get(number).is_none_or(is_known) {
+            return;
+        }
+        self.idle_since.remove(&(self.runners[number].idle_since, number));
+        self.change(number, |runner| {
+            runner.is_out = is_out;
+            // Its process begins anew.
+            runner.is_warm = false;
+        });
+        self.note_idle(number, now);
     }
 
     /// Jobs that are held and have not begun, as far as is known.
@@ -188,10 +214,18 @@ impl Runners {
         });
         let became_idle = before > 0 && self.runners[runner].unanswered == 0;
         if became_idle {
-            self.runners[runner].idle_since = now;
-            self.idle_since.insert((now, runner));
+            self.note_idle(runner, now);
         }
         became_idle
+    }
+
+    /// Notes since when a runner has been idle, where it is and can take jobs.
+    fn note_idle(&mut self, number: usize, now: Duration) {
+        let runner = &mut self.runners[number];
+        if runner.unanswered == 0 && !runner.is_out {
+            runner.idle_since = now;
+            self.idle_since.insert((now, number));
+        }
     }
 
     /// A runner with unbegun jobs that are of more use elsewhere, and that was not asked for them yet or not lately. It
@@ -239,6 +273,7 @@ impl Runners {
 
     fn unbegun_of(&self, runner: &Runner) -> u32 {
         match runner.is_warm {
+            _ if runner.is_out => 0,
             true => runner.unanswered.saturating_sub(self.concurrency),
             false => runner.unanswered,
         }
@@ -264,30 +299,37 @@ impl Runners {
         self.partly_free_slots -= counts.partly_free_slots;
         self.warm_free_slots -= counts.warm_free_slots;
         self.unbegun -= counts.unbegun;
+        self.out -= counts.out;
     }
 
     fn count_in(&mut self, number: usize) {
-        let key = self.key(number);
-        self.by_load.insert(key);
+        if !self.runners[number].is_out {
+            self.by_load.insert(self.key(number));
+        }
         let counts = self.counts(number);
         self.idle += counts.idle;
         self.partly_free += counts.partly_free;
         self.partly_free_slots += counts.partly_free_slots;
         self.warm_free_slots += counts.warm_free_slots;
         self.unbegun += counts.unbegun;
+        self.out += counts.out;
     }
 
     /// What one runner adds to the sums.
     fn counts(&self, number: usize) -> Counts {
         let runner = &self.runners[number];
-        let free = u64::from(self.concurrency.saturating_sub(runner.unanswered));
+        let free = match runner.is_out {
+            true => 0,
+            false => u64::from(self.concurrency.saturating_sub(runner.unanswered)),
+        };
         let is_partly_free = runner.unanswered > 0 && free > 0;
         Counts {
-            idle: usize::from(runner.unanswered == 0),
+            idle: usize::from(runner.unanswered == 0 && !runner.is_out),
             partly_free: usize::from(is_partly_free),
             partly_free_slots: if is_partly_free { free } else { 0 },
             warm_free_slots: if runner.is_warm { free } else { 0 },
             unbegun: u64::from(self.unbegun_of(runner)),
+            out: usize::from(runner.is_out),
         }
     }
 }

@@ -87,6 +87,7 @@ fn workload(seed: u64) -> Workload {
         answer_takes: milliseconds(uniform(&mut rng, 0.02, 2.0)),
         recall_takes: milliseconds(uniform(&mut rng, 0.1, 4.0)),
         start_takes: milliseconds([0.0, 0.0, 20.0][below(&mut rng, 3) as usize]),
+        start_failures: [0, 0, 0, 1, 5][below(&mut rng, 5) as usize],
         jobs,
         workers,
         runners,
@@ -102,13 +103,14 @@ fn describe(workload: &Workload) -> String {
         runners,
         concurrency,
         start_takes,
+        start_failures,
         ..
     } = workload;
     let longest = jobs.iter().map(JobModel::takes).max().unwrap_or_default();
     let crashes = jobs.iter().filter(|job| job.crashes).count();
     format!(
         "{seed} ({} jobs of {longest:?} at most, {crashes} that crash, {workers} workers of {runners} runners of \
-         {concurrency} slots that start in {start_takes:?})",
+         {concurrency} slots that start in {start_takes:?}, {start_failures} of 10 starts in vain)",
         jobs.len()
     )
 }
@@ -121,6 +123,7 @@ fn check(workload: &Workload) {
         lost,
         idle_longest,
         crashes,
+        out,
     } = Simulation::run(workload);
     let seed = describe(workload);
     assert!(
@@ -137,7 +140,13 @@ fn check(workload: &Workload) {
     };
     // A process that is replaced starts again, its worker hears of it later, and each run that a crash undid was lost.
     let restarts = (workload.start_takes + workload.answer_takes) * crashes;
-    let allowed = bound.mul_f64(factor) + milliseconds(more) + workload.start_takes + restarts + lost;
+    // Where starts fail, all jobs could have waited for the one runner that was out the longest.
+    let allowed = bound.mul_f64(factor)
+        + milliseconds(more)
+        + workload.start_takes
+        + restarts
+        + lost
+        + out.mul_f64(factor);
     assert!(
         makespan <= allowed,
         "seed {seed}: {makespan:?} where the greedy bound is {bound:?} and {allowed:?} are allowed"
@@ -180,6 +189,7 @@ fn exactly(durations_ms: Vec<f64>, runners: usize, concurrency: u32, workers: us
         answer_takes: milliseconds(1.0),
         recall_takes: milliseconds(3.0),
         start_takes: Duration::ZERO,
+        start_failures: 0,
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::handler::context::{DeliveryContext, JobContext};
 use crate::handler::micro_batch::{MicroBatch, MicroBatchJob, Part, part_of, share_out};
+use crate::handler::runners::RunnerChange;
 use crate::handler::{Handler, OutcomeSink, Outcomes};
 use crate::io::IoCounter;
 use crate::live_output::LiveOutputBoard;
@@ -22,8 +23,8 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
-/// What becomes of a delivery, as its worker hears it. Every job is answered once, so that the channel holds no more than
-/// the worker does.
+/// What becomes of deliveries and runners, as their worker hears it. Every job is answered once, so that the channel holds
+/// no more than the worker does, and the changes of its runners.
 #[derive(Debug)]
 pub enum DeliveryEvent {
     /// Some jobs have outcomes.
@@ -41,6 +42,13 @@ pub enum DeliveryEvent {
         delivery: DeliveryId,
         /// How long it took.
         elapsed: Duration,
+    },
+    /// What the runners of a kind can do has changed.
+    RunnerChanged {
+        /// The number of the kind in the worker.
+        kind: usize,
+        /// The change.
+        change: RunnerChange,
     },
 }
 

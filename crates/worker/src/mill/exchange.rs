@@ -58,7 +58,7 @@ impl Mill {
         if !is_dry {
             self.offer = None;
         } else if self.offer.is_none() {
-            let asked = match self.is_held_off() {
+            let asked = match self.is_held_off() || !self.can_run_any() {
                 true => 0,
                 false => self.claims.would_want(self.holding()),
             };
@@ -86,12 +86,14 @@ impl Mill {
         }
     }
 
-    /// The worker's wish, for its source.
+    /// The worker's wish, for its source: jobs of the kinds that can be run, of which there is one.
     fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
+        let kinds = (0..).zip(&self.lanes);
+        let kinds = kinds.filter(|(number, _)| self.dispatcher.can_run(*number));
         Want {
             jobs_max,
             queues: self.settings.queues.clone(),
-            kinds: self.lanes.iter().map(|lane| lane.kind.clone()).collect(),
+            kinds: kinds.map(|(_, lane)| lane.kind.clone()).collect(),
             priority_min: match self.gauge.admits(Instant::now()) {
                 _ if urgent => self.settings.preempt_from,
                 Some(Admission::From(priority)) => Some(priority),
@@ -186,7 +188,7 @@ impl Mill {
     }
 
     fn wanted_jobs(&mut self, holding: Holding, now: Instant) -> u32 {
-        if self.is_draining() {
+        if self.is_draining() || !self.can_run_any() {
             return 0;
         }
         let wanted = self.claims.wanted(holding, now);

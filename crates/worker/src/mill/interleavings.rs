@@ -145,6 +145,7 @@ impl Owner {
                     }
                     buffer.add(LEASE, BatchId(delivery.0.cast_signed()), 1, 0, *outcomes);
                 }
+                DeliveryEvent::RunnerChanged { .. } => panic!("these handlers have no listener"),
             }
         }
         heard.reports = buffer.take();

@@ -18,6 +18,7 @@ impl Mill {
             return false;
         };
         self.dispatcher.free_slots_of_all() == 0
+            && self.can_run_any()
             && !self.is_draining()
             && !self.claims.is_used_up()
             && self.urgent_lanes(level) == 0

@@ -31,6 +31,8 @@ DURATION_US_MAX = 0xFFFFFFFF
 # A job that started a program ran at least this long.
 MARK_AFTER_NS = 1000000
 REQUESTS_BYTES = 1 << 18
+# Modules whose files are named, so that their changes are noticed.
+OWN_FILES_MAX = 1000
 # Records among the output, and how many bytes each holds at most.
 ENDED, PRINTED, DROPPED = 0, 1, 2
 RECORD_BYTES_MAX = 4096 - 22

@@ -17,6 +17,22 @@ def start():
         os._exit(0)
 
 
+def own_files():
+    """The files of the imported modules, without those of the standard library and of installed packages."""
+    library = os.path.dirname(os.__file__) + os.sep
+    files = set()
+    for module in list(sys.modules.values()):
+        try:
+            # A module that is loaded at its first use stays as it is.
+            file = object.__getattribute__(module, "__dict__").get("__file__")
+        except Exception:
+            continue
+        if type(file) is not str or file.startswith(library) or "/site-packages/" in file or "/dist-packages/" in file:
+            continue
+        files.add(os.path.abspath(file))
+    return sorted(files)[:OWN_FILES_MAX]
+
+
 def serve_requests():
     """Runs jobs until there are no more requests; the process, if it has read anything."""
     for fd in (REQUESTS_FD, OUTCOMES_FD, CONTROL_FD, BELL_FD):
@@ -50,7 +66,8 @@ def serve_requests():
     # The flusher waits at most this long for a job that computes; the default of 5 ms is too long.
     sys.setswitchinterval(0.001)
     threading.Thread(target=process.flush_now_and_then, name="gristmill-flusher", daemon=True).start()
-    process.outbox.send_json(READY, {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async})
+    ready = {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async, "files": own_files()}
+    process.outbox.send_json(READY, ready)
     process.serve()
     return process
 

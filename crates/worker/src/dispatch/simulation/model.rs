@@ -9,6 +9,7 @@ use crate::claims::{Claimed, Claims, Holding};
 use crate::dispatch::{DispatchSettings, Dispatcher};
 use crate::handler::Capacity;
 use crate::settings::WorkerSettings;
+use gristmill_model::{Rng, SplitMix64};
 
 #[derive(Debug, Clone, Copy)]
 pub struct JobModel {
@@ -43,7 +44,12 @@ pub struct Workload {
     pub answer_takes: Duration,
     pub recall_takes: Duration,
     pub start_takes: Duration,
+    /// Of ten starts of processes, so many fail. The runner is out then, and tries again after [`START_AGAIN`].
+    pub start_failures: u64,
 }
+
+/// The pause after a start that failed.
+const START_AGAIN: Duration = Duration::from_millis(50);
 
 /// What came of it.
 #[derive(Debug)]
@@ -56,6 +62,8 @@ pub struct Outcome {
     pub idle_longest: Duration,
     /// How often a process was replaced.
     pub crashes: u32,
+    /// For how long runners were out, all together, with the runs that their slots could have done.
+    pub out: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +110,12 @@ enum Event {
     Look {
         worker: usize,
     },
+    /// A worker hears that a runner is out, or that it is back.
+    Out {
+        worker: usize,
+        runner: usize,
+        is_out: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +127,8 @@ enum Fate {
 
 #[derive(Debug, Default)]
 struct Runner {
+    /// Whether its process cannot start.
+    is_out: bool,
     is_up: bool,
     is_starting: bool,
     epoch: u32,
@@ -147,6 +163,7 @@ pub struct Simulation<'workload> {
     begun: Vec<u32>,
     undone: Vec<u32>,
     draining: bool,
+    rng: SplitMix64,
     outcome: Outcome,
 }
 
@@ -194,11 +211,13 @@ impl<'workload> Simulation<'workload> {
             begun: vec![0; count],
             undone: vec![0; count],
             draining: false,
+            rng: SplitMix64::new(workload.seed),
             outcome: Outcome {
                 makespan: Duration::ZERO,
                 lost: Duration::ZERO,
                 idle_longest: Duration::ZERO,
                 crashes: 0,
+                out: Duration::ZERO,
             },
         };
         simulation.turn();
@@ -261,16 +280,29 @@ impl<'workload> Simulation<'workload> {
                 self.step(worker);
             }
             Event::Given { worker, runner, jobs } => {
-                if !self.draining {
+                if !self.draining && self.workers[worker].runners[runner].is_out {
+                    let answer_takes = self.workload.answer_takes;
+                    self.after(answer_takes, Event::Returned { worker, runner, jobs });
+                } else if !self.draining {
                     self.workers[worker].runners[runner].window.extend(jobs);
                     self.begin(worker, runner);
                 }
                 self.step(worker);
             }
             Event::Started { worker, runner } => {
-                let it = &mut self.workers[worker].runners[runner];
-                (it.is_up, it.is_starting) = (true, false);
-                self.begin(worker, runner);
+                self.started(worker, runner);
+                self.step(worker);
+            }
+            Event::Out {
+                worker,
+                runner,
+                is_out,
+            } => {
+                let dispatcher = &mut self.workers[worker].dispatcher;
+                match is_out {
+                    true => dispatcher.out(0, runner, self.now),
+                    false => dispatcher.back(0, runner, self.now),
+                }
                 self.step(worker);
             }
             Event::Ended {
@@ -306,6 +338,38 @@ impl<'workload> Simulation<'workload> {
         for worker in 0..self.workers.len() {
             self.watch(worker);
         }
+    }
+
+    /// A process has started, or failed to: then its runner is out, and gives back what it has.
+    fn started(&mut self, worker: usize, runner: usize) {
+        let answer_takes = self.workload.answer_takes;
+        let fails = self.rng.next_u64() % 10 < self.workload.start_failures;
+        let it = &mut self.workers[worker].runners[runner];
+        let was_out = it.is_out;
+        (it.is_up, it.is_starting, it.is_out) = (!fails, fails, fails);
+        if fails {
+            let jobs: Vec<usize> = it.window.drain(..).collect();
+            self.outcome.out += START_AGAIN + self.workload.start_takes;
+            self.after(
+                START_AGAIN + self.workload.start_takes,
+                Event::Started { worker, runner },
+            );
+            if !jobs.is_empty() {
+                self.after(answer_takes, Event::Returned { worker, runner, jobs });
+            }
+        }
+        if was_out != fails {
+            let is_out = fails;
+            self.after(
+                answer_takes,
+                Event::Out {
+                    worker,
+                    runner,
+                    is_out,
+                },
+            );
+        }
+        self.begin(worker, runner);
     }
 
     fn drain(&mut self) {
@@ -430,6 +494,13 @@ impl<'workload> Simulation<'workload> {
         }
         let now = self.now;
         let it = &mut self.workers[worker];
+        if !it.dispatcher.can_run(0) && !it.queue.is_empty() {
+            // Other workers may run them.
+            let released: Vec<usize> = it.queue.drain(..).collect();
+            it.in_hand -= released.len() as u32;
+            self.give_back(released);
+            return self.exchange(worker);
+        }
         let mut given = Vec::new();
         while let Some(delivery) = it.dispatcher.next(0, it.queue.len() as u64, now) {
             let count = (delivery.jobs_max as usize).min(it.queue.len());
@@ -510,7 +581,10 @@ impl<'workload> Simulation<'workload> {
         {
             it.claims.announce();
         }
-        let asked = it.claims.wanted(holding, now);
+        let asked = match it.dispatcher.can_run(0) {
+            true => it.claims.wanted(holding, now),
+            false => 0,
+        };
         if asked == 0 && it.reports == 0 {
             return;
         }
@@ -539,7 +613,7 @@ impl<'workload> Simulation<'workload> {
                 .iter()
                 .any(|runner| runner.is_up && !runner.window.is_empty());
         for runner in &mut it.runners {
-            let is_idle = !runner.is_starting && runner.running.len() < concurrency;
+            let is_idle = !runner.is_starting && !runner.is_out && runner.running.len() < concurrency;
             if let Some(since) = runner.idle_since {
                 self.outcome.idle_longest = self.outcome.idle_longest.max(now - since);
             }
