@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use gristmill_engine::{Engine, Handler, RunningWorker, WorkerSettings};
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_store::RunState;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -176,6 +177,7 @@ struct Outcome {
 struct Ending {
     ended_before: u64,
     ended_here: u64,
+    children: u64,
     blank_lines: u64,
     seconds: f64,
     was_finished: bool,
@@ -204,6 +206,9 @@ impl Run<'_> {
     ) -> anyhow::Result<Exit> {
         let begun_at = Instant::now();
         let backlog = Arc::new(Backlog::new(self.arguments.batch));
+        if plan.is_resumed && !plan.is_finished() {
+            self.note_earlier_batches(&plan, &backlog).await?;
+        }
         self.say_how_it_begins(&plan);
         let was_finished = plan.is_finished();
         let halt = self.arguments.halt;
@@ -245,12 +250,28 @@ impl Run<'_> {
         let ending = Ending {
             ended_before: plan.counts.ended(),
             ended_here: counts.completed.load(Ordering::Relaxed) + counts.failed.load(Ordering::Relaxed),
+            children: counts.children.load(Ordering::Relaxed),
             blank_lines: self.blank_lines().await?,
             seconds: begun_at.elapsed().as_secs_f64(),
             was_finished,
             is_limited,
         };
         self.end(outcome, &ending)
+    }
+
+    /// Has the backlog know the batches of earlier processes, so that their jobs count as items.
+    async fn note_earlier_batches(&self, plan: &Plan, backlog: &Backlog) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let page = self
+                .engine
+                .store()
+                .run_batches(plan.run, after, PAGE_ROWS_MAX)
+                .await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.batch);
+            backlog.note_earlier(page.iter().map(|row| row.batch));
+        }
     }
 
     fn say_how_it_begins(&self, plan: &Plan) {
@@ -419,10 +440,21 @@ impl Run<'_> {
     /// How far the run is, for the progress.
     fn look(&self, plan: &Plan, backlog: &Backlog, all_fed: bool) -> Snapshot {
         let counts = backlog.counts();
-        let [submitted, completed, failed, retried, input_bytes, input_jobs] = [
+        let [
+            submitted,
+            completed,
+            failed,
+            children,
+            children_failed,
+            retried,
+            input_bytes,
+            input_jobs,
+        ] = [
             &counts.submitted,
             &counts.completed,
             &counts.failed,
+            &counts.children,
+            &counts.children_failed,
             &counts.retried,
             &counts.input_bytes,
             &counts.input_jobs,
@@ -443,6 +475,8 @@ impl Run<'_> {
             completed: plan.counts.completed + completed,
             failed: plan.counts.ended() - plan.counts.completed + failed,
             retried,
+            children,
+            children_failed,
             total: total.map(|total| total.min(limit.max(plan.counts.total()))),
             total_is_guessed,
         }
@@ -524,6 +558,7 @@ impl Run<'_> {
                 blank_lines: ending.blank_lines,
                 again: Again::of(self.request.input.is_stdin(), self.arguments.name.is_some()),
                 ended_here: ending.ended_here,
+                children: ending.children,
                 seconds: ending.seconds,
                 standing,
             };

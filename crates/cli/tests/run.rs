@@ -464,7 +464,7 @@ fn the_examples_with_children_measure_folders(new_workspace: fn() -> Workspace) 
     workspace.write("items.jsonl", items.map(|item| format!("{item}\n")).concat());
 
     workspace
-        .run("run folder_size.py --input items.jsonl --output sizes.jsonl --retries 0")
+        .run("run folder_size.py --input items.jsonl --output sizes.jsonl --retries 0 --json")
         .expect(1);
     let sizes = json_lines(&workspace.read("sizes.jsonl"));
     assert_eq!(

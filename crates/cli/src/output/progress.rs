@@ -27,6 +27,9 @@ pub struct Snapshot {
     pub failed: u64,
     /// Attempts that failed and are followed by another.
     pub retried: u64,
+    /// Children of these jobs that have ended, which count among none of them, and those of them that failed for good.
+    pub children: u64,
+    pub children_failed: u64,
     /// All jobs, as far as that is known.
     pub total: Option<u64>,
     /// The total is guessed from the bytes read so far.
@@ -177,6 +180,12 @@ fn describe(now: &Snapshot, rate: Option<f64>) -> String {
     if now.failed > 0 {
         text.push_str(&format!(", {} failed", show_count(now.failed)));
     }
+    if now.children > 0 {
+        text.push_str(&format!(", {} done", show_children(now.children)));
+        if now.children_failed > 0 {
+            text.push_str(&format!(" ({} failed)", show_count(now.children_failed)));
+        }
+    }
     if now.retried > 0 {
         text.push_str(&format!(", {} to try again", show_count(now.retried)));
     }
@@ -188,6 +197,14 @@ fn describe(now: &Snapshot, rate: Option<f64>) -> String {
         }
     }
     text
+}
+
+/// So many children of jobs.
+pub fn show_children(count: u64) -> String {
+    match count {
+        1 => "1 child".to_owned(),
+        _ => format!("{} children", show_count(count)),
+    }
 }
 
 /// Writes a rate or a mean: whole where it is large.
@@ -222,6 +239,17 @@ mod tests {
             "1,234 of about 100,000 done, 34 failed, 2 to try again, 9,877 jobs/s, 10s left"
         );
         assert!(!describe(&now, Some(0.0)).contains("left"));
+        now = Snapshot {
+            completed: 10,
+            children: 23_247,
+            children_failed: 2,
+            total: Some(20),
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            describe(&now, Some(1.0)),
+            "10 of 20 done, 23,247 children done (2 failed), 1.0 jobs/s, 10s left"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::output::OutputStatistics;
 use crate::output::failure_groups::FailureGroup;
-use crate::output::progress::show_rate;
+use crate::output::progress::{show_children, show_rate};
 use crate::span::{show_count, show_microseconds, show_number_of};
 
 /// Groups of failures that are shown.
@@ -27,6 +27,8 @@ pub struct Summary<'a> {
     pub again: Again,
     /// Jobs that this process ended.
     pub ended_here: u64,
+    /// Children of jobs that this process ended.
+    pub children: u64,
     /// How long this process worked. Seconds.
     pub seconds: f64,
     /// How the run stands.
@@ -104,6 +106,9 @@ impl Summary<'_> {
         if self.ended_here > 0 && self.seconds > 0.0 {
             let rate = show_rate(self.ended_here as f64 / self.seconds);
             let mut line = format!("{} jobs/s over {:.1} s", rate, self.seconds);
+            if self.children > 0 {
+                line.push_str(&format!(", and {}", show_children(self.children)));
+            }
             if let (Some(mean), Some(p99)) = (
                 statistics.durations.mean_us(),
                 statistics.durations.quantile_us(0.99),
@@ -237,6 +242,7 @@ impl Summary<'_> {
             "completed": statistics.completed,
             "failed": statistics.failed,
             "jobs_ended": self.ended_here,
+            "children_ended": self.children,
             "seconds": (self.seconds * 1_000.0).round() / 1_000.0,
             "jobs_per_second": if self.seconds > 0.0 { (self.ended_here as f64 / self.seconds).round() } else { 0.0 },
             "duration_us_mean": statistics.durations.mean_us(),
@@ -283,6 +289,7 @@ mod tests {
                 RETRY_FAILED,
             )),
             ended_here: 100_000,
+            children: 0,
             seconds: 2.0,
             standing: Standing::Finished,
         };

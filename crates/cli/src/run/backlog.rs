@@ -1,4 +1,6 @@
 //! The jobs that a run has submitted and that have not ended: bounds reading ahead, and feeds the progress.
+//!
+//! Jobs that the run's jobs spawn are counted apart: they are no items of its input.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +24,25 @@ const BYTES_OPEN_MAX: u64 = 64 << 20;
 /// How often the store is asked, in case other processes end jobs of the run (a cancel, a worker).
 pub const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(500);
 
-/// A batch with jobs that have not ended.
+/// A batch of the run with jobs that have not ended.
 #[derive(Debug, Default)]
 struct OpenBatch {
-    ended: u64,
-    /// Its jobs and bytes; unknown while only its outcomes have been seen.
+    ended: Ended,
+    /// Its jobs and bytes, where this process submitted it.
     submitted: Option<(u64, u64)>,
+}
+
+/// Jobs that have ended, as their reports said.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ended {
+    completed: u64,
+    failed: u64,
+}
+
+impl Ended {
+    fn total(self) -> u64 {
+        self.completed + self.failed
+    }
 }
 
 #[derive(Debug, Default)]
@@ -35,42 +50,27 @@ struct Open {
     batches: HashMap<BatchId, OpenBatch>,
     jobs: u64,
     bytes: u64,
+    /// While a submit is under way, jobs that have ended of batches that may be its own, or of children.
+    undecided: Option<HashMap<BatchId, Ended>>,
 }
 
 impl Open {
-    /// Counts `ended` more jobs of a batch; a batch whose jobs have all ended is forgotten.
-    fn note_ended(&mut self, batch: BatchId, ended: u64) {
-        let entry = self.batches.entry(batch).or_default();
-        let before = entry.ended;
-        entry.ended += ended;
+    /// Counts more ended jobs of a batch of the run; a batch whose jobs have all ended is forgotten.
+    fn note_ended(&mut self, batch: BatchId, ended: Ended) {
+        let Some(entry) = self.batches.get_mut(&batch) else {
+            return;
+        };
+        let before = entry.ended.total();
+        entry.ended.completed += ended.completed;
+        entry.ended.failed += ended.failed;
         if let Some((jobs, bytes)) = entry.submitted {
-            let after = entry.ended.min(jobs);
+            let after = entry.ended.total().min(jobs);
             // Shares of the whole, so that the parts add up to it.
             self.jobs -= after - before.min(jobs);
             self.bytes -= bytes * after / jobs - bytes * before.min(jobs) / jobs;
             if after == jobs {
                 self.batches.remove(&batch);
             }
-        }
-    }
-
-    fn note_submitted(&mut self, batch: BatchId, jobs: u64, bytes: u64) {
-        if jobs == 0 {
-            return;
-        }
-        // A fast worker may have ended some of them, or all, before the submit was answered here.
-        let ended = self.batches.remove(&batch).map_or(0, |entry| entry.ended);
-        self.batches.insert(
-            batch,
-            OpenBatch {
-                ended: 0,
-                submitted: Some((jobs, bytes)),
-            },
-        );
-        self.jobs += jobs;
-        self.bytes += bytes;
-        if ended > 0 {
-            self.note_ended(batch, ended);
         }
     }
 }
@@ -93,10 +93,13 @@ pub struct Counts {
     pub input_bytes: AtomicU64,
     /// Jobs submitted of this input, by this process and those before it.
     pub input_jobs: AtomicU64,
-    /// Jobs completed.
+    /// Items completed.
     pub completed: AtomicU64,
-    /// Jobs dead.
+    /// Items dead.
     pub failed: AtomicU64,
+    /// Children of items that have ended, and those of them that are dead.
+    pub children: AtomicU64,
+    pub children_failed: AtomicU64,
     /// Items that cannot be read; they count as dead, too.
     pub rejected: AtomicU64,
     /// Failed attempts that are followed by another.
@@ -129,23 +132,67 @@ impl Backlog {
         self.changes.send_replace(());
     }
 
-    /// A batch was submitted: so many of its jobs can run.
-    pub fn note_submitted(&self, batch: BatchId, jobs: u64, bytes: u64) {
-        self.open().note_submitted(batch, jobs, bytes);
+    /// The run's batches that earlier processes submitted and that may have jobs that have not ended.
+    pub fn note_earlier(&self, batches: impl Iterator<Item = BatchId>) {
+        let known = batches.map(|batch| (batch, OpenBatch::default()));
+        self.open().batches.extend(known);
+    }
+
+    /// A submit begins: its jobs may end before their batches are known here.
+    pub fn submit_begins(&self) {
+        self.open().undecided.get_or_insert_default();
+    }
+
+    /// It has ended. The batches that were not told of are of children.
+    pub fn submit_ended(&self) {
+        self.open().undecided = None;
         self.changes.send_replace(());
     }
 
-    /// The store says that all jobs of the batch have ended.
-    pub fn note_finished(&self, batch: BatchId) {
+    /// A batch was submitted: so many of its jobs can run.
+    pub fn note_submitted(&self, batch: BatchId, jobs: u64, bytes: u64) {
         let mut open = self.open();
-        let left = open
-            .batches
-            .get(&batch)
-            .map(|entry| (entry.submitted, entry.ended));
-        match left {
-            Some((Some((jobs, _)), ended)) => open.note_ended(batch, jobs.saturating_sub(ended)),
-            Some((None, _)) => drop(open.batches.remove(&batch)),
-            None => return,
+        let early = open
+            .undecided
+            .as_mut()
+            .and_then(|undecided| undecided.remove(&batch));
+        // A fast worker may have ended some of them, or all.
+        let early = early.unwrap_or_default();
+        self.counts.uncount_child(early);
+        self.counts.count_item(early);
+        if jobs == 0 {
+            return;
+        }
+        let entry = OpenBatch {
+            ended: Ended::default(),
+            submitted: Some((jobs, bytes)),
+        };
+        open.batches.insert(batch, entry);
+        open.jobs += jobs;
+        open.bytes += bytes;
+        open.note_ended(batch, early);
+    }
+
+    /// All jobs of the batch have ended: so many have completed, where that is known, and the others have not.
+    pub fn note_finished(&self, batch: BatchId, completed: Option<u64>) {
+        let mut open = self.open();
+        let Some(entry) = open.batches.get(&batch) else {
+            return;
+        };
+        let (ended, submitted) = (entry.ended, entry.submitted);
+        match submitted {
+            Some((jobs, _)) => {
+                // Those that no report told of: their children failed, or another process ended them.
+                let silent = jobs.saturating_sub(ended.total());
+                let completed = completed.map_or(0, |completed| completed.saturating_sub(ended.completed));
+                let rest = Ended {
+                    completed: completed.min(silent),
+                    failed: silent - completed.min(silent),
+                };
+                self.counts.count_item(rest);
+                open.note_ended(batch, rest);
+            }
+            None => drop(open.batches.remove(&batch)),
         }
         drop(open);
         self.changes.send_replace(());
@@ -159,9 +206,11 @@ impl Backlog {
             .is_some_and(|entry| entry.submitted.is_some())
     }
 
-    /// The batches that have not ended.
+    /// The batches that this process submitted and that have not ended.
     pub fn open_batches(&self) -> Vec<BatchId> {
-        self.open().batches.keys().copied().collect()
+        let open = self.open();
+        let submitted = open.batches.iter().filter(|(_, entry)| entry.submitted.is_some());
+        submitted.map(|(batch, _)| *batch).collect()
     }
 
     /// Whether another batch may be submitted.
@@ -186,17 +235,47 @@ impl Observer for Backlog {
             .iter()
             .filter(|failed| receipt.accepted.contains(failed.position))
             .count();
-        let counts = &self.counts;
-        counts.completed.fetch_add(completed.into(), Ordering::Relaxed);
-        counts.failed.fetch_add(dead.into(), Ordering::Relaxed);
-        counts
-            .retried
-            .fetch_add((failed as u64).saturating_sub(dead.into()), Ordering::Relaxed);
-        let ended = u64::from(completed) + u64::from(dead);
-        if ended > 0 {
-            self.open().note_ended(report.batch, ended);
-            self.changes.send_replace(());
+        let retried = (failed as u64).saturating_sub(dead.into());
+        self.counts.retried.fetch_add(retried, Ordering::Relaxed);
+        let ended = Ended {
+            completed: completed.into(),
+            failed: dead.into(),
+        };
+        if ended.total() == 0 {
+            return;
         }
+        let mut open = self.open();
+        if open.batches.contains_key(&report.batch) {
+            self.counts.count_item(ended);
+            open.note_ended(report.batch, ended);
+        } else {
+            self.counts.count_child(ended);
+            if let Some(undecided) = &mut open.undecided {
+                let known = undecided.entry(report.batch).or_default();
+                known.completed += ended.completed;
+                known.failed += ended.failed;
+            }
+        }
+        drop(open);
+        self.changes.send_replace(());
+    }
+}
+
+impl Counts {
+    fn count_item(&self, ended: Ended) {
+        self.completed.fetch_add(ended.completed, Ordering::Relaxed);
+        self.failed.fetch_add(ended.failed, Ordering::Relaxed);
+    }
+
+    fn count_child(&self, ended: Ended) {
+        self.children.fetch_add(ended.total(), Ordering::Relaxed);
+        self.children_failed.fetch_add(ended.failed, Ordering::Relaxed);
+    }
+
+    /// What was counted as children is none.
+    fn uncount_child(&self, ended: Ended) {
+        self.children.fetch_sub(ended.total(), Ordering::Relaxed);
+        self.children_failed.fetch_sub(ended.failed, Ordering::Relaxed);
     }
 }
 
@@ -226,9 +305,11 @@ mod tests {
     #[test]
     fn outcomes_may_be_seen_before_their_submit() {
         let backlog = Backlog::new(10);
+        backlog.submit_begins();
         let (early, receipt) = report(1, Positions::from(0..4));
         backlog.committed(&early, &receipt);
         backlog.note_submitted(BatchId(1), 10, 1_001);
+        backlog.submit_ended();
         assert!(backlog.is_open(BatchId(1)));
         let (late, receipt) = report(1, Positions::from(4..10));
         backlog.committed(&late, &receipt);
@@ -250,7 +331,38 @@ mod tests {
         assert!(backlog.has_room());
         backlog.note_submitted(BatchId(64), 1, 64 << 20);
         assert!(!backlog.has_room());
-        backlog.note_finished(BatchId(64));
+        backlog.note_finished(BatchId(64), None);
         assert!(backlog.has_room());
+    }
+
+    #[test]
+    fn children_are_no_items_and_items_that_end_without_a_report_are() {
+        let backlog = Backlog::new(10);
+        let counted = || {
+            let counts = backlog.counts();
+            [&counts.completed, &counts.failed, &counts.children].map(|count| count.load(Ordering::Relaxed))
+        };
+        let commit = |batch, positions| {
+            let (report, receipt) = report(batch, Positions::from(positions));
+            backlog.committed(&report, &receipt);
+        };
+        backlog.note_earlier([BatchId(1)].into_iter());
+        backlog.submit_begins();
+        commit(2, 0..3);
+        commit(3, 0..5);
+        backlog.note_submitted(BatchId(2), 10, 100);
+        backlog.submit_ended();
+        assert_eq!(counted(), [3, 0, 5]);
+        // Children's batches are not kept, and the store is not asked for them.
+        commit(4, 0..7);
+        commit(1, 0..2);
+        assert_eq!(counted(), [5, 0, 12]);
+        assert_eq!(backlog.open_batches(), [BatchId(2)]);
+        // A child's failure has ended three of the items.
+        commit(2, 3..7);
+        backlog.note_finished(BatchId(2), Some(7));
+        assert_eq!(counted(), [9, 3, 12]);
+        let open = backlog.open();
+        assert_eq!((open.jobs, open.bytes), (0, 0));
     }
 }

@@ -7,6 +7,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{BatchOptions, NewBatch};
 use gristmill_store::{RunAdvance, RunState, Store, StoreError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::backlog::{Backlog, LOOK_AGAIN_EVERY};
 use crate::input::{BatchReader, InputBatch, InputError};
@@ -103,20 +104,20 @@ impl Feeder {
 
     async fn wait_for_room(&self) -> Result<(), StoreError> {
         let mut changes = self.backlog.changes();
+        let mut look_at = Instant::now() + LOOK_AGAIN_EVERY;
         while !self.backlog.has_room() {
             changes.mark_unchanged();
             if self.backlog.has_room() {
                 break;
             }
-            if tokio::time::timeout(LOOK_AGAIN_EVERY, changes.changed())
-                .await
-                .is_err()
-            {
+            // Also while much changes: no report tells of a job whose child failed.
+            if tokio::time::timeout_at(look_at, changes.changed()).await.is_err() {
                 for batch in self.backlog.open_batches() {
                     if self.store.is_finished(batch).await? {
-                        self.backlog.note_finished(batch);
+                        self.backlog.note_finished(batch, None);
                     }
                 }
+                look_at = Instant::now() + LOOK_AGAIN_EVERY;
             }
         }
         Ok(())
@@ -153,6 +154,7 @@ impl Feeder {
             progress,
             state: RunState::Submitting,
         };
+        self.backlog.submit_begins();
         let ids = self.store.submit(batches.collect(), Some(advance)).await?;
         counts.submitted.fetch_add(jobs, Ordering::Relaxed);
         counts.failed.fetch_add(rejected as u64, Ordering::Relaxed);
@@ -162,6 +164,7 @@ impl Feeder {
         for (batch, (jobs, bytes)) in ids.into_iter().zip(sizes) {
             self.backlog.note_submitted(batch, jobs, bytes);
         }
+        self.backlog.submit_ended();
         Ok(())
     }
 }

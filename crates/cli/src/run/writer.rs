@@ -93,10 +93,12 @@ impl Writer {
                 if !self.wait_for_end(row.batch, &mut output).await? {
                     break 'batches false;
                 }
+                let mut completed = None;
                 if let Some(outcomes) = self.outcomes(row.batch, &mut output).await? {
                     tokio::task::block_in_place(|| output.write_batch(&outcomes))?;
+                    completed = Some(completed_in(&outcomes));
                 }
-                self.backlog.note_finished(row.batch);
+                self.backlog.note_finished(row.batch, completed);
             }
         };
         let statistics = tokio::task::block_in_place(|| output.finish())?;
@@ -108,6 +110,7 @@ impl Writer {
         let mut changes = self.backlog.changes();
         let mut flushed = false;
         let mut look = false;
+        let mut look_at = Instant::now() + LOOK_AGAIN_EVERY;
         // A batch that ends soon is written whole.
         let mut beginning_at = Instant::now() + BEGINNING_EVERY;
         let mut is_changed = true;
@@ -145,6 +148,10 @@ impl Writer {
                 }
                 () = tokio::time::sleep_until(beginning_at), if is_changed => false,
             };
+            // Also while much changes: no report tells of a job whose child failed.
+            if look || Instant::now() >= look_at {
+                (look, look_at) = (true, Instant::now() + LOOK_AGAIN_EVERY);
+            }
         }
     }
 
@@ -218,4 +225,11 @@ impl Writer {
             () = tokio::time::sleep(LOOK_AGAIN_EVERY) => true,
         }
     }
+}
+
+/// The jobs of a batch that completed.
+fn completed_in(outcomes: &BatchOutcomes) -> u64 {
+    let reports = outcomes.reports.iter();
+    let completed = reports.filter(|report| report.state == JobState::Completed);
+    completed.map(|report| u64::from(report.positions.len())).sum()
 }
