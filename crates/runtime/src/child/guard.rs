@@ -30,7 +30,7 @@ while read -r line; do
   group=${line#?}
   case $line in
     +*) groups="$groups$group " ;;
-    -*) groups="${groups%% $group *} ${groups#* $group }" ;;
+    -*) case $groups in *" $group "*) groups="${groups%% $group *} ${groups#* $group }" ;; esac ;;
   esac
 done
 for group in $groups; do kill -9 "-$group" 2>/dev/null; done
