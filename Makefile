@@ -143,6 +143,7 @@ include crates/cli/targets.mk
 include crates/power-loss/targets.mk
 include crates/simulation/targets.mk
 include crates/server/targets.mk
+include crates/store-postgres/targets.mk
 include crates/memory/targets.mk
 include web/targets.mk
 include packaging/targets.mk

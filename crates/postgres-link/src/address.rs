@@ -1,7 +1,7 @@
 //! Where the database is, and how it is connected to.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Connect};
@@ -18,7 +18,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::limits::CONNECT_WAIT_MAX;
 use crate::password_file::{self, PORT, host_name};
-use crate::settings::{Environment, Settings};
+use crate::pooler::{self, Pooler};
+use crate::settings::{Environment, POOLER, Settings};
 use crate::tls::{self, Asked, Verification};
 
 /// Seconds without a sign of the server after which a connection is tested, and between the tests.
@@ -40,6 +41,8 @@ pub struct Address {
     /// The URL without its password.
     shown: String,
     application: Option<String>,
+    /// What stands between, where the URL says it, or a connection has found it out.
+    pooler: OnceLock<Pooler>,
 }
 
 impl std::fmt::Debug for Address {
@@ -67,6 +70,9 @@ impl Address {
                 tls: tls(&mut config, &settings, environment)?,
                 shown: shown(place, &settings, &config),
                 application: application(&settings).map(str::to_owned),
+                pooler: settings
+                    .word(POOLER, pooler::WORDS)?
+                    .map_or_else(OnceLock::new, OnceLock::from),
                 config,
             })
         };
@@ -86,6 +92,32 @@ impl Address {
     pub fn application_name(&self, connection: Option<&str>) -> String {
         let parts = [Some(PROGRAM), connection, self.application.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Finds out by a new connection whether a pooler stands between, unless the URL says so. It may lend another server for
+    /// each transaction, and does what that asks for.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub async fn find_pooler(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        if self.pooler.get().is_none() {
+            let found = match pooler::stands_between(client).await? {
+                true => Pooler::Transaction,
+                false => Pooler::Session,
+            };
+            if self.pooler.get_or_init(|| found) == &Pooler::Transaction {
+                tracing::info!(
+                    "a connection pooler stands before the database: no session is relied on (pooler=session says otherwise)"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what is set for a session, prepared in it or locked by it may be gone with the transaction.
+    pub fn is_pooled(&self) -> bool {
+        self.pooler.get() == Some(&Pooler::Transaction)
     }
 
     /// A new connection.

@@ -2,6 +2,7 @@
 
 use gristmill_store::layout::{Found, Layout, LayoutError, PROGRAM};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
 /// Whether a schema has the tables `layout` and `migration`. This reads the catalogs themselves: `to_regclass` answers from
@@ -48,7 +49,9 @@ impl SchemaLayout {
     ///
     /// [`LayoutError::Development`] for a schema of a development version, [`LayoutError::Database`].
     pub async fn read(&self, client: &impl GenericClient) -> Result<Option<Found>, Error> {
-        let row = client.query_one(TABLES, &[&self.schema]).await?;
+        let row = client
+            .query_typed_one(TABLES, &[(&self.schema, Type::TEXT)])
+            .await?;
         let (exists, is_of_development): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
         if !exists {
             return match is_of_development {
@@ -60,7 +63,7 @@ impl SchemaLayout {
             "SELECT version, tables, code, program, objects FROM {}",
             self.table("layout")
         );
-        let row = client.query_one(&sql, &[]).await?;
+        let row = client.query_typed_one(&sql, &[]).await?;
         Ok(Some(Found {
             version: row.try_get(0)?,
             tables: row.try_get(1)?,
@@ -152,14 +155,18 @@ impl SchemaLayout {
             transaction.batch_execute(&stop_others).await?;
         }
         // A replaced object keeps the rights that were granted on it.
-        transaction.execute(FUNCTIONS_BEFORE, &[&self.schema]).await?;
+        transaction
+            .execute_typed(FUNCTIONS_BEFORE, &[(&self.schema, Type::TEXT)])
+            .await?;
         for file in self.layout.code {
             transaction.batch_execute(file).await?;
         }
         transaction
             .batch_execute("SET LOCAL search_path = pg_catalog, pg_temp")
             .await?;
-        let rows = transaction.query(OBJECTS_MADE, &[&self.schema]).await?;
+        let rows = transaction
+            .query_typed(OBJECTS_MADE, &[(&self.schema, Type::TEXT)])
+            .await?;
         let objects: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         for object in before.iter().filter(|object| !objects.contains(object)) {
             transaction.batch_execute(&format!("DROP {object}")).await?;
@@ -173,7 +180,16 @@ impl SchemaLayout {
         let (version, tables) = (self.layout.version(), self.layout.tables_digest());
         let code = self.layout.code_digest();
         transaction
-            .execute(&record, &[&version, &tables, &code, &PROGRAM, &objects])
+            .execute_typed(
+                &record,
+                &[
+                    (&version, Type::INT8),
+                    (&tables, Type::TEXT),
+                    (&code, Type::TEXT),
+                    (&PROGRAM, Type::TEXT),
+                    (&objects, Type::TEXT_ARRAY),
+                ],
+            )
             .await?;
         Ok(())
     }
@@ -181,7 +197,7 @@ impl SchemaLayout {
     /// Makes the schema, where the owner of the database has not made it, and the table that records its layout.
     async fn begin(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         let exists: bool = transaction
-            .query_one(SCHEMA_EXISTS, &[&self.schema])
+            .query_typed_one(SCHEMA_EXISTS, &[(&self.schema, Type::TEXT)])
             .await?
             .try_get(0)?;
         if !exists {

@@ -7,6 +7,7 @@ pub mod layout;
 pub mod limits;
 mod name_lock;
 mod password_file;
+mod pooler;
 mod settings;
 mod tls;
 

@@ -9,12 +9,20 @@ use deadpool_postgres::ClientWrapper;
 use gristmill_store::StoreError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio_postgres::types::Type;
 
 use crate::address::{Address, SharedAddress};
 use crate::failure::{at_open, reason};
 use crate::limits::{RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX};
 
 const TAKE: &str = "SELECT pg_try_advisory_lock(1196576078, hashtext($1))";
+
+/// As [`TAKE`], until the end of the transaction, which is that of the connection: behind a pooler, a session has no end of its own.
+const TAKE_IN_TRANSACTION: &str = "SELECT pg_try_advisory_xact_lock(1196576078, hashtext($1))";
+
+/// Begins a transaction that stays open.
+const BEGIN_FOR_EVER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; \
+    SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
 /// Holds a name until it is dropped, or the process ends. Needs a Tokio runtime.
 #[derive(Debug)]
@@ -75,7 +83,18 @@ async fn take(address: &SharedAddress, name: &str) -> Result<Option<Held>, tokio
             let _alive = &alive;
         })
         .await?;
-    let is_taken: bool = client.query_one(TAKE, &[&name]).await?.try_get(0)?;
+    address.find_pooler(&client).await?;
+    let take = match address.is_pooled() {
+        true => {
+            client.batch_execute(BEGIN_FOR_EVER).await?;
+            TAKE_IN_TRANSACTION
+        }
+        false => TAKE,
+    };
+    let is_taken: bool = client
+        .query_typed_one(take, &[(&name, Type::TEXT)])
+        .await?
+        .try_get(0)?;
     Ok(is_taken.then_some(Held {
         _client: client,
         ended,

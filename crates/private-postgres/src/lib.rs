@@ -9,6 +9,7 @@
 
 mod account;
 mod installation;
+mod pooler;
 mod proxy;
 
 use std::io::Write as _;
@@ -21,6 +22,7 @@ use std::os::unix::process::CommandExt as _;
 
 use account::Account;
 use installation::Installation;
+pub use pooler::{Pooler, PoolerKind};
 pub use proxy::{Proxy, Silence};
 
 /// Names the socket in the private folder; nothing listens on the network.

@@ -15,6 +15,7 @@ pub(crate) mod rows;
 pub(crate) mod session;
 pub(crate) mod shortage;
 pub(crate) mod snapshot;
+pub(crate) mod statement;
 pub(crate) mod sums;
 pub(crate) mod transaction;
 pub(crate) mod writability;
@@ -494,9 +495,9 @@ impl Database {
         }
     }
 
-    /// Sees to it that what other processes submit is told.
+    /// Sees to it that what other processes submit is told. Behind a pooler, waiters look for it instead.
     pub fn listen(self: &Arc<Self>) {
-        if self.wake.begin_listening() {
+        if !self.address.is_pooled() && self.wake.begin_listening() {
             let database = self.clone();
             tokio::spawn(async move { database.wake.listen().await });
         }

@@ -102,7 +102,7 @@ impl PostgresStore {
             Some(clock) => (clock, None),
             None => {
                 let clock = Arc::new(DatabaseClock::default());
-                let now = async { Ok(client.query_one(NOW, &[]).await?.try_get(0)?) };
+                let now = async { Ok(client.query_typed_one(NOW, &[]).await?.try_get(0)?) };
                 clock.compare(now).await.map_err(refused)?;
                 (clock.clone() as Arc<dyn gristmill_model::Clock>, Some(clock))
             }

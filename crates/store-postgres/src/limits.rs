@@ -46,6 +46,9 @@ pub(crate) const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 /// The shortest `lock_timeout` that operations can do with. Two of them wait for each other for less.
 pub(crate) const LOCK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
+/// Statements whose parameters' types are kept, at most: more than the store has, beside those of handlers.
+pub(crate) const PARAMETER_TYPES_MAX: usize = 1_000;
+
 /// How many times as long a statement of a query may take.
 pub(crate) const QUERY_TIMEOUT_FACTOR: u32 = 3;
 
@@ -135,6 +138,9 @@ pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: i64 = 500;
 /// How long after nobody waits for work any more a handle goes on to be told of what others submit: those that wait
 /// again and again do not take and give back a lock each time.
 pub(crate) const LISTEN_AFTER_LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How often watches of outcomes look where nobody can be told of them. As often as workers look for jobs.
+pub(crate) const LOOK_FOR_ENDED_EVERY: Duration = Duration::from_millis(100);
 
 /// How long after the last awaited batch a handle keeps the connection that tells which jobs have ended.
 pub(crate) const LISTEN_AFTER_LAST_AWAITED: Duration = Duration::from_secs(10);

@@ -46,6 +46,7 @@ pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     let refused = |error| refusal(error, address);
     let connecting = async {
         let client = address.connect().await?;
+        address.find_pooler(&client).await?;
         let is_current = LAYOUT.is_current(&*client).await.map_err(refused)?;
         Ok::<_, Failure>((client, is_current))
     };
@@ -59,7 +60,7 @@ pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     }
     check_server(&client, address).await?;
     let is_standby: bool = client
-        .query_one("SELECT pg_is_in_recovery()", &[])
+        .query_typed_one("SELECT pg_is_in_recovery()", &[])
         .await?
         .try_get(0)?;
     if is_standby {
@@ -99,7 +100,7 @@ const SERVER_VERSION_MIN: i32 = 140_000;
 /// Refuses a server or a database that cannot hold the schema.
 async fn check_server(client: &ClientWrapper, address: &Address) -> Result<()> {
     let row = client
-        .query_one(
+        .query_typed_one(
             "SELECT current_setting('server_version_num')::integer, current_setting('server_version'), getdatabaseencoding()::text",
             &[],
         )

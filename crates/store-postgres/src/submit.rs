@@ -590,7 +590,7 @@ impl Writes {
 /// When the last batch was submitted.
 pub(crate) async fn last_submit(client: &ClientWrapper) -> Result<Option<i64>> {
     let sql = "SELECT submitted_at FROM gristmill.batch ORDER BY id DESC LIMIT 1";
-    let row = client.query_opt(sql, &[]).await?;
+    let row = client.query_typed_opt(sql, &[]).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 

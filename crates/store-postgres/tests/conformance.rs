@@ -1,11 +1,11 @@
 //! The PostgreSQL store passes the suite that every store passes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use gristmill_model::{ManualClock, Timestamp};
-use gristmill_private_postgres::shared;
+use gristmill_private_postgres::{Pooler, PoolerKind, shared};
 use gristmill_store::Store;
 use gristmill_store_conformance::Database;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
@@ -13,6 +13,19 @@ use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 /// The databases that no check has any more: the state machine wants ten thousand, and to make one takes longer than to
 /// empty one.
 static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Names the pooler that the store is to be reached by: `session`, `transaction` or `pgpool`.
+const POOLER_VARIABLE: &str = "GRISTMILL_TEST_POOLER";
+
+fn pooler() -> Option<&'static Pooler> {
+    static POOLER: OnceLock<Option<Pooler>> = OnceLock::new();
+    let start = || {
+        let name = std::env::var(POOLER_VARIABLE).ok()?;
+        let kind = PoolerKind::of(&name).unwrap_or_else(|| panic!("{POOLER_VARIABLE}={name} is no pooler"));
+        Some(shared().pooler(kind).unwrap_or_else(|error| panic!("{error}")))
+    };
+    POOLER.get_or_init(start).as_ref()
+}
 
 /// Leaves what a new store has.
 const EMPTY: &str = "
@@ -52,7 +65,9 @@ impl TemporaryPostgres {
 
 impl Drop for TemporaryPostgres {
     fn drop(&mut self) {
-        if !self.logs.load(Ordering::Relaxed) && !std::thread::panicking() {
+        // A pooler keeps connections of others to a database that is emptied.
+        let is_reusable = pooler().is_none() && !self.logs.load(Ordering::Relaxed);
+        if is_reusable && !std::thread::panicking() {
             USED.lock().unwrap().push(self.url.clone());
         }
     }
@@ -62,7 +77,11 @@ impl Drop for TemporaryPostgres {
 impl Database for TemporaryPostgres {
     async fn open(&self) -> Arc<dyn Store> {
         let options = PostgresOptions::new(self.clock.clone(), 7);
-        Arc::new(PostgresStore::open(&self.url, options).await.unwrap())
+        let url = match pooler() {
+            Some(pooler) => pooler.url(name(&self.url)),
+            None => self.url.clone(),
+        };
+        Arc::new(PostgresStore::open(&url, options).await.unwrap())
     }
 
     fn clock(&self) -> &ManualClock {

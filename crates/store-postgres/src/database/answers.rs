@@ -215,6 +215,10 @@ impl Silence {
 
     /// Whether the server says, over another connection, that it is at work for this one.
     async fn is_at_work(&self) -> bool {
+        // Behind a pooler, any process may be: only the longest wait counts.
+        if self.address.is_pooled() {
+            return true;
+        }
         let process = self.process.load(Ordering::Relaxed);
         let asked = async {
             let client = self.address.connect().await?;

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
 use deadpool_postgres::ClientWrapper;
@@ -10,11 +11,12 @@ use futures::TryStreamExt;
 use gristmill_postgres_link::Address;
 use gristmill_store::StoreError;
 use gristmill_store::rules::report_write::ONE_PARAMETER;
+use tokio_postgres::Row;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, private::BytesMut};
-use tokio_postgres::{Row, Statement};
 
 use crate::database::answers::{Answers, Awaited, Pending, Silence, answers};
 use crate::database::session::{self, Role, Waits};
+use crate::database::statement::{ParameterTypes, Statement};
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits;
@@ -32,6 +34,18 @@ pub(crate) struct Connection {
     pub writer: Option<Writer>,
     /// Whether a transaction has begun and is not known to have ended: such a connection is not used again.
     pub is_amid: bool,
+    /// Behind a pooler that lends a server for each transaction.
+    lent: Option<Lent>,
+}
+
+/// What a connection keeps where no session does.
+#[derive(Debug)]
+struct Lent {
+    /// The statements that begin each transaction.
+    settings: String,
+    /// Whether the last request was sent within a transaction.
+    is_amid: AtomicBool,
+    types: Arc<ParameterTypes>,
 }
 
 /// What the server knows a connection as, and how many operations it has begun.
@@ -94,6 +108,7 @@ pub(crate) struct Manager {
     pub role: Role,
     pub waits: Waits,
     pub writability: Arc<Writability>,
+    pub types: Arc<ParameterTypes>,
 }
 
 pub(crate) type Pool = managed::Pool<Manager>;
@@ -133,6 +148,11 @@ impl Manager {
             answers,
             writer: None,
             is_amid: false,
+            lent: self.address.is_pooled().then(|| Lent {
+                settings: session::settings_of_transaction(self.role, self.waits),
+                is_amid: AtomicBool::new(false),
+                types: self.types.clone(),
+            }),
         };
         match self.role {
             Role::Write => {
@@ -144,15 +164,18 @@ impl Manager {
                 }
                 self.writability.note_written();
             }
+            Role::Read if connection.lent.is_some() => {}
             Role::Read => {
                 connection
                     .command(&session::settings(self.role, self.waits))
                     .await?
             }
         }
-        let process = connection.rows("SELECT pg_backend_pid()", &[]).await?;
-        let process = process.first().map_or(Ok(0), |row| row.try_get(0))?;
-        connection.answers.silence.is_of_process(process);
+        if connection.lent.is_none() {
+            let process = connection.rows("SELECT pg_backend_pid()", &[]).await?;
+            let process = process.first().map_or(Ok(0), |row| row.try_get(0))?;
+            connection.answers.silence.is_of_process(process);
+        }
         Ok(connection)
     }
 }
@@ -160,21 +183,31 @@ impl Manager {
 impl Connection {
     /// Becomes a writer. Takes the rows away of those that ended long ago with processes that could not do it by themselves.
     async fn become_writer(&mut self, address: &Address, waits: Waits) -> Result<()> {
-        self.command(&session::settings(Role::Write, waits)).await?;
+        let is_lent = self.lent.is_some();
+        if !is_lent {
+            self.command(&session::settings(Role::Write, waits)).await?;
+        }
+        let name = address.application_name(Some("%"));
         let rows = self
             .rows(
                 "WITH old AS (DELETE FROM gristmill.writer WHERE id IN (SELECT id FROM gristmill.writer \
                      WHERE at < now() - interval '1 day' FOR UPDATE SKIP LOCKED)) \
                  INSERT INTO gristmill.writer (id, operation) VALUES (gen_random_uuid(), 0) \
-                 RETURNING id, set_config('application_name', replace($1, '%', id), false)",
-                &[&address.application_name(Some("%"))],
+                 RETURNING id, set_config('application_name', replace($1, '%', id), $2)",
+                &[&name, &is_lent],
             )
             .await?;
         let row = rows
             .first()
             .ok_or_else(|| Failure::Damaged("a writer got no row".to_owned()))?;
+        let id: &str = row.try_get(0)?;
+        if let Some(lent) = &mut self.lent {
+            let name = name.replace('%', id).replace('\'', "''");
+            lent.settings
+                .push_str(&format!("; SET LOCAL application_name = '{name}'"));
+        }
         self.writer = Some(Writer {
-            id: row.try_get::<_, &str>(0)?.into(),
+            id: id.into(),
             operation: 0,
             lone_batch: 0,
         });
@@ -198,33 +231,54 @@ impl Connection {
 
     /// Prepares a statement, unless that was done before.
     pub async fn prepare(&self, sql: &str) -> Result<Statement> {
-        let _awaited = self.answers.silence.begin();
-        let prepared = self.client.prepare_cached(sql).await;
-        prepared.map_err(|error| failure(error, &self.answers.silence))
+        let silence = &self.answers.silence;
+        let Some(lent) = &self.lent else {
+            let _awaited = silence.begin();
+            let prepared = self.client.prepare_cached(sql).await;
+            return prepared
+                .map(Statement::Prepared)
+                .map_err(|error| failure(error, silence));
+        };
+        match lent.types.known(sql) {
+            Some(statement) => Ok(statement),
+            None => {
+                let _awaited = silence.begin();
+                let learnt = lent.types.learn(&self.client, sql).await;
+                learnt.map_err(|failure| match silence.reason() {
+                    Some(reason) => Failure::Disconnected(reason),
+                    None => failure,
+                })
+            }
+        }
     }
 
     /// All rows of a prepared query.
     pub async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let statement = self.prepare(sql).await?;
-        let (rows, _) = taken(&self.client, &self.answers.silence, &statement, params).await?;
+        let (rows, _) = self
+            .in_transaction(taken(&self.client, &self.answers.silence, &statement, params))
+            .await?;
         Ok(rows)
     }
 
     /// Runs a prepared statement; gives back how many rows it changed.
     pub async fn execute_prepared(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
         let statement = self.prepare(sql).await?;
-        let (_, changed) = taken(&self.client, &self.answers.silence, &statement, params).await?;
+        let (_, changed) = self
+            .in_transaction(taken(&self.client, &self.answers.silence, &statement, params))
+            .await?;
         Ok(changed)
     }
 
     /// Runs a statement of a handler's, whose only parameter takes JSON.
     pub async fn execute_with_json(&self, sql: &str, items: &str) -> Result<()> {
         let statement = self.prepare(sql).await?;
-        if statement.params().len() != 1 {
+        if statement.types().len() != 1 {
             return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
         }
         let silence = &self.answers.silence;
-        taken(&self.client, silence, &statement, &[&JsonText(items)]).await?;
+        self.in_transaction(taken(&self.client, silence, &statement, &[&JsonText(items)]))
+            .await?;
         Ok(())
     }
 
@@ -232,14 +286,75 @@ impl Connection {
     pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
         let statement = self.prepare(sql).await?;
         let (client, silence) = (self.client.clone(), self.answers.silence.clone());
-        Ok(self.answers.send(async move {
+        let begun = self.begin_alone();
+        let answer = self.answers.send(async move {
             let params: Vec<&(dyn ToSql + Sync)> = params
                 .iter()
                 .map(|param| &**param as &(dyn ToSql + Sync))
                 .collect();
             let (rows, _) = taken(&client, &silence, &statement, &params).await?;
             Ok(rows)
+        });
+        let Some(begun) = begun else { return Ok(answer) };
+        let ended = self.commit();
+        Ok(self.answers.send(async move {
+            let (begun, answer, ended) = (begun.await, answer.await, ended.await);
+            let rows = answer?;
+            begun.and(ended).map(|()| rows)
         }))
+    }
+
+    /// Begins a transaction of this isolation level. The answer is left for later.
+    pub fn begin(&self, level: &str) -> Pending<()> {
+        let mut begin = format!("BEGIN ISOLATION LEVEL {level}");
+        if let Some(lent) = &self.lent {
+            lent.is_amid.store(true, Ordering::Relaxed);
+            begin.push_str("; ");
+            begin.push_str(&lent.settings);
+        }
+        self.send_command(&begin)
+    }
+
+    /// Commits the transaction that has begun. The answer is left for later.
+    pub fn commit(&self) -> Pending<()> {
+        self.end("COMMIT")
+    }
+
+    /// Gives the transaction up that has begun. The answer is left for later.
+    pub fn roll_back(&self) -> Pending<()> {
+        self.end("ROLLBACK")
+    }
+
+    fn end(&self, command: &str) -> Pending<()> {
+        if let Some(lent) = &self.lent {
+            lent.is_amid.store(false, Ordering::Relaxed);
+        }
+        self.send_command(command)
+    }
+
+    /// Begins a transaction for a single statement, where that needs one: behind a pooler, for the settings.
+    fn begin_alone(&self) -> Option<Pending<()>> {
+        let lent = self.lent.as_ref()?;
+        (!lent.is_amid.load(Ordering::Relaxed)).then(|| self.begin("READ COMMITTED"))
+    }
+
+    /// Runs a statement in the transaction that has begun, or in one of its own where it needs one.
+    async fn in_transaction<T>(&self, statement: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(begun) = self.begin_alone() else {
+            return statement.await;
+        };
+        match statement.await {
+            Ok(answer) => {
+                let ended = self.commit();
+                begun.await?;
+                ended.await.map(|()| answer)
+            }
+            Err(failure) => {
+                // What it did is undone in any case.
+                let _ = self.roll_back().await;
+                Err(failure)
+            }
+        }
     }
 
     /// Sends commands without parameters, and leaves the answer for later.
@@ -272,7 +387,15 @@ async fn taken(
             param: *param,
             awaited: &awaited,
         });
-        let mut stream = pin!(client.query_raw(statement, params).await?);
+        let stream = match statement {
+            Statement::Prepared(statement) => client.query_raw(statement, params).await?,
+            Statement::Text { sql, types } => {
+                client
+                    .query_typed_raw(sql, params.zip(types.iter().cloned()))
+                    .await?
+            }
+        };
+        let mut stream = pin!(stream);
         let mut rows = Vec::new();
         while let Some(row) = stream.try_next().await? {
             awaited.is_coming();

@@ -37,6 +37,11 @@ impl Listener {
         !self.listening.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether a session may end with a transaction, so that nobody can listen.
+    pub fn is_pooled(&self) -> bool {
+        self.address.is_pooled()
+    }
+
     /// Ends the task.
     pub fn close(&self) {
         self.closing.send_replace(true);

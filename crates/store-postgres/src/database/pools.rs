@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::database::connection::{Manager, Pool, Pooled};
 use crate::database::session::{Role, Waits};
 use crate::database::shortage::Shortage;
+use crate::database::statement::ParameterTypes;
 use crate::database::writability::Writability;
 use crate::failure::{Failure, Result};
 use crate::limits::{
@@ -55,12 +56,14 @@ impl Pools {
             ..waits
         };
         let writability = Arc::new(Writability::default());
+        let types = Arc::new(ParameterTypes::default());
         let pool = |role, size, waits| {
             let manager = Manager {
                 address: address.clone(),
                 role,
                 waits,
                 writability: writability.clone(),
+                types: types.clone(),
             };
             // The connection that was used last has everything at hand.
             Pool::builder(manager)

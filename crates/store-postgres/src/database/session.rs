@@ -40,6 +40,25 @@ impl Waits {
     }
 }
 
+/// What begins each transaction behind a pooler, where a session's settings would reach the transactions of others.
+pub(crate) fn settings_of_transaction(role: Role, waits: Waits) -> String {
+    let bounds = format!(
+        "SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}; \
+         SET LOCAL statement_timeout = {}",
+        IDLE_IN_TRANSACTION.as_millis(),
+        waits.lock.as_millis().max(1),
+        waits.statement.as_millis().max(1),
+    );
+    match role {
+        Role::Read => bounds,
+        Role::Write => format!(
+            "{bounds}; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; \
+             SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL gristmill.layout = '{}'",
+            LAYOUT.layout.id()
+        ),
+    }
+}
+
 /// The statements that make them.
 pub(crate) fn settings(role: Role, waits: Waits) -> String {
     let bounds = bounds(waits);

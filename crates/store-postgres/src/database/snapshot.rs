@@ -21,7 +21,7 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Begins; the answer is awaited with that of the first query.
     pub fn begin(connection: Pooled) -> Snapshot {
-        let begin = connection.send_command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        let begin = connection.begin("REPEATABLE READ READ ONLY");
         Snapshot {
             connection: Some(connection),
             begin: Mutex::new(Some(begin)),
@@ -51,7 +51,7 @@ impl Snapshot {
         if let Some(connection) = self.connection.take() {
             match went_well {
                 // The next user of the connection comes behind this; nothing depends on the answer.
-                true => drop(connection.send_command("COMMIT")),
+                true => drop(connection.commit()),
                 false => close(connection),
             }
         }

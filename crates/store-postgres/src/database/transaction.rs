@@ -67,7 +67,7 @@ impl Transaction {
         ];
         connection.prepare(MARK).await?;
         connection.is_amid = true;
-        let begin = connection.send_command("BEGIN");
+        let begin = connection.begin("READ COMMITTED");
         let mark = connection.send(MARK, params).await?;
         Ok(Transaction {
             connection,
@@ -181,7 +181,7 @@ impl Transaction {
             Ok(writes) => answers.extend(writes),
             Err(failure) => return Err(NotCommitted::Failed(failure)),
         }
-        let commit = self.connection.send_command("COMMIT");
+        let commit = self.connection.commit();
         let mark = self.connection.writer.as_ref().map(Writer::mark);
         let nothing = |()| Vec::new();
         let mut ended = vec![self.begin.await.map(nothing)];
@@ -203,7 +203,7 @@ impl Transaction {
 
     /// Gives the transaction up.
     pub async fn roll_back(mut self) {
-        if self.connection.command("ROLLBACK").await.is_ok() {
+        if self.connection.roll_back().await.is_ok() {
             self.connection.is_amid = false;
         }
     }

@@ -3,7 +3,7 @@
 //! A listening connection keeps a row for each batch that its process awaits. The trigger of the table of reports
 //! notifies only for such batches, so without watches a report costs a look into an empty table. Watches look once more
 //! after their rows are stored, since earlier reports did not notify them. A concurrent report can still be missed, so
-//! watches also poll.
+//! watches also poll. Behind a pooler, where no session listens, they only poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use gristmill_store::awaited::{Awaited, OutcomeWatch};
 use crate::database::listener::{Listener, ask, lost};
 use crate::database::shortage::Shortage;
 use crate::failure::Result;
-use crate::limits::{LISTEN_AFTER_LAST_AWAITED, LISTENER_ASKS_EVERY};
+use crate::limits::{LISTEN_AFTER_LAST_AWAITED, LISTENER_ASKS_EVERY, LOOK_FOR_ENDED_EVERY};
 
 /// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
 const BEGIN: &str = "SET synchronous_commit = off; LISTEN gristmill_ended; \
@@ -65,11 +65,21 @@ impl EndedListener {
             while self.awaited.is_empty() {
                 self.awaited.changed().await;
             }
-            self.listen_once().await
+            match self.listener.is_pooled() {
+                true => self.look_again().await,
+                false => self.listen_once().await,
+            }
         };
         self.listener
             .listen("polling finds the jobs that other processes end", once)
             .await;
+    }
+
+    /// Lets all watches look, after a moment.
+    async fn look_again(&self) -> Result<()> {
+        tokio::time::sleep(LOOK_FOR_ENDED_EVERY).await;
+        self.awaited.wake(self.awaited.batches());
+        Ok(())
     }
 
     /// Listens on one connection, until that is lost or nobody has waited for a while.

@@ -24,9 +24,11 @@ BEGIN
     WITH ended AS MATERIALIZED (
         SELECT k.scope, k.key, state = 'completed' AND k.rerun IS NOT NULL AS runs_again,
             state NOT IN ('completed', 'cancelled') AND k.rerun::json -> 'debounced' IS NOT NULL AS is_due
-        FROM gristmill.keys_at(batch_ids, meant) e
-        JOIN gristmill.job_key k ON k.scope = e.scope AND k.key = e.key AND k.batch_id = e.batch_id AND k.open
-        ORDER BY k.scope, k.key FOR UPDATE OF k
+        FROM gristmill.keys_at(batch_ids, meant) e -- in the order in which all lock
+        CROSS JOIN LATERAL (
+            SELECT * FROM gristmill.job_key j
+            WHERE j.scope = e.scope AND j.key = e.key AND j.batch_id = e.batch_id AND j.open FOR UPDATE
+        ) k
     ), kept AS (
         UPDATE gristmill.job_key k SET open = false, until = CASE WHEN e.is_due THEN now_ms ELSE k.until END,
             rerun = CASE WHEN e.is_due THEN k.rerun END

@@ -9,6 +9,7 @@ mod corruption;
 mod keys;
 mod locks;
 mod open;
+mod pooler;
 mod read_only;
 mod rights;
 mod settings;

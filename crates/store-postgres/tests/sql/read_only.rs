@@ -121,3 +121,26 @@ async fn a_hot_standby_is_read() {
     assert!(error.to_string().contains("it is a standby"), "{error}");
     case.store.close().await.unwrap();
 }
+
+/// A full disk of the server has an error of its own, whichever way jobs are submitted: HTTP answers 507.
+#[tokio::test]
+async fn a_full_disk_is_told() {
+    let case = Case::new().await;
+    let owner = case.client().await;
+    owner
+        .batch_execute(
+            "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; \
+             CREATE TRIGGER no_room BEFORE INSERT ON gristmill.batch FOR EACH ROW EXECUTE FUNCTION no_room()",
+        )
+        .await
+        .unwrap();
+    for refused in [
+        case.store.submit(vec![batch(2)], None).await.map(drop),
+        case.store.submit_one(batch(1)).await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    }
+    case.store.close().await.unwrap();
+}

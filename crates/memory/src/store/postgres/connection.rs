@@ -17,6 +17,10 @@ use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
 const SETTINGS: &str =
     "SET search_path = gristmill_memory; SET jit = off; SET application_name = 'gristmill memory'";
 
+/// Behind a pooler, the settings would reach the sessions of others.
+const NEEDS_SESSIONS: &str = "a connection pooler stands before the database, and a knowledge base needs sessions of its own: name \
+     the server itself, or add pooler=session to the address where the pooler lends servers for whole sessions";
+
 /// Why an operation on the database did not succeed.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -86,13 +90,21 @@ impl Database {
         let recycling = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
+        let found = address.clone();
         let pool = Pool::builder(Manager::from_connect(Config::new(), address, recycling))
             .max_size(POSTGRES_CONNECTIONS_MAX)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(timeout))
             .create_timeout(Some(timeout))
-            .post_create(Hook::async_fn(|client, _| {
-                Box::pin(async move { client.batch_execute(SETTINGS).await.map_err(HookError::Backend) })
+            .post_create(Hook::async_fn(move |client, _| {
+                let address = found.clone();
+                Box::pin(async move {
+                    address.find_pooler(client).await.map_err(HookError::Backend)?;
+                    match address.is_pooled() {
+                        true => Err(HookError::message(NEEDS_SESSIONS)),
+                        false => client.batch_execute(SETTINGS).await.map_err(HookError::Backend),
+                    }
+                })
             }))
             .build()
             .map_err(|error| refused(error.to_string()))?;
