@@ -43,6 +43,30 @@ fn a_python_script_runs_over_jsonl_and_the_output_is_in_order(new_workspace: fn(
 }
 
 #[test]
+fn what_a_script_cannot_end_in_time_is_named_and_the_rest_is_written() {
+    let workspace = Workspace::new();
+    let script = "import atexit, threading\nlog = open('log', 'w')\n\
+        threading.Thread(target=threading.Event().wait, name='uploader').start()\n\
+        def refuse():\n    raise ValueError('no space left')\n\
+        atexit.register(refuse)\n\
+        def main(n):\n    log.write('%d\\n' % n)\n";
+    workspace
+        .write("lasts.py", script)
+        .write("items.jsonl", numbers(200));
+    let ended = workspace.run("run lasts.py -i items.jsonl --output out.jsonl -j 1");
+    for expected in [
+        "after 5000 ms it was still in",
+        "uploader",
+        "ValueError: no space left",
+        "lasts.py",
+    ] {
+        assert!(ended.stderr.contains(expected), "{expected}: {}", ended.stderr);
+    }
+    ended.expect(0);
+    assert_eq!(workspace.read("log"), numbers(200));
+}
+
+#[test]
 fn javascript_bash_and_a_program_run_too() {
     let workspace = Workspace::new();
     workspace
