@@ -103,11 +103,7 @@ struct Begun {
 }
 
 /// Opens the store, takes the run, and plans what is left of it.
-async fn begin(
-    arguments: &RunArguments,
-    request: &Request,
-    keeping: Keeping,
-) -> anyhow::Result<Begun> {
+async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) -> anyhow::Result<Begun> {
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = match is_new {
@@ -144,11 +140,7 @@ async fn begin(
 }
 
 fn keeping(arguments: &RunArguments) -> Keeping {
-    Keeping {
-        concurrency: arguments.concurrency.of_scripts(),
-        ends: true,
-        reload: false,
-    }
+    Keeping::new(arguments.concurrency.of_scripts(), true, false)
 }
 
 /// A run at work in this process.

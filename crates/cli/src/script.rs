@@ -140,10 +140,20 @@ pub fn check_concurrency<'s>(
 pub struct Keeping {
     /// How many jobs run at once.
     pub concurrency: ScriptConcurrency,
-    /// Whether the command comes to an end by itself: then it does not wait for ever for a process that can start.
-    pub ends: bool,
-    /// Whether processes are replaced as soon as their code changes.
-    pub reload: bool,
+    ends: bool,
+    reload: bool,
+}
+
+impl Keeping {
+    /// So many jobs at once. A command that `ends` by itself does not wait for ever for a process that can start. With `reload`,
+    /// processes are replaced as soon as their code changes.
+    pub fn new(concurrency: ScriptConcurrency, ends: bool, reload: bool) -> Keeping {
+        Keeping {
+            concurrency,
+            ends,
+            reload,
+        }
+    }
 }
 
 /// Starts the script's processes, and sees that it can be run.

@@ -65,11 +65,7 @@ async fn handlers(
     let extracting = arguments.extractor.extracting(concurrency).await?;
     let (scripts, kinds, queues) = (&arguments.scripts, &arguments.kinds, &arguments.queues);
     let passed = &arguments.environment.passed;
-    let keeping = Keeping {
-        concurrency: concurrency.of_scripts(),
-        ends: arguments.drain,
-        reload: arguments.reload,
-    };
+    let keeping = Keeping::new(concurrency.of_scripts(), arguments.drain, arguments.reload);
     let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
     handlers.with_extractions(extracting)
 }

@@ -57,11 +57,7 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
         }
         (Mode::Standalone, true) => {
             let (scripts, queues) = (&arguments.scripts, &arguments.queues);
-            let keeping = Keeping {
-                concurrency: arguments.concurrency.of_scripts(),
-                ends: false,
-                reload: arguments.reload,
-            };
+            let keeping = Keeping::new(arguments.concurrency.of_scripts(), false, arguments.reload);
             let (kinds, passed) = (&arguments.kinds, &arguments.environment.passed);
             let handlers = Handlers::of_scripts(scripts, kinds, queues, keeping, passed).await?;
             Some(handlers.with_webhooks(webhooks, queues)?)
