@@ -500,7 +500,8 @@ impl Pool {
             let failed = state.starts.failed(slot, &error, now);
             let working = state.working();
             // Of programs, many start at once, and the first failure may be that of one too many.
-            let is_first = !state.is_proven && !(matches!(state.started, Some(Ok(_))) && error.is_shortage());
+            let may_be_one_too_many = matches!(state.started, Some(Ok(_))) && error.is_shortage();
+            let is_first = !state.is_proven && !may_be_one_too_many;
             let without = state.without_since.map(|since| now.duration_since(since));
             let lasted = failed.lasted.min(without.unwrap_or_default());
             let gives_up = self.patience.is_some_and(|patience| lasted >= patience);
