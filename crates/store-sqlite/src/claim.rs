@@ -53,6 +53,16 @@ pub(crate) struct Claimed {
     pub limited: bool,
 }
 
+/// Lanes that have slices, as far as a claim looks at once.
+struct BusyLanes {
+    /// Those that the claim wants.
+    lanes: Vec<Lane>,
+    /// The first rank of each lane.
+    first_ranks: HashMap<i64, i64>,
+    /// The last lane, where there are more after it.
+    last: Option<i64>,
+}
+
 impl Transaction<'_> {
     /// Moves due slices into a lease, in the order of claims, until there are enough.
     pub fn claim(&mut self, worker: WorkerId, want: &Want) -> Result<Claimed> {
@@ -70,7 +80,11 @@ impl Transaction<'_> {
         let (mut after, mut is_wrapped) = (began_after, false);
         let (mut next_run_at, mut limited) = (None::<Timestamp>, false);
         loop {
-            let (lanes, first_ranks, last) = self.with_slices(want, after)?;
+            let BusyLanes {
+                lanes,
+                first_ranks,
+                last,
+            } = self.with_slices(want, after)?;
             let is_over = match last {
                 Some(last) => is_wrapped && last >= began_after,
                 None => is_wrapped || began_after == 0,
@@ -138,9 +152,8 @@ impl Transaction<'_> {
         Ok(claimed)
     }
 
-    /// Of many lanes, those that have slices: of 10,000 groups, few are busy. Beside them, their first ranks by lane,
-    /// found by the same statement, and the last lane, where there are more after it.
-    fn with_slices(&self, want: &Want, after: i64) -> Result<(Vec<Lane>, HashMap<i64, i64>, Option<i64>)> {
+    /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
+    fn with_slices(&self, want: &Want, after: i64) -> Result<BusyLanes> {
         let lanes_max = i64::try_from(LOOK_LANES_MAX).unwrap_or(i64::MAX);
         let busy: Vec<(i64, i64)> = self.rows(
             "WITH RECURSIVE busy (id) AS ( \
@@ -156,7 +169,11 @@ impl Transaction<'_> {
         let lanes = known.filter(|lane| want.admits(lane)).cloned().collect();
         let last = busy.last().map(|(id, _)| *id);
         let last = last.filter(|_| busy.len() >= LOOK_LANES_MAX);
-        Ok((lanes, busy.into_iter().collect(), last))
+        Ok(BusyLanes {
+            lanes,
+            first_ranks: busy.into_iter().collect(),
+            last,
+        })
     }
 
     /// What the controls let a claim take of these lanes.

@@ -53,24 +53,30 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> std::result::Result<
         read_only: None,
         missing_log: None,
     };
-    let reason = match options.access {
-        Access::Read => "it was opened for reading alone",
+    let (reason, not_writable) = match options.access {
+        Access::Read => ("it was opened for reading alone", None),
         Access::Write => return open_writer(path, options).map(writer).map_err(at),
         Access::WriteWherePermitted => match open_writer(path, options).map_err(at) {
             Ok(connection) => return Ok(writer(connection)),
-            Err(StoreError::ReadOnly { .. } | StoreError::Open { .. }) => {
-                "this user may not write the file, or its folder"
+            Err(error @ (StoreError::ReadOnly { .. } | StoreError::Open { .. })) => {
+                ("this user may not write the file, or its folder", Some(error))
             }
             Err(error) => return Err(error),
         },
     };
     let missing_log = place::missing_log(path);
-    check_readable(path, options.busy_timeout_ms).map_err(|failure| match &missing_log {
-        Some(reason) => StoreError::Corrupt {
-            path: path.to_path_buf(),
-            reason: reason.clone(),
-        },
-        None => at(failure),
+    check_readable(path, options.busy_timeout_ms).map_err(|failure| {
+        if let Some(reason) = &missing_log {
+            return StoreError::Corrupt {
+                path: path.to_path_buf(),
+                reason: reason.clone(),
+            };
+        }
+        match (at(failure), not_writable) {
+            // SQLite says more of why the file cannot be written.
+            (StoreError::Database(_), Some(error)) => error,
+            (error, _) => error,
+        }
     })?;
     Ok(Opened {
         connection: None,

@@ -18,7 +18,7 @@ pub enum StoreUnderTest {
     /// A file in the workspace.
     Sqlite,
     /// A database of a server of its own, which can be killed, and its URL.
-    Postgres(PrivatePostgres, String, Option<Link>),
+    Postgres(PrivatePostgres, String, Option<Box<Link>>),
 }
 
 /// What lies between the processes and their database.
@@ -58,14 +58,14 @@ impl StoreUnderTest {
             url: proxy.url(database),
             proxy,
         };
-        StoreUnderTest::Postgres(server, url, Some(link))
+        StoreUnderTest::Postgres(server, url, Some(Box::new(link)))
     }
 
     /// What lies before the database, where something does.
     pub fn link(&self) -> Option<&Link> {
         match self {
             StoreUnderTest::Sqlite => None,
-            StoreUnderTest::Postgres(_, _, link) => link.as_ref(),
+            StoreUnderTest::Postgres(_, _, link) => link.as_deref(),
         }
     }
 

@@ -424,10 +424,10 @@ impl BatchCutter {
 /// Refuses prerequisites that the caller has no access to, as the store refuses those that do not exist.
 async fn check_prerequisites(app: &App, caller: &Caller, after: &[After]) -> Result<(), ApiError> {
     for after in after {
-        if let Prerequisite::Batch(batch) = after.prerequisite {
-            if !has_batch(app, caller, batch).await? {
-                return Err(StoreError::PrerequisiteUnknown(batch).into());
-            }
+        if let Prerequisite::Batch(batch) = after.prerequisite
+            && !has_batch(app, caller, batch).await?
+        {
+            return Err(StoreError::PrerequisiteUnknown(batch).into());
         }
     }
     Ok(())
