@@ -16,7 +16,7 @@ use crate::limits::LINKS_MAX;
 ///
 /// # Errors
 ///
-/// Those of the file system, and a chain of more than [`LINKS_MAX`] links.
+/// Those of the file system, and a chain of more than 40 links.
 pub fn resolve_link(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
