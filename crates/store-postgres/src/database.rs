@@ -276,7 +276,7 @@ impl Database {
             Err(failure) => return Attempt::Failed(failure),
         };
         let answer = match work(&mut transaction).await {
-            Ok(answer) => transaction.release_keys().await.map(|_| answer),
+            Ok(answer) => transaction.release_keys().await.map(|()| answer),
             Err(failure) => Err(failure),
         };
         let answer = match answer {

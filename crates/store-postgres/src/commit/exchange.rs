@@ -410,9 +410,11 @@ impl Transaction {
             }
         };
         let unblocked = self.settle(ended).await?;
-        // What ran once more after what has completed can be claimed at once, too.
-        let again = want.is_some() && self.release_keys().await?;
-        if (unblocked || again || late)
+        if want.is_some() {
+            self.release_keys().await?;
+        }
+        // The jobs that come of keys can be claimed at once, too.
+        if (unblocked || self.ran_again || late)
             && let Some(want) = want
         {
             self.flush().await?;

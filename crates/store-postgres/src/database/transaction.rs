@@ -43,6 +43,8 @@ pub(crate) struct Transaction {
     pub writes: Writes,
     /// Whether the keys of all that ends by these writes were let go of.
     pub keys_are_released: bool,
+    /// Whether jobs came of keys that were let go of, also by a flush.
+    pub ran_again: bool,
 }
 
 /// The writer's row may have been taken away for its age. Where `$3`, COMMIT does not wait for the disk.
@@ -78,6 +80,7 @@ impl Transaction {
             now,
             writes: Writes::default(),
             keys_are_released: false,
+            ran_again: false,
         })
     }
 

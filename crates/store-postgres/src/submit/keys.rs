@@ -375,11 +375,11 @@ impl Transaction {
     }
 
     /// Releases the keys of what ends with this transaction, and submits what runs once more after completed jobs. Keeps the
-    /// values that are to be. Nothing is asked where no batch has keys or keeps values. Returns whether anything was submitted.
-    pub async fn release_keys(&mut self) -> Result<bool> {
+    /// values that are to be. Nothing is asked where no batch has keys or keeps values.
+    pub async fn release_keys(&mut self) -> Result<()> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
         if ended.is_empty() || std::mem::replace(&mut self.keys_are_released, true) {
-            return Ok(false);
+            return Ok(());
         }
         let ended: Vec<BatchId> = ended.into_iter().collect();
         let heads = self.heads(&ended).await?;
@@ -413,8 +413,8 @@ impl Transaction {
         self.submit_again(&again).await
     }
 
-    /// Submits what was kept with these keys, which nobody has any more. Whether there is anything.
-    async fn submit_again(&mut self, again: &[(String, String)]) -> Result<bool> {
+    /// Submits what was kept with these keys, which nobody has any more.
+    async fn submit_again(&mut self, again: &[(String, String)]) -> Result<()> {
         for batch in &reruns(again)? {
             let (lane_id, scope) = self.lane_and_scope(batch).await?;
             let ids = self.next_batch_ids(1).await?;
@@ -422,7 +422,8 @@ impl Transaction {
                 self.insert_keyed(id, batch, lane_id, scope, &[]).await?;
             }
         }
-        Ok(!again.is_empty())
+        self.ran_again |= !again.is_empty();
+        Ok(())
     }
 
     pub async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
@@ -451,8 +452,7 @@ impl Transaction {
                 due.push((row.try_get(0)?, rerun));
             }
         }
-        self.submit_again(&due).await?;
-        Ok(())
+        self.submit_again(&due).await
     }
 }
 
