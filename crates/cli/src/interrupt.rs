@@ -84,7 +84,7 @@ fn end_within(time: Duration, exit: Exit) {
     });
 }
 
-/// What a program does that was asked to stop.
+/// Describes how a program stops that was asked to.
 pub fn how_it_ends(stop: StopArguments) -> String {
     match stop.grace {
         None => "finishing running jobs".to_owned(),

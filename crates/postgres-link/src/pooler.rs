@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection to a server itself is told the number of the process that answers, whatever is asked of TLS.
+    /// A server tells its connection the number of the process that answers, with and without TLS.
     #[tokio::test]
     async fn a_server_is_no_pooler() {
         let url = gristmill_private_postgres::shared().create_database().unwrap();

@@ -178,7 +178,7 @@ impl RowReader {
         }
     }
 
-    /// Looks at the quotes of a row. Text behind a quoted field that ends in its line leaves the row's end known.
+    /// Finds a misplaced quote in a row. Where text follows a quoted field in its own line, the reader still finds the row's end.
     fn misquoted(&mut self, row: &[u8]) -> Option<Row> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         let row = match self.header.is_empty() {

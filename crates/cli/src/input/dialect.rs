@@ -5,7 +5,7 @@ use clap::Args;
 use super::error::InputError;
 use super::format::Format;
 
-/// What a quote is at the beginning of a field.
+/// How the reader takes a quote at the beginning of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quote {
     /// Text as any other.
@@ -127,7 +127,7 @@ fn parse_quote(text: &str) -> Result<Quote, String> {
     }
 }
 
-/// What is wrong with the quotes of a row. Lines are counted from the first of its bytes.
+/// An error in the quotes of a row. It counts lines from the first byte of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Misquoted {
     /// A quote opens in a line, and no other closes it.

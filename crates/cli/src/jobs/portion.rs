@@ -18,7 +18,7 @@ pub(super) struct Portions {
 }
 
 impl Portions {
-    /// Of an input without its first items.
+    /// Cuts an input into portions, without its first items.
     pub fn new(reader: BatchReader, skipped: u64) -> Portions {
         Portions { reader, skipped }
     }
@@ -61,7 +61,7 @@ impl Portions {
     }
 }
 
-/// What is stored of a submit that an error stopped, with `failed` items of which it said nothing or no.
+/// Describes what a submit has stored that an error stopped. The store refused `failed` items, or did not answer for them.
 pub(super) fn left_behind(stored: u64, failed: u64, skipped: u64, is_unknown: bool) -> String {
     let rest = format!("submit the rest with --skip {}", skipped + stored);
     match (stored, is_unknown) {

@@ -317,7 +317,7 @@ fn with_what_is_stored(error: anyhow::Error, stored: u64, under_way: u64, skippe
     error.context(left_behind(stored, under_way, skipped, is_unknown))
 }
 
-/// Closes a store. What is submitted stays so, whatever becomes of this.
+/// Closes a store. The submitted jobs stay submitted, also where closing fails.
 async fn close(store: &Arc<dyn Store>, hops: Option<BatchStats>) {
     let recorded = match hops {
         Some(hops) => store.record(hops).await,

@@ -199,7 +199,7 @@ fn describe(now: &Snapshot, rate: Option<f64>) -> String {
     text
 }
 
-/// So many children of jobs.
+/// Shows a number of children.
 pub fn show_children(count: u64) -> String {
     match count {
         1 => "1 child".to_owned(),

@@ -14,7 +14,7 @@ use super::OutputError;
 /// How every SQLite file begins.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// What SQLite adds to the name of a file for the files beside it.
+/// The suffixes of the files that SQLite keeps beside a file.
 const SQLITE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Symbolic links that are followed, as in the kernel.

@@ -272,7 +272,7 @@ impl Counts {
         self.children_failed.fetch_add(ended.failed, Ordering::Relaxed);
     }
 
-    /// What was counted as children is none.
+    /// Takes back outcomes that were counted as those of children.
     fn uncount_child(&self, ended: Ended) {
         self.children.fetch_sub(ended.total(), Ordering::Relaxed);
         self.children_failed.fetch_sub(ended.failed, Ordering::Relaxed);

@@ -110,7 +110,7 @@ impl Feeder {
             if self.backlog.has_room() {
                 break;
             }
-            // Also while much changes: no report tells of a job whose child failed.
+            // The loop looks here also while reports arrive: no report names a job whose child failed.
             if tokio::time::timeout_at(look_at, changes.changed()).await.is_err() {
                 for batch in self.backlog.open_batches() {
                     if self.store.is_finished(batch).await? {

@@ -148,7 +148,7 @@ impl Writer {
                 }
                 () = tokio::time::sleep_until(beginning_at), if is_changed => false,
             };
-            // Also while much changes: no report tells of a job whose child failed.
+            // The loop looks here also while reports arrive: no report names a job whose child failed.
             if look || Instant::now() >= look_at {
                 (look, look_at) = (true, Instant::now() + LOOK_AGAIN_EVERY);
             }

@@ -51,7 +51,7 @@ fn a_pipe_that_pauses_says_what_is_stored(workspace: fn() -> Workspace) {
         .unwrap();
     let mut pipe = submitting.stdin.take().unwrap();
     pipe.write_all(b"{\"key\": 1}\n{\"key\": 2}\n").unwrap();
-    // What has come is submitted though the pipe is open.
+    // The command submits the items that have arrived, although the pipe is open.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while jobs(&workspace) < 3 {
         assert!(
