@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use gristmill_store_sqlite::resolve_link;
 
 use super::OutputError;
 
@@ -16,9 +17,6 @@ const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// The suffixes of the files that SQLite keeps beside a file.
 const SQLITE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
-
-/// Symbolic links that are followed, as in the kernel.
-const LINKS_MAX: usize = 40;
 
 /// Refuses an output that is one of these files, under whatever name, or a SQLite database. Nothing is opened for writing.
 pub fn refuse_taken<'a>(
@@ -95,16 +93,10 @@ fn is_standard_input(path: &Path) -> bool {
 
 /// Where a file would be created that does not exist.
 fn place(path: &Path) -> Option<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
-        match path.read_link() {
-            Ok(target) => path = folder.join(target),
-            Err(_) => return Some(folder.join(path.file_name()?)),
-        }
-    }
-    None
+    let path = resolve_link(path).ok()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
 }
 
 #[cfg(test)]
