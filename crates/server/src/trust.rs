@@ -10,6 +10,7 @@
 
 mod browser;
 mod folder;
+mod hmac;
 mod token;
 
 use std::fmt;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::error::WebhookError;

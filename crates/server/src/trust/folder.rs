@@ -146,6 +146,7 @@ pub struct TrustFolder {
 impl TrustFolder {
     /// The folder at `path`; it need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
+        super::hmac::install();
         TrustFolder { path: path.into() }
     }
 
