@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 CHECKS_DIRECTORY = Path(__file__).resolve().parent
@@ -19,10 +20,6 @@ LIBRARY_NAME = "pg_batchexec"
 
 # Everything that is fetched or built lands here; git ignores it and `rm -rf` is a full clean-up.
 BUILD_DIRECTORY = Path(os.environ.get("BATCHEXEC_BUILD_DIR", CHECKS_DIRECTORY / "build")).resolve()
-
-DEBIAN_MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-DEBIAN_SECURITY_MIRROR = os.environ.get("DEBIAN_SECURITY_MIRROR", "http://deb.debian.org/debian-security")
-UBUNTU_MIRROR = os.environ.get("UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
 
 PSYCOPG_REQUIREMENT = "psycopg[binary]>=3.1,<4"
 
@@ -203,16 +200,62 @@ def _private_apt() -> list:
 
 
 def _source_suites() -> list:
-    """The archive's suites that hold the sources of this Debian or Ubuntu release, as apt's lines name them."""
-    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', Path("/etc/os-release").read_text(), re.M))
-    distribution, suite = release.get("ID"), release.get("VERSION_CODENAME")
-    if distribution not in ("debian", "ubuntu") or not suite:
-        raise MissingPrerequisite("the PostgreSQL source is fetched from Debian or Ubuntu, and this is no release of these")
-    signed = f"[signed-by=/usr/share/keyrings/{distribution}-archive-keyring.gpg]"
-    if distribution == "ubuntu":
-        return [f"{signed} {UBUNTU_MIRROR} {suite}", f"{signed} {UBUNTU_MIRROR} {suite}-updates"]
-    return [f"{signed} {DEBIAN_MIRROR} {suite}", f"{signed} {DEBIAN_MIRROR} {suite}-updates",
-            f"{signed} {DEBIAN_SECURITY_MIRROR} {suite}-security"]
+    """The suites of this machine's apt sources, as apt's lines name them."""
+    return [f"[signed-by={archive_keyring(suite.origin)}] {suite.address} {suite.name}" for suite in _apt_suites()]
+
+
+@dataclass(frozen=True)
+class AptSuite:
+    """A suite that the machine's apt sources name, such as bookworm-security of Debian."""
+    origin: str
+    label: str
+    address: str
+    name: str
+
+
+# What apt-get tells of each index of packages; a field that the suite's Release file lacks stays as it is written here.
+APT_SUITE_FORMAT = "$(ORIGIN)\t$(LABEL)\t$(REPO_URI)\t$(RELEASE)"
+
+
+def _apt_suites() -> list:
+    """The suites of Debian and Ubuntu in this machine's apt sources."""
+    if not shutil.which("apt-get"):
+        raise MissingPrerequisite("PostgreSQL's source is a package of Debian or Ubuntu, and this machine has no apt-get")
+    listing = ["apt-get", "indextargets", "--format", APT_SUITE_FORMAT, "Created-By: Packages"]
+    suites = _suites_of_distributions(run(listing).stdout)
+    if not suites:
+        # The origin is known once the lists have been fetched.
+        run(as_root(["apt-get", "update", "-q"]))
+        suites = _suites_of_distributions(run(listing).stdout)
+    if not suites:
+        raise MissingPrerequisite("this machine's apt sources name no suite of Debian or Ubuntu")
+    return suites
+
+
+def _suites_of_distributions(listing: str) -> list:
+    suites = {AptSuite(*line.split("\t")): None for line in listing.splitlines() if line.count("\t") == 3}
+    return [suite for suite in suites if suite.origin in ("Debian", "Ubuntu")]
+
+
+def archive_keyring(distribution: str) -> str:
+    """The file of the keys that sign the distribution's releases, where its own package puts it."""
+    return f"/usr/share/keyrings/{distribution.lower()}-archive-keyring.gpg"
+
+
+def archive_mirror(distribution: str) -> str:
+    """The address of the archive of Debian or Ubuntu that this machine's apt sources name.
+
+    DEBIAN_MIRROR or UBUNTU_MIRROR in the environment names another.
+    """
+    variable = f"{distribution.upper()}_MIRROR"
+    if os.environ.get(variable):
+        return os.environ[variable].rstrip("/")
+    for suite in _apt_suites():
+        # An archive of security updates has a label of its own.
+        if suite.origin == suite.label == distribution:
+            return suite.address.rstrip("/")
+    raise MissingPrerequisite(f"this machine's apt sources name no archive of {distribution}; "
+                              f"set {variable} to the address of one")
 
 
 def main() -> None:

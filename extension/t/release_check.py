@@ -5,14 +5,16 @@
     make -C extension test-pg16         Ubuntu noble's PostgreSQL 16
     make -C extension test-pg17         Debian trixie's PostgreSQL 17
     make -C extension test-pg18         Debian forky's PostgreSQL 18
+    make -C extension test-pg19         PostgreSQL 19 of Debian's experimental, on sid
     t/release_check.py 17 --pairs 1000  also a slice of the differential check in there
     t/release_check.py 17 --regress     also PostgreSQL's own regression suite and isolation specs
     t/release_check.py 18 --bench 'bench-cold WRITE=1'
                                         this target in there, instead of the checks; the bench/RESULTS.md that
                                         it writes takes the place of this tree's
 
-The chroot is made once by debootstrap below the build directory and kept. Needs root or sudo: the
-script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
+The chroot is made once by debootstrap below the build directory and kept, from the archive that this machine's apt
+sources name. For a release of the other distribution, UBUNTU_MIRROR or DEBIAN_MIRROR has to give its archive's address.
+Needs root or sudo: the script runs itself again through sudo. The mounts live in a mount namespace of their own and are gone
 when the check ends, however it ends.
 """
 
@@ -27,7 +29,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from prerequisites import (BUILD_DIRECTORY, DEBIAN_MIRROR, EXTENSION_DIRECTORY, UBUNTU_MIRROR, MissingPrerequisite, as_root,
+from prerequisites import (BUILD_DIRECTORY, EXTENSION_DIRECTORY, MissingPrerequisite, archive_keyring, archive_mirror, as_root,
                            build_directory, debian_packages, run, run_check)
 from server import stop_on_signals
 from server_build import extension_copy
@@ -48,22 +50,31 @@ NAMESPACE_MARK = "BATCHEXEC_NAMESPACE"
 class Release:
     """A Debian or Ubuntu release. The check makes a chroot of it."""
     name: str
-    is_ubuntu: bool = False
+    distribution: str = "Debian"
+    # Another suite of the same archive that PostgreSQL comes from.
+    more: str = ""
 
     def bootstrap(self, root: Path) -> None:
         # A distribution's releases share one script; naming it lets an older debootstrap make a newer release.
+        mirror = archive_mirror(self.distribution)
         command, scripts = ["debootstrap", "--variant=minbase"], "/usr/share/debootstrap/scripts"
-        if self.is_ubuntu:
+        if self.distribution == "Ubuntu":
             command += ["--components=main,universe", f"--keyring={ubuntu_keyring()}"]
-            run([*command, self.name, root, UBUNTU_MIRROR, f"{scripts}/gutsy"])
-            updates = f"deb {UBUNTU_MIRROR} {self.name}-updates main universe\n"
-            (root / "etc/apt/sources.list.d/updates.list").write_text(updates)
+            run([*command, self.name, root, mirror, f"{scripts}/gutsy"])
+            self._add_suite(root, f"deb {mirror} {self.name}-updates main universe")
         else:
-            run([*command, self.name, root, DEBIAN_MIRROR, f"{scripts}/sid"])
+            run([*command, self.name, root, mirror, f"{scripts}/sid"])
+        if self.more:
+            self._add_suite(root, f"deb [signed-by={archive_keyring(self.distribution)}] {mirror} {self.more} main")
+
+    @staticmethod
+    def _add_suite(root: Path, line: str) -> None:
+        with open(root / "etc/apt/sources.list.d/more.list", "a") as suites:
+            suites.write(f"{line}\n")
 
 
-RELEASES = {14: Release("jammy", is_ubuntu=True), 16: Release("noble", is_ubuntu=True),
-            17: Release("trixie"), 18: Release("forky")}
+RELEASES = {14: Release("jammy", distribution="Ubuntu"), 16: Release("noble", distribution="Ubuntu"),
+            17: Release("trixie"), 18: Release("forky"), 19: Release("sid", more="experimental")}
 
 
 def ubuntu_keyring() -> Path:
@@ -71,7 +82,7 @@ def ubuntu_keyring() -> Path:
     folder = build_directory("ubuntu-keyring")
     keyring = folder / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
     if not keyring.exists():
-        address = f"{UBUNTU_MIRROR}/{UBUNTU_KEYRING}"
+        address = f"{archive_mirror('Ubuntu')}/{UBUNTU_KEYRING}"
         try:
             with urllib.request.urlopen(address, timeout=60) as answer:
                 package = answer.read(KEYRING_BYTES_MAX)
@@ -114,7 +125,8 @@ def make_chroot(major: int) -> Path:
     inside(root, ["apt-get", "update", "-q"])
     inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", "postgresql-common"])
     (root / "etc/postgresql-common/createcluster.conf").write_text("create_main_cluster = false\n")
-    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", *packages])
+    suite = [f"--target-release={release.more}"] if release.more else []
+    inside(root, ["apt-get", "install", "-q", "-y", "--no-install-recommends", *suite, *packages])
     stamp.write_text(" ".join(packages))
     return root
 
@@ -162,6 +174,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
     parser.add_argument("--bench", metavar="TARGET", type=shlex.split,
                         help="make a target of bench/targets.mk, with variables, instead of the checks")
+    parser.add_argument("--all", action="store_true", help="also the checks of accounting, concurrency, INSERTs, statistics and TPC-H")
     parser.add_argument("--regress", action="store_true", help="also run PostgreSQL's regression suite and isolation specs")
     options = parser.parse_args()
     stop_on_signals()
@@ -178,6 +191,9 @@ def main() -> int:
     else:
         steps["own suite"] = ["make", "-C", TREE_INSIDE, "check"]
         steps["registered sources"] = [f"{TREE_INSIDE}/t/source_check.py", "--pairs=0"]
+    if options.all:
+        for name in ("accounting", "concurrency", "insert", "statistics", "tpch"):
+            steps[name] = [f"{TREE_INSIDE}/t/{name}_check.py"]
     if options.pairs:
         steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
     if options.regress:
