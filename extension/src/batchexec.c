@@ -15,7 +15,7 @@
 #include "insert.h"
 #include "join.h"
 #include "plan.h"
-#include "server_14.h"
+#include "server.h"
 #include "source.h"
 #include "statistics.h"
 
@@ -111,8 +111,7 @@ define_settings(void)
 }
 
 static PlannedStmt *
-plan_with_batches(Query *parse, const char *query_string, int cursor_options,
-				  ParamListInfo parameters)
+plan_with_batches(PLANNER_PARAMETERS)
 {
 	PlannedStmt *volatile statement = NULL;
 	const char *insert_obstacle = batching_is_on() ? insert_query_obstacle(parse) : NULL;
@@ -124,11 +123,9 @@ plan_with_batches(Query *parse, const char *query_string, int cursor_options,
 	PG_TRY();
 	{
 		if (previous_planner_hook != NULL)
-			statement = previous_planner_hook(parse, query_string, cursor_options,
-											  parameters);
+			statement = previous_planner_hook(PLANNER_ARGUMENTS);
 		else
-			statement = standard_planner(parse, query_string, cursor_options,
-										 parameters);
+			statement = standard_planner(PLANNER_ARGUMENTS);
 	}
 	PG_FINALLY();
 	{
@@ -145,6 +142,7 @@ void
 _PG_init(void)
 {
 	define_settings();
+	server_install_hooks();
 	RegisterCustomScanMethods(&batch_scan_methods);
 	RegisterCustomScanMethods(&batch_agg_methods);
 	RegisterCustomScanMethods(&batch_join_methods);

@@ -5,16 +5,12 @@
 #ifndef BATCHEXEC_H
 #define BATCHEXEC_H
 
-#include "commands/explain.h"
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 #include "nodes/extensible.h"
 #include "nodes/plannodes.h"
 #include "utils/relcache.h"
 
 #include "demand.h"
+#include "server.h"
 
 typedef enum BatchMode
 {

@@ -171,7 +171,8 @@ class Accounting(unittest.TestCase):
 
     def test_scans_to_the_end_use_whole_pages(self):
         """Nothing that is read in full may be slowed down by the care for what may not be."""
-        pages = int(self.session.must("select relpages from pg_class where relname = 'rows'")[0][0])
+        # The table may end with empty pages, as it grows by several at once.
+        pages = int(self.session.must("select count(distinct (ctid::text::point)[0]) from rows")[0][0])
         self.session.use("prefer")
         for template in DRAINED:
             sql = template.format(t="rows")

@@ -38,7 +38,7 @@ SANITIZERS = Build(
      f"CPPFLAGS=-DUSE_VALGRIND -I{CHECKS_DIRECTORY / 'sanitizer'}"),
     # Overflow of signed numbers is checked as well: the extension does not rely on -fwrapv. With -O1 in place of -O3,
     # fewer accesses are optimised away.
-    ("PG_CFLAGS=-std=gnu11 -Wall -fno-wrapv -fsanitize=float-cast-overflow -fno-sanitize-recover=all",))
+    ("PG_CFLAGS=$(C_STANDARD) -Wall -fno-wrapv -fsanitize=float-cast-overflow -fno-sanitize-recover=all",))
 
 
 def server_build(build: Build, pg_config: str) -> Path:

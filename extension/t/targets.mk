@@ -5,7 +5,7 @@ CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
 	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions \
-	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-all
+	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-pg19 test-all
 
 # The checks' own tests, and the picture's.
 test-checks:
@@ -65,6 +65,10 @@ test-sanitizers:
 RELEASE_PAIRS = 2000
 test-pg14 test-pg16 test-pg17 test-pg18: test-pg%:
 	t/release_check.py $* --pairs $(RELEASE_PAIRS) --regress
+
+# The same for 19, and the checks of accounting, concurrency, INSERTs, statistics and TPC-H in place of the regression suite.
+test-pg19:
+	t/release_check.py 19 --pairs $(RELEASE_PAIRS) --all
 
 # Everything that one server version needs.
 test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources test-insert test-statistics

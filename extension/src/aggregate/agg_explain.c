@@ -20,13 +20,7 @@ deparsed(CustomScanState *css, Node *expression, List *ancestors, ExplainState *
 	List	   *deparse_context = set_deparse_context_plan(es->deparse_cxt,
 														  css->ss.ps.plan,
 														  ancestors);
-#if PG_VERSION_NUM >= 180000
-	/* Without the entry of the GROUP BY clause. */
-	const int	table_count = es->rtable_size;
-#else
-	const int	table_count = list_length(es->rtable);
-#endif
-	bool		prefixes = es->verbose || table_count > 1;
+	bool		prefixes = es->verbose || EXPLAINED_TABLES(es) > 1;
 
 	return deparse_expression(expression, deparse_context, prefixes, false);
 }

@@ -243,11 +243,12 @@ static Datum
 finish_int8_partial(const Aggregate *aggregate, const void *state, bool *is_null)
 {
 	const Int8State *int8_state = state;
-	Datum		sum = finish_sum_int8(aggregate, state, is_null);
 
+	(void) aggregate;
+	*is_null = (int8_state->count == 0);
 	if (*is_null)
 		return (Datum) 0;
-	return numeric_state_serialize_int8(int8_state->count, DatumGetNumeric(sum));
+	return integer_state_serialize(int8_state->count, int8_state->sum);
 }
 
 const AggregateOps sum_int8_ops = {

@@ -14,6 +14,7 @@
 #include "aggregate.h"
 #include "aggregate_numeric.h"
 #include "numeric_vector.h"
+#include "server.h"
 
 typedef struct NumericState
 {
@@ -274,21 +275,20 @@ finish_average(const Aggregate *aggregate, const void *state_, bool *is_null)
 							   NumericGetDatum(int64_to_numeric(state->count)));
 }
 
-/*
- * Append a finite numeric as core's states hold it: up to 14 as numeric_send does,
- * then with 32 bits in place of 16 for each field before the digits.
- */
+/* Append a finite numeric as core's states hold it. */
 static void
 append_numeric(StringInfo buffer, Numeric value)
 {
 	bytea	   *sent = DatumGetByteaP(DirectFunctionCall1(numeric_send,
 														  NumericGetDatum(value)));
-#if PG_VERSION_NUM < 150000
-	appendBinaryStringInfo(buffer, VARDATA(sent), VARSIZE(sent) - VARHDRSZ);
-#else
 	StringInfoData fields;
 	int			digit_count;
 
+	if (NUMERIC_STATE_IS_AS_SENT)
+	{
+		appendBinaryStringInfo(buffer, VARDATA(sent), VARSIZE(sent) - VARHDRSZ);
+		return;
+	}
 	initStringInfo(&fields);
 	appendBinaryStringInfo(&fields, VARDATA(sent), VARSIZE(sent) - VARHDRSZ);
 	digit_count = (int16) pq_getmsgint(&fields, sizeof(int16));
@@ -302,29 +302,41 @@ append_numeric(StringInfo buffer, Numeric value)
 	for (int i = 0; i < digit_count; i++)
 		pq_sendint16(buffer, pq_getmsgint(&fields, sizeof(int16)));
 	pfree(fields.data);
-#endif
+}
+
+/* Append a sum of integers as core's states hold it. */
+static void
+append_sum(StringInfo buffer, int128 sum)
+{
+	if (INTEGER_STATE_IS_NUMERIC)
+	{
+		append_numeric(buffer, numeric_from_int128(sum, 0, 0));
+		return;
+	}
+	pq_sendint64(buffer, (uint64) (sum >> 64));
+	pq_sendint64(buffer, (uint64) sum);
 }
 
 Datum
-numeric_state_serialize_int8(int64 count, Numeric sum)
+integer_state_serialize(int64 count, int128 sum)
 {
 	StringInfoData buffer;
 
 	pq_begintypsend(&buffer);
 	pq_sendint64(&buffer, count);
-	append_numeric(&buffer, sum);
+	append_sum(&buffer, sum);
 	return PointerGetDatum(pq_endtypsend(&buffer));
 }
 
 Datum
-numeric_state_serialize_squares(int64 count, Numeric sum, Numeric square_sum)
+integer_state_serialize_squares(int64 count, int128 sum, int128 square_sum)
 {
 	StringInfoData buffer;
 
 	pq_begintypsend(&buffer);
 	pq_sendint64(&buffer, count);
-	append_numeric(&buffer, sum);
-	append_numeric(&buffer, square_sum);
+	append_sum(&buffer, sum);
+	append_sum(&buffer, square_sum);
 	return PointerGetDatum(pq_endtypsend(&buffer));
 }
 

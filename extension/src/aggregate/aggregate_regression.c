@@ -13,12 +13,14 @@
 #include "utils/fmgrprotos.h"
 
 #include "aggregate.h"
+#include "server.h"
 
 /* Of one of the two: the formulas are those of Youngs and Cramer. */
 typedef struct Spread
 {
 	float8		sum;
 	float8		square_sum;		/* of the differences from the mean */
+	float8		common;			/* the one value of all rows; NaN: there are several, or it is not asked for */
 } Spread;
 
 /* The state of float8_regr_accum. */
@@ -36,6 +38,18 @@ start_spread(Spread *spread, float8 *product_sum, float8 value)
 {
 	if (isnan(value) || isinf(value))
 		spread->square_sum = *product_sum = get_float8_nan();
+	spread->common = REGRESSION_KNOWS_CONSTANTS ? value : get_float8_nan();
+}
+
+/* Take note of another value; returns whether there are several. */
+static inline bool
+spread_varies(Spread *spread, float8 value)
+{
+	if (!REGRESSION_KNOWS_CONSTANTS)
+		return true;
+	if (value != spread->common)
+		spread->common = get_float8_nan();
+	return isnan(spread->common);
 }
 
 /* Did finite values make a sum infinite? */
@@ -80,9 +94,15 @@ add_pair(RegressionState *state, float8 y, float8 x)
 		const float8 difference_y = y * state->count - state->y.sum;
 		const float8 scale = 1.0 / (state->count * before.count);
 
-		state->x.square_sum += difference_x * difference_x * scale;
-		state->y.square_sum += difference_y * difference_y * scale;
-		state->product_sum += difference_x * difference_y * scale;
+		const bool	x_varies = spread_varies(&state->x, x);
+		const bool	y_varies = spread_varies(&state->y, y);
+
+		if (x_varies)
+			state->x.square_sum += difference_x * difference_x * scale;
+		if (y_varies)
+			state->y.square_sum += difference_y * difference_y * scale;
+		if (x_varies && y_varies)
+			state->product_sum += difference_x * difference_y * scale;
 		if (unlikely(isinf(state->x.sum) || isinf(state->x.square_sum) ||
 					 isinf(state->y.sum) || isinf(state->y.square_sum) ||
 					 isinf(state->product_sum)))
@@ -121,11 +141,13 @@ finish_partial(const Aggregate *aggregate, const void *state_, bool *is_null)
 		Float8GetDatum(state->x.sum), Float8GetDatum(state->x.square_sum),
 		Float8GetDatum(state->y.sum), Float8GetDatum(state->y.square_sum),
 		Float8GetDatum(state->product_sum),
+		Float8GetDatum(state->x.common), Float8GetDatum(state->y.common),
 	};
+	const int	count = lengthof(elements) - (REGRESSION_KNOWS_CONSTANTS ? 0 : 2);
 
 	(void) aggregate;
 	(void) is_null;
-	return PointerGetDatum(construct_array(elements, lengthof(elements), FLOAT8OID,
+	return PointerGetDatum(construct_array(elements, count, FLOAT8OID,
 										   sizeof(float8), FLOAT8PASSBYVAL,
 										   TYPALIGN_DOUBLE));
 }

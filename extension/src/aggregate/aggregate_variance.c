@@ -54,9 +54,7 @@ finish_squares_partial(const Aggregate *aggregate, const void *state_, bool *is_
 	*is_null = (state->count == 0);
 	if (*is_null)
 		return (Datum) 0;
-	return numeric_state_serialize_squares(state->count,
-										   numeric_from_int128(state->sum, 0, 0),
-										   numeric_from_int128(state->square_sum, 0, 0));
+	return integer_state_serialize_squares(state->count, state->sum, state->square_sum);
 }
 
 static Datum

@@ -15,6 +15,7 @@
 #include "aggregate.h"
 #include "group.h"
 #include "row_parts.h"
+#include "server.h"
 
 /* Parts that values are divided into, where the memory allows. */
 #define PARTS_MAX		32
@@ -56,6 +57,7 @@ distinct_files_begin(Aggregate *aggregate, Size memory_limit_bytes)
 	TupleDescInitEntry(descriptor, ATTRIBUTE_VALUE + 1, "value",
 					   is_reference(key) ? BYTEAOID : INT8OID, -1, 0);
 	TupleDescInitEntry(descriptor, ATTRIBUTE_GROUP + 1, "group", INT8OID, -1, 0);
+	TupleDescFinalize(descriptor);
 	files->memory = memory;
 	files->parts = (RowParts) {
 		.store = row_store_create(),

@@ -15,18 +15,11 @@
 #include "utils/syscache.h"
 
 #include "collation.h"
+#include "server.h"
 
 /* 18 has dropped the symbol, not the collation. */
 #ifndef POSIX_COLLATION_OID
 #define POSIX_COLLATION_OID 951
-#endif
-
-#if PG_VERSION_NUM >= 150000
-#define LOCALE_NAME(datum_) TextDatumGetCString(datum_)
-#define DATABASE_PROVIDER(tuple_) (((Form_pg_database) GETSTRUCT(tuple_))->datlocprovider)
-#else
-#define LOCALE_NAME(datum_) NameStr(*DatumGetName(datum_))
-#define DATABASE_PROVIDER(tuple_) COLLPROVIDER_LIBC
 #endif
 
 bool
@@ -37,7 +30,7 @@ collation_is_deterministic(Oid collation)
 		 get_collation_isdeterministic(collation));
 }
 
-/* Is a catalog row's locale, of the libc provider, C or POSIX? */
+/* Does a catalog row's locale order strings by their bytes: one of the builtin provider, or C or POSIX of libc? */
 static bool
 row_is_c(int cache, HeapTuple tuple, AttrNumber attno, char provider)
 {
@@ -45,6 +38,8 @@ row_is_c(int cache, HeapTuple tuple, AttrNumber attno, char provider)
 	Datum		locale;
 	const char *name;
 
+	if (PROVIDER_ORDERS_BY_BYTES(provider))
+		return true;
 	if (provider != COLLPROVIDER_LIBC)
 		return false;
 	locale = SysCacheGetAttr(cache, tuple, attno, &is_null);

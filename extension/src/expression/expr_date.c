@@ -9,6 +9,7 @@
 #include "utils/timestamp.h"
 
 #include "expr.h"
+#include "server.h"
 
 static bool
 extracts(Oid type, DateField field)
@@ -69,10 +70,8 @@ vector_compile_interval(VectorContext *context, const Expr *source,
 		constant->constisnull)
 		return NULL;
 	interval = DatumGetIntervalP(constant->constvalue);
-#if PG_VERSION_NUM >= 170000
 	if (INTERVAL_NOT_FINITE(interval))
 		return NULL;
-#endif
 	if (operand->type == TIMESTAMPTZOID && (interval->month != 0 || interval->day != 0))
 		return NULL;
 	draft = vector_draft(source, VALUE_INTEGER, kernel_add_interval);

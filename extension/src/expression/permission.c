@@ -15,17 +15,13 @@
 #include "utils/lsyscache.h"
 
 #include "permission.h"
+#include "server.h"
 
 /* Raise an error unless the user may execute the function or aggregate. */
 void
 permission_check_function(Oid function, ObjectType kind)
 {
-#if PG_VERSION_NUM >= 160000
-	AclResult	result = object_aclcheck(ProcedureRelationId, function,
-										 GetUserId(), ACL_EXECUTE);
-#else
-	AclResult	result = pg_proc_aclcheck(function, GetUserId(), ACL_EXECUTE);
-#endif
+	AclResult	result = CHECK_FUNCTION_RIGHT(function, GetUserId());
 
 	if (result != ACLCHECK_OK)
 		aclcheck_error(result, kind, get_func_name(function));

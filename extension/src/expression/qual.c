@@ -16,6 +16,7 @@
 
 #include "expr.h"
 #include "numeric_vector.h"
+#include "server.h"
 
 /* Is a date compared as a timestamp?  Not an explicit cast, which may fail. */
 static bool
@@ -210,7 +211,7 @@ narrow_range(IntegerRange *range, const IntegerTest *test)
 			if (constant == PG_INT64_MIN)
 				return false;
 			constant--;
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case OPERATION_LE:
 			range->highest = Min(range->highest, constant);
 			return true;
@@ -218,7 +219,7 @@ narrow_range(IntegerRange *range, const IntegerTest *test)
 			if (constant == PG_INT64_MAX)
 				return false;
 			constant++;
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case OPERATION_GE:
 			range->lowest = Max(range->lowest, constant);
 			return true;

@@ -7,6 +7,7 @@
 #include "utils/memutils.h"
 
 #include "group.h"
+#include "server.h"
 
 #define BUCKETS_FIRST		1024
 /* Bits of the filter for each bucket: one in 8 to 16 keys without a group passes. */
@@ -364,20 +365,26 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 
 /*
  * Evaluate and hash the keys, where a NULL equals nothing: rows with one leave the
- * selection, into numbers.  The keys behind it are evaluated, and may raise errors, only
- * where all are: as in core, of rows that a join returns without a match, too.
+ * selection, into numbers.  Keys behind a NULL that may raise an error are evaluated as core does.
+ * keeps_rows: the rows that leave may be asked for later.
  */
 void
 group_table_hash_present(GroupTable *table, VectorContext *context,
-						 Selection *selection, uint16 *numbers, bool evaluates_all)
+						 Selection *selection, uint16 *numbers, bool keeps_rows)
 {
 	const Selection all = *selection;
 
 	for (int i = 0; i < table->key_count; i++)
 	{
-		group_key_evaluate(&table->keys[i], context, evaluates_all ? &all : selection);
-		*selection = selection_without_nulls(selection, table->keys[i].vector,
-											 numbers);
+		GroupKey   *key = &table->keys[i];
+
+		if (!keeps_rows)
+			group_key_evaluate(key, context, selection);
+		else if (JOIN_EVALUATES_KEYS_BEHIND_NULL || i == 0 || !vector_may_raise(key->expression))
+			group_key_evaluate(key, context, &all);
+		else
+			group_key_evaluate_some(key, context, selection, &all);
+		*selection = selection_without_nulls(selection, key->vector, numbers);
 	}
 	group_keys_make_words(table, selection);
 	group_table_hash(table, selection);

@@ -99,7 +99,7 @@ extern void group_table_add_new(GroupTable *table, VectorContext *context,
 								Selection *selection, uint16 *numbers);
 extern void group_table_add_empty(GroupTable *table);
 extern void group_table_hash_present(GroupTable *table, VectorContext *context,
-									 Selection *selection, uint16 *numbers, bool evaluates_all);
+									 Selection *selection, uint16 *numbers, bool keeps_rows);
 extern void group_table_look_up(GroupTable *table, Selection *selection, uint16 *numbers);
 extern Size group_table_bytes(const GroupTable *table);
 
@@ -108,6 +108,8 @@ extern const char *key_obstacle(const Expr *key, Oid equality, Oid collation);
 extern bool group_key_has_vector(const GroupKey *key, VectorContext *context);
 extern void group_key_evaluate(GroupKey *key, VectorContext *context,
 							   const Selection *selection);
+extern void group_key_evaluate_some(GroupKey *key, VectorContext *context,
+									const Selection *some, const Selection *all);
 extern void group_keys_make_words(GroupTable *table, const Selection *selection);
 extern void group_keys_hash(GroupTable *table, const Selection *selection);
 extern bool group_keys_match(const GroupTable *table, const char *group, int row);

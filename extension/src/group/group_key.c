@@ -185,6 +185,41 @@ group_key_evaluate(GroupKey *key, VectorContext *context, const Selection *selec
 		key->vector = detoast_values(key, key->vector, context, selection);
 }
 
+/* Fill the columns that an expression reads, for these rows. */
+static void
+fill_columns(const VectorExpr *expression, VectorContext *context, const Selection *selection)
+{
+	if (expression == NULL)
+		return;
+	if (expression->column != NULL)
+		(void) batch_column(context->batch, expression->column, selection);
+	fill_columns(expression->condition, context, selection);
+	fill_columns(expression->left, context, selection);
+	fill_columns(expression->right, context, selection);
+}
+
+/* Have what an expression computes be computed anew for whoever asks next. */
+static void
+forget_results(VectorExpr *expression)
+{
+	if (expression == NULL || expression->is_constant)
+		return;
+	expression->result.generation = 0;
+	forget_results(expression->condition);
+	forget_results(expression->left);
+	forget_results(expression->right);
+}
+
+/* Evaluate for some rows where others of the batch may be asked for later: vectors are else kept for the batch. */
+void
+group_key_evaluate_some(GroupKey *key, VectorContext *context, const Selection *some, const Selection *all)
+{
+	Assert(some->count <= all->count);
+	fill_columns(key->expression, context, all);
+	group_key_evaluate(key, context, some);
+	forget_results(key->expression);
+}
+
 static inline int
 text_bytes(const void *value, bool is_bpchar)
 {

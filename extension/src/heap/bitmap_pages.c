@@ -11,12 +11,7 @@
 #include "utils/spccache.h"
 
 #include "named_pages.h"
-
-#if PG_VERSION_NUM >= 180000
-typedef TBMPrivateIterator BitmapIterator;
-#else
-typedef TBMIterator BitmapIterator;
-#endif
+#include "server.h"
 
 typedef struct BitmapPages
 {
@@ -32,26 +27,12 @@ typedef struct BitmapPages
 	int			ahead_max;
 } BitmapPages;
 
-static BitmapIterator *
-begin_iterator(TIDBitmap *bitmap)
-{
-#if PG_VERSION_NUM >= 180000
-	return tbm_begin_private_iterate(bitmap);
-#else
-	return tbm_begin_iterate(bitmap);
-#endif
-}
-
 static void
 end_iterator(BitmapIterator **iterator)
 {
 	if (*iterator == NULL)
 		return;
-#if PG_VERSION_NUM >= 180000
-	tbm_end_private_iterate(*iterator);
-#else
-	tbm_end_iterate(*iterator);
-#endif
+	END_BITMAP_ITERATOR(*iterator);
 	*iterator = NULL;
 }
 
@@ -59,31 +40,16 @@ end_iterator(BitmapIterator **iterator)
 static BlockNumber
 next_page(BitmapIterator *iterator, NamedPages *pages)
 {
-#if PG_VERSION_NUM >= 180000
-	TBMIterateResult result;
+	int			count = 0;
+	const BlockNumber block = server_next_bitmap_page(iterator, pages != NULL ? pages->lines : NULL,
+													  BATCH_ROWS_MAX, &count);
 
-	if (!tbm_private_iterate(iterator, &result))
-		return InvalidBlockNumber;
-	if (pages != NULL)
+	if (pages != NULL && block != InvalidBlockNumber)
 	{
-		pages->is_lossy = result.lossy;
-		pages->line_count = result.lossy ? 0 :
-			tbm_extract_page_tuple(&result, pages->lines, lengthof(pages->lines));
+		pages->is_lossy = count < 0;
+		pages->line_count = Max(count, 0);
 	}
-	return result.blockno;
-#else
-	const TBMIterateResult *result = tbm_iterate(iterator);
-
-	if (result == NULL)
-		return InvalidBlockNumber;
-	if (pages != NULL)
-	{
-		pages->is_lossy = result->ntuples < 0;
-		pages->line_count = Max(result->ntuples, 0);
-		memcpy(pages->lines, result->offsets, sizeof(OffsetNumber) * pages->line_count);
-	}
-	return result->blockno;
-#endif
+	return block;
 }
 
 /* Make the bitmap, and go to its start. */
@@ -97,9 +63,9 @@ start_bitmap_pages(NamedPages *pages_, BlockNumber block_count)
 		elog(ERROR, "the plan below a bitmap scan made no bitmap");
 	pages->bitmap = bitmap;
 	pages->block_count = block_count;
-	pages->iterator = begin_iterator(bitmap);
+	pages->iterator = BEGIN_BITMAP_ITERATOR(bitmap);
 	pages->ahead_max = get_tablespace_io_concurrency(pages_->relation->rd_rel->reltablespace);
-	pages->ahead_iterator = pages->ahead_max > 0 ? begin_iterator(bitmap) : NULL;
+	pages->ahead_iterator = pages->ahead_max > 0 ? BEGIN_BITMAP_ITERATOR(bitmap) : NULL;
 	pages->ahead_count = pages->ahead_target = 0;
 }
 

@@ -16,6 +16,7 @@
 #include "utils/rel.h"
 
 #include "buffer_guess.h"
+#include "server.h"
 
 /* Descriptors that are read for one block at most. */
 #define DESCRIPTORS_READ_MAX	32
@@ -27,14 +28,6 @@
 /* After so many misses in a row guessing pauses, for this many blocks. */
 #define MISSES_BEFORE_PAUSE	8
 #define PAUSE_BLOCKS	128
-
-#if PG_VERSION_NUM >= 160000
-#define TAG_RELATION(tag_)		((tag_).relNumber)
-#define RELATION_NUMBER(relation_)	((relation_)->rd_locator.relNumber)
-#else
-#define TAG_RELATION(tag_)		((tag_).rnode.relNode)
-#define RELATION_NUMBER(relation_)	((relation_)->rd_node.relNode)
-#endif
 
 void
 buffer_guesses_start(BufferGuesses *guesses, Relation relation,
@@ -72,7 +65,7 @@ read_descriptor(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 	if (TAG_RELATION(descriptor->tag) != RELATION_NUMBER(guesses->relation) ||
 		descriptor->tag.forkNum != MAIN_FORKNUM ||
 		found <= block || found - block >= GUESSES_HELD ||
-		BUF_STATE_GET_USAGECOUNT(pg_atomic_read_u32(&descriptor->state)) == 0)
+		BUFFER_USAGE_COUNT(descriptor) == 0)
 		return;
 	guess->block = found;
 	guess->buffer = buffer;

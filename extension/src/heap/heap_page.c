@@ -17,6 +17,7 @@
 #include "utils/snapmgr.h"
 
 #include "heap_page.h"
+#include "server.h"
 
 /*
  * Line pointers are prefetched BLOCKS_AHEAD pages ahead, and so are the address
@@ -205,11 +206,9 @@ heap_page_load(HeapSource *source, HeapPage *result)
 
 	/* A full page with something to prune is pruned by whoever reads it. */
 	if (TransactionIdIsValid(((PageHeader) page)->pd_prune_xid))
-		heap_page_prune_opt(source->base.relation, result->buffer);
+		PRUNE_PAGE(source->heap_scan, result->buffer, source->is_read_only);
 	LockBuffer(result->buffer, BUFFER_LOCK_SHARE);
-#if PG_VERSION_NUM < 170000
 	TestForOldSnapshot(source->snapshot, source->base.relation, page);
-#endif
 	lines = PageGetMaxOffsetNumber(page);
 	result->data = (char *) page + ((PageHeader) page)->pd_upper;
 	result->data_bytes = ((PageHeader) page)->pd_special - ((PageHeader) page)->pd_upper;

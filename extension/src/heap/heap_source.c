@@ -21,7 +21,7 @@
 #include "batchexec.h"
 #include "heap_source.h"
 #include "heap_page.h"
-#include "server_14.h"
+#include "server.h"
 
 /*
  * A scan that may be stopped early reads ahead only once it has read this many
@@ -37,11 +37,7 @@ pin_block(HeapSource *source, BlockNumber block)
 	Buffer		buffer = buffer_guess(&source->guesses, block);
 
 	if (BufferIsValid(buffer) &&
-#if PG_VERSION_NUM >= 160000
 		ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, buffer))
-#else
-		ReadRecentBuffer(relation->rd_node, MAIN_FORKNUM, block, buffer))
-#endif
 	{
 		pgstat_count_buffer_read(relation);
 		pgstat_count_buffer_hit(relation);
@@ -160,8 +156,8 @@ begin_scan(HeapSource *source, Snapshot snapshot, ParallelTableScanDesc shared)
 
 	if (source->named != NULL)
 		return table_beginscan_tid(relation, snapshot);
-	return shared != NULL ? table_beginscan_parallel(relation, shared) :
-		table_beginscan(relation, snapshot, 0, NULL);
+	return shared != NULL ? BEGIN_PARALLEL_SCAN(relation, shared) :
+		BEGIN_SCAN(relation, snapshot);
 }
 
 /* Prepare a scan, of all of the table or of this process's share, from its first page. */
@@ -192,12 +188,17 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 	source->next_block = heap_scan->rs_startblock;
 	source->blocks_left = heap_scan->rs_nblocks;
 	if (scan->rs_parallel != NULL)
-		table_block_parallelscan_startblock_init(source->base.relation,
-												 heap_scan->rs_parallelworkerdata,
-												 (ParallelBlockTableScanDesc) scan->rs_parallel);
+		START_PARALLEL_SCAN(source->base.relation, heap_scan->rs_parallelworkerdata,
+							(ParallelBlockTableScanDesc) scan->rs_parallel);
 	if (source->named != NULL)
 		source->named->ops->start(source->named, heap_scan->rs_nblocks);
 	source->base.is_started = true;
+}
+
+void
+heap_source_set_read_only(BatchSource *base)
+{
+	((HeapSource *) base)->is_read_only = true;
 }
 
 void
@@ -311,17 +312,10 @@ count_rows(const HeapSource *source, int rows)
 
 	if (!pgstat_should_count_relation(relation))
 		return;
-#if PG_VERSION_NUM >= 160000
 	if (source->named != NULL)
-		relation->pgstat_info->counts.tuples_fetched += rows;
+		COUNT_FETCHED(relation, rows);
 	else
-		relation->pgstat_info->counts.tuples_returned += rows;
-#else
-	if (source->named != NULL)
-		relation->pgstat_info->t_counts.t_tuples_fetched += rows;
-	else
-		relation->pgstat_info->t_counts.t_tuples_returned += rows;
-#endif
+		COUNT_RETURNED(relation, rows);
 }
 
 /*

@@ -36,6 +36,7 @@ typedef struct HeapSource
 	TableScanDesc scan;			/* NULL: not begun */
 	HeapScanDesc heap_scan;
 	NamedPages *named;			/* the pages to read; NULL: all */
+	bool		is_read_only;	/* the statement does not change or lock the table's rows */
 	bool		reads_ahead;	/* the next page will be asked for, too */
 
 	/* where the scan is */
@@ -53,6 +54,9 @@ typedef struct HeapSource
 } HeapSource;
 
 extern const BatchSourceOps heap_source_ops;
+
+/* The statement does not change or lock rows of the table: the scan may mark pages all-visible. */
+extern void heap_source_set_read_only(BatchSource *source);
 
 /* Read only rows that are named. */
 extern void heap_source_read_named(BatchSource *source, NamedPages *pages);

@@ -16,6 +16,7 @@
 #include "nodes/plannodes.h"
 
 #include "named_pages.h"
+#include "server.h"
 
 typedef struct IndexPages
 {
@@ -41,12 +42,7 @@ start_index_pages(NamedPages *pages_, BlockNumber block_count)
 		ExecReScan(plan);
 	if (scan->iss_ScanDesc != NULL)
 		return;
-	scan->iss_ScanDesc = index_beginscan(pages_->relation, scan->iss_RelationDesc,
-										 plan->state->es_snapshot,
-#if PG_VERSION_NUM >= 180000
-										 &scan->iss_Instrument,
-#endif
-										 scan->iss_NumScanKeys, scan->iss_NumOrderByKeys);
+	scan->iss_ScanDesc = BEGIN_INDEX_SCAN(pages_->relation, scan, plan->state->es_snapshot);
 	index_rescan(scan->iss_ScanDesc, scan->iss_ScanKeys, scan->iss_NumScanKeys,
 				 scan->iss_OrderByKeys, scan->iss_NumOrderByKeys);
 }
@@ -79,7 +75,7 @@ static BlockNumber
 next_index_page(NamedPages *pages_)
 {
 	IndexPages *pages = (IndexPages *) pages_;
-	Instrumentation *instrument = pages->scan->ss.ps.instrument;
+	NodeInstrumentation *instrument = pages->scan->ss.ps.instrument;
 	BlockNumber block = InvalidBlockNumber;
 
 	if (instrument != NULL)

@@ -37,7 +37,7 @@ static inline uint64
 presence_word(HeapTupleHeader tuple, int word)
 {
 	int			attributes = HeapTupleHeaderGetNatts(tuple) - word * WORD_ATTRIBUTES;
-	const bits8 *bytes = tuple->t_bits + word * sizeof(uint64);
+	const uint8 *bytes = tuple->t_bits + word * sizeof(uint64);
 	uint64		bits = PG_UINT64_MAX;
 
 	if (attributes <= 0)
@@ -78,7 +78,7 @@ attributes_held(const HeapBatch *batch)
 static inline uint64
 presence_word_uniform(HeapTupleHeader tuple, int word, bool is_byte)
 {
-	const bits8 *bytes = tuple->t_bits + word * sizeof(uint64);
+	const uint8 *bytes = tuple->t_bits + word * sizeof(uint64);
 	const uint64 has_nulls = -(uint64) (tuple->t_infomask & HEAP_HASNULL);
 	uint64		bits;
 

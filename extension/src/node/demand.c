@@ -10,6 +10,7 @@
 
 #include "batch.h"
 #include "demand.h"
+#include "server.h"
 
 /* The innermost query that is running, and the rows it is to return; 0: all. */
 typedef struct QueryRun
@@ -20,14 +21,6 @@ typedef struct QueryRun
 
 static QueryRun running = {NULL, 0};
 static ExecutorRun_hook_type previous_run_hook = NULL;
-
-#if PG_VERSION_NUM >= 180000
-#define RUN_PARAMETERS	QueryDesc *query, ScanDirection direction, uint64 count
-#define RUN_ARGUMENTS	query, direction, count
-#else
-#define RUN_PARAMETERS	QueryDesc *query, ScanDirection direction, uint64 count, bool once
-#define RUN_ARGUMENTS	query, direction, count, once
-#endif
 
 /* Keep in mind how many rows are asked for: only this call knows it. */
 static void

@@ -7,6 +7,7 @@
 #include "executor/executor.h"
 
 #include "exact_rows.h"
+#include "server.h"
 
 /* Have the selected rows wait, which have passed the clauses before this one. */
 void

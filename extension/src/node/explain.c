@@ -4,9 +4,6 @@
  */
 #include "postgres.h"
 
-#include "executor/instrument.h"
-#include "tcop/tcopprot.h"
-
 #include "batchexec.h"
 #include "explain.h"
 
@@ -50,35 +47,6 @@ show_reasons(List *reasons, ExplainState *es)
 		ExplainPropertyText("Not Batched", lfirst(cell), es);
 }
 
-#if PG_VERSION_NUM < 170000
-/* What core does where no hook is set. */
-static void
-explain_query(Query *query, int cursor_options, IntoClause *into,
-			  ExplainState *es, const char *query_string,
-			  ParamListInfo parameters, QueryEnvironment *environment)
-{
-	PlannedStmt *plan;
-	instr_time	start;
-	instr_time	duration;
-	BufferUsage usage_start = pgBufferUsage;
-	BufferUsage usage;
-
-	INSTR_TIME_SET_CURRENT(start);
-	plan = pg_plan_query(query, query_string, cursor_options, parameters);
-	INSTR_TIME_SET_CURRENT(duration);
-	INSTR_TIME_SUBTRACT(duration, start);
-	if (es->buffers)
-	{
-		memset(&usage, 0, sizeof(usage));
-		BufferUsageAccumDiff(&usage, &pgBufferUsage, &usage_start);
-	}
-	ExplainOnePlan(plan, into, es, query_string, parameters, environment,
-				   &duration, es->buffers ? &usage : NULL);
-}
-#else
-#define explain_query standard_ExplainOneQuery
-#endif
-
 static void
 explain_with_reasons(Query *query, int cursor_options, IntoClause *into,
 					 ExplainState *es, const char *query_string,
@@ -94,8 +62,8 @@ explain_with_reasons(Query *query, int cursor_options, IntoClause *into,
 			previous_explain_hook(query, cursor_options, into, es,
 								  query_string, parameters, environment);
 		else
-			explain_query(query, cursor_options, into, es, query_string,
-						  parameters, environment);
+			standard_ExplainOneQuery(query, cursor_options, into, es, query_string,
+									 parameters, environment);
 	}
 	PG_FINALLY();
 	{

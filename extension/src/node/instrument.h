@@ -6,12 +6,9 @@
 #define BATCHEXEC_INSTRUMENT_H
 
 #include "access/parallel.h"
-#include "commands/explain.h"
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 #include "nodes/execnodes.h"
+
+#include "server.h"
 
 /* Batches are counted by their rows: 1, 2 to 3, 4 to 7, and so on. */
 #define BATCH_SIZE_CLASSES	12

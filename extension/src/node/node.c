@@ -13,6 +13,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "heap_source.h"
 #include "node.h"
 
 /* A copy of an aggregation, or of a hash join, over these plans. */
@@ -106,6 +107,9 @@ node_begin_input(BatchNode *node, BatchInput *input, Relation relation,
 	if (IsA(scan, ForeignScan))
 		input->source->foreign_scan =
 			castNode(ForeignScanState, ExecInitNode((Plan *) scan, node->css.ss.ps.state, eflags));
+	if (input->source->ops == &heap_source_ops &&
+		SCAN_IS_READ_ONLY(node->css.ss.ps.state, ((const Scan *) scan)->scanrelid))
+		heap_source_set_read_only(input->source);
 	node_begin_context(node, &input->context, input->source->batch,
 					   ((const Scan *) scan)->scanrelid);
 }

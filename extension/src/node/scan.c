@@ -112,8 +112,8 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 		return;
 	}
 	/* Core has set up a virtual slot; batches hand out what the table is made of. */
-	ExecInitScanTupleSlot(estate, &css->ss, RelationGetDescr(relation),
-						  source_to_read(relation)->slot_ops);
+	INIT_SCAN_SLOT(estate, &css->ss, RelationGetDescr(relation),
+				   source_to_read(relation)->slot_ops);
 	ExecAssignScanProjectionInfoWithVarno(&css->ss, plan->scan.scanrelid);
 	node_begin_inputs(&state->node, 1);
 	input = state->node.input;

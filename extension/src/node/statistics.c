@@ -23,7 +23,7 @@
 #include "cost.h"
 #include "insert.h"
 #include "join.h"
-#include "server_14.h"
+#include "server.h"
 #include "statistics.h"
 
 /* Of all nodes of a kind. */
@@ -56,9 +56,7 @@ static const char *const node_names[NODE_KINDS] = {
 };
 
 static SharedStatistics *statistics = NULL;
-#if PG_VERSION_NUM >= 150000
 static shmem_request_hook_type previous_request_hook = NULL;
-#endif
 static shmem_startup_hook_type previous_startup_hook = NULL;
 
 static void
@@ -76,10 +74,8 @@ reset_statistics(void)
 static void
 request_memory(void)
 {
-#if PG_VERSION_NUM >= 150000
 	if (previous_request_hook != NULL)
 		previous_request_hook();
-#endif
 	RequestAddinShmemSpace(MAXALIGN(sizeof(SharedStatistics)));
 }
 
@@ -110,12 +106,7 @@ statistics_install_hooks(void)
 {
 	if (!process_shared_preload_libraries_in_progress)
 		return;
-#if PG_VERSION_NUM >= 150000
-	previous_request_hook = shmem_request_hook;
-	shmem_request_hook = request_memory;
-#else
-	request_memory();
-#endif
+	previous_request_hook = server_request_memory(request_memory);
 	previous_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = start_memory;
 }

@@ -27,6 +27,7 @@
 #include "expr.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "server.h"
 
 /* Blocks that are looked up to see how much of a table is in shared buffers. */
 #define BLOCKS_SAMPLED	8
@@ -49,11 +50,7 @@ block_is_buffered(Relation relation, BlockNumber block)
 	LWLock	   *lock;
 	bool		is_found;
 
-#if PG_VERSION_NUM >= 160000
 	InitBufferTag(&tag, &relation->rd_locator, MAIN_FORKNUM, block);
-#else
-	INIT_BUFFERTAG(tag, relation->rd_node, MAIN_FORKNUM, block);
-#endif
 	hash = BufTableHashCode(&tag);
 	lock = BufMappingPartitionLock(hash);
 	LWLockAcquire(lock, LW_SHARED);

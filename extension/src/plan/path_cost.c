@@ -22,6 +22,7 @@
 #include "cost.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "server.h"
 
 /* Pages of a B-tree that core charges for on the way down, in operators a level. */
 #define DESCENT_OPERATORS	50
@@ -239,6 +240,8 @@ saving_of_list(PlannerInfo *root, List *paths)
 Cost
 cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 {
+	if (PATH_IS_UNIQUE(path))
+		return cost_of_buffered_pages(root, ((const UniquePath *) path)->subpath);
 	switch (nodeTag(path))
 	{
 		case T_Path:
@@ -250,7 +253,7 @@ cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 		case T_HashPath:
 			if (path_is_batched_join(path))
 				return path_join_buffered(path);
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case T_NestPath:
 			return saving_of_join(root, (const JoinPath *) path);
 		case T_MergePath:
@@ -263,8 +266,6 @@ cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 			return cost_of_buffered_pages(root, ((const MaterialPath *) path)->subpath);
 		case T_MemoizePath:
 			return cost_of_buffered_pages(root, ((const MemoizePath *) path)->subpath);
-		case T_UniquePath:
-			return cost_of_buffered_pages(root, ((const UniquePath *) path)->subpath);
 		case T_GatherPath:
 			return cost_of_buffered_pages(root, ((const GatherPath *) path)->subpath);
 		case T_GatherMergePath:
@@ -281,8 +282,6 @@ cost_of_buffered_pages(PlannerInfo *root, const Path *path)
 			return cost_of_buffered_pages(root, ((const AggPath *) path)->subpath);
 		case T_GroupPath:
 			return cost_of_buffered_pages(root, ((const GroupPath *) path)->subpath);
-		case T_UpperUniquePath:
-			return cost_of_buffered_pages(root, ((const UpperUniquePath *) path)->subpath);
 		case T_SubqueryScanPath:
 			if (path->parent->subroot == NULL)
 				return 0;

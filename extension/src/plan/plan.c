@@ -25,7 +25,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
-#include "server_14.h"
+#include "server.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
 

@@ -18,7 +18,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
-#include "server_14.h"
+#include "server.h"
 #include "walk.h"
 
 typedef struct AggContext
@@ -170,11 +170,7 @@ scan_shape_obstacle(const Plan *scan)
 static const char *
 append_obstacle(const Append *append)
 {
-#if PG_VERSION_NUM >= 180000
-	if (append->part_prune_index >= 0)
-#else
-	if (append->part_prune_info != NULL)
-#endif
+	if (APPEND_IS_PRUNED(append))
 		return "its partitions are chosen when it runs";
 	if (append->plan.initPlan != NIL)
 		return "its scans have subqueries of their own";

@@ -21,31 +21,8 @@
 #include "cost.h"
 #include "group.h"
 #include "plan.h"
+#include "server.h"
 #include "walk.h"
-
-#if PG_VERSION_NUM >= 160000
-#define GROUP_CLAUSE(root_)	((root_)->processed_groupClause)
-#define DISTINCT_CLAUSE(root_)	((root_)->processed_distinctClause)
-#else
-#define GROUP_CLAUSE(root_)	((root_)->parse->groupClause)
-#define DISTINCT_CLAUSE(root_)	((root_)->parse->distinctClause)
-#endif
-
-/* What core counts beside the cost, as an argument. */
-#if PG_VERSION_NUM >= 180000
-#define DISABLED_NODES(path_)	(path_)->disabled_nodes,
-#else
-#define DISABLED_NODES(path_)
-#endif
-
-/* A subquery's scan, of the columns as the subquery has them. */
-#if PG_VERSION_NUM >= 160000
-#define SUBQUERY_SCAN_PATH(root_, rel_, subpath_) \
-	create_subqueryscan_path(root_, rel_, subpath_, true, NIL, NULL)
-#else
-#define SUBQUERY_SCAN_PATH(root_, rel_, subpath_) \
-	create_subqueryscan_path(root_, rel_, subpath_, NIL, NULL)
-#endif
 
 static create_upper_paths_hook_type previous_upper_hook = NULL;
 
@@ -605,7 +582,7 @@ add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 	append = (const AppendPath *) agg->subpath;
 	foreach(cell, append->subpaths)
 		parts = lappend(parts, sequential_part(root, lfirst(cell)));
-	appended = (Path *) create_append_path(root, joined, parts, NIL, NIL, NULL, 0, false, -1);
+	appended = (Path *) APPEND_PATH(root, joined, parts);
 	appended->pathtarget = append->path.pathtarget;
 	agg = create_agg_path(root, joined, appended, agg->path.pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, agg->groupClause, NIL, NULL, agg->numGroups);

@@ -15,6 +15,7 @@
 
 #include "batch_limits.h"
 #include "plan.h"
+#include "server.h"
 
 /* What an aggregation reads: what is below its Sort, if it has one. */
 Plan *
@@ -47,7 +48,7 @@ key_is_ambiguous(const Node *key)
 			/* A field of a date is a whole number. */
 			if (IsA(key, FuncExpr) && ((const FuncExpr *) key)->funcid == F_EXTRACT_TEXT_DATE)
 				return false;
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case BPCHAROID:
 			return exprTypmod(key) < 0;
 		default:

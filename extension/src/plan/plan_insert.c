@@ -27,12 +27,7 @@
 #include "batchexec.h"
 #include "insert.h"
 #include "batch_limits.h"
-
-#if PG_VERSION_NUM >= 170000
-#define F_RANDOM_OF_NOTHING	F_RANDOM_
-#else
-#define F_RANDOM_OF_NOTHING	F_RANDOM
-#endif
+#include "server.h"
 
 /* A volatile function that might look at a table. */
 static bool
@@ -42,7 +37,7 @@ may_look_at_tables(Oid function, void *context)
 	switch (function)
 	{
 		case F_NEXTVAL:
-		case F_RANDOM_OF_NOTHING:
+		case F_RANDOM_:
 		case F_CLOCK_TIMESTAMP:
 		case F_GEN_RANDOM_UUID:
 			return false;
@@ -63,7 +58,7 @@ looks_at_tables(Node *node, void *obstacle)
 		return true;
 	}
 	if (IsA(node, CoerceToDomain) &&
-		DomainHasConstraints(((const CoerceToDomain *) node)->resulttype))
+		DOMAIN_HAS_CONSTRAINTS(((const CoerceToDomain *) node)->resulttype))
 	{
 		*(const char **) obstacle = "a domain's constraint might look at the rows that were inserted";
 		return true;
@@ -98,12 +93,8 @@ constraint_obstacle(const TupleConstr *constraints)
 {
 	if (constraints == NULL)
 		return NULL;
-	if (constraints->has_generated_stored)
+	if (HAS_GENERATED_COLUMNS(constraints))
 		return "its table has generated columns";
-#if PG_VERSION_NUM >= 180000
-	if (constraints->has_generated_virtual)
-		return "its table has generated columns";
-#endif
 	for (int i = 0; i < constraints->num_check; i++)
 		if (contain_volatile_functions(stringToNode(constraints->check[i].ccbin)))
 			return "a constraint of its table is volatile";

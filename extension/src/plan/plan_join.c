@@ -18,7 +18,7 @@
 #include "join.h"
 #include "join_table.h"
 #include "plan.h"
-#include "server_14.h"
+#include "server.h"
 #include "walk.h"
 
 /* The parts of a join's plan, over what batches are made of. */

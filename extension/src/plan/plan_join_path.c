@@ -27,12 +27,7 @@
 #include "join.h"
 #include "join_table.h"
 #include "plan.h"
-
-#if PG_VERSION_NUM >= 160000
-#define ALL_RELIDS(root_)	((root_)->all_query_rels)
-#else
-#define ALL_RELIDS(root_)	((root_)->all_baserels)
-#endif
+#include "server.h"
 
 /* What core never computes: its hash joins have one batch, or more. */
 #define BATCHED_JOIN_MARK	0
@@ -549,6 +544,7 @@ collect_candidate(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelO
 	if (previous_join_hook != NULL)
 		previous_join_hook(root, joined, outer, inner, type, extra);
 	if (search == NULL || search->root != root || joined->reloptkind != RELOPT_JOINREL ||
+		IS_IN_GROUPS(joined) || !MAY_JOIN_BY_HASH(extra) ||
 		!type_is_batchable(type) || !bms_is_empty(joined->lateral_relids) ||
 		(side_in_batches(root, outer, false) == NULL &&
 		 (outer->partial_pathlist == NIL || side_in_batches(root, outer, true) == NULL)))
@@ -578,6 +574,8 @@ complete_level(PlannerInfo *root, List *joins)
 		if (!bms_equal(joined->relids, ALL_RELIDS(root)))
 			generate_useful_gather_paths(root, joined, false);
 		set_cheapest(joined);
+		if (!bms_equal(joined->relids, ALL_RELIDS(root)))
+			COMPLETE_GROUPED_PATHS(root, joined);
 	}
 	memset(search->candidates, 0, sizeof(search->candidates));
 }
@@ -629,7 +627,7 @@ search_joins(PlannerInfo *root, int levels, List *initial_rels)
 		return previous_search_hook(root, levels, initial_rels);
 	if (enable_geqo && levels >= geqo_threshold)
 		return geqo(root, levels, initial_rels);
-	if (!batchexec_join_paths || !path_is_planning() || !enable_hashjoin ||
+	if (!batchexec_join_paths || !path_is_planning() || !MAY_HASH_JOINS(root) ||
 		query_may_stop(root) || !has_batchable_table(root, initial_rels))
 		return standard_join_search(root, levels, initial_rels);
 

@@ -16,8 +16,8 @@
 #include "utils/lsyscache.h"
 
 #include "plan.h"
+#include "server.h"
 
-/* enable_mergejoin, which core's search asks, is off for the search alone. */
 static bool are_left_out = false;
 
 /* Leave merge joins out of a search that may try them, or try them again.  Returns whether they were left out before. */
@@ -27,7 +27,7 @@ merge_joins_leave_out(bool leave_out)
 	const bool	before = are_left_out;
 
 	if (leave_out != before)
-		enable_mergejoin = !leave_out;
+		server_leave_out_merge_joins(leave_out);
 	are_left_out = leave_out;
 	return before;
 }
@@ -66,11 +66,7 @@ clauses_are_hashable(const List *clauses)
 
 	foreach(cell, clauses)
 	{
-#if PG_VERSION_NUM >= 160000
-		const RestrictInfo *clause = lfirst_node(OuterJoinClauseInfo, cell)->rinfo;
-#else
-		const RestrictInfo *clause = lfirst_node(RestrictInfo, cell);
-#endif
+		const RestrictInfo *clause = OUTER_JOIN_CLAUSE(cell);
 
 		if (!OidIsValid(clause->hashjoinoperator))
 			return false;
@@ -153,7 +149,7 @@ merge_join_has_won(const List *joins)
 bool
 merge_joins_are_optional(PlannerInfo *root, const List *rels)
 {
-	return list_length(rels) > 2 && enable_mergejoin && !asks_for_order_of_key(root) &&
+	return list_length(rels) > 2 && MAY_MERGE_JOINS(root) && !asks_for_order_of_key(root) &&
 		keys_are_hashable(root) && tables_are_batchable(root, rels) &&
 		!merge_join_has_won(rels);
 }

@@ -19,7 +19,7 @@
 #include "heap_source.h"
 #include "batch_limits.h"
 #include "plan.h"
-#include "server_14.h"
+#include "server.h"
 #include "source.h"
 #include "top_rows.h"
 #include "walk.h"

@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 
 #include "row_file.h"
+#include "server.h"
 
 /* Bytes of a row before what its values point to. */
 static Size
@@ -212,14 +213,7 @@ read_block(RowFile *file)
 		if (file->read_buffer == NULL)
 			file->read_buffer = MemoryContextAlloc(store->memory, BLCKSZ);
 		seek_block(store, block);
-#if PG_VERSION_NUM >= 160000
 		BufFileReadExact(store->file, file->read_buffer, BLCKSZ);
-#else
-		if (BufFileRead(store->file, file->read_buffer, BLCKSZ) != BLCKSZ)
-			ereport(ERROR,
-					(errcode_for_file_access(),
-					 errmsg("could not read from a temporary file of a batched node")));
-#endif
 		append_block(store, &store->free_blocks, &store->free_count, &store->free_allocated, block);
 		file->read_end = BLCKSZ;
 	}

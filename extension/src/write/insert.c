@@ -24,6 +24,7 @@
 #include "batch_limits.h"
 #include "node.h"
 #include "statistics.h"
+#include "server.h"
 
 typedef struct BatchInsertState
 {
@@ -137,12 +138,7 @@ write_rows(BatchInsertState *state)
 		if (target->ri_NumIndices > 0)
 		{
 			ResetPerTupleExprContext(estate);
-			(void) ExecInsertIndexTuples(target, state->slots[i], estate, false, false,
-#if PG_VERSION_NUM >= 160000
-										 NULL, NIL, false);
-#else
-										 NULL, NIL);
-#endif
+			(void) INSERT_INTO_INDEXES(target, state->slots[i], estate);
 		}
 		ExecClearTuple(state->slots[i]);
 	}

@@ -16,6 +16,7 @@
 #include "nodes/execnodes.h"
 
 #include "column_batch.h"
+#include "server.h"
 
 PG_MODULE_MAGIC;
 
@@ -54,8 +55,8 @@ start(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc shared)
 	source->is_finished = false;
 	if (source->scan != NULL)
 		return;
-	source->scan = shared != NULL ? table_beginscan_parallel(base->relation, shared) :
-		table_beginscan(base->relation, snapshot, 0, NULL);
+	source->scan = shared != NULL ? BEGIN_PARALLEL_SCAN(base->relation, shared) :
+		BEGIN_SCAN(base->relation, snapshot);
 	source->row = table_slot_create(base->relation, NULL);
 }
 

@@ -19,11 +19,6 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_foreign_table.h"
 #include "commands/defrem.h"
-#include "commands/explain.h"
-#if PG_VERSION_NUM >= 180000
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-#endif
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "foreign/fdwapi.h"
@@ -42,6 +37,7 @@
 #include "utils/varlena.h"
 
 #include "column_batch.h"
+#include "server.h"
 
 PG_MODULE_MAGIC;
 
@@ -124,17 +120,7 @@ get_paths(PlannerInfo *root, RelOptInfo *rel, Oid table)
 	const Cost	total = startup + rel->pages * seq_page_cost +
 		rel->tuples * (cpu_tuple_cost + rel->baserestrictcost.per_tuple);
 
-	add_path(rel, (Path *)
-#if PG_VERSION_NUM >= 180000
-			 create_foreignscan_path(root, rel, NULL, rel->rows, 0, startup, total, NIL,
-									 rel->lateral_relids, NULL, NIL, NIL));
-#elif PG_VERSION_NUM >= 170000
-			 create_foreignscan_path(root, rel, NULL, rel->rows, startup, total, NIL,
-									 rel->lateral_relids, NULL, NIL, NIL));
-#else
-			 create_foreignscan_path(root, rel, NULL, rel->rows, startup, total, NIL,
-									 rel->lateral_relids, NULL, NIL));
-#endif
+	add_path(rel, (Path *) FOREIGN_SCAN_PATH(root, rel, startup, total));
 }
 
 static ForeignScan *
@@ -162,11 +148,7 @@ static Oid
 reading_user(const ForeignScanState *state)
 {
 	const ForeignScan *plan = (const ForeignScan *) state->ss.ps.plan;
-#if PG_VERSION_NUM >= 160000
-	const Oid	user = plan->checkAsUser;
-#else
-	const Oid	user = rt_fetch(plan->scan.scanrelid, state->ss.ps.state->es_range_table)->checkAsUser;
-#endif
+	const Oid	user = FOREIGN_SCAN_USER(plan, state->ss.ps.state);
 
 	return OidIsValid(user) ? user : GetUserId();
 }
@@ -221,7 +203,7 @@ begin_scan(ForeignScanState *state, int eflags)
 	scan->conditions = ExecInitQual(((ForeignScan *) state->ss.ps.plan)->fdw_exprs, &state->ss.ps);
 	scan->econtext = CreateExprContext(estate);
 	scan->row = table_slot_create(scan->local, NULL);
-	scan->scan = table_beginscan(scan->local, estate->es_snapshot, 0, NULL);
+	scan->scan = BEGIN_SCAN(scan->local, estate->es_snapshot);
 	state->fdw_state = scan;
 }
 
