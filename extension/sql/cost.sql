@@ -70,7 +70,7 @@ BEGIN
     EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) ' || query INTO plan;
     RETURN plan;
 END $$;
-SELECT node->>'Custom Plan Provider' AS node, node->>'Batched Table' AS batched_table, node->>'Batch Rows' AS rows,
+SELECT node->>'Custom Plan Provider' AS node, node->>'Relation Name' AS relation, node->>'Alias' AS alias, node->>'Batch Rows' AS rows,
        (node->>'Batches')::int <= (node->>'Pages')::int AS batch_a_page, node->>'Irregular Pages' AS irregular,
        node->>'Batches Ended by Scan End' AS scan_end
     FROM (SELECT explained('SELECT sum(reading) FROM readings WHERE kind < 5')->0->'Plan') AS plan (node);

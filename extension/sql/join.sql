@@ -195,6 +195,16 @@ EXECUTE joined;
 EXPLAIN (COSTS OFF) EXECUTE joined;
 RESET batchexec.enabled;
 EXECUTE joined;
+-- Planned while off, and switched on.
+DEALLOCATE joined;
+SET batchexec.enabled = off;
+PREPARE joined AS SELECT label, count(*) FROM facts JOIN few ON facts.k = few.k WHERE few.k < 5 GROUP BY label ORDER BY label;
+EXPLAIN (COSTS OFF) EXECUTE joined;
+SET batchexec.mode = forbid;
+RESET batchexec.enabled;
+EXPLAIN (COSTS OFF) EXECUTE joined;
+RESET batchexec.mode;
+EXPLAIN (COSTS OFF) EXECUTE joined;
 RESET plan_cache_mode;
 -- What EXPLAIN shows.
 SET batchexec.explain = on;

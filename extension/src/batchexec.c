@@ -4,9 +4,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "optimizer/planner.h"
 #include "utils/guc.h"
+#include "utils/plancache.h"
 
 #include "batch.h"
 #include "batchexec.h"
@@ -53,6 +56,43 @@ static planner_hook_type previous_planner_hook = NULL;
 
 void		_PG_init(void);
 
+/* Were plans made while batching was off? */
+static bool plans_lack_batches = false;
+
+/* The statement that switched it off, by its start. */
+static TimestampTz switched_off_at = 0;
+
+/*
+ * A cached plan that was made without batches is made anew once batching is on.  Where one
+ * statement switches it off and on again, as a hint or a function's own setting does, what it has planned stays as it is.
+ */
+static void
+note_switch(bool was_on, bool is_on)
+{
+	if (was_on && !is_on)
+		switched_off_at = GetCurrentStatementStartTimestamp();
+	else if (!was_on && is_on && plans_lack_batches &&
+			 switched_off_at != GetCurrentStatementStartTimestamp())
+	{
+		plans_lack_batches = false;
+		ResetPlanCache();
+	}
+}
+
+static void
+assign_enabled(bool enabled, void *extra)
+{
+	(void) extra;
+	note_switch(batching_is_on(), enabled && batchexec_mode != BATCH_MODE_FORBID);
+}
+
+static void
+assign_mode(int mode, void *extra)
+{
+	(void) extra;
+	note_switch(batching_is_on(), batchexec_enabled && mode != BATCH_MODE_FORBID);
+}
+
 static void
 define_cost(const char *name, const char *description, double *setting)
 {
@@ -66,7 +106,7 @@ define_settings(void)
 	DefineCustomBoolVariable("batchexec.enabled",
 							 "Executes sequential scans, hash joins and aggregates over them in batches.",
 							 NULL, &batchexec_enabled, true, PGC_USERSET, 0,
-							 NULL, NULL, NULL);
+							 NULL, assign_enabled, NULL);
 	DefineCustomIntVariable("batchexec.batch_rows",
 							"Rows a batch at most.",
 							"A batch never spans two pages, so larger values than a page's rows have no effect.",
@@ -79,7 +119,7 @@ define_settings(void)
 							 "With \"require\", a plan with a sequential scan that can't be batched raises an error with the reason. "
 							 "For tests.",
 							 &batchexec_mode, BATCH_MODE_ALLOW, mode_options,
-							 PGC_USERSET, 0, NULL, NULL, NULL);
+							 PGC_USERSET, 0, NULL, assign_mode, NULL);
 	DefineCustomBoolVariable("batchexec.explain",
 							 "Shows batch figures, and why a plan was not batched, in EXPLAIN.",
 							 NULL, &batchexec_explain, true, PGC_USERSET, 0,
@@ -110,29 +150,39 @@ define_settings(void)
 	MarkGUCPrefixReserved("batchexec");
 }
 
+/* Plan a query as the stock server does; *plans_batches says whether it may be batched, and is false if a hook has switched that off. */
 static PlannedStmt *
-plan_with_batches(PLANNER_PARAMETERS)
+plan_in_state(PLANNER_PARAMETERS, bool *plans_batches)
 {
 	PlannedStmt *volatile statement = NULL;
-	const char *insert_obstacle = batching_is_on() ? insert_query_obstacle(parse) : NULL;
-	const PlanningState before = path_set_planning((PlanningState) {
-		.plans_batches = batching_is_on() && query_obstacle(parse, cursor_options) == NULL
-	});
+	volatile PlanningState before = path_set_planning((PlanningState) {.plans_batches = *plans_batches});
 
-	cost_forget_facts();
 	PG_TRY();
 	{
-		if (previous_planner_hook != NULL)
-			statement = previous_planner_hook(PLANNER_ARGUMENTS);
-		else
-			statement = standard_planner(PLANNER_ARGUMENTS);
+		statement = previous_planner_hook != NULL ? previous_planner_hook(PLANNER_ARGUMENTS) :
+			standard_planner(PLANNER_ARGUMENTS);
 	}
 	PG_FINALLY();
 	{
-		path_set_planning(before);
+		*plans_batches = path_set_planning(before).plans_batches;
 	}
 	PG_END_TRY();
-	if (!batching_is_on())
+	return statement;
+}
+
+static PlannedStmt *
+plan_with_batches(PLANNER_PARAMETERS)
+{
+	const bool	is_on = batching_is_on();
+	const bool	may_batch = is_on && query_obstacle(parse, cursor_options) == NULL;
+	const char *insert_obstacle = is_on ? insert_query_obstacle(parse) : NULL;
+	bool		plans_batches = may_batch;
+	PlannedStmt *statement;
+
+	plans_lack_batches |= !is_on;
+	cost_forget_facts();
+	statement = plan_in_state(PLANNER_ARGUMENTS, &plans_batches);
+	if (!batching_is_on() || plans_batches != may_batch)
 		return statement;
 	return plan_batch(statement, cursor_options, insert_obstacle);
 }
@@ -141,6 +191,11 @@ plan_with_batches(PLANNER_PARAMETERS)
 void
 _PG_init(void)
 {
+	/* They see plans before they are batched, and switch settings where that is too late. */
+	if (process_shared_preload_libraries_in_progress && planner_hook != NULL)
+		ereport(LOG,
+				(errmsg("pg_batchexec is loaded after other libraries that plan queries"),
+				 errhint("Name pg_batchexec first in shared_preload_libraries, so that these see its plans.")));
 	define_settings();
 	server_install_hooks();
 	RegisterCustomScanMethods(&batch_scan_methods);

@@ -72,8 +72,11 @@ extern void server_leave_out_merge_joins(bool leave_out);
 #define MAY_JOIN_BY_HASH(extra_)	(((extra_)->pgs_mask & PGS_HASHJOIN) != 0)
 #define MAY_MERGE_JOINS(root_)	(((root_)->glob->default_pgs_mask & PGS_MERGEJOIN_PLAIN) != 0)
 #define MAY_HASH_JOINS(root_)	(((root_)->glob->default_pgs_mask & PGS_HASHJOIN) != 0)
+#define MAY_SCAN_WHOLE(rel_)	(((rel_)->pgs_mask & PGS_SEQSCAN) != 0)
 #define PATH_IS_UNIQUE(path_)	IsA(path_, UniquePath)
 #else
+/* Up to 18, what other extensions allow shows in enable_* for a while alone. */
+#define MAY_SCAN_WHOLE(rel_)	true
 #define MAY_JOIN_BY_HASH(extra_)	enable_hashjoin
 #define MAY_MERGE_JOINS(root_)	enable_mergejoin
 #define MAY_HASH_JOINS(root_)	enable_hashjoin

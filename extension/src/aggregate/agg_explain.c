@@ -7,11 +7,10 @@
 #include "lib/stringinfo.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
-#include "parser/parsetree.h"
-#include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
 #include "agg_state.h"
+#include "explain.h"
 
 /* An expression over the scanned tables as EXPLAIN shows it. */
 static char *
@@ -52,18 +51,6 @@ explain_filters(CustomScanState *css, List *tables, List *ancestors, ExplainStat
 		ExplainPropertyFloat("Rows Removed by Scan Filter", NULL,
 							 css->ss.ps.instrument->nfiltered2 /
 							 Max(css->ss.ps.instrument->nloops, 1), 0, es);
-}
-
-/* A table as EXPLAIN names it below an Append: with its alias, if that differs. */
-static char *
-table_label(ExplainState *es, int scanrelid)
-{
-	const char *alias = list_nth(es->rtable_names, scanrelid - 1);
-	const char *name = get_rel_name(rt_fetch(scanrelid, es->rtable)->relid);
-
-	if (name == NULL || strcmp(name, alias) == 0)
-		return pstrdup(alias);
-	return psprintf("%s %s", name, alias);
 }
 
 /* The keys of a grouping set, of those that have been deparsed. */
@@ -122,13 +109,16 @@ agg_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 {
 	const BatchAggState *state = (const BatchAggState *) css;
 	CustomScan *plan = (CustomScan *) css->ss.ps.plan;
+	List	   *scanrelids = list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS);
 	List	   *tables = NIL;
 	ListCell   *cell;
 
 	if (plan->scan.plan.lefttree == NULL)
-		foreach(cell, (List *) list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS))
-			tables = lappend(tables, table_label(es, lfirst_int(cell)));
-	if (list_length(tables) == 1)
+		foreach(cell, scanrelids)
+			tables = lappend(tables, explain_table_label(es, lfirst_int(cell)));
+	if (list_length(tables) == 1 && es->format != EXPLAIN_FORMAT_TEXT)
+		explain_table_fields(es, linitial_int(scanrelids));
+	else if (list_length(tables) == 1)
 		ExplainPropertyText("Batched Table", linitial(tables), es);
 	else if (tables != NIL)
 		ExplainPropertyList("Batched Tables", tables, es);

@@ -4,6 +4,10 @@
  */
 #include "postgres.h"
 
+#include "parser/parsetree.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
 #include "batchexec.h"
 #include "explain.h"
 
@@ -12,6 +16,47 @@ static ExplainOneQuery_hook_type previous_explain_hook = NULL;
 /* Set until the query of an EXPLAIN that shows reasons is planned. */
 static bool is_explaining = false;
 static List *noted_reasons = NIL;
+
+/* The name that core has given a table of the plan; the target of an INSERT has none from it. */
+static const char *
+table_alias(const ExplainState *es, int scanrelid)
+{
+	const char *name = list_nth(es->rtable_names, scanrelid - 1);
+
+	return name != NULL ? name : rt_fetch(scanrelid, es->rtable)->eref->aliasname;
+}
+
+char *
+explain_table_label(const ExplainState *es, int scanrelid)
+{
+	const Oid	table = rt_fetch(scanrelid, es->rtable)->relid;
+	const char *alias = table_alias(es, scanrelid);
+	const char *name = get_rel_name(table);
+	const char *schema = es->verbose ? get_namespace_name_or_temp(get_rel_namespace(table)) : NULL;
+	char	   *label;
+
+	if (name == NULL)
+		return pstrdup(quote_identifier(alias));
+	label = pstrdup(quote_identifier(name));
+	if (schema != NULL)
+		label = psprintf("%s.%s", quote_identifier(schema), label);
+	return strcmp(name, alias) == 0 ? label : psprintf("%s %s", label, quote_identifier(alias));
+}
+
+void
+explain_table_fields(ExplainState *es, int scanrelid)
+{
+	const Oid	table = rt_fetch(scanrelid, es->rtable)->relid;
+	const char *name = get_rel_name(table);
+	const char *schema = es->verbose ? get_namespace_name_or_temp(get_rel_namespace(table)) : NULL;
+
+	Assert(es->format != EXPLAIN_FORMAT_TEXT);
+	if (name != NULL)
+		ExplainPropertyText("Relation Name", name, es);
+	if (schema != NULL)
+		ExplainPropertyText("Schema", schema, es);
+	ExplainPropertyText("Alias", table_alias(es, scanrelid), es);
+}
 
 bool
 explain_awaits_reasons(void)

@@ -411,6 +411,33 @@ batch_index_scan(PlanContext *context, Plan **plan, const RowDemand *demand)
 		*plan = (Plan *) index_scan_to_batch(scan, demand, &context->next_node_id);
 }
 
+/* Is there a scan that might be batched at or below one of these nodes? */
+static bool
+holds_table_scan(List *plans)
+{
+	ListCell   *cell;
+
+	check_stack_depth();
+	foreach(cell, plans)
+	{
+		Plan	   *plan = lfirst(cell);
+
+		if (plan != NULL && (plan_is_table_scan(plan) || holds_table_scan(plan_children(plan)) ||
+							 holds_table_scan(list_make2(plan->lefttree, plan->righttree))))
+			return true;
+	}
+	return false;
+}
+
+/* The nodes below one of another library are its own matter: it may look for those of the stock server. */
+static void
+note_custom_scan(PlanContext *context, const CustomScan *scan)
+{
+	if (context->wants_reasons && holds_table_scan(scan->custom_plans))
+		note_reason(context, psprintf("scans below %s", scan->methods->CustomName),
+					"the node of another library reads their rows");
+}
+
 static void
 batch_list(PlanContext *context, List *plans, RowDemand demand)
 {
@@ -456,6 +483,9 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 			break;
 		case T_SubqueryScan:
 			batch_subtree(context, &((SubqueryScan *) *plan)->subplan, demand);
+			break;
+		case T_CustomScan:
+			note_custom_scan(context, (const CustomScan *) *plan);
 			break;
 		default:
 			break;

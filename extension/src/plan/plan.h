@@ -73,6 +73,7 @@ typedef struct PlanningState
 {
 	bool		plans_batches;	/* it will be batched */
 	bool		leaves_out_merge_joins;
+	List	   *hinted_tables;	/* see plan_path.c */
 } PlanningState;
 
 /* plan_path.c: the first returns what was set before */

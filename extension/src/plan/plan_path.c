@@ -17,23 +17,54 @@
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "parser/parsetree.h"
+#include "utils/selfuncs.h"
 
 #include "cost.h"
 #include "plan.h"
+#include "server.h"
 
 static set_rel_pathlist_hook_type previous_pathlist_hook = NULL;
+static get_relation_stats_hook_type previous_statistics_hook = NULL;
 
 /* Will what is being planned be batched? */
 static bool plans_batches = false;
 
+/* Range table entries of tables whose index paths were made while enable_seqscan was off. */
+static List *hinted_tables = NIL;
+
 PlanningState
 path_set_planning(PlanningState state)
 {
-	const PlanningState before = {plans_batches, merge_joins_leave_out(state.leaves_out_merge_joins)};
+	const PlanningState before = {
+		plans_batches, merge_joins_leave_out(state.leaves_out_merge_joins), hinted_tables
+	};
 
 	plans_batches = state.plans_batches;
+	hinted_tables = state.hinted_tables;
 	cost_forget_memos();
 	return before;
+}
+
+/*
+ * An extension such as pg_hint_plan makes the paths of one table anew with enable_seqscan off, and then
+ * switches it on again.  The statistics of an index's column, which its cost asks for, are the
+ * one thing with a hook on that way.
+ */
+static bool
+watch_statistics(PlannerInfo *root, RangeTblEntry *entry, AttrNumber attribute,
+				 VariableStatData *statistics)
+{
+	if (!enable_seqscan && plans_batches && !list_member_ptr(hinted_tables, entry))
+		hinted_tables = lappend(hinted_tables, entry);
+	return previous_statistics_hook != NULL &&
+		previous_statistics_hook(root, entry, attribute, statistics);
+}
+
+/* May a table be read whole, though none of its own paths does so? */
+static bool
+may_scan_whole(const PlannerInfo *root, const RelOptInfo *rel)
+{
+	return MAY_SCAN_WHOLE(rel) && !list_member_ptr(hinted_tables, planner_rt_fetch(rel->relid, root));
 }
 
 /* Will it? */
@@ -112,6 +143,18 @@ scan_workers(List *partial_paths)
 	return 0;
 }
 
+/* Does one of these paths read all of a table? */
+static bool
+has_table_scan(const List *paths)
+{
+	ListCell   *cell;
+
+	foreach(cell, paths)
+		if (path_is_table_scan(lfirst(cell)))
+			return true;
+	return false;
+}
+
 /* Is there no other way to read a table? */
 static bool
 is_scanned_only(const RelOptInfo *rel)
@@ -163,8 +206,11 @@ copy_foreign_scan(const RelOptInfo *rel)
 bool
 path_has_table_scan(PlannerInfo *root, RelOptInfo *rel)
 {
-	return table_is_batchable(root, rel) &&
-		(rel->fdwroutine == NULL || copy_foreign_scan(rel) != NULL);
+	if (!table_is_batchable(root, rel))
+		return false;
+	if (rel->fdwroutine == NULL && may_scan_whole(root, rel))
+		return true;
+	return has_table_scan(rel->pathlist);
 }
 
 /* That scan, or NULL. */
@@ -173,7 +219,7 @@ path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 {
 	int			workers = is_partial ? scan_workers(rel->partial_pathlist) : 0;
 
-	if ((is_partial && workers == 0) || !table_is_batchable(root, rel))
+	if ((is_partial && workers == 0) || !path_has_table_scan(root, rel))
 		return NULL;
 	if (rel->fdwroutine != NULL)
 		return is_partial ? NULL : copy_foreign_scan(rel);
@@ -207,6 +253,8 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 
 	if (previous_pathlist_hook != NULL)
 		previous_pathlist_hook(root, rel, relid, entry);
+	/* A library whose planner hook is below ours may have switched batching off for this statement. */
+	plans_batches = plans_batches && batching_is_on();
 	if (!plans_batches)
 		return;
 	if (entry->rtekind == RTE_RELATION && !entry->inh)
@@ -220,7 +268,7 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 	cheapest = cost_cheapest(rel->pathlist);
 	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest < batchexec_cost_startup ||
 		cheapest <= cost_scan_least(rel) ||
-		!table_is_batchable(root, rel))
+		!path_has_table_scan(root, rel))
 		return;
 	path = batched_scan(root, rel, rel->pathlist, 0);
 	if (path == NULL ||
@@ -239,6 +287,8 @@ path_install_hooks(void)
 {
 	previous_pathlist_hook = set_rel_pathlist_hook;
 	set_rel_pathlist_hook = add_batched_scans;
+	previous_statistics_hook = get_relation_stats_hook;
+	get_relation_stats_hook = watch_statistics;
 	agg_path_install_hook();
 	join_path_install_hook();
 }

@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+#include "explain.h"
 #include "insert.h"
 #include "batch_limits.h"
 #include "node.h"
@@ -205,7 +206,6 @@ explain_insert(CustomScanState *css, List *ancestors, ExplainState *es)
 	BatchInsertState *state = (BatchInsertState *) css;
 	const CustomScan *plan = (const CustomScan *) css->ss.ps.plan;
 	const int	target = intVal(list_nth(plan->custom_private, BATCH_INSERT_TARGET));
-	const char *name;
 
 	(void) ancestors;
 	if (state->node.original != NULL)
@@ -213,9 +213,13 @@ explain_insert(CustomScanState *css, List *ancestors, ExplainState *es)
 		node_explain(&state->node, es);
 		return;
 	}
-	name = get_rel_name(rt_fetch(target, es->rtable)->relid);
-	if (name != NULL)
-		ExplainPropertyText("Insert Into", quote_identifier(name), es);
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+		ExplainPropertyText("Insert Into", explain_table_label(es, target), es);
+	else
+	{
+		ExplainPropertyText("Operation", "Insert", es);
+		explain_table_fields(es, target);
+	}
 	if (!es->analyze || !batchexec_explain)
 		return;
 	ExplainPropertyUInteger("Rows Inserted", NULL, state->rows_written, es);

@@ -104,7 +104,7 @@ def compare(session, seed: int, count: int) -> tuple:
         query, fetches = _query(rng), [rng.choice(FETCHES) for _ in range(rng.randint(1, FETCHES_MAX))]
         (stock_shape, _), (shape, is_batched) = (_shape(session, query, mode) for mode in ("forbid", "prefer"))
         # From 19 on, stock returns outer rows whose key is NULL after all others, and so not before an error.
-        if has_null_keys_last and "left join" in query and ".n / (" in query:
+        if has_null_keys_last and ("left join" in query or "not exists" in query) and ".n / (" in query:
             continue
         # A left join that is turned round returns rows without a match in the order of the hash table, which differs.
         if not is_batched or shape != stock_shape or ("left join" in query and "Right" in shape):
