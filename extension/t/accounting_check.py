@@ -20,6 +20,7 @@ from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite
 from server import Server, stop_on_signals
 
 ROWS = 200_000
+# A scan that may be stopped begins with so many rows more than are wanted, and reads twice as many each time.
 LIMIT_EXTRA_ROWS_MAX = 4
 REPEATS = 300
 GROWTH_MAX_BYTES = 256 * 1024
@@ -61,6 +62,11 @@ DRAINED = ("select a from {t} where b = 3", "select a from {t} where a < 0 order
 WHOLE = ("select count(*) from {t}", "select sum(a) from {t} where b = 1", "select b, count(*) from {t} group by b",
          "select a from {t} where a < 0", "select count(*) from few, lateral (select 1 from {t} where b = few.a) q",
          "select few.a, (select count(*) from fresh where fresh.b = few.a) from few")
+
+
+def rows_read_max(stock_rows: int, scans: int = 1) -> int:
+    """The most rows that a scan which may be stopped reads, where stock reads so many."""
+    return 2 * stock_rows + LIMIT_EXTRA_ROWS_MAX * scans
 
 
 class Accounting(unittest.TestCase):
@@ -105,7 +111,7 @@ class Accounting(unittest.TestCase):
                 with self.subTest(sql=sql):
                     self.assert_batched(sql)
                     stock, batched = (self.rows_read(mode, sql)[table] for mode in ("forbid", "prefer"))
-                    self.assertLessEqual(batched[1], stock[1] + LIMIT_EXTRA_ROWS_MAX * batched[0])
+                    self.assertLessEqual(batched[1], rows_read_max(stock[1], batched[0]))
 
     def test_fetch_reads_few_rows(self):
         """A cursor reads what is fetched, however often, and all at full speed when asked to."""
@@ -115,7 +121,7 @@ class Accounting(unittest.TestCase):
                 with self.subTest(sql=sql, count=count):
                     stock, batched = (self.rows_fetched(mode, sql, count) for mode in ("forbid", "prefer"))
                     for ours, theirs in zip(batched, stock, strict=True):
-                        self.assertLessEqual(ours, theirs + LIMIT_EXTRA_ROWS_MAX)
+                        self.assertLessEqual(ours, rows_read_max(theirs))
 
     def rows_fetched(self, mode: str, sql: str, count: int) -> list:
         """Rows of the table that have been read after each of some FETCHes."""
@@ -140,7 +146,7 @@ class Accounting(unittest.TestCase):
                 with self.subTest(function=function):
                     stock, batched = (self.rows_read(mode, f"select {function}(7)")["rows"][1]
                                       for mode in ("forbid", "prefer"))
-                    self.assertLessEqual(batched, stock + LIMIT_EXTRA_ROWS_MAX)
+                    self.assertLessEqual(batched, rows_read_max(stock))
         finally:
             self.session.must("drop function first_row, one_row")
 
@@ -153,7 +159,7 @@ class Accounting(unittest.TestCase):
             with self.subTest(limit=limit):
                 stock, batched = (self.rows_read(mode, f"execute {mode}_p ({limit})")["rows"][1]
                                   for mode in ("forbid", "prefer"))
-                self.assertLessEqual(batched, stock + LIMIT_EXTRA_ROWS_MAX)
+                self.assertLessEqual(batched, rows_read_max(stock))
         self.session.must("deallocate all; reset plan_cache_mode")
 
     def test_parallel_limit_reads_few_rows(self):
@@ -167,7 +173,7 @@ class Accounting(unittest.TestCase):
         text = "\n".join(row[0].decode() for row in plan)
         self.assertIn("Gather", text)
         batches, mean = re.search(r"Batches: (\d+) \(rows mean ([\d.]+)", text).groups()
-        self.assertLessEqual(int(batches) * float(mean), 3 * (10 + LIMIT_EXTRA_ROWS_MAX))
+        self.assertLessEqual(int(batches) * float(mean), 3 * rows_read_max(10))
 
     def test_scans_to_the_end_use_whole_pages(self):
         """Nothing that is read in full may be slowed down by the care for what may not be."""
@@ -180,6 +186,28 @@ class Accounting(unittest.TestCase):
                 plan = self.session.must(f"explain (analyze, costs off, timing off, summary off) {sql}")
                 text = "\n".join(row[0].decode() for row in plan)
                 self.assertRegex(text, rf"Batches: {pages} ")
+
+    def test_scan_for_a_row_that_is_not_there_uses_pages(self):
+        """Of batches of a few rows there are few: each is twice as large as the one before."""
+        pages = int(self.session.must("select count(distinct (ctid::text::point)[0]) from rows")[0][0])
+        self.session.use("prefer")
+        for sql in ("select a from rows where a < 0 limit 1", "select exists (select from rows where a < 0)",
+                    "select few.a from few where few.a < 2 and exists (select from rows where a + few.a < 0)"):
+            with self.subTest(sql=sql):
+                plan = self.session.must(f"explain (analyze, costs off, timing off, summary off) {sql}")
+                text = "\n".join(row[0].decode() for row in plan)
+                batches = max(map(int, re.findall(r"Batches: (\d+) ", text)))
+                self.assertLessEqual(batches, pages + 12)
+
+    def test_first_row_takes_the_pages_that_stock_takes(self):
+        for sql in ("select a from rows limit 1", "select a from rows where a > 3 limit 1", "select exists (select from rows)"):
+            with self.subTest(sql=sql):
+                found = []
+                for mode in ("forbid", "prefer"):
+                    self.session.use(mode)
+                    plan = self.session.must(f"explain (analyze, buffers, costs off, timing off, summary off) {sql}")
+                    found.append(int(re.search(rb"Buffers: shared hit=(\d+)", b"\n".join(row[0] for row in plan)).group(1)))
+                self.assertLessEqual(found[1], found[0])
 
     def test_statistics_count_as_stock_does(self):
         for table in ("rows", "fresh"):

@@ -57,6 +57,7 @@ demand_begin(DemandState *state, const RowDemand *demand, EState *estate)
 	state->estate = estate;
 	state->limits = palloc0(sizeof(LimitState *) * (list_length(demand->limits) + 1));
 	state->limits_are_found = false;
+	state->rows_before = 0;
 }
 
 typedef struct NodeSearch
@@ -131,7 +132,7 @@ rows_to_run_end(const DemandState *state, RunDemand demand)
 	return running.row_count - done;
 }
 
-/* How many rows the next batch may read, up to BATCH_ROWS_MAX. */
+/* How many rows may still be asked for, and ROWS_PAST_DEMAND more, up to BATCH_ROWS_MAX: all. */
 int
 demand_rows(DemandState *state)
 {
@@ -149,4 +150,22 @@ demand_rows(DemandState *state)
 			rows = Min(rows, rows_to_limit(state->limits[i]));
 	return rows >= BATCH_ROWS_MAX ? BATCH_ROWS_MAX :
 		Min((int) rows + ROWS_PAST_DEMAND, BATCH_ROWS_MAX);
+}
+
+/* How many rows the next batch reads where so many are wanted; BATCH_ROWS_MAX: all will be. */
+int
+demand_rows_to_read(DemandState *state, int wanted)
+{
+	Assert(wanted > 0 && wanted <= BATCH_ROWS_MAX);
+	if (wanted < BATCH_ROWS_MAX)
+		wanted = Min(Max(wanted, 2 * state->rows_before), BATCH_ROWS_MAX - 1);
+	state->rows_before = wanted;
+	return wanted;
+}
+
+/* The scan begins anew, and its first row may be the last that is asked for. */
+void
+demand_restart(DemandState *state)
+{
+	state->rows_before = 0;
 }

@@ -3,8 +3,10 @@
  *	  How many rows the nodes above a scan may still ask for.
  *
  * A scan whose rows are all read for certain works in whole pages.  One that
- * may be stopped reads only as many rows as are needed to satisfy whoever may
- * stop it, and ROWS_PAST_DEMAND more.
+ * may be stopped begins with as many rows as are needed to satisfy whoever may
+ * stop it, and ROWS_PAST_DEMAND more.  Where that was not enough, as a filter removes rows,
+ * it reads twice as many each time, up to a page: so it never reads more than about
+ * twice the rows that the stock server reads, nor a page that this does not read.
  */
 #ifndef BATCHEXEC_DEMAND_H
 #define BATCHEXEC_DEMAND_H
@@ -38,6 +40,7 @@ typedef struct DemandState
 {
 	RowDemand	demand;
 	EState	   *estate;
+	int			rows_before;	/* that were read together last, since the scan began; 0: none */
 	LimitState **limits;		/* NULL: not in this process */
 	bool		limits_are_found;
 } DemandState;
@@ -56,6 +59,8 @@ extern void demand_install_hook(void);
 extern void demand_begin(DemandState *state, const RowDemand *demand,
 						 EState *estate);
 extern int	demand_rows(DemandState *state);
+extern int	demand_rows_to_read(DemandState *state, int wanted);
+extern void demand_restart(DemandState *state);
 extern PlanState *demand_find_node(const EState *estate, NodeTag tag, int plan_node_id);
 
 #endif

@@ -34,7 +34,7 @@ rows_to_read(BatchScanState *state)
 	BatchNode  *node = &state->node;
 
 	node->rows_asked = demand_rows(&state->demand);
-	return node->rows_asked;
+	return demand_rows_to_read(&state->demand, node->rows_asked);
 }
 
 /*
@@ -222,6 +222,7 @@ rescan_scan(CustomScanState *css)
 	BatchScanState *state = (BatchScanState *) css;
 
 	state->has_batch = false;
+	demand_restart(&state->demand);
 	exact_rows_forget(&state->waiting);
 	top_rows_forget(&state->top);
 	node_rescan(&state->node);
