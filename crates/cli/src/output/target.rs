@@ -35,8 +35,10 @@ pub fn refuse_taken<'a>(
     if is_standard_input(output) {
         bail!("--output {} is the input; name another file", output.display());
     }
+    // SQLite keeps them beside the file, and not beside a link to it.
+    let store = store.and_then(|store| resolve_link(store).ok());
     let beside = |suffix: &str| {
-        let mut path = OsString::from(store?);
+        let mut path = OsString::from(store.as_ref()?);
         path.push(suffix);
         Some(path)
     };
@@ -146,6 +148,16 @@ mod tests {
         };
         assert!(refusal(&store).contains("is the store"));
         assert!(refusal(&folder.path().join("q.db-wal")).contains("belongs to the store"));
+        // Through a link, its files are where the link points to.
+        let (data, link) = (folder.path().join("data"), folder.path().join("link.db"));
+        std::fs::create_dir(&data).unwrap();
+        symlink("data/linked.db", &link).unwrap();
+        let by_link = |output: &Path| refuse_taken(output, [], None, Some(&link));
+        for suffix in SQLITE_SUFFIXES {
+            let refusal = by_link(&data.join(format!("linked.db{suffix}"))).unwrap_err();
+            assert!(refusal.to_string().contains("belongs to the store"), "{refusal}");
+        }
+        assert!(by_link(&folder.path().join("link.db-wal")).is_ok());
         std::fs::write(&output, [SQLITE_MAGIC, b"rest"].concat()).unwrap();
         assert!(refusal(&output).contains("SQLite database"));
         std::fs::write(&output, "earlier results").unwrap();
