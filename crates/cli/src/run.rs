@@ -395,7 +395,7 @@ impl Run<'_> {
                     feeding.iter().for_each(JoinHandle::abort);
                     stop();
                 }
-                Ok(()) = changes.changed(), if gate.is_some() && !outcome.is_halted => {
+                _ = changes.next(), if gate.is_some() && !outcome.is_halted => {
                     if gate.is_some_and(HaltGate::is_reached) {
                         outcome.is_halted = true;
                         feeding.iter().for_each(JoinHandle::abort);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use gristmill_engine::Observer;
 use gristmill_model::{BatchId, Receipt, Report};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Batches that may be submitted and not ended: the workers never wait for input, and the store never
 /// holds many idle jobs.
@@ -22,7 +23,7 @@ const JOBS_OPEN_MIN: u64 = 10_000;
 const BYTES_OPEN_MAX: u64 = 64 << 20;
 
 /// How often the store is asked, in case other processes end jobs of the run (a cancel, a worker).
-pub const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(500);
+const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(500);
 
 /// A batch of the run with jobs that have not ended.
 #[derive(Debug, Default)]
@@ -75,6 +76,34 @@ impl Open {
     }
 }
 
+/// The submits and commits of a run, for somebody who looks into the store beside them: no report names a job whose child failed,
+/// or one that another process ended.
+#[derive(Debug)]
+pub struct Changes {
+    changed: watch::Receiver<()>,
+    look_at: Instant,
+}
+
+impl Changes {
+    /// Those until now are known.
+    pub fn mark_known(&mut self) {
+        self.changed.mark_unchanged();
+    }
+
+    /// Waits for the next one, or until the store is to be looked at; whether it is. That comes now and then, also while changes
+    /// come.
+    pub async fn next(&mut self) -> bool {
+        // Their sender lives as long as the backlog.
+        let _ = tokio::time::timeout_at(self.look_at, self.changed.changed()).await;
+        let now = Instant::now();
+        let is_due = now >= self.look_at;
+        if is_due {
+            self.look_at = now + LOOK_AGAIN_EVERY;
+        }
+        is_due
+    }
+}
+
 /// Watches the run's worker and counts.
 #[derive(Debug)]
 pub struct Backlog {
@@ -123,8 +152,11 @@ impl Backlog {
     }
 
     /// Tells of every submit and every commit from now on.
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+    pub fn changes(&self) -> Changes {
+        Changes {
+            changed: self.changes.subscribe(),
+            look_at: Instant::now() + LOOK_AGAIN_EVERY,
+        }
     }
 
     /// Wakes those who wait for a change.

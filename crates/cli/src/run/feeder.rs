@@ -7,9 +7,8 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{BatchOptions, NewBatch};
 use gristmill_store::{RunAdvance, RunState, Store, StoreError};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
-use super::backlog::{Backlog, LOOK_AGAIN_EVERY};
+use super::backlog::Backlog;
 use crate::input::{BatchReader, InputBatch, InputError};
 use crate::interrupt::Interrupt;
 
@@ -104,23 +103,19 @@ impl Feeder {
 
     async fn wait_for_room(&self) -> Result<(), StoreError> {
         let mut changes = self.backlog.changes();
-        let mut look_at = Instant::now() + LOOK_AGAIN_EVERY;
-        while !self.backlog.has_room() {
-            changes.mark_unchanged();
+        loop {
+            changes.mark_known();
             if self.backlog.has_room() {
-                break;
+                return Ok(());
             }
-            // The loop looks here also while reports arrive: no report names a job whose child failed.
-            if tokio::time::timeout_at(look_at, changes.changed()).await.is_err() {
+            if changes.next().await {
                 for batch in self.backlog.open_batches() {
                     if self.store.is_finished(batch).await? {
                         self.backlog.note_finished(batch, None);
                     }
                 }
-                look_at = Instant::now() + LOOK_AGAIN_EVERY;
             }
         }
-        Ok(())
     }
 
     async fn submit(&self, group: Vec<InputBatch>, hops: &mut BatchStats) -> Result<(), StoreError> {

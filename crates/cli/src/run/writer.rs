@@ -10,7 +10,7 @@ use gristmill_store::{BatchOutcomes, JobFilter, Page, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::backlog::{Backlog, LOOK_AGAIN_EVERY};
+use super::backlog::{Backlog, Changes};
 use super::corrections::Corrections;
 use crate::output::{Output, OutputError, OutputStatistics};
 
@@ -76,7 +76,7 @@ impl Writer {
         let is_whole = 'batches: loop {
             // Asked before the page, so that a batch submitted in between is not missed.
             let all_fed = self.stage.borrow_and_update().all_fed;
-            changes.mark_unchanged();
+            changes.mark_known();
             let page = self.store.run_batches(self.run, after, PAGE_BATCHES).await?;
             if page.is_empty() {
                 if all_fed {
@@ -110,13 +110,12 @@ impl Writer {
         let mut changes = self.backlog.changes();
         let mut flushed = false;
         let mut look = false;
-        let mut look_at = Instant::now() + LOOK_AGAIN_EVERY;
         // A batch that ends soon is written whole.
         let mut beginning_at = Instant::now() + BEGINNING_EVERY;
         let mut is_changed = true;
         loop {
             let all_run = self.stage.borrow_and_update().all_run;
-            changes.mark_unchanged();
+            changes.mark_known();
             // A batch of this process is known to be open without asking the store; one of an earlier process,
             // or one that another process may have changed, is not.
             if (look || all_run || !self.backlog.is_open(batch))
@@ -142,16 +141,12 @@ impl Writer {
                 flushed = true;
             }
             look = tokio::select! {
-                is_quiet = self.wait_for_change(&mut changes) => {
+                is_look_due = self.wait_for_change(&mut changes) => {
                     is_changed = true;
-                    is_quiet
+                    is_look_due
                 }
                 () = tokio::time::sleep_until(beginning_at), if is_changed => false,
             };
-            // The loop looks here also while reports arrive: no report names a job whose child failed.
-            if look || Instant::now() >= look_at {
-                (look, look_at) = (true, Instant::now() + LOOK_AGAIN_EVERY);
-            }
         }
     }
 
@@ -211,10 +206,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether nothing changed for a while.
-    async fn wait_for_change(&mut self, changes: &mut watch::Receiver<()>) -> bool {
+    /// Returns whether the store is to be looked at.
+    async fn wait_for_change(&mut self, changes: &mut Changes) -> bool {
         tokio::select! {
-            _ = changes.changed() => false,
+            is_look_due = changes.next() => is_look_due,
             stage = self.stage.changed() => {
                 if stage.is_err() {
                     // The owner of this stage is gone, and so is the waiter.
@@ -222,7 +217,6 @@ impl Writer {
                 }
                 false
             }
-            () = tokio::time::sleep(LOOK_AGAIN_EVERY) => true,
         }
     }
 }
