@@ -173,6 +173,7 @@ impl Connection {
             if let Some(token) = &self.token {
                 builder = builder.header(AUTHORIZATION, token.header());
             }
+            let began = Instant::now();
             let opened = match tokio::time::timeout(OPEN_TIMEOUT, builder.send()).await {
                 Err(_) => Err(Refused::silent(OPEN_TIMEOUT)),
                 Ok(Err(error)) => Err(Refused::lost(&error)),
@@ -185,7 +186,7 @@ impl Connection {
                 }
             };
             let Err(refused) = &opened else {
-                self.servers.answered(index);
+                self.servers.answered(index, Instant::now());
                 return opened;
             };
             if refused.status == Some(StatusCode::UNAUTHORIZED)
@@ -197,7 +198,8 @@ impl Connection {
             if !refused.is_server_lost() {
                 return opened;
             }
-            self.servers.lost(index, &refused.error.message, Instant::now());
+            self.servers
+                .lost(index, &refused.error.message, began, Instant::now());
             tried += 1;
             if tried >= self.servers.len() {
                 return opened;
@@ -234,7 +236,7 @@ impl Connection {
             };
             for (index, server) in connection.servers.left_behind() {
                 if connection.try_once(server, &request, &Bytes::new()).await.is_ok() {
-                    connection.servers.answered(index);
+                    connection.servers.answered(index, Instant::now());
                 }
             }
             connection.is_looking_back.store(false, Ordering::Relaxed);
@@ -244,6 +246,7 @@ impl Connection {
     /// Sends a request once to the server that is used, and notes whether it answers.
     async fn send_once(&self, request: &Request, body: Bytes) -> Result<Bytes, Refused> {
         let (index, server) = self.servers.current();
+        let began = Instant::now();
         let answer = match self.try_once(server, request, &body).await {
             Err(error) if error.status == Some(StatusCode::UNAUTHORIZED) => {
                 let reread = self.token.as_ref().is_some_and(AgentToken::reread);
@@ -257,9 +260,10 @@ impl Connection {
         };
         match &answer {
             Err(refused) if refused.is_server_lost() => {
-                self.servers.lost(index, &refused.error.message, Instant::now());
+                self.servers
+                    .lost(index, &refused.error.message, began, Instant::now());
             }
-            _ => self.servers.answered(index),
+            _ => self.servers.answered(index, Instant::now()),
         }
         answer
     }

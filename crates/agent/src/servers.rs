@@ -26,7 +26,15 @@ pub(crate) struct Server {
     /// Whether large bodies are compressed.
     pub compress: bool,
     is_lost: AtomicBool,
-    loss: Mutex<Option<Loss>>,
+    told: Mutex<Told>,
+}
+
+/// What was told of a server. News are told while this is locked, so that they come in the order in which they happened.
+#[derive(Debug, Default)]
+struct Told {
+    loss: Option<Loss>,
+    /// When it answered again. What fails of earlier requests is no news.
+    back_at: Option<Instant>,
 }
 
 /// Since when a server does not answer, and when that was told last.
@@ -37,16 +45,16 @@ struct Loss {
 }
 
 impl Server {
-    fn loss(&self) -> MutexGuard<'_, Option<Loss>> {
-        self.loss.lock().unwrap_or_else(PoisonError::into_inner)
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// How long it has not answered, where that is to be told now.
-    fn has_lost(&self, now: Instant) -> Option<Duration> {
-        self.is_lost.store(true, Ordering::Relaxed);
-        let mut loss = self.loss();
-        let is_known = loss.is_some();
-        let loss = loss.get_or_insert(Loss {
+impl Told {
+    /// How long the server has not answered, where that is to be told now.
+    fn has_lost(&mut self, now: Instant) -> Option<Duration> {
+        let is_known = self.loss.is_some();
+        let loss = self.loss.get_or_insert(Loss {
             since: now,
             told_at: now,
         });
@@ -93,25 +101,37 @@ impl Servers {
     }
 
     /// A server has answered.
-    pub fn answered(&self, index: usize) {
+    pub fn answered(&self, index: usize, now: Instant) {
         let server = &self.servers[index];
-        if server.is_lost.load(Ordering::Relaxed) && server.is_lost.swap(false, Ordering::Relaxed) {
-            server.loss().take();
+        if !server.is_lost.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut told = server.told();
+        if server.is_lost.swap(false, Ordering::Relaxed) {
+            *told = Told {
+                loss: None,
+                back_at: Some(now),
+            };
             self.tell(&ServerNews::Back {
                 base_url: server.base_url.clone(),
             });
         }
     }
 
-    /// A server has not answered: the next one is used, where there is another.
-    pub fn lost(&self, index: usize, reason: &str, now: Instant) {
+    /// A server has not answered a request that `began` then: the next one is used, where there is another.
+    pub fn lost(&self, index: usize, reason: &str, began: Instant, now: Instant) {
+        let server = &self.servers[index];
+        let mut told = server.told();
+        if told.back_at.is_some_and(|back_at| began < back_at) {
+            return;
+        }
+        server.is_lost.store(true, Ordering::Relaxed);
         let next = (index + 1) % self.servers.len();
         // Of several requests that lost the same server, one moves on.
         let _ = self
             .current
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
-        let server = &self.servers[index];
-        if let Some(lasts) = server.has_lost(now) {
+        if let Some(lasts) = told.has_lost(now) {
             self.tell(&ServerNews::Unreachable {
                 base_url: server.base_url.clone(),
                 reason: reason.to_owned(),
@@ -166,7 +186,7 @@ fn server(base_url: &str, options: &HttpSourceOptions) -> Result<Server, AgentEr
         base_url,
         compress: options.compress.unwrap_or(!is_local),
         is_lost: AtomicBool::new(false),
-        loss: Mutex::default(),
+        told: Mutex::default(),
     })
 }
 
@@ -189,20 +209,22 @@ mod tests {
         }));
         let servers = Servers::new(&options).unwrap();
         assert_eq!(servers.current().1.api, "http://127.0.0.1:1/api/v1");
-        servers.answered(0);
-        servers.lost(0, "refused", at(0));
-        servers.lost(0, "refused", at(1));
+        let lost = |index, reason, second| servers.lost(index, reason, at(second), at(second));
+        servers.answered(0, at(0));
+        lost(0, "refused", 0);
+        lost(0, "refused", 1);
         assert_eq!(servers.current().0, 1, "and not back at the first");
-        servers.answered(1);
+        servers.answered(1, at(1));
         assert!(!servers.are_all_lost());
         assert_eq!(servers.left_behind()[0].0, 0);
-        servers.lost(1, "timed out", at(2));
+        lost(1, "timed out", 2);
         assert!(servers.are_all_lost());
-        servers.lost(0, "refused", at(59));
-        servers.lost(0, "refused", at(61));
-        servers.lost(0, "refused", at(62));
-        servers.answered(0);
-        servers.answered(0);
+        lost(0, "refused", 59);
+        lost(0, "refused", 61);
+        lost(0, "refused", 62);
+        servers.answered(0, at(63));
+        servers.answered(0, at(63));
+        servers.lost(0, "timed out", at(62), at(64));
         let expected = [
             "http://127.0.0.1:1 does not answer: refused; going on with http://127.0.0.1:2",
             "http://127.0.0.1:2 does not answer: timed out; going on with http://127.0.0.1:1",

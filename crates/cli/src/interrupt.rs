@@ -14,8 +14,9 @@ use crate::exit::Exit;
 /// How long after the grace of its running jobs a program ends at the latest, whatever its store does.
 const END_AFTER_GRACE_MAX: Duration = Duration::from_secs(8);
 
-/// How long a program that is asked to stop takes to leave its store, once no job runs any more.
-pub const CLOSE_MAX: Duration = Duration::from_secs(10);
+/// How long a program that is asked to stop takes to leave its store, once its worker has ended. With the time that a worker takes for
+/// its last reports, which is 21 s at most, it is less than the 30 s after which Kubernetes kills.
+pub const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Tells whether the program was asked to come to an end.
 #[derive(Debug, Clone)]

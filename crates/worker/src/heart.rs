@@ -68,6 +68,7 @@ impl Heart {
                     ticks.tick().await;
                     continue;
                 }
+                let began = Instant::now();
                 let moved = recorder.take();
                 let progress = said.take();
                 if progress.is_some() {
@@ -78,6 +79,11 @@ impl Heart {
                     .await
                 {
                     Ok(mut answer) => {
+                        if began.elapsed() > every {
+                            // The source was away, and is back. The loop gets a beat's time to be answered, too, before it is
+                            // called stalled.
+                            ticks.reset();
+                        }
                         printed.follow(std::mem::take(&mut answer.followed));
                         if answer == ALL_IS_WELL {
                             continue;

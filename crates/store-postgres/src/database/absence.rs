@@ -29,14 +29,15 @@ impl Absence {
 
     /// An attempt to reach it has failed.
     pub fn note(&self, database: &str, reason: &str, now: Instant) {
-        if let Some(lasts_s) = self.news(now) {
+        // News are told while this is locked, so that they come in the order in which they happened.
+        let mut away = self.lock();
+        if let Some(lasts_s) = self.news(&mut away, now) {
             tracing::warn!(target: NEWS, "{database} has not answered for {lasts_s} s: {reason}; trying on");
         }
     }
 
     /// How long it has been away, where that is to be told now. Seconds.
-    fn news(&self, now: Instant) -> Option<u64> {
-        let mut away = self.lock();
+    fn news(&self, away: &mut Option<Away>, now: Instant) -> Option<u64> {
         self.is_away.store(true, Ordering::Release);
         let away = away.get_or_insert(Away {
             since: now,
@@ -57,9 +58,9 @@ impl Absence {
         if !self.is_away.load(Ordering::Acquire) {
             return;
         }
-        let away = self.lock().take();
+        let mut away = self.lock();
         self.is_away.store(false, Ordering::Release);
-        if let Some(away) = away.filter(|away| away.told_at.is_some()) {
+        if let Some(away) = away.take().filter(|away| away.told_at.is_some()) {
             let lasted_s = now.duration_since(away.since).as_secs();
             tracing::warn!(target: NEWS, "{database} answers again, after {lasted_s} s");
         }
@@ -77,12 +78,12 @@ mod tests {
         let began = Instant::now();
         let absence = Absence::default();
         let told: Vec<u64> = (0..=130)
-            .filter_map(|second| absence.news(began + Duration::from_secs(second)))
+            .filter_map(|second| absence.news(&mut absence.lock(), began + Duration::from_secs(second)))
             .collect();
         assert_eq!(told, [5, 65, 125]);
         absence.end("it", began + Duration::from_secs(131));
         assert_eq!(
-            absence.news(began + Duration::from_secs(140)),
+            absence.news(&mut absence.lock(), began + Duration::from_secs(140)),
             None,
             "a new absence begins"
         );
