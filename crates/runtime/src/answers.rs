@@ -4,6 +4,7 @@ mod spawned;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
@@ -49,6 +50,8 @@ pub(crate) struct Said {
     /// The answer to a question: which job keeps another one beyond its timeout.
     pub culprit: Option<Option<u32>>,
     pub exiting: bool,
+    /// Files that the process has imported late.
+    pub imported: Vec<PathBuf>,
 }
 
 impl Said {
@@ -59,7 +62,7 @@ impl Said {
         kind_of: &dyn Fn(u64) -> Arc<str>,
     ) -> Result<Said, ProtocolError> {
         let (mut recalled, mut exhausted) = (Vec::new(), false);
-        let (mut culprit, mut exiting) = (None, false);
+        let (mut culprit, mut exiting, mut imported) = (None, false, Vec::new());
         let notes = std::mem::take(&mut frame.notes);
         let mut shares = share_values(frame, stream)?;
         for mut note in notes {
@@ -71,6 +74,7 @@ impl Said {
                 Note::Exhausted => exhausted = true,
                 Note::Culprit { index } => culprit = Some(index),
                 Note::Exiting => exiting = true,
+                Note::Imported(files) => imported.extend(files),
                 // Concerns the end, which is read elsewhere.
                 Note::Unended(_) => {}
                 Note::Progress { index, .. }
@@ -96,6 +100,7 @@ impl Said {
             exhausted,
             culprit,
             exiting,
+            imported,
         })
     }
 }
@@ -232,7 +237,8 @@ impl Answers {
             | Note::Exhausted
             | Note::Culprit { .. }
             | Note::Exiting
-            | Note::Unended(_) => {}
+            | Note::Unended(_)
+            | Note::Imported(_) => {}
         }
         Ok(())
     }

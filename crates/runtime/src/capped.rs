@@ -2,6 +2,11 @@
 
 use gristmill_model::limits::LOG_BYTES_MAX;
 
+/// What a listener hears where a log is cut.
+pub(crate) const CUT_NOTE: &str =
+    "\n… what else this job prints is dropped: a job's log is cut at 65536 bytes\n";
+const _: () = assert!(LOG_BYTES_MAX == 65_536);
+
 /// Room for the line that says how much was dropped.
 const NOTE_BYTES: usize = 96;
 
@@ -21,9 +26,9 @@ impl CappedLog {
         self.dropped_bytes += (bytes.len() - room) as u64;
     }
 
-    /// The writer has dropped so many bytes by itself, in all.
-    pub fn dropped_by_writer(&mut self, bytes: u64) {
-        self.dropped_by_writer_bytes = bytes;
+    /// The writer has dropped so many bytes by itself, in all. Returns whether these are the first ones.
+    pub fn dropped_by_writer(&mut self, bytes: u64) -> bool {
+        std::mem::replace(&mut self.dropped_by_writer_bytes, bytes) == 0
     }
 
     /// The kept text.

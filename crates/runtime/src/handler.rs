@@ -18,6 +18,7 @@ use crate::limits::{
     CONCURRENCY_DEFAULT, CONCURRENCY_MAX, FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX, JOBS_PER_PROCESS_MAX,
     PROCESSES_FLUSHED_AT_ONCE, PROCESSES_MAX, SIGNALS_EVERY_MS, START_MS_MAX,
 };
+use crate::output::PrintListener;
 use crate::pool::{Pool, Ticket, Told, Wishes};
 use crate::process::Recipe;
 use crate::program::ProgramSlot;
@@ -52,6 +53,8 @@ pub struct RuntimeOptions {
     pub reload: bool,
     /// Hears of starts that fail while jobs run, and of changes of the code.
     pub listener: ProcessListener,
+    /// Hears what the processes of a script print, beside the logs of the jobs. Programs have their logs alone.
+    pub prints: Option<PrintListener>,
 }
 
 const FORK_SERVER_VARIABLE: &str = "GRISTMILL_FORK_SERVER";
@@ -70,6 +73,7 @@ impl Default for RuntimeOptions {
             start_patience_ms: None,
             reload: false,
             listener: ProcessListener::default(),
+            prints: None,
         }
     }
 }
@@ -111,6 +115,7 @@ impl ScriptHandler {
             guard,
             fork_server,
             flush_every_ms: flush_every_ms(processes, available_parallelism().map_or(1, usize::from)),
+            prints: options.prints.clone(),
         });
         let handler = ScriptHandler {
             pool: Arc::clone(&pool),

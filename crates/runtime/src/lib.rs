@@ -12,7 +12,7 @@
 //! | `starts.rs`, `starts/` | starts that fail, changes of the code, and what is told of them |
 //! | `stream.rs`, `in_flight.rs`, `answers.rs` | the jobs of a process, waiting jobs, and answers |
 //! | `process.rs`, `protocol.rs`, `shims/` | one warm process and its protocol |
-//! | `output.rs`, `capped.rs` | the assignment of output to logs |
+//! | `output.rs`, `output/`, `capped.rs` | the assignment of output to logs, and its listener |
 //! | `program.rs` | a process for each job: Bash and any program |
 //! | `fork_server.rs` | a prepared interpreter that forks Python processes |
 //! | `child.rs`, `child/guard.rs`, `descriptors.rs` | processes that never outlive us |
@@ -38,7 +38,8 @@
 //! * Each process imports the script by itself. A Python process is forked from a prepared interpreter, which has imported
 //!   no more than the standard modules that the script imports first, and runs nothing of the script. The environment
 //!   variable `GRISTMILL_FORK_SERVER=off` makes each process start its own interpreter.
-//! * Standard input is empty. Standard output and error are the job's log.
+//! * Standard input is empty. Standard output and error are the job's log. Where one job runs at a time, what its programs
+//!   print stands where they printed it. A [`PrintListener`] hears all of it, too.
 //! * The environment is that of the worker without its secrets ([`SECRET_VARIABLES`]), but for those that
 //!   [`Script::passing`] names.
 //! * A process can be killed and restarted at any time.
@@ -95,6 +96,7 @@ pub use child::orphans::reap_as_first_process;
 pub use error::RuntimeError;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
+pub use output::{PrintListener, StandardStream};
 pub use program::template::field_names;
 pub use script::environment::{SECRET_VARIABLES, STORE_VARIABLES};
 #[cfg(fuzzing)]

@@ -25,6 +25,9 @@ pub const OUTPUT_READ_EVERY_MS: u64 = 10;
 /// Bytes that were read at once from which on the next read does not wait: well below [`PIPE_BYTES`].
 pub const OUTPUT_READ_AT_ONCE_BYTES: usize = 64 << 10;
 
+/// Bytes of a line that a listener of what is printed hears in one piece: as many as a pipe takes whole.
+pub const LINE_BYTES_MAX: usize = 4096;
+
 /// Bytes of one frame from a script at most: one value of the largest size, and what else may have
 /// gathered before a flush.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);
@@ -66,6 +69,9 @@ pub const SAID_OF_ANOTHER_ERROR_MS: u64 = 5_000;
 
 /// Files of one script whose changes are noticed at most. Reading them takes milliseconds.
 pub const CODE_FILES_MAX: usize = 1_000;
+
+/// Bytes of a file whose imports are looked for. Larger ones are made by bundlers, and import nothing of their own.
+pub const CODE_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Milliseconds between two looks at whether the code of a script has changed, where its processes are to be replaced then.
 pub const RELOAD_LOOK_EVERY_MS: u64 = 500;

@@ -2,15 +2,21 @@
 //!
 //! The shims catch what scripts print in their own language, and write it into the pipe as records that name the job. What else
 //! comes was written past them: by native code, or by programs that a job started. To tell whose it is, a shim writes
-//! another record when a job ends that ran long enough to have started anything.
+//! another record when a job ends that ran long enough to have started anything. Where one job runs at a time, what came before
+//! a record is that job's, too, so that both stand in the order in which they were written.
+
+mod lines;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::capped::CappedLog;
+use crate::capped::{CUT_NOTE, CappedLog};
 use crate::limits::RECORD_BYTES_MAX;
+use crate::output::lines::Lines;
+
+pub use crate::output::lines::{PrintListener, StandardStream};
 
 /// Before a record's nonce, kind, number and length.
 const RECORD_START: [u8; 5] = *b"\0GRST";
@@ -20,6 +26,7 @@ const HEAD_BYTES: usize = NONCE_END + 9;
 const KIND_ENDED: u8 = 0;
 const KIND_PRINTED: u8 = 1;
 const KIND_DROPPED: u8 = 2;
+const KIND_PRINTED_TO_ERROR: u8 = 3;
 
 /// The output of one process, split by job.
 #[derive(Debug)]
@@ -30,15 +37,19 @@ pub(crate) struct Output {
     pub unclaimed: CappedLog,
     /// The numbers of the jobs that the process may have. Records of other jobs are dropped.
     pub numbers: Range<u32>,
+    /// Whether the process runs one job at a time.
+    pub is_one_at_a_time: bool,
     logs: HashMap<u32, CappedLog>,
     /// The output of followed jobs since the last call.
     news: Option<Vec<(u32, Vec<u8>)>>,
+    /// On their way to a listener, if there is one.
+    lines: Option<Lines>,
     /// The start of a possible record.
     partial: Vec<u8>,
 }
 
 impl Output {
-    pub fn new(nonce: u64) -> Output {
+    pub fn new(nonce: u64, listener: Option<PrintListener>) -> Output {
         let mut start = [0; NONCE_END];
         start[..RECORD_START.len()].copy_from_slice(&RECORD_START);
         start[RECORD_START.len()..].copy_from_slice(&nonce.to_le_bytes());
@@ -46,8 +57,10 @@ impl Output {
             start,
             unclaimed: CappedLog::default(),
             numbers: 0..0,
+            is_one_at_a_time: false,
             logs: HashMap::new(),
             news: None,
+            lines: listener.map(Lines::new),
             partial: Vec::new(),
         }
     }
@@ -78,13 +91,39 @@ impl Output {
             let Some(body) = bytes.get(at + HEAD_BYTES..at + HEAD_BYTES + length) else {
                 break;
             };
-            self.unclaimed.push(&bytes[..at]);
+            self.push_raw(&bytes[..at]);
             self.take_record(kind, number, body);
             bytes = &bytes[at + HEAD_BYTES + length..];
         }
         let whole = bytes.len() - self.partial_record_bytes(bytes);
-        self.unclaimed.push(&bytes[..whole]);
+        self.push_raw(&bytes[..whole]);
         self.partial.extend_from_slice(&bytes[whole..]);
+    }
+
+    fn push_raw(&mut self, bytes: &[u8]) {
+        self.unclaimed.push(bytes);
+        self.tell_listener(StandardStream::Output, bytes);
+    }
+
+    fn tell_listener(&mut self, stream: StandardStream, bytes: &[u8]) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(stream, bytes);
+        }
+    }
+
+    fn flush_lines(&mut self) {
+        if let Some(lines) = &mut self.lines {
+            lines.flush();
+        }
+    }
+
+    /// Gives raw output to a job.
+    fn claim(&mut self, number: u32) {
+        if !self.unclaimed.is_empty() {
+            let raw = std::mem::take(&mut self.unclaimed);
+            self.tell(number, raw.kept());
+            self.logs.entry(number).or_default().append(raw);
+        }
     }
 
     fn take_record(&mut self, kind: u8, number: u32, body: &[u8]) {
@@ -95,21 +134,28 @@ impl Output {
             return;
         }
         match kind {
-            KIND_ENDED if !self.unclaimed.is_empty() => {
-                let raw = std::mem::take(&mut self.unclaimed);
-                self.tell(number, raw.kept());
-                self.logs.entry(number).or_default().append(raw);
+            KIND_ENDED => {
+                self.claim(number);
+                self.flush_lines();
             }
-            KIND_PRINTED => {
+            KIND_PRINTED | KIND_PRINTED_TO_ERROR => {
+                if self.is_one_at_a_time {
+                    self.claim(number);
+                }
                 self.tell(number, body);
                 self.logs.entry(number).or_default().push(body);
+                let stream = match kind {
+                    KIND_PRINTED => StandardStream::Output,
+                    _ => StandardStream::Error,
+                };
+                self.tell_listener(stream, body);
             }
             KIND_DROPPED => {
-                if let Ok(bytes) = body.try_into() {
-                    self.logs
-                        .entry(number)
-                        .or_default()
-                        .dropped_by_writer(u64::from_le_bytes(bytes));
+                let Ok(bytes) = body.try_into() else { return };
+                let log = self.logs.entry(number).or_default();
+                let is_first = log.dropped_by_writer(u64::from_le_bytes(bytes));
+                if is_first {
+                    self.tell_listener(StandardStream::Output, CUT_NOTE.as_bytes());
                 }
             }
             _ => {}
@@ -184,7 +230,9 @@ impl Output {
 
     /// Takes all raw output that is left.
     pub fn take_unclaimed(&mut self) -> CappedLog {
-        self.unclaimed.push(&std::mem::take(&mut self.partial));
+        let partial = std::mem::take(&mut self.partial);
+        self.push_raw(&partial);
+        self.flush_lines();
         std::mem::take(&mut self.unclaimed)
     }
 }
@@ -229,7 +277,7 @@ mod tests {
         ]
         .concat();
         for step in 1..stream.len() {
-            let mut output = Output::new(NONCE);
+            let mut output = Output::new(NONCE, None);
             output.numbers = 3..6;
             output.follow(true);
             stream.chunks(step).for_each(|bytes| output.push(bytes));
@@ -255,6 +303,48 @@ mod tests {
                 .flat_map(|(_, bytes)| bytes.clone())
                 .collect();
             assert_eq!(of_four, b"four\0GRST and more", "{step}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_runs_alone_has_its_output_and_its_programs_in_the_order_in_which_they_were_written() {
+        let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = heard.clone();
+        let listener = PrintListener::new(move |stream, text| {
+            told.lock().unwrap().push((stream, text.to_owned()));
+        });
+        let stream = [
+            &record(NONCE, KIND_PRINTED, 3, b"parent 1\n")[..],
+            b"child 1\n",
+            &record(NONCE, KIND_PRINTED_TO_ERROR, 3, b"parent 2\n"),
+            b"child 2\n",
+            &record(NONCE, KIND_DROPPED, 3, &7u64.to_le_bytes()),
+            &record(NONCE, KIND_DROPPED, 3, &8u64.to_le_bytes()),
+            b"child 3",
+            &record(NONCE, KIND_ENDED, 3, b""),
+        ]
+        .concat();
+        for step in 1..stream.len() {
+            let mut output = Output::new(NONCE, Some(listener.clone()));
+            output.numbers = 3..4;
+            output.is_one_at_a_time = true;
+            stream.chunks(step).for_each(|bytes| output.push(bytes));
+            let log = output.take_log(3).unwrap().into_text();
+            assert!(
+                log.starts_with("parent 1\nchild 1\nparent 2\nchild 2\nchild 3\n… 8 more bytes"),
+                "{step}: {log}"
+            );
+            let heard = std::mem::take(&mut *heard.lock().unwrap());
+            let of = |wanted| {
+                let texts = heard.iter().filter(|(stream, _)| *stream == wanted);
+                texts.map(|(_, text)| text.as_str()).collect::<String>()
+            };
+            assert_eq!(of(StandardStream::Error), "parent 2\n", "{step}");
+            assert_eq!(
+                of(StandardStream::Output),
+                format!("parent 1\nchild 1\nchild 2\n{CUT_NOTE}child 3"),
+                "{step}"
+            );
         }
     }
 }

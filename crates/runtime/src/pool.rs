@@ -14,9 +14,11 @@ use rustix::event::EventfdFlags;
 use tokio::sync::mpsc;
 
 use crate::error::RuntimeError;
+use crate::interpreter::Runtime;
 use crate::limits::OUTCOMES_WAITING_MAX;
 use crate::script::Script;
 use crate::starts::code::{Code, Seen};
+use crate::starts::imports;
 use crate::starts::words::{code_changed, failed_start, gave_up, program_changed, starts_again};
 use crate::starts::{ProcessListener, Starts};
 
@@ -215,6 +217,8 @@ pub(crate) struct Pool {
     watcher: OwnedFd,
     started: tokio::sync::Notify,
     code: Mutex<Code>,
+    /// The script, where its text names what it imports.
+    names_imports: Option<PathBuf>,
     /// That of the newest code that a process has loaded.
     generation: AtomicU64,
     listener: ProcessListener,
@@ -255,6 +259,8 @@ impl Pool {
             }),
             started: tokio::sync::Notify::new(),
             code: Mutex::new(Code::new(script.path())),
+            names_imports: matches!(script.runtime(), Runtime::Node | Runtime::Deno | Runtime::Bun)
+                .then(|| script.path().to_owned()),
             generation: AtomicU64::new(0),
             listener,
             patience,
@@ -419,8 +425,9 @@ impl Pool {
         slot: Option<usize>,
         started: Started,
         before: &Seen,
-        files: Vec<PathBuf>,
+        mut files: Vec<PathBuf>,
     ) -> u64 {
+        files.extend(self.names_imports.iter().flat_map(|script| imports::of(script)));
         let (changed, generation) = {
             let mut code = lock(&self.code);
             (code.loaded(before, files), code.generation())
@@ -545,6 +552,11 @@ impl Pool {
         let now = code.look();
         let changed = code.changed(&now);
         (now, changed)
+    }
+
+    /// A process has imported further files.
+    pub fn imported(&self, files: Vec<PathBuf>) {
+        lock(&self.code).imported(files);
     }
 
     /// Tells something of the processes.

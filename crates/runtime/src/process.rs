@@ -26,7 +26,7 @@ use crate::interpreter::Runtime;
 use crate::limits::{
     CRASH_OUTPUT_BYTES_MAX, END_MS_MAX, EXIT_MS_MAX, OUTPUT_READ_AT_ONCE_BYTES, OUTPUT_READ_EVERY_MS,
 };
-use crate::output::Output;
+use crate::output::{Output, PrintListener};
 use crate::pool::Started;
 use crate::protocol::{
     self, Failure, Frame, Hello, OutcomesFrame, ProtocolError, Run, hello_frame, read_frame, run_frame_head,
@@ -65,6 +65,8 @@ pub(crate) struct Recipe {
     pub fork_server: Option<Arc<ForkServer>>,
     /// After so long a finished job's outcome leaves its process.
     pub flush_every_ms: u64,
+    /// Hears what processes print.
+    pub prints: Option<PrintListener>,
 }
 
 impl Recipe {
@@ -266,7 +268,7 @@ impl WarmProcess {
             outgoing: VecDeque::new(),
             incoming: Vec::new(),
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
-            output: Output::new(nonce),
+            output: Output::new(nonce, recipe.prints.clone()),
         })
     }
 

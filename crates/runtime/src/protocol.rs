@@ -221,6 +221,8 @@ pub(crate) enum Note {
     Exiting,
     /// What the process could not end in order.
     Unended(String),
+    /// Files of its own that the process has imported while it ran jobs.
+    Imported(Vec<PathBuf>),
 }
 
 impl Note {
@@ -235,7 +237,8 @@ impl Note {
             | Note::Exhausted
             | Note::Culprit { .. }
             | Note::Exiting
-            | Note::Unended(_) => None,
+            | Note::Unended(_)
+            | Note::Imported(_) => None,
         }
     }
 }

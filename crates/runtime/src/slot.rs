@@ -365,6 +365,7 @@ impl Slot {
             && let Some(started) = process.ready()
         {
             let files = std::mem::take(&mut arrived.files);
+            process.output.is_one_at_a_time = self.recipe.concurrency_of(started) == 1;
             let slot = Some(self.number);
             self.generation = self.pool.start_succeeded(slot, started, &self.code_before, files);
         }
@@ -458,6 +459,9 @@ impl Slot {
         }
         for numbers in said.recalled {
             self.take_recalled(numbers, now);
+        }
+        if !said.imported.is_empty() {
+            self.pool.imported(said.imported);
         }
         if said.exiting {
             self.exits_by = now.checked_add(Duration::from_millis(EXIT_MS_MAX));

@@ -6,6 +6,7 @@
 //! pause. Runners with a process go on.
 
 pub(crate) mod code;
+pub(crate) mod imports;
 pub(crate) mod reload;
 pub(crate) mod words;
 

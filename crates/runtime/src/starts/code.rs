@@ -1,6 +1,7 @@
 //! The code that the processes of a script have loaded, and whether it has changed since.
 //!
-//! Compared are the contents of the script and of the modules of its own that a process says it has imported. Where a process
+//! Compared are the contents of the script and of its own modules: those that a process says it has imported, at its start or later,
+//! and in JavaScript those that the text [imports](super::imports). Where a process
 //! that starts finds them changed, it begins a new generation, and the slots replace the processes of the older ones: old and
 //! new code run side by side only while jobs that have begun end.
 
@@ -127,6 +128,17 @@ impl Code {
         }
         changed
     }
+
+    /// A process has imported these files, too, while it ran jobs. They count as loaded as they are now.
+    pub fn imported(&mut self, files: Vec<PathBuf>) {
+        for file in files {
+            if self.loaded.0.len() >= CODE_FILES_MAX {
+                return;
+            }
+            let now = |path: &PathBuf| Contents::read(path, None);
+            self.loaded.0.entry(file).or_insert_with_key(now);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -160,8 +172,15 @@ mod tests {
         write(&module, "c");
         assert_eq!(code.loaded(&before, Vec::new()), Vec::<PathBuf>::new());
         assert_eq!(code.generation(), 2);
+        // One that a job imports is loaded as it is then.
+        let late = folder.path().join("late.py");
+        write(&late, "a");
+        code.imported(vec![late.clone(), module.clone()]);
+        assert_eq!(code.changed(&code.look()), Vec::<PathBuf>::new());
+        write(&late, "b");
+        assert_eq!(code.changed(&code.look()), std::slice::from_ref(&late));
         // A script that is gone has changed.
         std::fs::remove_file(&script).unwrap();
-        assert_eq!(code.changed(&code.look()), [script]);
+        assert_eq!(code.changed(&code.look()), [late, script]);
     }
 }

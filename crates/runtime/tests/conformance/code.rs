@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use gristmill_runtime::{ProcessListener, Runtime, RuntimeOptions, ScriptHandler};
 use serde_json::json;
 
-use crate::harness::{Ended, PATIENCE, Subject, micro_batch, run_on, warm_subjects};
+use crate::harness::{Ended, PATIENCE, Subject, micro_batch, run_on, warm_subjects, warm_subjects_of};
 
-/// A script that returns what stands in it, and, in Python, in a module beside it.
+/// A script that returns what stands in it, and in a module beside it.
 struct Edited {
     folder: tempfile::TempDir,
     is_python: bool,
@@ -34,18 +34,23 @@ impl Edited {
         let text = match self.is_python {
             true => format!(
                 "import os, beside\ndef main(payload):\n    if payload == 'die': os._exit(3)\n    \
+                 if payload == 'late': import late\n    \
                  return '{text} ' + beside.text\n"
             ),
             false => format!(
-                "import process from 'node:process';\nexport function main(payload) {{ \
-                 if (payload === 'die') process.exit(3); return '{text} one'; }}\n"
+                "import process from 'node:process';\nimport {{ text }} from './beside.mjs';\n\
+                 export function main(payload) {{ if (payload === 'die') process.exit(3); return '{text} ' + text; }}\n"
             ),
         };
         std::fs::write(self.path(), text).unwrap();
     }
 
     fn write_module(&self, text: &str) {
-        std::fs::write(self.folder.path().join("beside.py"), format!("text = '{text}'\n")).unwrap();
+        let (name, text) = match self.is_python {
+            true => ("beside.py", format!("text = '{text}'\n")),
+            false => ("beside.mjs", format!("export const text = '{text}';\n")),
+        };
+        std::fs::write(self.folder.path().join(name), text).unwrap();
     }
 }
 
@@ -131,14 +136,31 @@ async fn with_reload_all_processes_are_replaced_at_a_change() {
         for runner in [0, 1] {
             started.gives(runner, "two one").await;
         }
-        if script.is_python {
-            script.write("two");
-            script.write_module("three");
-            let told = started.told();
-            assert!(told.contains("beside.py has changed since"), "{told}");
-            for runner in [0, 1] {
-                started.gives(runner, "two three").await;
-            }
+        script.write("two");
+        script.write_module("three");
+        let told = started.told();
+        assert!(told.contains("/beside."), "{}: {told}", subject.name);
+        for runner in [0, 1] {
+            started.gives(runner, "two three").await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_a_job_imports_is_watched_from_then_on() {
+    let subject = warm_subjects_of(true).remove(0);
+    let script = Edited::new(&subject);
+    let started = Started::new(&subject, &script, true).await;
+    let late = script.folder.path().join("late.py");
+    let begun = std::time::Instant::now();
+    // What the file holds when its import is noticed is no change: a later one is.
+    for edits in 0.. {
+        std::fs::write(&late, format!("text = {edits}\n")).unwrap();
+        let work = micro_batch(&[json!("late")], None);
+        run_on(&started.handler, 0, work).await;
+        match started.told.try_recv() {
+            Ok(told) => return assert!(told.contains("/late.py has changed since"), "{told}"),
+            Err(_) => assert!(begun.elapsed() < PATIENCE, "nothing was told"),
         }
     }
 }

@@ -24,7 +24,8 @@ return (async () => {
   const MARK_AFTER_MS = 1;
   const TIMEOUT_MS_MAX = 0x7fffffff;
   // Records among the output, and how many bytes each holds at most.
-  const ENDED = 0, PRINTED = 1, DROPPED = 2, RECORD_HEAD_BYTES = 22, RECORD_BYTES_MAX = 4096 - RECORD_HEAD_BYTES;
+  const ENDED = 0, PRINTED = 1, DROPPED = 2, PRINTED_TO_ERROR = 3;
+  const RECORD_HEAD_BYTES = 22, RECORD_BYTES_MAX = 4096 - RECORD_HEAD_BYTES;
 
   // --- outcomes on their way out ---
   //

@@ -18,7 +18,7 @@
       this.isAnswered = false;
     }
 
-    print(chunk, encoding) {
+    print(kind, chunk, encoding) {
       this.isSilent = false;
       if (this.room === 0) {
         this.dropped += typeof chunk === 'string' ? Buffer.byteLength(chunk, encoding) : chunk.length;
@@ -27,7 +27,7 @@
       const bytes = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : Buffer.from(chunk);
       const kept = Math.min(bytes.length, this.room);
       for (let at = 0; at < kept; at += RECORD_BYTES_MAX) {
-        writeRecord(PRINTED, this.number, bytes.subarray(at, Math.min(at + RECORD_BYTES_MAX, kept)));
+        writeRecord(kind, this.number, bytes.subarray(at, Math.min(at + RECORD_BYTES_MAX, kept)));
       }
       this.room -= kept;
       if (bytes.length > kept) {
@@ -67,7 +67,7 @@
         const callback = typeof encoding === 'function' ? encoding : done;
         const job = currentJob();
         if (job) {
-          job.print(chunk, typeof encoding === 'string' ? encoding : 'utf8');
+          job.print(fd === 1 ? PRINTED : PRINTED_TO_ERROR, chunk, typeof encoding === 'string' ? encoding : 'utf8');
         } else {
           fs.writeSync(fd, chunk);
         }

@@ -37,7 +37,7 @@ class LogStream(io.RawIOBase):
         if job is None:
             # Printed by no job: at import, or by a thread between two jobs.
             return os.write(self._fd, view)
-        self._process.print_to(job, view)
+        self._process.print_to(job, PRINTED if self._fd == 1 else PRINTED_TO_ERROR, view)
         return len(view)
 
 

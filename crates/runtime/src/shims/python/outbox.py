@@ -22,6 +22,11 @@ class Outbox:
         self.is_parked = False
         # What had ended by then has left.
         self.flushed_ns = now_ns()
+        # The script's own files that Gristmill knows of, how many modules there were when they were looked for, and
+        # when they are looked for again.
+        self.files = set()
+        self.modules = 0
+        self.look_at_ns = 0
 
     def ring(self):
         """Wakes the flusher: something begins, or is left to be sent."""
@@ -31,6 +36,22 @@ class Outbox:
     def note(self, note):
         self.notes.append(json.dumps(note).encode() + b"\n")
 
+    def know_files(self):
+        """The script's own files that are imported and were not known."""
+        start = now_ns()
+        self.modules = len(sys.modules)
+        new = [file for file in own_files() if file not in self.files]
+        self.files.update(new)
+        end = now_ns()
+        self.look_at_ns = end + LOOK_REST * (end - start)
+        return new
+
+    def note_imports(self):
+        """Names what jobs have imported, so that its changes are noticed."""
+        new = self.know_files() if len(self.files) < OWN_FILES_MAX else None
+        if new:
+            self.note({"imported": new})
+
     def has_unsent(self):
         return self.numbers or self.notes or self.progress or self.words[BEGUN] != self.begun_sent
 
@@ -38,6 +59,8 @@ class Outbox:
         """Sends what there is; whether there was anything."""
         with self.lock:
             self.flushed_ns = now_ns()
+            if len(sys.modules) != self.modules and self.flushed_ns >= self.look_at_ns:
+                self.note_imports()
             # Notes are sent after the values that are older than they.
             numbers = self.numbers[:]
             notes = self.notes[:]

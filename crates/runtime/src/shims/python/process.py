@@ -55,12 +55,12 @@ class Process:
         # Where one job runs at a time, one object serves many.
         return job.number if job.number is not None else self.words[BEGUN] - 1
 
-    def print_to(self, job, view):
+    def print_to(self, job, kind, view):
         job.is_silent = False
         kept = view[: job.room]
         number = self.number_of(job)
         for at in range(0, len(kept), RECORD_BYTES_MAX):
-            self.record(PRINTED, number, kept[at : at + RECORD_BYTES_MAX])
+            self.record(kind, number, kept[at : at + RECORD_BYTES_MAX])
         job.room -= len(kept)
         if len(view) > len(kept):
             is_first = job.dropped == 0

@@ -33,8 +33,10 @@ MARK_AFTER_NS = 1000000
 REQUESTS_BYTES = 1 << 18
 # Modules whose files are named, so that their changes are noticed.
 OWN_FILES_MAX = 1000
+# The time between two looks for them, in times of how long a look takes.
+LOOK_REST = 100
 # Records among the output, and how many bytes each holds at most.
-ENDED, PRINTED, DROPPED = 0, 1, 2
+ENDED, PRINTED, DROPPED, PRINTED_TO_ERROR = 0, 1, 2, 3
 RECORD_BYTES_MAX = 4096 - 22
 
 now_ns = time.perf_counter_ns

@@ -29,6 +29,11 @@ def own_files():
             continue
         if type(file) is not str or file.startswith(library) or "/site-packages/" in file or "/dist-packages/" in file:
             continue
+        try:
+            # What is no text cannot be named.
+            file.encode()
+        except UnicodeEncodeError:
+            continue
         files.add(os.path.abspath(file))
     return sorted(files)[:OWN_FILES_MAX]
 
@@ -66,7 +71,7 @@ def serve_requests():
     # The flusher waits at most this long for a job that computes; the default of 5 ms is too long.
     sys.setswitchinterval(0.001)
     threading.Thread(target=process.flush_now_and_then, name="gristmill-flusher", daemon=True).start()
-    ready = {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async, "files": own_files()}
+    ready = {"runtime": "Python " + sys.version.split()[0], "is_async": process.is_async, "files": process.outbox.know_files()}
     process.outbox.send_json(READY, ready)
     process.serve()
     return process
