@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._errors import ResultTimeout as ResultTimeout
     from ._errors import Retry as Retry
     from ._errors import StoreError as StoreError
+    from ._errors import SubmitFailed as SubmitFailed
     from ._errors import WorkerError as WorkerError
     from ._handle import Handle as Handle
     from ._handle import Submitted as Submitted
@@ -64,6 +65,7 @@ _HOMES = {
     "Retry": "_errors",
     "Schedule": "_operations.records",
     "StoreError": "_errors",
+    "SubmitFailed": "_errors",
     "Submitted": "_handle",
     "WorkerError": "_errors",
 }

@@ -48,6 +48,8 @@ class App(Operations):
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: Engine | None = None
         self._process_id = 0
+        # Whether this process has looked for what killed ones left in the store.
+        self.has_tidied = False
         # Whether jobs run when they are submitted, and the clock of the store: for tests.
         self.is_eager = False
         self.clock: Clock | None = None
@@ -73,7 +75,7 @@ class App(Operations):
     def engine(self) -> Engine:
         """The engine of this process, which a fork does not share."""
         if self._engine is None or self._process_id != os.getpid():
-            self._engine = self._open()
+            self._engine, self.has_tidied = self._open(), False
             self._process_id = os.getpid()
         return self._engine
 

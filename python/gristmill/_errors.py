@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._handle import Submitted
 
 
 class GristmillError(Exception):
@@ -20,6 +24,48 @@ class StoreError(GristmillError):
     Traceback (most recent call last):
     gristmill._errors.StoreError: `not a job` is not a job id: write the batch and the position, as in 42:7
     """
+
+
+class SubmitFailed(StoreError):
+    """A `submit_many` failed on its way. `submitted` has the jobs of the first items, which are stored: the items behind them can
+    be submitted again. Only where the connection broke while a portion was stored, that portion may be stored as well; the
+    message says so.
+
+    >>> issubclass(SubmitFailed, StoreError)
+    True
+    """
+
+    def __init__(self, message: str, submitted: Submitted[Any]) -> None:
+        self.submitted = submitted
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SubmitFailed, (str(self), self.submitted)
+
+
+def interrupted(error: BaseException, submitted: Submitted[Any]) -> BaseException:
+    """The exception of a `submit_many` that ended early, with what is stored."""
+    stored = f"{_first_of(submitted)}: submit the items behind them again; `submitted` of this exception has the jobs" if submitted else ""
+    if isinstance(error, StoreError):
+        return SubmitFailed(f"{error}; {stored}" if stored else str(error), submitted)
+    # What the items or their conversion raised, or Ctrl-C.
+    try:
+        error.submitted = submitted  # type: ignore[attr-defined]
+    except AttributeError:
+        # An exception with slots: the note says it.
+        pass
+    # Python 3.10 has no notes.
+    add_note = getattr(error, "add_note", None)
+    if stored and add_note is not None:
+        add_note(f"gristmill: {stored}")
+    return error
+
+
+def _first_of(submitted: Submitted[Any]) -> str:
+    """How much is stored."""
+    if len(submitted) == 1:
+        return f"the first item is stored, as job {submitted[0].id}"
+    return f"the first {len(submitted)} items are stored, as jobs {submitted[0].id} to {submitted[-1].id}"
 
 
 class WorkerError(GristmillError):

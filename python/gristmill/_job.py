@@ -251,8 +251,11 @@ class Job(Generic[P, R]):
     ) -> Submitted[R]:
         """Submits a job for each item of any iterable, packed; all are on disk when this returns. An item is one argument; with
         `starmap=True`, a tuple or dict of arguments. A table of pandas, polars or pyarrow has its rows as items: arguments by
-        name where the columns are parameters, dicts elsewhere. Options are those of `submit` but for `key`. Where it fails
-        without `connection`, the items of earlier portions of 4 MiB may be submitted.
+        name where the columns are parameters, dicts elsewhere. Options are those of `submit` but for `key`.
+
+        Without `connection`, the items are stored in portions of 4 MiB, one after the other. Where one of them fails, the
+        exception, `SubmitFailed` for one of the store, says how many of the first items are stored; its `submitted` has their
+        handles.
 
         >>> import gristmill, tempfile
         >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
@@ -275,7 +278,17 @@ class Job(Generic[P, R]):
 
             batches = postgres.submit_many(self.app, connection, common, payloads)
             return Submitted(self.app, batches, self)
-        return Submitted(self.app, self.app.engine().submit_many(common, payloads, to_plain), self)
+        stored: list[tuple[int, ...]] = []
+        try:
+            self.app.engine().submit_many(common, payloads, to_plain, stored)
+        except BaseException as error:
+            from ._errors import interrupted
+
+            told = interrupted(error, Submitted(self.app, stored, self))
+            if told is error:
+                raise
+            raise told from error
+        return Submitted(self.app, stored, self)
 
     @overload
     def map(

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -119,16 +120,45 @@ def run_map(
     options: dict[str, Any],
 ) -> Iterator[Any]:
     """The results of a map."""
-    lock = None if name is None else MapLock(job.app, name)
+    is_kept = name is not None
+    name = f"map-{os.urandom(8).hex()}" if name is None else name
+    lock = MapLock(job.app, name)
     try:
-        mapping = _Map(job, iter(items), encode, name, processes, options)
+        mapping = _Map(job, iter(items), encode, name, is_kept, processes, options)
         try:
             yield from mapping.results(ordered, return_exceptions)
         finally:
             mapping.close()
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()
+
+
+def remove_interrupted(app: App) -> None:
+    """Removes what unnamed maps left whose process was killed. Those that run hold their locks."""
+    engine = app.engine()
+    try:
+        for name, description in engine.runs():
+            if not _is_of_unnamed(description):
+                continue
+            try:
+                lock = MapLock(app, name)
+            except RuntimeError:
+                continue
+            try:
+                engine.delete_run(name)
+            finally:
+                lock.release()
+    except StoreError as error:
+        # They are in nobody's way: the next process tries again.
+        print(f"gristmill: the rows of interrupted maps cannot be removed now: {error}", file=sys.stderr)
+
+
+def _is_of_unnamed(description: str) -> bool:
+    try:
+        return bool(json.loads(description).get("is_unnamed", False))
+    except (ValueError, AttributeError):
+        # Of another program.
+        return False
 
 
 class _Map:
@@ -139,7 +169,8 @@ class _Map:
         job: Job[..., Any],
         items: Iterator[Any],
         encode: Encoder | None,
-        name: str | None,
+        name: str,
+        is_kept: bool,
         processes: int | None,
         options: dict[str, Any],
     ) -> None:
@@ -150,7 +181,9 @@ class _Map:
         self.items = items
         self.encode = encode
         self.name = name
-        self.queue = f"run:{name}" if name else f"run:map-{os.urandom(8).hex()}"
+        # Whether its rows stay when it ends, for another call of this name.
+        self.is_kept = is_kept
+        self.queue = f"run:{name}"
         self.bytes_in_flight = 0
         self.fed_bytes = self.fed_items = 0
         # Items that an earlier process has submitted.
@@ -168,11 +201,20 @@ class _Map:
         self.is_whole = False
         self.resumed: Iterator[tuple[int, int]] = iter(())
         self.is_resumed = True
-        if name is not None:
+        if is_kept:
             self.resume(name)
         self.worker = LocalWorker.start(
-            job.app, [job], processes or job.processes, [self.queue], "stopped", self.queue, is_followed=True
+            job.app,
+            [job],
+            processes or job.processes,
+            [self.queue],
+            "stopped",
+            self.queue,
+            is_followed=True,
+            is_shown=True,
         )
+        if not is_kept:
+            self.engine.begin_run(name, json.dumps({"map": self.job.name, "is_unnamed": True}))
         self.feeder: Feeder = self.engine.feeder(self.worker.native, job.name, self.queue, json.dumps(options), name)
 
     # --- resuming ---
@@ -313,6 +355,8 @@ class _Map:
                 break
             pieces = self.worker.native.take(0.0 if has_room else QUIET_S)
             if pieces:
+                # Before the results of the functions that printed it.
+                self.worker.show_printed()
                 self.apply(pieces)
                 quiet_s, quiet_since = QUIET_S, time.monotonic()
             elif time.monotonic() - quiet_since >= quiet_s:
@@ -370,12 +414,12 @@ class _Map:
     # --- ending ---
 
     def close(self) -> None:
-        """Ends the worker. What an unnamed map has not yielded is cancelled; a named one can be continued."""
+        """Ends the worker. An unnamed map is removed, whole or not; a named one stays, and can be continued."""
         self.feeder.end(not self.is_whole)
-        if self.is_whole:
-            if self.name is not None:
+        if self.is_kept:
+            if self.is_whole:
                 self.engine.finish_run(self.name)
-        elif self.name is None:
+        elif not self.is_whole:
             self.engine.cancel_queue(self.queue)
         try:
             self.worker.stop(CLOSE_S)
@@ -383,6 +427,16 @@ class _Map:
             # The error that ended the worker has been raised from its news, if anybody waited for them.
             if self.is_whole:
                 raise
+        finally:
+            if not self.is_kept:
+                self.remove()
+
+    def remove(self) -> None:
+        try:
+            self.engine.delete_run(self.name)
+        except StoreError as error:
+            # The results are there; another process removes the rows.
+            print(f"gristmill: the rows of a map that ended stay for now: {error}", file=sys.stderr)
 
 
 class Failed:

@@ -5,6 +5,7 @@
 * Annotations that are text are resolved here, where their names have values.
 * Cached functions and properties, and generic functions of `functools`.
 * What cannot travel is named.
+* Processes that a function spawns with `multiprocessing` find the functions and classes of the main script, too.
 """
 
 # cloudpickle has no types.
@@ -17,6 +18,7 @@ import functools
 import importlib
 import inspect
 import io
+import os
 import pickle
 import sys
 import types
@@ -60,12 +62,68 @@ def restore(data: bytes) -> Any:
     value, named = unpickler.load(), unpickler.load()
     main = sys.modules["__main__"]
     if not hasattr(main, "_gristmill_process"):
-        own, main = main, types.ModuleType("__main__")
+        own, main = main, _Main("__main__")
         # The code of this process stays as it is.
         vars(main)["_gristmill_process"] = own
         sys.modules["__main__"] = main
     vars(main).update(named)
     return value
+
+
+class _Main(types.ModuleType):
+    """What stands for the main script in a worker's process."""
+
+    @property
+    def __file__(self) -> str:  # type: ignore[override]
+        """A file from which a process that `multiprocessing` spawns reads this module. Nobody else finds one: there is none."""
+        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        if not caller.f_globals.get("__name__", "").endswith(".spawn"):
+            raise AttributeError("the main script is not read in a worker's process: it has no __file__ there")
+        return _written_main(vars(self))
+
+
+# Files that were written for processes that a function spawned, the latest last, by the hash of what they hold.
+_main_files: dict[bytes, str] = {}
+# How many of them are kept. A process that was spawned reads its own at once.
+_MAIN_FILES_MAX = 64
+
+
+def _written_main(members: dict[str, Any]) -> str:
+    import hashlib
+    import tempfile
+
+    from ._process import folder
+
+    own = {name: value for name, value in members.items() if name != "_gristmill_process" and not name.startswith("__")}
+    try:
+        data = _dumps(own)
+    except Exception as error:
+        culprits = (_culprit(value, set()) for value in own.values())
+        name, kind, reason = next(filter(None, culprits), ("__main__", "module", error))
+        raise TypeError(
+            f"a process that multiprocessing spawns cannot have `{name}`, a {kind} that the functions of the main script refer to"
+            f" ({reason}): make it inside the function, define both in a module, or use multiprocessing.get_context('fork')"
+        ) from error
+    key = hashlib.sha256(data).digest()
+    if key not in _main_files:
+        with tempfile.NamedTemporaryFile("wb", prefix="gristmill_main_", suffix=".pickle", dir=folder, delete=False) as file:
+            file.write(data)
+        script = file.name.removesuffix(".pickle") + ".py"
+        with open(script, "x", encoding="utf-8") as text:
+            text.write(f"import gristmill._packing\nglobals().update(gristmill._packing.read_main({file.name!r}))\n")
+        while len(_main_files) >= _MAIN_FILES_MAX:
+            eldest = _main_files.pop(next(iter(_main_files)))
+            os.remove(eldest)
+            os.remove(eldest.removesuffix(".py") + ".pickle")
+        _main_files[key] = script
+    return _main_files[key]
+
+
+def read_main(path: str) -> dict[str, Any]:
+    """The functions and classes of a main script, in a process that a function spawned."""
+    with open(path, "rb") as file:
+        members: dict[str, Any] = pickle.load(file)
+    return members
 
 
 class _Pickler(_cloudpickle.Pickler):  # type: ignore[misc]

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # The module that a worker's process imports at the moment.
 _importing: str | None = None
 
+# Where the worker keeps the files of its processes, in such a process.
+folder: str | None = None
+
 
 def program_path() -> str | None:
     """The program that the wheel carries; None where this installation has none."""
@@ -46,8 +49,11 @@ def offered() -> Any:
 
 def load_job(path: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any] | None]:
     """What a worker's process runs: the function of one payload, and the one that is called when a job's children have ended."""
+    import os
     import pickle
 
+    global folder
+    folder = os.path.dirname(path)
     with open(path, "rb") as file:
         found = _find(pickle.load(file))
     from ._job import is_job

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._functions import describe_job, write_script
+from ._items.printed import show
+from ._native import Printed
 
 if TYPE_CHECKING:
     from ._app import App
@@ -34,10 +36,11 @@ class LocalWorker:
     42
     """
 
-    def __init__(self, app: App, native: Worker, folder: str) -> None:
+    def __init__(self, app: App, native: Worker, folder: str, printed: Printed | None) -> None:
         self.app = app
         self.native = native
         self._folder = folder
+        self._printed = printed
         self.process_id = os.getpid()
         _running.add(self)
 
@@ -50,22 +53,39 @@ class LocalWorker:
         until: str,
         name: str | None,
         is_followed: bool = False,
+        is_shown: bool = False,
     ) -> LocalWorker:
-        """Starts it once the first process of each job has imported its function."""
+        """Starts it once the first process of each job has imported its function. What the functions print `is_shown` here, or is
+        the log of their jobs alone."""
         if not jobs:
             raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
         processes = concurrency or os.cpu_count() or 1
         queues = sorted({job.queue for job in jobs} if queues is None else set(queues))
+        if not app.has_tidied:
+            from ._map import remove_interrupted
+
+            app.engine()
+            app.has_tidied = True
+            remove_interrupted(app)
         folder = tempfile.mkdtemp(prefix="gristmill-")
         try:
             kinds = [_kind(job, folder, processes) for job in jobs]
             runners = sum(kind["processes"] for kind in kinds)
             name = name or f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
-            native = app.engine().start_worker(kinds, queues, runners, name, until, is_followed)
+            printed = Printed(show) if is_shown else None
+            native = app.engine().start_worker(kinds, queues, runners, name, until, is_followed, printed)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return LocalWorker(app, native, folder)
+        return LocalWorker(app, native, folder, printed)
+
+    def show_printed(self) -> None:
+        """Shows what its functions have printed so far, where that is shown.
+
+        >>> app.worker(1, until="idle").show_printed()
+        """
+        if self._printed is not None:
+            show(self._printed)
 
     def ask_to_stop(self) -> None:
         """Lets it claim no more jobs. Those that have begun go on.
@@ -94,6 +114,7 @@ class LocalWorker:
         1
         """
         ended = self.native.wait(timeout)
+        self.show_printed()
         if ended is None:
             return None
         self.give_up()

@@ -113,12 +113,14 @@ class JobExecutor(concurrent.futures.Executor):
                 from ._work import LocalWorker
 
                 self._worker = LocalWorker.start(
-                    self.app, [self._job], self._processes, None, "stopped", self._job.queue
+                    self.app, [self._job], self._processes, None, "stopped", self._job.queue, is_shown=True
                 )
+            worker = self._worker
             handle: Handle[Any] = self._job.submit(call)
             self._open.add(future)
 
         def told(*ended: Any) -> None:
+            worker.show_printed()
             with self._lock:
                 self._open.discard(future)
             if ended[0] == "cancelled":

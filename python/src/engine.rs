@@ -1,6 +1,5 @@
 //! The engine: submitting, waiting for results, runs, workers.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -16,16 +15,17 @@ use gristmill_store::{JobDetails, JobFilter, NewRun, Page, RunState, Selection, 
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
-use tokio::task::JoinHandle;
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::api;
 use crate::events::Events;
-use crate::feeder::{Feeder, advanced, first_step, is_full, pack};
-use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER, SUBMIT_BYTES, SUBMITS_WAITING_MAX};
+use crate::feeder::{Feeder, advanced, first_step, pack};
+use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER};
 use crate::outcomes::{Ended, ended, pieces};
 use crate::owned::Owned;
 use crate::payload::Encoder;
+use crate::portions::Portions;
+use crate::printed::Printed;
 use crate::store_error;
 use crate::waiting::{OpenCall, runtime, wait};
 use crate::worker::{KindSpec, Plan, Until, Worker};
@@ -235,56 +235,24 @@ impl Engine {
         Ok((job.batch.0, job.position))
     }
 
-    /// Submits the payloads of an iterable, and returns the batches with their numbers of jobs. Payloads are packed while
-    /// those before are written.
+    /// Submits the payloads of an iterable. Adds the batches with their numbers of jobs to `stored` as they are stored, in the
+    /// order of the payloads, also where it fails then.
     fn submit_many(
         &self,
         py: Python<'_>,
         common: Common,
         payloads: Bound<'_, PyAny>,
         to_plain: Bound<'_, PyAny>,
-    ) -> PyResult<Vec<(i64, u32)>> {
+        stored: Bound<'_, PyList>,
+    ) -> PyResult<()> {
         let engine = self.inner.get()?.clone();
         // The iterable may fork: the store stays open for this process.
         let _open = OpenCall::begin();
         let template = common.read(engine.store().now())?;
-        let encoder = Encoder { to_plain: &to_plain };
-        let mut waiting = VecDeque::new();
-        let mut submitted = Vec::new();
-        let (mut group, mut bytes) = (Vec::new(), 0);
-        let mut builder = PackedBuilder::new();
-        let mut number = 0;
-        let mut items = payloads.try_iter()?;
-        loop {
-            let item = items.next().transpose()?;
-            if let Some(item) = &item {
-                encoder.push_item(&mut builder, item, number)?;
-                number += 1;
-            }
-            if builder.count() > 0 && (item.is_none() || is_full(&builder)) {
-                let payloads = std::mem::take(&mut builder).finish();
-                bytes += payloads.as_str().len();
-                group.push(NewBatch {
-                    payloads,
-                    ..template.clone()
-                });
-            }
-            if !group.is_empty() && (item.is_none() || bytes >= SUBMIT_BYTES) {
-                waiting.push_back(begin_submit(&engine, std::mem::take(&mut group))?);
-                bytes = 0;
-            }
-            let at_once_max = if item.is_none() { 0 } else { SUBMITS_WAITING_MAX };
-            while waiting.len() > at_once_max {
-                let Some((counts, task)) = waiting.pop_front() else {
-                    break;
-                };
-                let ids: Vec<BatchId> = wait(py, task)?.map_err(store_error)?.map_err(store_error)?;
-                submitted.extend(ids.into_iter().map(|batch| batch.0).zip(counts));
-            }
-            if item.is_none() {
-                return Ok(submitted);
-            }
-        }
+        let mut portions = Portions::new(engine, stored);
+        let submitted = portions.submit(py, &template, &payloads, &Encoder { to_plain: &to_plain });
+        let settled = portions.settle(py);
+        submitted.and(settled)
     }
 
     /// Waits for the end of a job: its state, value and error, or None after the timeout (seconds).
@@ -455,6 +423,13 @@ impl Engine {
 
     // --- runs ---
 
+    /// The names of all runs, and their descriptions.
+    fn runs(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        let store = self.store()?;
+        let runs = wait(py, async move { store.runs().await })?.map_err(store_error)?;
+        Ok(runs.into_iter().map(|run| (run.name, run.description)).collect())
+    }
+
     /// Begins a run or finds it: its id, its description and the number of its submitted jobs.
     fn begin_run(&self, py: Python<'_>, name: String, description: String) -> PyResult<(i64, String, u64)> {
         let store = self.store()?;
@@ -564,7 +539,7 @@ impl Engine {
     // --- workers ---
 
     /// Starts a worker in the background.
-    #[pyo3(signature = (kinds, queues, runners, name, until, is_followed=false))]
+    #[pyo3(signature = (kinds, queues, runners, name, until, is_followed=false, printed=None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn start_worker(
         &self,
@@ -575,6 +550,7 @@ impl Engine {
         name: String,
         until: Until,
         is_followed: bool,
+        printed: Option<&Printed>,
     ) -> PyResult<Worker> {
         let plan = Plan {
             kinds,
@@ -583,6 +559,7 @@ impl Engine {
             name,
             until,
             is_followed,
+            prints: printed.map(Printed::listener),
         };
         Worker::start(py, self.inner.get()?.clone(), plan)
     }
@@ -617,16 +594,6 @@ fn tell(told: &Py<PyAny>, ending: Result<JobDetails, StoreError>) {
             raised.write_unraisable(py, Some(told.bind(py)));
         }
     });
-}
-
-type Submitting = (Vec<u32>, JoinHandle<Result<Vec<BatchId>, EngineError>>);
-
-/// Begins a submit in the background.
-fn begin_submit(engine: &Inner, group: Vec<NewBatch>) -> PyResult<Submitting> {
-    let counts = group.iter().map(|batch| batch.payloads.count()).collect();
-    let engine = engine.clone();
-    let task = runtime()?.spawn(async move { engine.submit_batches(group).await });
-    Ok((counts, task))
 }
 
 fn job_id(batch: i64, position: u32) -> JobId {

@@ -12,6 +12,8 @@ mod news;
 mod outcomes;
 mod owned;
 mod payload;
+mod portions;
+mod printed;
 mod waiting;
 mod worker;
 
@@ -32,6 +34,8 @@ mod _native {
     use crate::foreign::submit_over;
     #[pymodule_export]
     use crate::name_lock::NameLock;
+    #[pymodule_export]
+    use crate::printed::Printed;
     #[pymodule_export]
     use crate::waiting::calls_open;
     #[pymodule_export]

@@ -11,9 +11,6 @@ pub const BATCH_JOBS: u32 = 1_000;
 /// Bytes of payloads in one submit, after which the next one begins.
 pub const SUBMIT_BYTES: usize = 4 << 20;
 
-/// Submits of one call that wait for their commit at once.
-pub const SUBMITS_WAITING_MAX: usize = 2;
-
 /// Batches of a map that are packed and not submitted.
 pub const BATCHES_FED_MAX: usize = 4;
 
@@ -25,6 +22,9 @@ pub const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
 /// How often it is looked at at the least: a notification can be lost.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Bytes that functions printed and that are not shown yet; what comes then is not shown.
+pub const PRINTED_BYTES_MAX: usize = 16 << 20;
 
 /// How deep a process may be a fork of forks that each used the package.
 pub const FORKS_DEEP_MAX: usize = 64;

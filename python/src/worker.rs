@@ -8,7 +8,7 @@ use std::time::Instant;
 use gristmill_engine::{Engine, Handler, SourceError, Stopper, WorkerSettings, WorkerSummary};
 use gristmill_runtime::limits::START_PATIENCE_MS;
 use gristmill_runtime::{
-    DetectOptions, ProcessListener, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler,
+    DetectOptions, PrintListener, ProcessListener, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -46,7 +46,11 @@ pub struct KindSpec {
 impl KindSpec {
     /// Starts the first process, which imports the script. Work that ends by itself does not wait for ever for a process that
     /// can start.
-    async fn start(self, until: Until) -> Result<(String, Arc<dyn Handler>), String> {
+    async fn start(
+        self,
+        until: Until,
+        prints: Option<PrintListener>,
+    ) -> Result<(String, Arc<dyn Handler>), String> {
         let options = DetectOptions {
             interpreter: Some(self.python.into()),
             ..DetectOptions::default()
@@ -65,6 +69,7 @@ impl KindSpec {
             threads: self.threads,
             start_patience_ms: (until != Until::Stopped).then_some(START_PATIENCE_MS),
             listener: ProcessListener::new(tell),
+            prints,
             ..RuntimeOptions::default()
         };
         let handler = ScriptHandler::new(script, &options).map_err(|error| error.to_string())?;
@@ -116,6 +121,8 @@ pub struct Plan {
     pub until: Until,
     /// Whether somebody takes the outcomes.
     pub is_followed: bool,
+    /// What its functions print, where that is shown.
+    pub prints: Option<PrintListener>,
 }
 
 type Ending = Arc<Result<WorkerSummary, SourceError>>;
@@ -141,7 +148,7 @@ impl Worker {
         let started = wait(py, async move {
             let mut handlers = Vec::new();
             for kind in plan.kinds {
-                handlers.push(kind.start(plan.until).await?);
+                handlers.push(kind.start(plan.until, plan.prints.clone()).await?);
             }
             let mut worker = engine.worker();
             worker.name(plan.name).settings(WorkerSettings {

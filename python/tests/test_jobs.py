@@ -96,8 +96,9 @@ def test_types_are_kept_both_ways(app, jobs):
 def test_payloads_are_what_json_makes_of_them(app, jobs, payload):
     nothing = app.job(lambda payload: payload, name="same")
     handle = nothing.submit(payload)
-    stored = app.engine().submit_many(nothing.common(), [payload], None)
-    assert stored
+    stored = []
+    app.engine().submit_many(nothing.common(), [payload], None, stored)
+    assert len(stored) == 1
     run(app, "same")
     assert handle.result() == json.loads(json.dumps(payload))
 

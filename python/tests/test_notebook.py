@@ -90,6 +90,8 @@ print([error.type for error in app.map(refuse, [1], return_exceptions=True)])
 """,
     "step = 3\nprint(list(app.map(move, [Point(1)])), list(app.map(lambda n: Point(n).x, [5])))",
     "class Point:\n    x = 'new'\ndef read(n):\n    return Point.x\nprint(list(app.map(read, [1])))",
+    "def speak(n):\n    print('cell', n)\n    return n\nwith app.executor(1) as executor:\n    "
+    "print(list(app.map(speak, [1])), executor.submit(speak, 2).result())",
 ]
 
 
@@ -106,4 +108,5 @@ def test_classes_and_decorated_functions_of_cells_travel(tmp_path):
         "[55] [4]\n['Refused']\n",
         "[Point(x=4)] [5]\n",
         "['new']\n",
+        "cell 1\ncell 2\n[1] 2\n",
     ]

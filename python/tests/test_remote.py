@@ -94,6 +94,29 @@ def test_jobs_are_submitted_run_and_awaited(app):
     assert worker.wait() > 2_500
 
 
+def test_a_server_that_goes_away_leaves_the_first_items_and_the_exception_has_them(tmp_path):
+    with contextlib.ExitStack() as running:
+        app = gristmill.App(running.enter_context(serving(tmp_path)))
+
+        @app.job
+        def length(text):
+            return len(text)
+
+        def items():
+            for number in range(1_000):
+                if number == 300:
+                    running.close()
+                yield f"{number} " + "x" * 50_000
+
+        with pytest.raises(gristmill.SubmitFailed, match="the first [0-9]+ items are stored, as jobs 1:0 to ") as raised:
+            length.submit_many(items())
+        submitted = raised.value.submitted
+        app.close()
+    with gristmill.App(tmp_path / "jobs.db") as here:
+        assert sum(here.counts().values()) == len(submitted) > 0
+        assert here.details(submitted[-1].id).payload.startswith(f"{len(submitted) - 1} ")
+
+
 def test_one_job_of_submit_many_is_found_whatever_shares_its_batch(app):
     alone = app.jobs["double"].submit_many([4])
     assert len(alone) == 1

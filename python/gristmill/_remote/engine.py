@@ -63,12 +63,14 @@ class RemoteEngine:
         return _numbers(self._submit(common, keyed)["ids"][0])
 
     def submit_many(
-        self, common: dict[str, Any], payloads: Iterable[Any], to_plain: Callable[[Any], Any]
-    ) -> list[tuple[int, ...]]:
-        submitted: list[tuple[int, ...]] = []
+        self,
+        common: dict[str, Any],
+        payloads: Iterable[Any],
+        to_plain: Callable[[Any], Any],
+        stored: list[tuple[int, ...]],
+    ) -> None:
         for portion in portions(payloads, to_plain):
-            submitted.extend(self.submit_encoded(common, portion))
-        return submitted
+            stored.extend(self.submit_encoded(common, portion))
 
     def submit_encoded(
         self, common: dict[str, Any], payloads: list[str], keys: list[str] | None = None

@@ -48,7 +48,7 @@ class EagerEngine:
         raise StoreError(f"`{name}` is not for an eager application, which stores nothing: use gristmill.testing.temporary_store")
 
     def submit_one(self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any]) -> tuple[int, int]:
-        return self.submit_many(common, [payload], to_plain)[0][0], 0
+        return self._run_all(common, [payload], to_plain)[0], 0
 
     def submit_keyed(
         self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any], key: str, unique: str
@@ -56,8 +56,17 @@ class EagerEngine:
         return self.submit_one(common, payload, to_plain)
 
     def submit_many(
+        self,
+        common: dict[str, Any],
+        payloads: Iterable[Any],
+        to_plain: Callable[[Any], Any],
+        stored: list[tuple[int, ...]],
+    ) -> None:
+        stored.append(self._run_all(common, payloads, to_plain))
+
+    def _run_all(
         self, common: dict[str, Any], payloads: Iterable[Any], to_plain: Callable[[Any], Any]
-    ) -> list[tuple[int, int]]:
+    ) -> tuple[int, int]:
         batch: list[tuple[str, str, Ended]] = []
         self._batches.append(batch)
         number = len(self._batches)
@@ -79,7 +88,7 @@ class EagerEngine:
                 traceparent=None,
             )
             batch.append((common["kind"], text, self._run(common, text, job, to_plain)))
-        return [(number, len(batch))]
+        return number, len(batch)
 
     def _run(self, common: dict[str, Any], text: str, job: Any, to_plain: Callable[[Any], Any]) -> Ended:
         defined = self._job_of(common["kind"])
@@ -115,7 +124,7 @@ class EagerEngine:
                 options = json.dumps({**json.loads(common["options"]), **own, **(batch.get("options") or {})})
                 tags = [*(batch.get("tags") or dict(common["tags"])).items()]
                 queue = batch.get("queue") or common["queue"]
-                [(number, count)] = self.submit_many(
+                number, count = self._run_all(
                     {**common, "kind": kind, "queue": queue, "options": options, "tags": tags}, batch["payloads"], to_plain
                 )
                 outcomes.extend(_outcome(number, position, self._ended(number, position)) for position in range(count))

@@ -581,22 +581,46 @@ def test_what_cannot_travel_is_named_at_the_call(run_python, top, use, error):
     assert run_python(source.replace(f"[x, {use}]", "[x]")).stdout == "[[1]]\n"
 
 
-def test_a_process_of_multiprocessing_that_reads_the_script_starts_no_map(run_python):
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("way", ["list(app.map(call, [2, 3]))", "[app.executor(1).submit(call, x).result(60) for x in (2, 3)]"])
+def test_a_function_may_use_multiprocessing_with_others_of_its_script(run_python, method, way):
     ended = run_python(
-        """
-        import gristmill, multiprocessing
+        f"""
+        import dataclasses, gristmill, multiprocessing
         app = gristmill.App("jobs.db")
-        def inner(x):
-            return x
+        factor = 10
+        @dataclasses.dataclass
+        class Box:
+            side: int
+        def area(box):
+            return Box(factor * box.side)
         def call(x):
-            process = multiprocessing.get_context("spawn").Process(target=inner, args=(1,))
-            process.start()
-            process.join()
-            return process.exitcode
-        print(list(app.map(call, [1])))
+            with multiprocessing.get_context({method!r}).Pool(2) as pool:
+                return [box.side for box in pool.map(area, [Box(x), Box(1)])]
+        print({way})
         """,
     )
-    assert ended.stdout == "[1]\n"
+    assert ended.stdout == "[[20, 10], [30, 10]]\n"
+
+
+def test_what_cannot_go_to_a_spawned_process_is_named_in_the_job(run_python):
+    ended = run_python(
+        """
+        import gristmill, multiprocessing, threading
+        app = gristmill.App("jobs.db")
+        lock = None
+        def inner(x):
+            return lock
+        def call(x):
+            global lock
+            lock = threading.Lock()
+            process = multiprocessing.get_context("spawn").Process(target=inner, args=(1,))
+            process.start()
+        print(list(app.map(call, [1])))
+        """,
+        check=False,
+    )
+    assert "TypeError: a process that multiprocessing spawns cannot have `lock`, a lock that" in ended.stderr
 
 
 def test_how_much_a_script_logs_is_so_in_its_workers(run_python):

@@ -1,0 +1,95 @@
+//! Submits many items in portions, one after the other: a portion is packed while the one before it is stored.
+
+use gristmill_engine::{Engine, EngineError};
+use gristmill_model::{BatchId, NewBatch, PackedBuilder};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use tokio::task::JoinHandle;
+
+use crate::feeder::is_full;
+use crate::limits::SUBMIT_BYTES;
+use crate::payload::Encoder;
+use crate::store_error;
+use crate::waiting::{runtime, wait};
+
+/// Numbers of jobs of a portion's batches, and the submit that is under way.
+type Submitting = (Vec<u32>, JoinHandle<Result<Vec<BatchId>, EngineError>>);
+
+/// The portions of one call. Each is stored whole or not at all, and none before the one before it: so what is stored are the
+/// first items, wherever it fails.
+pub struct Portions<'py> {
+    engine: Engine,
+    /// The batches that are stored, with their numbers of jobs.
+    stored: Bound<'py, PyList>,
+    under_way: Option<Submitting>,
+}
+
+impl<'py> Portions<'py> {
+    pub fn new(engine: Engine, stored: Bound<'py, PyList>) -> Self {
+        Portions {
+            engine,
+            stored,
+            under_way: None,
+        }
+    }
+
+    /// Submits the payloads of an iterable. The last portion is under way then.
+    pub fn submit(
+        &mut self,
+        py: Python<'py>,
+        template: &NewBatch,
+        payloads: &Bound<'py, PyAny>,
+        encoder: &Encoder<'_, 'py>,
+    ) -> PyResult<()> {
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        let mut builder = PackedBuilder::new();
+        for (number, item) in (0..).zip(payloads.try_iter()?) {
+            encoder.push_item(&mut builder, &item?, number)?;
+            if !is_full(&builder) {
+                continue;
+            }
+            let payloads = std::mem::take(&mut builder).finish();
+            bytes += payloads.as_str().len();
+            group.push(NewBatch {
+                payloads,
+                ..template.clone()
+            });
+            if bytes >= SUBMIT_BYTES {
+                self.begin(py, std::mem::take(&mut group))?;
+                bytes = 0;
+            }
+        }
+        if builder.count() > 0 {
+            group.push(NewBatch {
+                payloads: builder.finish(),
+                ..template.clone()
+            });
+        }
+        match group.is_empty() {
+            true => Ok(()),
+            false => self.begin(py, group),
+        }
+    }
+
+    /// Begins to store a portion, once the one before it is stored.
+    fn begin(&mut self, py: Python<'_>, portion: Vec<NewBatch>) -> PyResult<()> {
+        self.settle(py)?;
+        let counts = portion.iter().map(|batch| batch.payloads.count()).collect();
+        let engine = self.engine.clone();
+        let task = runtime()?.spawn(async move { engine.submit_batches(portion).await });
+        self.under_way = Some((counts, task));
+        Ok(())
+    }
+
+    /// Waits for the portion that is under way.
+    pub fn settle(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some((counts, task)) = self.under_way.take() else {
+            return Ok(());
+        };
+        let batches = wait(py, task)?.map_err(store_error)?.map_err(store_error)?;
+        for (batch, count) in batches.into_iter().zip(counts) {
+            self.stored.append((batch.0, count))?;
+        }
+        Ok(())
+    }
+}
