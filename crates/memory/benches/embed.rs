@@ -13,7 +13,7 @@ use gristmill_memory::extract::LocalExtractor;
 use gristmill_memory::pipeline::{IngestOptions, NewInput};
 use serde_json::{Value, json};
 
-/// Turns of which each is said often, with a number, so that no two are the same.
+/// Turns that are repeated. Each repetition has a number, so that no two are the same.
 const TURNS: &str = include_str!("../tests/quality/chat.jsonl");
 
 /// Turns that are ingested: enough for a static model to run for seconds.
@@ -39,9 +39,10 @@ async fn main() {
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for folder in models {
         let embedder = open_local(&folder).unwrap_or_else(|error| panic!("{error}"));
-        let turns = match embedder.identity().starts_with("bert ") {
-            true => TURNS_OF_BERT,
-            false => TURNS_OF_STATIC,
+        let turns = if embedder.identity().starts_with("bert ") {
+            TURNS_OF_BERT
+        } else {
+            TURNS_OF_STATIC
         };
         let without = ingest(turns, None).await;
         let with = ingest(turns, Some(embedder.clone())).await;
@@ -58,7 +59,7 @@ async fn main() {
     }
 }
 
-/// The last part of a folder's path that says something: `model` is what packages call theirs.
+/// The last part of a folder's path, except for `model`, which many packages use.
 fn name(folder: &Path) -> String {
     let parts = folder
         .iter()
@@ -67,7 +68,7 @@ fn name(folder: &Path) -> String {
     parts.into_iter().find(|part| part != "model").unwrap_or_default()
 }
 
-/// Ingests so many turns, and takes the time until all is on disk.
+/// Ingests turns, and measures the time until all vectors are on disk.
 async fn ingest(turns: usize, embedder: Option<Arc<dyn Embedder>>) -> Duration {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let place = folder.path().join("kb.db").display().to_string();

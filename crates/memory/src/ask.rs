@@ -1,9 +1,9 @@
-//! Answering a question with a model, from what the knowledge base recalls.
+//! Answers a question with a model, from the messages that the knowledge base recalls.
 //!
-//! The question becomes a search query (by the model, or by rules), the query recalls messages, and the model answers
-//! from as many of them as the token budget holds. It cites them by number; citations of what it was not shown are
-//! left out. Where it cites none, the messages that have the words of its answer are cited; an answer that no message supports
-//! is no answer.
+//! The model or the rules turn the question into a search query. The query recalls messages. The model answers from as
+//! many messages as the token budget holds, and cites them by number. Citations of messages that the model was not
+//! shown are left out. Where the model cites nothing, the messages that share the words of the answer are cited. An
+//! answer that no message supports does not count as an answer.
 
 pub mod chat;
 mod citations;
@@ -25,16 +25,16 @@ pub use citations::Citation;
 use citations::{cited, supporting};
 pub use rerank::recall_reranked;
 
-/// Tokens of what the model is shown of the knowledge base, by default: fits the smallest contexts of hosted models.
+/// Default of [`AskOptions::context_tokens_max`]: it fits the smallest contexts of hosted models.
 pub const CONTEXT_TOKENS_DEFAULT: usize = 6_000;
 
-/// Tokens of an answer at most, by default.
+/// Default of [`AskOptions::answer_tokens_max`].
 pub const ANSWER_TOKENS_DEFAULT: u32 = 800;
 
-/// Tokens of a search query at most; a longer one is a model that has lost its way.
+/// Maximum tokens of a search query. A longer query comes from a model that does not find an end.
 const QUERY_TOKENS_MAX: u32 = 600;
 
-/// The share of the budget that knowledge may take; the rest is for the messages themselves.
+/// Knowledge takes at most one of this many parts of the budget. The messages take the rest.
 const KNOWLEDGE_SHARE: usize = 4;
 
 /// The model's instructions for search queries.
@@ -66,28 +66,28 @@ static ANSWER_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// The parser of a question.
+/// Who turns a question into a search query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuestionParser {
-    /// The model makes the search query; where its answer is none, the rules do.
+    /// The model. The rules take over where its answer is unusable.
     #[default]
     Model,
     /// The rules of [`understand`](crate::query::understand).
     Rules,
 }
 
-/// How a question is answered.
+/// Options of [`ask`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AskOptions {
-    /// How messages are recalled.
+    /// Options of recalling messages.
     pub recall: RecallOptions,
     /// The parser of the question.
     pub parser: QuestionParser,
-    /// Tokens of what the model is shown of the knowledge base at most, by estimate.
+    /// Maximum tokens of the knowledge and messages that the model is shown, by estimate.
     pub context_tokens_max: usize,
-    /// Tokens of the answer at most.
+    /// Maximum tokens of the answer.
     pub answer_tokens_max: u32,
-    /// The time of the question: the meaning of `yesterday`.
+    /// The time at which the question is asked: `yesterday` counts from it.
     pub asked_at: Option<Timestamp>,
     /// Whether the model ranks the first messages again before it answers.
     pub rerank: bool,
@@ -112,23 +112,23 @@ impl Default for AskOptions {
 pub struct Answer {
     /// The question.
     pub question: String,
-    /// Whether the recalled messages answer it.
+    /// Whether the recalled messages answer the question.
     pub answered: bool,
-    /// The answer, or why there is none.
+    /// The answer, or the reason why there is none.
     pub text: String,
-    /// The messages that it rests on, in the order in which they are cited.
+    /// The messages that support the answer, in the order of their citations.
     pub citations: Vec<Citation>,
-    /// Messages that the model was shown.
+    /// Number of messages that the model was shown.
     pub messages_shown: usize,
-    /// Messages that were recalled.
+    /// Number of messages that were recalled.
     pub messages_recalled: usize,
-    /// The search term.
+    /// The search query that recalled them.
     pub query: SearchQuery,
-    /// The cost.
+    /// Tokens and calls that the answer took.
     pub usage: Usage,
 }
 
-/// The answer of a model.
+/// The JSON that the model answers with.
 #[derive(Debug, Deserialize)]
 struct Written {
     #[serde(default = "yes")]
@@ -146,7 +146,7 @@ fn yes() -> bool {
 ///
 /// # Errors
 ///
-/// [`MemoryError::Service`] where the model does not answer, and what the store says.
+/// [`MemoryError::Service`] if the model does not answer, and errors of the store.
 pub async fn ask(
     store: &dyn KnowledgeStore,
     service: &Service,
@@ -160,9 +160,10 @@ pub async fn ask(
         QuestionParser::Model => search_query(store, service, question, options.asked_at, &mut usage).await?,
     };
     let how = &options.recall;
-    let recalled = match options.rerank {
-        true => recall_reranked(store, service, question, query, relations, how, &mut usage).await?,
-        false => recall_query(store, question, query, relations, how).await?,
+    let recalled = if options.rerank {
+        recall_reranked(store, service, question, query, relations, how, &mut usage).await?
+    } else {
+        recall_query(store, question, query, relations, how).await?
     };
     let context = Context::new(&recalled, options.context_tokens_max);
     let mut answer = Answer {
@@ -198,7 +199,7 @@ pub async fn ask(
             });
             answer.ground(told, &recalled.messages[..context.messages]);
         }
-        // A model that keeps to no form has still answered.
+        // A model that ignores the requested form has still answered.
         Err(_) if !content.trim().is_empty() && !content.trim_start().starts_with('{') => {
             answer.answered = true;
             answer.text = content.trim().to_owned();
@@ -215,8 +216,8 @@ pub async fn ask(
 }
 
 impl Answer {
-    /// Finds the messages that the answer rests on: those of the numbers that the model told, or else those that say what it says.
-    /// An answer that rests on none is no answer.
+    /// Sets the citations: the messages whose numbers the model named, or else the messages that share the words of the
+    /// answer. An answer without citations does not count as an answer.
     fn ground(&mut self, told: impl Iterator<Item = u64>, shown: &[RecalledMessage]) {
         self.citations = cited(told, &self.text, shown);
         if self.text.is_empty() {
@@ -230,14 +231,18 @@ impl Answer {
                 self.text = format!("no message says so, and the model named none: {}", self.text);
             }
         }
+        assert!(
+            !self.answered || !self.citations.is_empty(),
+            "an answer cites at least one message"
+        );
     }
 }
 
-/// The search query that a model makes of a question; `None` where its answer is none, or an empty one.
+/// Asks the model for the search query of a question; `None` if its answer is unusable or an empty query.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Service`], and what the store says.
+/// [`MemoryError::Service`], and errors of the store.
 pub async fn search_query(
     store: &dyn KnowledgeStore,
     service: &Service,
@@ -287,7 +292,7 @@ struct Context {
 }
 
 impl Context {
-    /// The best messages, as many as there is room for, and what is known beside them.
+    /// Takes the best messages that fit the budget, and the knowledge beside them.
     fn new(recalled: &Recalled, tokens_max: usize) -> Context {
         let characters_max = tokens_max.saturating_mul(TOKEN_CHARACTERS);
         let mut known = String::new();
@@ -297,6 +302,10 @@ impl Context {
             }
             known.push_str(&line);
         }
+        assert!(
+            known.len() <= characters_max / KNOWLEDGE_SHARE,
+            "knowledge stays within its share of the budget"
+        );
         let mut text = String::new();
         let mut messages = 0;
         for message in &recalled.messages {
@@ -304,11 +313,15 @@ impl Context {
             if messages > 0 && known.len() + text.len() + shown.len() > characters_max {
                 break;
             }
-            // The first message is shown as far as there is room, so that there is something to answer from.
+            // The first message is cut to the budget, so that the model has something to answer from.
             let room = characters_max.saturating_sub(known.len() + text.len());
             text.extend(shown.chars().take(room));
             messages += 1;
         }
+        assert!(
+            messages <= recalled.messages.len(),
+            "the model is shown recalled messages only"
+        );
         if !known.is_empty() {
             text = format!("What is known:\n{known}\nThe messages:\n{text}");
         }
@@ -316,7 +329,7 @@ impl Context {
     }
 }
 
-/// A message with its number, and who said it when.
+/// Formats a message with its number, speaker, time, subject and source.
 fn shown(number: usize, recalled: &RecalledMessage) -> String {
     let message = &recalled.message.message;
     let mut head = format!("[{number}]");
@@ -334,7 +347,7 @@ fn shown(number: usize, recalled: &RecalledMessage) -> String {
     format!("{}\n{}\n\n", head.trim_end_matches(';'), message.text().trim())
 }
 
-/// An entity with its types and facets, on one line.
+/// Formats an entity with its types and facets on one line.
 fn line(knowledge: &Knowledge) -> Option<String> {
     let Knowledge::Entity(entity) = knowledge else {
         return None;
@@ -365,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_as_much_as_there_is_room_for() {
+    fn shows_the_messages_that_fit_the_budget() {
         let long = "x".repeat(300);
         let recalled = recalled(&["Bees hum.", &long, "Drums."]);
         assert_eq!(Context::new(&recalled, 1_000).messages, 3);

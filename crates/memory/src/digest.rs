@@ -1,19 +1,19 @@
-//! Digests: of sources, to tell an unchanged one; of chunks, to never send one twice.
+//! Digests: of sources, to recognise an unchanged one; of chunks, to send each only once.
 
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of some bytes, in hexadecimal.
+/// Computes the SHA-256 of bytes, in hexadecimal.
 pub fn of(bytes: &[u8]) -> String {
     of_parts(&[bytes])
 }
 
-/// The SHA-256 of some bytes.
+/// Computes the SHA-256 of bytes.
 pub fn bytes_of(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// The SHA-256 of several parts, in hexadecimal. Each part's length counts, so that no two lists of parts are told
-/// as one.
+/// Computes the SHA-256 of several parts, in hexadecimal. The digest covers each part's length, so two different lists
+/// with the same bytes have different digests.
 pub fn of_parts(parts: &[&[u8]]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
@@ -25,17 +25,17 @@ pub fn of_parts(parts: &[&[u8]]) -> String {
     hexadecimal(&digest.finalize())
 }
 
-/// A SHA-256 of bytes that come piece by piece.
+/// A SHA-256 of bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub struct Hasher(Sha256);
 
 impl Hasher {
-    /// The next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest, in hexadecimal.
+    /// Returns the digest, in hexadecimal.
     pub fn finish(self) -> String {
         hexadecimal(&self.0.finalize())
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_lists_of_parts_apart() {
+    fn lists_with_the_same_bytes_have_different_digests() {
         assert_eq!(&of(b"")[..8], "e3b0c442");
         assert_ne!(of_parts(&[b"ab", b"c"]), of_parts(&[b"a", b"bc"]));
     }

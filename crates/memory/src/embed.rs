@@ -1,10 +1,10 @@
-//! From texts to vectors: how near two of them are in meaning.
+//! Turns texts into vectors, whose cosine says how near two texts are in meaning.
 //!
 //! * [`openai`]: vectors of a model behind an OpenAI-compatible service.
 //! * [`model2vec`]: vectors of a static model in a local folder: no network, thousands of texts a second.
 //! * [`bert`]: vectors of a BERT model in a local folder, such as all-MiniLM-L6-v2: no network, better and slower.
 //!
-//! Without an embedder, related terms are found by how they are written and messages by their words.
+//! Without an embedder, related terms are found by their spelling, and messages by their words.
 
 pub mod bert;
 mod files;
@@ -24,19 +24,20 @@ pub use model2vec::Model2VecEmbedder;
 pub use openai::OpenAiEmbedder;
 pub use vector::Vector;
 
-/// Opens the local model in a folder: a BERT model where its `config.json` says so, or else a static one.
+/// Opens the local model in a folder: a BERT model if its `config.json` says so, or else a static one.
 ///
 /// # Errors
 ///
-/// [`EmbedError::Model`] with the file that is missing or does not have its form.
+/// [`EmbedError::Model`], which names the missing or malformed file.
 pub fn open_local(folder: &Path) -> Result<Arc<dyn Embedder>, EmbedError> {
-    match bert::is_bert(folder) {
-        true => Ok(Arc::new(BertEmbedder::open(folder)?)),
-        false => Ok(Arc::new(Model2VecEmbedder::open(folder)?)),
+    if bert::is_bert(folder) {
+        Ok(Arc::new(BertEmbedder::open(folder)?))
+    } else {
+        Ok(Arc::new(Model2VecEmbedder::open(folder)?))
     }
 }
 
-/// Runs a local model on a thread for long work, so that other tasks go on.
+/// Runs a local model on a thread for blocking work, so that other tasks go on.
 async fn run_model(
     embed: impl FnOnce() -> Result<Vec<Vector>, EmbedError> + Send + 'static,
 ) -> Result<Vec<Vector>, EmbedError> {
@@ -50,38 +51,38 @@ async fn run_model(
 /// Computes vectors of texts.
 #[async_trait]
 pub trait Embedder: Send + Sync + std::fmt::Debug + 'static {
-    /// The model, as one text. Vectors of two identities are never compared.
+    /// Names the model. Vectors of two identities are never compared.
     fn identity(&self) -> String;
 
-    /// Texts of one call at most.
+    /// Maximum number of texts in one call.
     fn texts_max(&self) -> usize;
 
-    /// Bytes of all texts of one call at most; a single longer text is a call of its own.
+    /// Maximum bytes of all texts in one call. A single longer text is a call of its own.
     fn bytes_max(&self) -> usize;
 
-    /// The cosine from which on a term may stand for another.
+    /// Minimum cosine at which one term may stand for another.
     fn related_cosine_min(&self) -> f64;
 
-    /// How much the nearness of its vectors counts in a ranking: 1 for a model that reads a text in order.
+    /// The weight of the vectors in a ranking: 1 for a model that reads a text in order.
     fn weight(&self) -> f64 {
         1.0
     }
 
-    /// The vectors of texts, in the same order, all of the same number of dimensions.
+    /// Computes the vectors of texts, in the same order, all with the same number of dimensions.
     ///
     /// # Errors
     ///
-    /// [`EmbedError`], after all tries that make sense.
+    /// [`EmbedError`], after all sensible retries.
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError>;
 }
 
-/// Why there are no vectors.
+/// The reason why there are no vectors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
     /// The service gave no answer.
     #[error("embeddings: {0}")]
     Service(#[from] ServiceError),
-    /// The folder of a model is incomplete.
+    /// The folder of a model is incomplete or malformed.
     #[error("{place}: {reason}")]
     Model {
         /// The folder or file.

@@ -1,10 +1,10 @@
-//! Errors of the memory.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
 use gristmill_store::layout::{Layout, LayoutError};
 
-/// A refused or failed operation. Nothing of it is stored.
+/// A refused or failed operation. It has stored nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MemoryError {
     /// The file is a database of another program.
@@ -21,7 +21,7 @@ pub enum MemoryError {
         /// The file.
         path: PathBuf,
     },
-    /// A newer program has changed its layout.
+    /// A newer program has changed the layout.
     #[error(
         "{} has schema version {found} of gristmill {program}, and this program is gristmill {} with version {known}; \
          use gristmill {program} or newer", path.display(), env!("CARGO_PKG_VERSION")
@@ -36,7 +36,7 @@ pub enum MemoryError {
         /// The version of the newer program.
         program: String,
     },
-    /// A development version has made it.
+    /// A development version created the database.
     #[error(
         "{} has the layout of an earlier development version of Gristmill, which this program cannot read; \
          use that version, or ingest the sources into a new knowledge base", path.display()
@@ -45,7 +45,7 @@ pub enum MemoryError {
         /// The file or database.
         path: PathBuf,
     },
-    /// The database refused or failed.
+    /// The database refused the operation or failed.
     #[error("{}: {reason}", path.display())]
     Database {
         /// The file.
@@ -53,7 +53,7 @@ pub enum MemoryError {
         /// The database's message.
         reason: String,
     },
-    /// Another process holds the write lock for too long.
+    /// Another process held the write lock for too long.
     #[error("{} is locked by another process; retry when it has finished", path.display())]
     Locked {
         /// The file.
@@ -67,7 +67,7 @@ pub enum MemoryError {
         /// The system's message.
         reason: String,
     },
-    /// An input has an invalid form.
+    /// An input is malformed.
     #[error("{place}: {reason}")]
     Invalid {
         /// The file, line or field.
@@ -81,17 +81,17 @@ pub enum MemoryError {
     /// Vectors cannot be made.
     #[error(transparent)]
     Embed(#[from] crate::embed::EmbedError),
-    /// Another embedder made the vectors.
+    /// The vectors were made by another embedder.
     #[error(
-        "the knowledge base has vectors of {known} ({dimensions} dimensions), which those of {asked} cannot be compared \
-         with; name the embedder that made them, or make new ones with `gristmill ingest --replace-vectors --embedder …`"
+        "the knowledge base has vectors of {known} ({dimensions} dimensions), which cannot be compared with vectors of {asked}; \
+        name the embedder that made them, or make new ones with `gristmill ingest --replace-vectors --embedder …`"
     )]
     OtherEmbedder {
-        /// The embedder that made them.
+        /// The embedder that made the stored vectors.
         known: String,
-        /// Their dimensions.
+        /// Their number of dimensions.
         dimensions: u32,
-        /// The other one.
+        /// The requested embedder.
         asked: String,
     },
     /// The source does not exist.
@@ -100,7 +100,7 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// Why a knowledge base does not have this layout; `failed` says what is wrong with its database.
+    /// Explains why a knowledge base does not have this layout. `failed` explains an error of its database.
     pub(crate) fn of_layout<E: std::error::Error>(
         error: LayoutError<E>,
         path: PathBuf,
@@ -127,7 +127,7 @@ impl MemoryError {
         }
     }
 
-    /// An input at `place` with an invalid form.
+    /// Makes the error for a malformed input at `place`.
     pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Self {
         MemoryError::Invalid {
             place: place.into(),
@@ -136,7 +136,7 @@ impl MemoryError {
     }
 }
 
-/// An error and what it came from, in one line.
+/// Writes an error and its causes on one line.
 pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,8 +1,8 @@
-//! From the text of a chunk to knowledge.
+//! Turns the text of a chunk into knowledge.
 //!
-//! * [`known`]: what a message tells of itself, with no model: who said it to whom, and what it is about.
-//! * [`local`]: an extractor by rules: no network, the same answer for the same text.
-//! * [`openai`]: an extractor that asks a model, within the limits of the [`limiter`].
+//! * [`known`]: knowledge from a message's own fields, without a model: its speaker, listeners and subject.
+//! * [`local`]: an extractor by rules, without a network. The same text always gives the same knowledge.
+//! * [`openai`]: an extractor that calls a model, within the limits of the [`limiter`].
 
 pub mod known;
 pub mod local;
@@ -21,15 +21,15 @@ pub use openai::OpenAiExtractor;
 /// Extracts knowledge from the text of a chunk.
 #[async_trait]
 pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
-    /// The model and the prompt, as one text. The same text, model and prompt are never sent twice.
+    /// Names the model and the prompt. The same text with the same identity is never sent twice.
     fn identity(&self) -> String;
 
-    /// Whether it depends on the speaker. If not, the same words of two speakers are extracted once.
+    /// Whether the extraction depends on the speaker. If not, the same words of two speakers are extracted once.
     fn reads_speaker(&self) -> bool {
         false
     }
 
-    /// The chunk of a message as it is to be extracted.
+    /// Makes the chunk that is to be extracted from a text.
     fn chunk(&self, text: &str, speaker: Option<&str>) -> ChunkText {
         ChunkText::new(text, speaker.filter(|_| self.reads_speaker()), &self.identity())
     }
@@ -38,24 +38,24 @@ pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`FailedExtraction`], after all tries that make sense.
+    /// [`FailedExtraction`], after all sensible retries.
     async fn extract(&self, chunk: &ChunkText) -> Result<Extracted, FailedExtraction>;
 }
 
-/// A chunk as an extractor gets it: the payload of an `extract` job.
+/// A chunk in the form that extractors get: the payload of an `extract` job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkText {
     /// The digest of the text, the speaker and the [identity](Extractor::identity).
     pub key: String,
     /// The text.
     pub text: String,
-    /// The speaker: the meaning of `I`.
+    /// The speaker, whom `I` means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
 }
 
 impl ChunkText {
-    /// A chunk of a message, for an extractor of this identity.
+    /// Makes a chunk for an extractor with this identity.
     pub fn new(text: &str, speaker: Option<&str>, identity: &str) -> ChunkText {
         let parts = [text, speaker.unwrap_or_default(), identity];
         ChunkText {
@@ -66,7 +66,7 @@ impl ChunkText {
     }
 }
 
-/// The knowledge of an extractor, and its cost: the value of an `extract` job.
+/// The knowledge from one chunk, and its cost: the value of an `extract` job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Extracted {
     /// The chunk's key.
@@ -78,24 +78,24 @@ pub struct Extracted {
     pub usage: Usage,
 }
 
-/// An extraction that came to nothing. The calls for it are paid for all the same.
+/// A failed extraction. Its calls have a cost all the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct FailedExtraction {
-    /// Why.
+    /// The reason.
     #[source]
     pub error: ExtractError,
     /// The cost.
     pub usage: Usage,
 }
 
-/// Why nothing could be extracted.
+/// The reason for a failed extraction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtractError {
     /// The service gave no answer.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// The answer has not the form that was asked for, also after the repair attempt.
+    /// The answer does not have the requested form, even after a repair attempt.
     #[error("the model's answer is not an extraction, and neither is the repaired one: {reason}")]
     Malformed {
         /// The problem.

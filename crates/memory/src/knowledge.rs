@@ -1,14 +1,14 @@
-//! What messages say: entities, actions, topics.
+//! Knowledge from messages: entities, actions, topics.
 //!
-//! The serialised form is the recorded index format's, in camelCase; the snake_case names that models answer with
-//! are read as well.
+//! The serialised form is the form of the recorded indexes, in camelCase. The snake_case names in models' answers are
+//! accepted too.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
 use crate::message::TextRange;
 
-/// A semantic ref's number in its knowledge base: dense from 0, never given twice.
+/// The number of a semantic ref in its knowledge base. Numbers are dense from 0 and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RefOrdinal(pub u32);
@@ -22,7 +22,7 @@ pub struct Entity {
     /// Its types: `book`, `person`, …
     #[serde(rename = "type", deserialize_with = "one_or_many")]
     pub types: Vec<String>,
-    /// Further facts.
+    /// Its facets.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub facets: Vec<Facet>,
 }
@@ -31,7 +31,7 @@ pub struct Entity {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facet {
-    /// Which property.
+    /// The name of the property.
     pub name: String,
     /// Its value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,19 +48,19 @@ pub enum FacetValue {
     Number(Number),
     /// A text.
     Text(String),
-    /// A number of something.
+    /// A number with a unit.
     Quantity {
-        /// How many.
+        /// The number.
         amount: Number,
-        /// Of what.
+        /// The unit.
         units: String,
     },
-    /// Whatever else a model answered.
+    /// Any other JSON of a model.
     Other(Value),
 }
 
 impl FacetValue {
-    /// The value as it is indexed: `true`, `12`, `12 books`.
+    /// The text by which the value is indexed: `true`, `12`, `12 books`.
     pub fn text(&self) -> String {
         match self {
             FacetValue::Flag(flag) => flag.to_string(),
@@ -72,7 +72,7 @@ impl FacetValue {
     }
 }
 
-/// `12.0` is `12`.
+/// Writes a number; `12.0` becomes `12`.
 fn number_text(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
@@ -87,7 +87,7 @@ pub struct Action {
     /// The verb, with its particles: `["turn", "out"]`.
     #[serde(deserialize_with = "one_or_many")]
     pub verbs: Vec<String>,
-    /// When.
+    /// The tense of the verb.
     #[serde(alias = "verb_tense")]
     pub verb_tense: Tense,
     /// The subject.
@@ -104,36 +104,36 @@ pub struct Action {
         skip_serializing_if = "Option::is_none"
     )]
     pub object_entity_name: Option<String>,
-    /// Whom it is done for or to.
+    /// The person or thing for whom or to which it is done.
     #[serde(
         alias = "indirect_object_entity_name",
         deserialize_with = "entity_name",
         skip_serializing_if = "Option::is_none"
     )]
     pub indirect_object_entity_name: Option<String>,
-    /// How, where, with what.
+    /// Parameters: manner, place, instrument.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_default")]
     pub params: Vec<Parameter>,
-    /// A property of the subject that the action tells.
+    /// A property of the subject that the action mentions.
     #[serde(alias = "subject_entity_facet", skip_serializing_if = "Option::is_none")]
     pub subject_entity_facet: Option<Facet>,
 }
 
 impl Action {
-    /// The verb as it is indexed: its words with spaces between them.
+    /// The verb as it is indexed: its words, joined by spaces.
     pub fn verb(&self) -> String {
         self.verbs.join(" ")
     }
 }
 
-/// When an action happens.
+/// The time of an action, relative to the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tense {
     /// Before the text.
     #[serde(alias = "Past")]
     Past,
-    /// With the text, or always.
+    /// At the time of the text, or always.
     #[default]
     #[serde(alias = "Present")]
     Present,
@@ -146,11 +146,11 @@ pub enum Tense {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Parameter {
-    /// Only a text.
+    /// A text without a name.
     Text(String),
     /// A name with its value.
     Named {
-        /// Which parameter.
+        /// The name of the parameter.
         name: String,
         /// Its value.
         value: FacetValue,
@@ -160,7 +160,7 @@ pub enum Parameter {
 /// The topic of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Topic {
-    /// In a few words.
+    /// The topic in a few words.
     pub text: String,
 }
 
@@ -177,7 +177,7 @@ pub struct Tag {
 pub enum Knowledge {
     /// A thing, person, place or idea.
     Entity(Entity),
-    /// Something that is done. An inverse action (`be written by`) is one too.
+    /// An action. An inverse action (`be written by`) is one too.
     Action(Action),
     /// The topic of a text.
     Topic(Topic),
@@ -186,7 +186,7 @@ pub enum Knowledge {
 }
 
 impl Knowledge {
-    /// Which of the four it is.
+    /// The kind of this knowledge.
     pub fn kind(&self) -> KnowledgeKind {
         match self {
             Knowledge::Entity(_) => KnowledgeKind::Entity,
@@ -220,7 +220,7 @@ impl KnowledgeKind {
         KnowledgeKind::Tag,
     ];
 
-    /// The letter that stands for it in a store: `e`, `a`, `t`, `g`.
+    /// The letter that stands for the kind in a store: `e`, `a`, `t`, `g`.
     pub const fn letter(self) -> u8 {
         match self {
             KnowledgeKind::Entity => b'e',
@@ -230,7 +230,7 @@ impl KnowledgeKind {
         }
     }
 
-    /// The kind that a letter stands for.
+    /// The kind for a letter.
     pub const fn from_letter(letter: u8) -> Option<KnowledgeKind> {
         match letter {
             b'e' => Some(KnowledgeKind::Entity),
@@ -242,13 +242,13 @@ impl KnowledgeKind {
     }
 }
 
-/// Knowledge and the text that it came from.
+/// Knowledge, and the text from which it was extracted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SemanticRef {
     /// Its number.
     pub ordinal: RefOrdinal,
-    /// The chunk that it came from.
+    /// The chunk from which it was extracted.
     pub range: TextRange,
     /// The knowledge.
     #[serde(flatten)]
@@ -259,20 +259,20 @@ pub struct SemanticRef {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extraction {
-    /// What the chunk names.
+    /// The things that the chunk names.
     pub entities: Vec<Entity>,
-    /// Its verbs.
+    /// The actions that the chunk mentions.
     pub actions: Vec<Action>,
     /// The same actions as seen by their objects: `be written by`.
     #[serde(alias = "inverseActions")]
     pub inverse_actions: Vec<Action>,
-    /// What it is about.
+    /// The topics of the chunk.
     pub topics: Vec<String>,
 }
 
 impl Extraction {
-    /// The knowledge in it, in this order: entities, actions, inverse actions, topics. Entities without a name,
-    /// actions without a verb and empty topics say nothing and are left out.
+    /// Lists the knowledge in this order: entities, actions, inverse actions, topics. Leaves out entities without a
+    /// name, actions without a verb and empty topics.
     pub fn into_knowledge(self) -> Vec<Knowledge> {
         let entities = self
             .entities
@@ -289,7 +289,7 @@ impl Extraction {
     }
 }
 
-/// `none`, an empty text and `null` name no entity.
+/// Reads the name of an entity. `none`, an empty text and `null` are no name.
 fn entity_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = Option::<String>::deserialize(deserializer)?;
     Ok(name.filter(|name| !name.is_empty() && name != "none"))
@@ -301,7 +301,7 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Models write one text where a list of one is asked for.
+/// Reads a list of texts. Models may write a single text where a list is requested.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_models_answer() {
+    fn reads_the_answers_of_models() {
         let extraction: Extraction = serde_json::from_str(
             r#"{"entities":[{"name":"Tin Drum","type":"band","facets":null}],
                 "actions":[{"verbs":["play"],"verb_tense":"past","subject_entity_name":"Ada","object_entity_name":"none",

@@ -1,4 +1,4 @@
-//! Memory: messages become a knowledge base that answers questions.
+//! Memory: a knowledge base of messages that answers questions.
 //!
 //! Podcast transcripts, subtitles, mail, notes and chats are cut into chunks. A model or rules read each chunk once and
 //! extract its entities, actions and topics. Indexes over these answer questions.
@@ -10,7 +10,7 @@
 //! * [`query`]: search queries, and the term groups that they are compiled to.
 //! * [`recall()`]: ranked knowledge and messages for a question, without a model.
 //! * [`ask()`]: an answer with its sources, by a model that reads the recalled messages.
-//! * [`ask::chat`]: a conversation of such questions, which may leave out what was named before.
+//! * [`ask::chat`]: a conversation of questions that may leave out names from earlier ones.
 //! * [`extract`], [`embed`]: extract knowledge and vectors from texts. [`service`]: the model service behind both.
 //! * [`recorded`]: the recorded index format ([`import`], [`export`]), and files of recorded questions.
 //!
@@ -18,9 +18,9 @@
 //! reading order, and adds vectors for texts that have none (`pipeline/embedding.rs`). All model calls go through
 //! `service.rs`.
 //!
-//! The extractions are ordinary jobs. A worker or agent with `--extractor` runs them by the same handler
-//! (`pipeline/job.rs`) as the ingestion's own worker, and `pipeline/outcomes.rs` reads from the store what others
-//! commit. Jobs and knowledge can share one PostgreSQL database, in two schemas.
+//! The extractions are ordinary jobs. The ingestion's own worker runs them with the handler in `pipeline/job.rs`, and
+//! so does a worker or agent with `--extractor`. `pipeline/outcomes.rs` reads the outcomes of other workers from the
+//! store. Jobs and knowledge can share one PostgreSQL database, in two schemas.
 
 pub mod ask;
 pub mod digest;

@@ -1,4 +1,4 @@
-//! The knowledge base as programs use it: open, ingest, recall, ask.
+//! The API of a knowledge base: open, ingest, recall, ask.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::recall::{RecallOptions, Recalled, Relations, recall_query};
 use crate::service::Service;
 use crate::store::KnowledgeStore;
 
-/// A knowledge base, with what fills and asks it. Cheap to clone; all clones are one.
+/// A knowledge base with its embedder and its store of jobs. Clones share them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,29 +69,29 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Opens the knowledge base at a path or address; makes it where there is none.
+    /// Opens the knowledge base at a path or address. Creates a missing one.
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] where that is something else, or cannot be opened.
+    /// [`MemoryError`] if the place holds something else, or cannot be opened.
     pub async fn open(place: &str) -> Result<Memory, MemoryError> {
         Memory::open_place(&Place::of(place), true).await
     }
 
-    /// Opens the knowledge base at a path or address, which must be there.
+    /// Opens the existing knowledge base at a path or address.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Missing`] and as [`Memory::open`].
+    /// [`MemoryError::Missing`], and the errors of [`Memory::open`].
     pub async fn open_existing(place: &str) -> Result<Memory, MemoryError> {
         Memory::open_place(&Place::of(place), false).await
     }
 
-    /// Opens the knowledge base at a place; makes it where there is none, if `create` says so.
+    /// Opens the knowledge base at a place. Creates a missing one if `create` is set.
     ///
     /// # Errors
     ///
-    /// As [`Memory::open_existing`].
+    /// The errors of [`Memory::open_existing`].
     pub async fn open_place(place: &Place, create: bool) -> Result<Memory, MemoryError> {
         Ok(Memory {
             knowledge: place.open(create).await?,
@@ -100,23 +100,23 @@ impl Memory {
         })
     }
 
-    /// Gives vectors to what is ingested, and recalls by meaning too.
+    /// Adds vectors to all ingested texts, and recalls by meaning too.
     pub fn with_embedder(self, embedder: Option<Arc<dyn Embedder>>) -> Memory {
         Memory { embedder, ..self }
     }
 
-    /// Keeps the jobs that extractions are in another store than [`Place::jobs`].
+    /// Keeps the extraction jobs in another store than [`Place::jobs`].
     pub fn with_jobs(self, jobs: Place) -> Memory {
         Memory { jobs, ..self }
     }
 
-    /// The store below.
+    /// The underlying store.
     pub fn knowledge(&self) -> &Arc<dyn KnowledgeStore> {
         &self.knowledge
     }
 
-    /// Ingests sources, with up to `concurrency` extractions at once. `on_event` is called for what is on disk. The
-    /// same call goes on where an earlier one ended, however that was.
+    /// Ingests sources, with up to `concurrency` extractions at a time. Calls `on_event` for committed data. The same
+    /// call resumes after an earlier one that ended early.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Memory {
         ingested
     }
 
-    /// An ingestion with jobs of an engine that is open already.
+    /// Makes an ingestion that keeps its jobs in an open engine.
     pub fn ingestion(
         &self,
         engine: Engine,
@@ -151,7 +151,7 @@ impl Memory {
             .with_embedder(self.embedder.clone())
     }
 
-    /// Recalls what a question is about. The question is understood by rules, and no model is asked, but for the
+    /// Recalls knowledge and messages for a question. Rules parse the question. No model is called, except for the
     /// vectors of an embedder.
     ///
     /// # Errors
@@ -161,11 +161,11 @@ impl Memory {
         recall_query(&*self.knowledge, question, None, &self.relations(), options).await
     }
 
-    /// Answers a question with the model of `service`, from what is recalled.
+    /// Answers a question with the model of `service`, from recalled messages.
     ///
     /// # Errors
     ///
-    /// As [`ask`].
+    /// The errors of [`ask`].
     pub async fn ask(
         &self,
         service: &Service,
@@ -175,7 +175,7 @@ impl Memory {
         ask(&*self.knowledge, service, question, &self.relations(), options).await
     }
 
-    /// Where related terms come from.
+    /// The source of related terms.
     pub fn relations(&self) -> Relations<'_> {
         match &self.embedder {
             Some(embedder) => Relations::Embedded(&**embedder),

@@ -1,10 +1,10 @@
-//! What was said or written, and where in it something stands.
+//! Messages, and places in them.
 
 use gristmill_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A message's number in its knowledge base. New messages get the next numbers, from 0, in reading order; a number
-/// is never given twice.
+/// The number of a message in its knowledge base. New messages get the next numbers, from 0, in reading order. A number
+/// is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageOrdinal(pub u32);
@@ -13,7 +13,7 @@ pub struct MessageOrdinal(pub u32);
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Message {
-    /// Its text, in chunks of a size that a model reads at once. Never empty.
+    /// Its text, in chunks that a model reads one at a time. Never empty.
     pub text_chunks: Vec<String>,
     /// Its speaker or sender.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,19 +21,19 @@ pub struct Message {
     /// Its listeners or recipients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<String>,
-    /// Its subject, if it has one: a mail's subject, a section's heading.
+    /// Its subject: the subject of a mail, the heading of a section.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Labels.
+    /// Its labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// When it was said or sent.
+    /// The moment at which it was said or sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moment: Option<Moment>,
 }
 
 impl Message {
-    /// A message with one chunk.
+    /// Makes a message with one chunk.
     pub fn new(text: impl Into<String>) -> Message {
         Message {
             text_chunks: vec![text.into()],
@@ -46,34 +46,34 @@ impl Message {
         self.text_chunks.concat()
     }
 
-    /// The bytes of the whole text.
+    /// Number of bytes of the whole text.
     pub fn text_bytes(&self) -> usize {
         self.text_chunks.iter().map(String::len).sum()
     }
 }
 
-/// A moment, and the zone in which its source told it.
+/// An instant, and the zone in which the source wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
     /// The instant: milliseconds since 1970-01-01T00:00:00Z.
     pub at: Timestamp,
-    /// The source's offset from UTC in minutes, east positive; `None` where the source told none.
+    /// The source's offset from UTC in minutes, east positive; `None` if the source names no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_minutes: Option<i16>,
 }
 
-/// Where in the messages something stands: one chunk of one message.
+/// A place in the messages: one chunk of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TextRange {
     /// The message.
     pub message: MessageOrdinal,
-    /// The chunk, from 0.
+    /// The position of the chunk in the message, from 0.
     pub chunk: u32,
 }
 
-/// A stretch of time, without its end.
+/// A range of time that excludes its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimeRange {
     /// The first instant in it.
@@ -83,7 +83,7 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Whether an instant is in it.
+    /// Whether an instant is in the range.
     pub fn contains(&self, at: Timestamp) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }

@@ -1,16 +1,15 @@
-//! Ingestion: from sources to committed knowledge.
+//! Ingestion: turns sources into committed knowledge.
 //!
 //! ```text
-//! sources ─▶ chunks ─▶ what is known already ─▶ `extract` jobs ─▶ outcomes, on disk as they come
+//! sources ─▶ chunks ─▶ known extractions ─▶ `extract` jobs ─▶ outcomes, on disk as they arrive
 //!                                                                    │
 //!                      progress ◀── in-order group commit, one writer ◀──┘
 //! ```
 //!
-//! An extraction is a job of the engine: its outcome is on disk before it is used, keyed by chunk, prompt and model,
-//! and no later run asks for it again. The ingestion's own worker does the calls; others of the same store, or behind
-//! its server, may do them as well or alone ([`job::ExtractHandler`]), and what they report is found in the store.
-//! Messages are committed in reading order; whatever has gathered while the last
-//! commit ran goes into the next one.
+//! An extraction is a job of the engine. Its outcome is on disk before it is used, under a key of chunk, prompt and
+//! model, and no later run asks for it again. The ingestion's own worker makes the calls. Workers of the same store or
+//! behind its server may make them as well, or alone ([`job::ExtractHandler`]), and their outcomes are read from the
+//! store. Messages are committed in reading order. All messages that became ready during a commit go into the next one.
 
 pub mod assembly;
 pub mod embedding;
@@ -37,7 +36,7 @@ use crate::error::MemoryError;
 use crate::extract::Extractor;
 use crate::limits::{
     AHEAD_BYTES_MAX, AHEAD_CHUNKS_MAX, BATCH_CHUNKS_MAX, COMMIT_BYTES_MAX, COMMIT_MESSAGES_MAX,
-    OUTCOMES_POLL_MS, OUTCOMES_SILENT_MS, VECTORS_COMPARED_MAX,
+    OUTCOMES_POLL_MS, OUTCOMES_QUEUED_MAX, OUTCOMES_SILENT_MS, VECTORS_COMPARED_MAX,
 };
 use crate::service::Usage;
 use crate::source::ReadOptions;
@@ -60,18 +59,18 @@ pub enum OnFailure {
     Stop,
 }
 
-/// How sources are ingested.
+/// Options of an ingestion.
 #[derive(Debug, Clone)]
 pub struct IngestOptions {
-    /// How they are read.
+    /// Options of reading the sources.
     pub read: ReadOptions,
     /// The action when an extraction fails.
     pub on_failure: OnFailure,
     /// Whether to retry failed extractions of earlier runs.
     pub retry_failed: bool,
-    /// Whether to replace sources that are there and unchanged, too. Their extractions are not paid for again.
+    /// Whether to replace unchanged sources too. Their extractions are not paid for again.
     pub replace: bool,
-    /// Whether to delete the vectors of another embedder, and make new ones. Without it, another embedder is refused.
+    /// Whether to delete the vectors of another embedder, and make new ones. Without it, another embedder is an error.
     pub replace_vectors: bool,
 }
 
@@ -87,42 +86,42 @@ impl Default for IngestOptions {
     }
 }
 
-/// The events of an ingestion. All of them are about committed data.
+/// An event of an ingestion. Every event describes committed data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IngestEvent {
     /// A source is unchanged and was skipped.
     Skipped {
-        /// Its name.
+        /// The name of the source.
         source: String,
     },
-    /// It is known how many chunks a source has, and how many of them need no call.
+    /// A source has been surveyed.
     Planned {
-        /// Its name.
+        /// The name of the source.
         source: String,
-        /// Chunks.
+        /// Number of chunks.
         chunks: usize,
-        /// Chunks whose extraction is known.
+        /// Number of chunks whose extraction is known, so that they need no call.
         known: usize,
     },
-    /// A source cannot be read. That is recorded, and the others are ingested.
+    /// A source cannot be read. The failure is recorded, and the other sources are ingested.
     Failed {
-        /// Its name.
+        /// The name of the source.
         source: String,
         /// The error.
         error: String,
     },
-    /// A commit of one or more messages, and how far the ingestion is with it.
+    /// One or more messages were committed. The event has the progress after the commit.
     Committed(Progress),
 }
 
-/// How far an ingestion is.
+/// The progress of an ingestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Messages that are committed.
+    /// Committed messages.
     pub messages: u64,
-    /// Chunks of those.
+    /// Chunks of the committed messages.
     pub chunks: u64,
-    /// Refs of those.
+    /// Refs of the committed messages.
     pub refs: u64,
     /// Chunks whose extraction failed.
     pub failures: u64,
@@ -135,6 +134,10 @@ pub struct Progress {
 impl Progress {
     /// The progress since an earlier moment of the same ingestion.
     pub fn since(&self, earlier: &Progress) -> Progress {
+        assert!(
+            self.messages >= earlier.messages && self.chunks >= earlier.chunks && self.refs >= earlier.refs,
+            "progress only grows"
+        );
         Progress {
             messages: self.messages - earlier.messages,
             chunks: self.chunks - earlier.chunks,
@@ -149,7 +152,7 @@ impl Progress {
 /// The result of an ingestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ingested {
-    /// How far it came.
+    /// The progress at the end.
     pub progress: Progress,
     /// Sources that are unchanged.
     pub sources_skipped: u64,
@@ -157,34 +160,33 @@ pub struct Ingested {
     pub sources_replaced: u64,
     /// Sources that could not be read.
     pub sources_failed: u64,
-    /// Vectors that were made.
+    /// Vectors that were made and stored.
     pub vectors: u64,
 }
 
-/// An ingestion ended early. Its commits are kept.
+/// The reason why an ingestion ended early. Its commits are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// A source or the knowledge base.
+    /// A source or the knowledge base failed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The engine or its store.
+    /// The engine or its store failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// An extraction failed, and failures stop the ingestion.
     #[error("{source_name}, message {position}: {error}")]
     Failed {
-        /// The source.
+        /// The name of the source.
         source_name: String,
-        /// The message's position in it.
+        /// The position of the message in the source.
         position: u32,
         /// The error.
         error: String,
     },
-    /// Vectors cannot be made. The messages and what is known of them are stored; the next ingestion makes up for the
-    /// vectors.
+    /// Vectors cannot be made. The messages and their knowledge are stored, and the next ingestion adds the vectors.
     #[error("{0}; messages and knowledge are stored; run the same command again to add the vectors")]
     Embed(#[from] EmbedError),
-    /// It was [stopped](IngestStopper::stop).
+    /// The ingestion was [stopped](IngestStopper::stop).
     #[error("the ingestion was stopped; run the same command again to resume")]
     Stopped,
     /// The worker that runs the extractions ended.
@@ -205,29 +207,28 @@ pub struct Ingestion {
     engine: Engine,
     extractor: Arc<dyn Extractor>,
     embedder: Option<Arc<dyn Embedder>>,
-    /// Of the calls of its own worker; 0 where others do all of them.
+    /// Number of calls that its own worker makes at the same time; 0 if other workers make all calls.
     concurrency: usize,
     options: IngestOptions,
-    /// Among the ingestions that share a store of jobs.
+    /// The name that distinguishes it among ingestions that share a store of jobs.
     name: Option<String>,
     stop: Arc<watch::Sender<bool>>,
 }
 
-/// Stops an ingestion from elsewhere.
+/// Stops an ingestion from another task.
 #[derive(Debug, Clone)]
 pub struct IngestStopper(Arc<watch::Sender<bool>>);
 
 impl IngestStopper {
-    /// Lets no new call begin, and ends the ingestion with [`IngestError::Stopped`] once all outcomes that have come
-    /// are on disk.
+    /// Lets no new call begin, and ends the ingestion with [`IngestError::Stopped`] once all arrived outcomes are on disk.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Ingestion {
-    /// An ingestion that runs `concurrency` extractions at once; an extractor with a limiter of its own gets twice as
-    /// many, so that it never waits for a job.
+    /// Makes an ingestion that runs `concurrency` extractions at a time. An extractor with a limiter of its own gets
+    /// twice as many, so that it never waits for a job.
     pub fn new(
         knowledge: Arc<dyn KnowledgeStore>,
         engine: Engine,
@@ -247,8 +248,8 @@ impl Ingestion {
         }
     }
 
-    /// Tells it apart from the ingestions for other knowledge bases that keep their jobs in the same store. One of a
-    /// name runs at a time: it cancels what an earlier one of that name left undone.
+    /// Sets a name that distinguishes the ingestion from ingestions for other knowledge bases in the same store of
+    /// jobs. One ingestion with a name runs at a time: it cancels the unfinished jobs of an earlier one with this name.
     pub fn with_name(self, name: impl Into<String>) -> Ingestion {
         Ingestion {
             name: Some(name.into()),
@@ -256,13 +257,13 @@ impl Ingestion {
         }
     }
 
-    /// Gives vectors to all terms and chunks too, those of earlier ingestions among them.
+    /// Adds vectors to all terms and chunks, including those of earlier ingestions.
     pub fn with_embedder(self, embedder: Option<Arc<dyn Embedder>>) -> Ingestion {
         Ingestion { embedder, ..self }
     }
 
-    /// Leaves the calls to others: to workers of the same store, or agents of its server, that run
-    /// [`ExtractHandler`](job::ExtractHandler)s. It waits until there are any.
+    /// Leaves the calls to workers of the same store, or to agents of its server, that run
+    /// [`ExtractHandler`](job::ExtractHandler)s. Waits until there are any.
     pub fn with_calls_elsewhere(self) -> Ingestion {
         Ingestion {
             concurrency: 0,
@@ -270,12 +271,13 @@ impl Ingestion {
         }
     }
 
-    /// Its stopper.
+    /// Makes a stopper for this ingestion.
     pub fn stopper(&self) -> IngestStopper {
         IngestStopper(self.stop.clone())
     }
 
-    /// Ingests sources in order, each taken when there is room for it. `on_event` is called for what is on disk, from this task.
+    /// Ingests sources in order. Takes each source when there is room for it. Calls `on_event` for committed data, from
+    /// this task.
     ///
     /// # Errors
     ///
@@ -289,9 +291,9 @@ impl Ingestion {
         I: IntoIterator<Item: IntoInput, IntoIter: Send>,
     {
         self.check_embedder().await?;
-        // Before there is a worker: it would begin with the jobs that this cancels.
+        // This precedes the worker, which would otherwise begin with the jobs that this cancels.
         let extractions = Extractions::open(self.engine.clone(), self.name.as_deref()).await?;
-        let (outcome_sender, outcomes) = mpsc::unbounded_channel();
+        let (outcome_sender, outcomes) = mpsc::channel(OUTCOMES_QUEUED_MAX);
         let worker = (self.concurrency > 0).then(|| {
             job::start_worker(
                 &self.engine,
@@ -327,7 +329,7 @@ impl Ingestion {
             None => Ok(()),
         };
         if run.committing.is_some() {
-            // What has begun is finished, and told: the totals name all that is on disk.
+            // A commit that has begun is finished and reported, so that the totals name everything on disk.
             let told = match committed(&mut run.committing).await {
                 Ok(committed) => run.count(committed, &mut on_event),
                 Err(error) => Err(error),
@@ -357,7 +359,7 @@ impl Ingestion {
             }
         }
         match (ended, worked) {
-            // Where the worker failed, that is why there are no more outcomes.
+            // If the worker failed, its error explains why no more outcomes arrive.
             (Ok(()) | Err(IngestError::Worker(_)), Err(error)) => Err(IngestError::Worker(error.to_string())),
             (Err(error), _) => Err(error),
             (Ok(()), Ok(())) => Ok(run.ingested),
@@ -366,7 +368,7 @@ impl Ingestion {
 }
 
 impl Ingestion {
-    /// Refuses an embedder other than the one that made the vectors, or deletes them where the options say so.
+    /// Refuses an embedder other than the one that made the vectors, or deletes the vectors if the options allow it.
     async fn check_embedder(&self) -> Result<(), MemoryError> {
         let Some(embedder) = &self.embedder else {
             return Ok(());
@@ -390,11 +392,12 @@ struct Run<'a> {
     ingestion: &'a Ingestion,
     embedding: Option<Embedding>,
     extractions: Extractions,
-    /// The commits of the ingestion's own worker.
-    outcomes: mpsc::UnboundedReceiver<Outcome>,
-    /// The time of the own worker's last outcome.
+    /// The outcomes that the ingestion's own worker commits. When the channel is full, outcomes are read from the store
+    /// instead.
+    outcomes: mpsc::Receiver<Outcome>,
+    /// The time at which the own worker's last outcome arrived.
     last_outcome_at: Option<Instant>,
-    /// By a chunk's key: the slots of the assembly that wait for its extraction.
+    /// The slots of the assembly that wait for an extraction, by the chunk's key.
     waiting: HashMap<String, Vec<assembly::Slot>>,
     assembly: Assembly,
     unsubmitted: Vec<crate::extract::ChunkText>,
@@ -430,7 +433,7 @@ impl Run<'_> {
             }
         }
         loop {
-            // Plan ahead while there is room; the model must not wait for the reader.
+            // Plan ahead while there is room, so that the model never waits for the reader.
             while self.has_room(current.as_ref()) && !(is_read && current.is_none()) {
                 if current.is_none() {
                     match inputs.next() {
@@ -480,15 +483,15 @@ impl Run<'_> {
         }
     }
 
-    /// Whether more may be planned. A source that replaces another is committed at once, and so must be read to its
-    /// end whatever is ahead.
+    /// Whether more messages may be planned. A source that replaces another is committed at once, so it is read to its
+    /// end in any case.
     fn has_room(&self, current: Option<&Plan>) -> bool {
         let is_whole = current.is_some_and(Plan::is_replacement);
         is_whole || (self.assembly.chunks() < AHEAD_CHUNKS_MAX && self.assembly.bytes() < AHEAD_BYTES_MAX)
     }
 
-    /// How long to wait before the store is asked for outcomes. The own worker tells of its outcomes by itself, so
-    /// that it is asked only when that one is silent, as it is when others have taken the jobs.
+    /// The time until the store is read for outcomes. The own worker sends its outcomes by itself, so the store is read
+    /// only when that worker is silent, because other workers have taken the jobs.
     fn until_poll(&self) -> Duration {
         let poll = Duration::from_millis(OUTCOMES_POLL_MS);
         match self.last_outcome_at {
@@ -504,13 +507,14 @@ impl Run<'_> {
         let slots = self
             .assembly
             .add(planned.message, planned.known, planned.chunks.len());
+        assert_eq!(slots.len(), planned.chunks.len(), "each chunk has a slot");
         for (text, slot) in planned.chunks.into_iter().zip(slots) {
             self.want(text, slot, false).await?;
         }
         Ok(())
     }
 
-    /// Wants the extraction of a chunk for a slot: from an earlier run, from a job under way, or from a new job.
+    /// Requests the extraction of a chunk for a slot: from an earlier run, from a job under way, or from a new job.
     async fn want(
         &mut self,
         chunk: crate::extract::ChunkText,
@@ -541,17 +545,18 @@ impl Run<'_> {
 
     fn take(&mut self, outcome: Outcome) {
         self.extractions.arrived(&outcome.key);
-        // What was found in the store may be told by the own worker, too.
+        // The own worker may send an outcome that was already read from the store.
         let Some(slots) = self.waiting.remove(&outcome.key) else {
             return;
         };
+        assert!(!slots.is_empty(), "a chunk is extracted for at least one slot");
         self.ingested.progress.usage.add(&outcome.usage);
         for slot in slots {
             self.assembly.fill(slot, &outcome);
         }
     }
 
-    /// Begins the next commit, of whatever is ready, when the last one is done.
+    /// Begins the next commit with all ready items, unless a commit is under way.
     fn commit(&mut self) -> Result<(), IngestError> {
         if self.committing.is_some() {
             return Ok(());
@@ -577,6 +582,10 @@ impl Run<'_> {
         }
         let knowledge = self.ingestion.knowledge.clone();
         let now = self.ingestion.engine.clock().now();
+        assert!(
+            ready.len() <= COMMIT_MESSAGES_MAX || ready.iter().any(Ready::begins_replacement),
+            "only a replaced source may exceed the limit of a commit"
+        );
         self.committing = Some(tokio::spawn(async move {
             let changes = assembly::changes(&ready, now);
             let applied = knowledge.apply(changes).await?;
@@ -607,7 +616,7 @@ impl Run<'_> {
     }
 }
 
-/// Waits for the next message of a source that is still written; for ever, where there is none.
+/// Waits for the next message of a source that is still being written; never returns if there is none.
 async fn arrived(current: &mut Option<Plan>, knowledge: &dyn KnowledgeStore) -> Result<(), MemoryError> {
     match current {
         Some(plan) => plan.arrived(knowledge).await,
@@ -615,7 +624,7 @@ async fn arrived(current: &mut Option<Plan>, knowledge: &dyn KnowledgeStore) -> 
     }
 }
 
-/// Waits for a commit; for ever, where there is none.
+/// Waits for the commit under way; never returns if there is none.
 async fn committed(
     committing: &mut Option<tokio::task::JoinHandle<Result<Committed, MemoryError>>>,
 ) -> Result<Committed, IngestError> {

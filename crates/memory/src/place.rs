@@ -1,4 +1,4 @@
-//! Where a knowledge base is: the one function that opens it, whatever keeps it.
+//! The place of a knowledge base, and the one function that opens it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use gristmill_postgres_link::without_password;
 use crate::error::MemoryError;
 use crate::store::{KnowledgeStore, PostgresKnowledge, SqliteKnowledge, SqliteKnowledgeOptions};
 
-/// Where a knowledge base is, as people write it.
+/// The place of a knowledge base, as a user writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A SQLite file.
@@ -19,19 +19,20 @@ pub enum Place {
 }
 
 impl Place {
-    /// A path, or an address such as `postgres://user@host/database`.
+    /// Parses a path, or an address such as `postgres://user@host/database`.
     pub fn of(text: &str) -> Place {
-        match is_postgres(text) {
-            true => Place::Url(text.to_owned()),
-            false => Place::File(PathBuf::from(text)),
+        if is_postgres(text) {
+            Place::Url(text.to_owned())
+        } else {
+            Place::File(PathBuf::from(text))
         }
     }
 
-    /// Opens the knowledge base; makes it where there is none, if `create` says so.
+    /// Opens the knowledge base. Creates a missing one if `create` is set.
     ///
     /// # Errors
     ///
-    /// Errors of the store; [`MemoryError::Missing`] if it does not exist.
+    /// Errors of the store; [`MemoryError::Missing`] if the knowledge base does not exist.
     pub async fn open(&self, create: bool) -> Result<Arc<dyn KnowledgeStore>, MemoryError> {
         match self {
             Place::File(path) => {
@@ -45,8 +46,8 @@ impl Place {
         }
     }
 
-    /// Where the jobs are that its extractions are, where nothing else is said: in `kb.jobs.db` beside `kb.db`, and in
-    /// the database itself, which keeps them in a schema of their own.
+    /// The default place of the extraction jobs: `kb.jobs.db` beside `kb.db`, or a schema of its own in the database of
+    /// the knowledge base.
     pub fn jobs(&self) -> Place {
         match self {
             Place::File(path) => Place::File(path.with_extension("jobs.db")),
@@ -54,7 +55,7 @@ impl Place {
         }
     }
 
-    /// Opens an engine over the store of jobs at this place; makes it where there is none.
+    /// Opens an engine over the store of jobs at this place. Creates a missing store.
     ///
     /// # Errors
     ///
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_files_from_databases() {
+    fn distinguishes_files_from_databases() {
         assert_eq!(Place::of("kb.db").jobs(), Place::of("kb.jobs.db"));
         assert_eq!(Place::of("a/kb").jobs(), Place::of("a/kb.jobs.db"));
         let database = Place::of("postgres://ada:secret@db.example/bees");

@@ -1,8 +1,8 @@
-//! Under which terms knowledge is found.
+//! The terms under which knowledge is found.
 
 use crate::knowledge::{Action, Entity, Facet, FacetValue, Knowledge, Parameter};
 
-/// In which role a term stands in a piece of knowledge.
+/// The role of a term in a piece of knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Property {
@@ -26,12 +26,12 @@ pub enum Property {
     Topic = 9,
     /// A tag.
     Tag = 10,
-    /// A parameter of an action, or a facet of its subject. Found by its term alone, not by its role.
+    /// A parameter of an action, or a facet of its subject. Only its term finds it, not its role.
     Parameter = 11,
 }
 
 impl Property {
-    /// The property of a number in a store.
+    /// Looks up the property with this number in a store.
     pub const fn from_number(number: u8) -> Option<Property> {
         Some(match number {
             1 => Property::Name,
@@ -49,7 +49,7 @@ impl Property {
         })
     }
 
-    /// Its name in a query: `name`, `facet.name`, `indirectObject`, …
+    /// The name in a query: `name`, `facet.name`, `indirectObject`, …
     pub const fn name(self) -> &'static str {
         match self {
             Property::Name => "name",
@@ -66,7 +66,7 @@ impl Property {
         }
     }
 
-    /// The property of a name that queries may use for one; facets are asked for by their own names.
+    /// Looks up a property by the name that queries use. Facets have names of their own.
     pub fn from_name(name: &str) -> Option<Property> {
         Some(match name {
             "name" => Property::Name,
@@ -82,13 +82,13 @@ impl Property {
     }
 }
 
-/// A term as it is stored and looked up: in lower case.
+/// Converts a term to the form that is stored and looked up: lower case.
 pub fn normalize_term(text: &str) -> String {
     text.to_lowercase()
 }
 
-/// Calls `add` with every term under which `knowledge` is found, and its role. A term that stands in two roles, or
-/// twice in one, is told twice; an empty one is left out.
+/// Calls `add` with every term under which `knowledge` is found, and its role. A term with two roles, or one that
+/// occurs twice, is passed twice. An empty term is left out.
 pub fn terms(knowledge: &Knowledge, mut add: impl FnMut(Property, String)) {
     let mut add = |property, text: &str| {
         if !text.is_empty() {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_its_property() {
+    fn each_number_belongs_to_its_property() {
         for number in 0..=u8::MAX {
             if let Some(property) = Property::from_number(number) {
                 assert_eq!(property as u8, number);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_is_told_once_for_each_role() {
+    fn a_term_is_passed_once_for_each_role() {
         let entity = Knowledge::Entity(Entity {
             name: "Podcast".into(),
             types: vec!["podcast".into()],

@@ -1,5 +1,5 @@
-//! What is asked: the search query that a model (or the [local parser](question)) makes of a question, and the term
-//! groups that it is compiled to (see [`mod@compile`]).
+//! Questions: the search query that a model (or the [local parser](question)) makes of a question, and the term groups
+//! that it is compiled to (see [`mod@compile`]).
 
 pub mod compile;
 pub mod expression;

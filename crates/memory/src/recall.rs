@@ -1,8 +1,8 @@
-//! Answering a search query from the indexes.
+//! Recall: finds messages and knowledge for a search query.
 //!
-//! Messages are ranked by [their texts](text). A query is [compiled](mod@crate::query::compile), its terms get their
-//! [related terms](related), and the term groups are [evaluated](evaluate) over the postings: matched refs first, then
-//! the messages that they came from. Each of these steps asks the store once, whatever the number of terms.
+//! Messages are ranked by [their texts](text). A query is [compiled](mod@crate::query::compile), its terms get [related
+//! terms](related), and the term groups are [evaluated](evaluate) over the postings. This gives matched refs, and then
+//! the messages in which they occur. Each step asks the store once, for any number of terms.
 
 mod best;
 mod distinct;
@@ -37,20 +37,20 @@ pub use related::{RecordedRelations, Relations};
 use text::TextQuestion;
 pub use weights::Weights;
 
-/// How a recall is done.
+/// Options of a recall.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecallOptions {
-    /// Messages that are returned at most; all, where `None`.
+    /// Maximum number of messages; all if `None`.
     pub messages_max: Option<usize>,
-    /// Refs of each kind that are returned at most; all, where `None`.
+    /// Maximum number of refs of each kind; all if `None`.
     pub refs_max: Option<usize>,
-    /// The offset from UTC of times in questions, in minutes; the zone of the first source, where `None`.
+    /// The offset from UTC of times in questions, in minutes; the zone of the first source if `None`.
     pub zone_minutes: Option<i16>,
-    /// Only messages with one of these tags; all, where empty.
+    /// Recalls only messages with one of these tags; all messages if empty.
     pub tags: Vec<String>,
-    /// Only messages of this time, unless the question has one of its own.
+    /// Recalls only messages of this time, unless the question names a time.
     pub time_range: Option<TimeRange>,
-    /// How much each sign counts in the ranking of messages.
+    /// The weights of the ranking of messages.
     pub weights: Weights,
 }
 
@@ -72,7 +72,7 @@ impl Default for RecallOptions {
 pub struct Found {
     /// Refs by kind, best first.
     pub refs: Vec<(KnowledgeKind, Vec<Scored<RefOrdinal>>)>,
-    /// The messages that they came from, best first.
+    /// The messages in which the refs occur, best first.
     pub messages: Vec<Scored<MessageOrdinal>>,
 }
 
@@ -89,12 +89,12 @@ impl Found {
     }
 }
 
-/// Something with its score; higher is better.
+/// A value with its score. A higher score is better.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Scored<T> {
-    /// What.
+    /// The value.
     pub value: T,
-    /// How good.
+    /// The score.
     pub score: f64,
 }
 
@@ -102,7 +102,7 @@ pub struct Scored<T> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecalledMessage {
-    /// How well.
+    /// The score. A higher one is better.
     pub score: f64,
     /// The message.
     #[serde(flatten)]
@@ -113,7 +113,7 @@ pub struct RecalledMessage {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecalledRef {
-    /// How well.
+    /// The score. A higher one is better.
     pub score: f64,
     /// The knowledge.
     #[serde(flatten)]
@@ -127,11 +127,11 @@ pub struct Recalled {
     pub messages: Vec<RecalledMessage>,
     /// Entities, actions, topics and tags, best first within each kind.
     pub knowledge: Vec<RecalledRef>,
-    /// The search term.
+    /// The search query.
     pub query: SearchQuery,
 }
 
-/// Recalls by a question, without a model: rules parse it.
+/// Recalls messages and knowledge for a question, without a model: rules parse it.
 pub async fn recall(
     store: &dyn KnowledgeStore,
     question: &str,
@@ -140,10 +140,11 @@ pub async fn recall(
     recall_query(store, question, None, &Relations::Stored, options).await
 }
 
-/// Recalls by a question. `query` is what a model understood of it; rules parse it where there is none.
+/// Recalls messages and knowledge for a question. `query` is the search query of a model. Without it, rules parse the
+/// question.
 ///
-/// Messages are ranked by [what they say](text), to which the match of the query and, with an embedder, of the meaning
-/// add. Knowledge is ranked by the match of the query and by the messages that it came from.
+/// Messages are ranked by [their texts](text). The match of the query adds to the score, and so does the meaning if
+/// there is an embedder. Knowledge is ranked by the match of the query and by the messages in which it occurs.
 pub async fn recall_query(
     store: &dyn KnowledgeStore,
     question: &str,
@@ -206,7 +207,7 @@ pub async fn recall_query(
     })
 }
 
-/// The first time that a query tells.
+/// The first time in a query.
 fn time_of(query: &SearchQuery) -> Option<DateTimeRange> {
     let filters = query
         .search_expressions
@@ -215,13 +216,13 @@ fn time_of(query: &SearchQuery) -> Option<DateTimeRange> {
     filters.filter_map(|filter| filter.time_range.clone()).next()
 }
 
-/// The day of an instant where clocks are `zone_minutes` ahead of UTC.
+/// The day of an instant, for clocks that are `zone_minutes` ahead of UTC.
 fn day_of(at: Timestamp, zone_minutes: i16) -> Option<NaiveDate> {
     let local = at.0.checked_add(i64::from(zone_minutes) * 60_000)?;
     Some(chrono::DateTime::from_timestamp_millis(local)?.date_naive())
 }
 
-/// The messages that the options allow, apart from the question.
+/// Finds the messages that the options allow for any question.
 async fn scope(store: &dyn KnowledgeStore, options: &RecallOptions) -> Result<Scope, MemoryError> {
     let mut tagged = None;
     if !options.tags.is_empty() {
@@ -242,6 +243,7 @@ async fn load_messages(
 ) -> Result<Vec<RecalledMessage>, MemoryError> {
     let ordinals = scored.iter().map(|message| message.value).collect();
     let loaded = store.messages(ordinals).await?;
+    let count = loaded.len();
     let mut scores = scored.iter();
     let messages = loaded.into_iter().filter_map(|message| {
         let scored = scores.find(|scored| scored.value == message.ordinal)?;
@@ -250,7 +252,13 @@ async fn load_messages(
             message,
         })
     });
-    Ok(messages.collect())
+    let messages: Vec<RecalledMessage> = messages.collect();
+    assert_eq!(
+        messages.len(),
+        count,
+        "the store returns messages in the requested order"
+    );
+    Ok(messages)
 }
 
 async fn load_refs(
@@ -268,6 +276,7 @@ async fn load_refs(
     }
     let ordinals = scored.iter().map(|reference| reference.value).collect();
     let loaded = store.refs(ordinals).await?;
+    let count = loaded.len();
     let mut scores = scored.iter();
     let refs = loaded.into_iter().filter_map(|reference| {
         let scored = scores.find(|scored| scored.value == reference.ordinal)?;
@@ -276,10 +285,12 @@ async fn load_refs(
             reference,
         })
     });
-    Ok(refs.collect())
+    let refs: Vec<RecalledRef> = refs.collect();
+    assert_eq!(refs.len(), count, "the store returns refs in the requested order");
+    Ok(refs)
 }
 
-/// Sorts by score, best first, and keeps the best of each.
+/// Sorts by score, best first, and keeps the best item of each key.
 fn best_once<T: Copy, K: std::hash::Hash + Eq + Ord + Copy>(
     scored: &mut Vec<Scored<T>>,
     key: impl Fn(&Scored<T>) -> K,
@@ -294,8 +305,8 @@ fn best_once<T: Copy, K: std::hash::Hash + Eq + Ord + Copy>(
     scored.retain(|item| seen.insert(key(item)));
 }
 
-/// Searches by a query: for each of its search expressions, what each select expression found. An expression that finds
-/// nothing is tried again without the verb in its scope.
+/// Searches for a query. Returns a list for each search expression, with the result of each select expression. An
+/// expression without any result is searched again without its verb.
 pub async fn search(
     store: &dyn KnowledgeStore,
     query: &SearchQuery,
@@ -315,10 +326,10 @@ pub async fn search(
     Ok(results)
 }
 
-/// What a select expression matched.
+/// The matches of a select expression.
 struct Matched {
     matches: Matches,
-    /// They know all refs that matched.
+    /// The columns that have all matched refs.
     columns: Arc<Columns>,
 }
 
@@ -346,8 +357,8 @@ impl Matched {
     }
 }
 
-/// Compiles and evaluates a query: for each of its search expressions, what each select expression matched. An expression that
-/// matches nothing is tried again without the verb in its scope.
+/// Compiles and evaluates a query. Returns a list for each search expression, with the matches of each select
+/// expression. An expression without any match is evaluated again without its verb.
 async fn match_query(
     store: &dyn KnowledgeStore,
     query: &SearchQuery,
@@ -360,6 +371,7 @@ async fn match_query(
     };
     let strict = compile(query, options_strict);
     let loose = compile(query, &options_loose);
+    assert_eq!(strict.len(), loose.len(), "both forms have the same expressions");
     let mut results = Vec::with_capacity(strict.len());
     for (strict, loose) in strict.into_iter().zip(loose) {
         let is_different = strict != loose;
@@ -372,7 +384,7 @@ async fn match_query(
     Ok(results)
 }
 
-/// How queries to this store are compiled.
+/// Chooses the options of compilation for queries to this store.
 pub async fn compile_options(
     store: &dyn KnowledgeStore,
     options: &RecallOptions,
@@ -402,7 +414,8 @@ async fn match_expression(
     for mut select in expression.select_expressions {
         related::expand(store, &mut select, relations).await?;
         let texts = evaluate::texts(&select);
-        // In this order: what a commit adds in between is then in the columns and not in the postings, which is harmless.
+        // The columns are read last. A commit in between may add refs to the columns that the postings lack, which is
+        // harmless.
         let postings = store.postings(texts.clone()).await?;
         let columns = store.columns().await?;
         let evaluated = blocking(move || {

@@ -1,5 +1,4 @@
-//! The recorded formats: the index, which [`import`] reads and [`export`] writes, and files of recorded
-//! [`questions`].
+//! The recorded formats: the index, which [`import`] reads and [`export`] writes, and files of recorded [`questions`].
 
 pub mod export;
 pub mod import;

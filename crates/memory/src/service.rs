@@ -1,5 +1,4 @@
-//! An OpenAI-compatible service: chat completions and embeddings, within what a [`Limiter`] allows, tried again where
-//! that makes sense.
+//! An OpenAI-compatible service: chat completions and embeddings, within the limits of a [`Limiter`], with retries.
 
 pub mod limiter;
 mod usage;
@@ -20,34 +19,34 @@ pub use crate::service::usage::Usage;
 /// The default address of models.
 pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
 
-/// Bytes of one answer at most.
+/// Maximum bytes of one answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Tries of one request at most, rejected and failed ones included.
+/// Maximum tries of one request, including rejected and failed ones.
 const TRIES_MAX: u32 = 12;
 
-/// The pause after a failure that says nothing of one; doubles from try to try.
+/// The first pause after a failure that does not name a pause. It doubles with each try.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 
-/// The longest such pause.
+/// The longest pause after a failure that does not name a pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How long the first connection to the service may take.
+/// The time limit of the first connection to the service.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Characters of one token, about: for estimates before the service has counted.
+/// Characters of one token, for estimates before the service has counted.
 pub const TOKEN_CHARACTERS: usize = 4;
 
-/// Where a model is.
+/// The address of a model.
 #[derive(Clone)]
 pub struct OpenAiSettings {
     /// The address up to the version: `https://api.openai.com/v1`.
     pub base_url: String,
     /// The model's name.
     pub model: String,
-    /// The key; none for a local service. Never printed, logged or stored.
+    /// The key; `None` for a local service. It is never printed, logged or stored.
     pub key: Option<String>,
-    /// How long one call may take.
+    /// The time limit of one call.
     pub timeout: Duration,
 }
 
@@ -63,12 +62,12 @@ impl std::fmt::Debug for OpenAiSettings {
 }
 
 impl OpenAiSettings {
-    /// The settings of the environment: `OPENAI_BASE_URL`, `OPENAI_MODEL`, and the key (see [`key_from_environment`]).
-    /// `None` where there is neither a key nor an address.
+    /// Reads the settings from the environment: `OPENAI_BASE_URL`, `OPENAI_MODEL`, and the key (see
+    /// [`key_from_environment`]). `None` if there is neither a key nor an address.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Settings`] where the key's file cannot be read.
+    /// [`ServiceError::Settings`] if the key's file cannot be read.
     pub fn from_environment() -> Result<Option<OpenAiSettings>, ServiceError> {
         let key = key_from_environment()?;
         let base_url = variable("OPENAI_BASE_URL");
@@ -84,11 +83,11 @@ impl OpenAiSettings {
     }
 }
 
-/// The key in `OPENAI_API_KEY`, or in the file that `OPENAI_API_KEY_FILE` names.
+/// Reads the key from `OPENAI_API_KEY`, or from the file that `OPENAI_API_KEY_FILE` names.
 ///
 /// # Errors
 ///
-/// [`ServiceError::Settings`] where that file cannot be read.
+/// [`ServiceError::Settings`] if the file cannot be read.
 pub fn key_from_environment() -> Result<Option<String>, ServiceError> {
     match (variable("OPENAI_API_KEY"), variable("OPENAI_API_KEY_FILE")) {
         (Some(key), _) => Ok(Some(key)),
@@ -106,25 +105,25 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Why a service gave no answer.
+/// The reason why a service gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
-    /// It refused the request for good: a wrong key, model or address.
+    /// The service refused the request permanently: a wrong key, model or address.
     #[error(
         "the model service refused the request ({status}): {reason}; check the address, the model's name and the key"
     )]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// Its text.
+        /// The text of the answer.
         reason: String,
     },
-    /// It did not answer well, however often it was asked.
+    /// Every try failed.
     #[error("the model service did not answer after {tries} tries: {reason}")]
     Unavailable {
-        /// How often it was asked.
+        /// Number of tries.
         tries: u32,
-        /// The result of the last time.
+        /// The failure of the last try.
         reason: String,
     },
     /// The service is unreachable.
@@ -134,10 +133,10 @@ pub enum ServiceError {
     Unreachable {
         /// Its address.
         base_url: String,
-        /// What happened.
+        /// The error of the connection.
         reason: String,
     },
-    /// It cannot be asked at all.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
 }
@@ -153,34 +152,34 @@ impl ServiceError {
     }
 }
 
-/// How a service is told what an answer must look like. Not all know the strictest.
+/// The way in which the form of an answer is requested. Not all services know the strictest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum AnswerForm {
-    /// `json_schema`, as the newest services know it.
+    /// `json_schema`, which the newest services know.
     Schema = 0,
-    /// `json_object` with a schema, as llama.cpp's Python server knows it.
+    /// `json_object` with a schema, which llama.cpp's Python server knows.
     Object = 1,
-    /// Nothing: the instructions alone say it.
+    /// No field of the request: only the instructions describe the form.
     Text = 2,
 }
 
-/// A chat completion to be asked for.
+/// A request for a chat completion.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatRequest<'a> {
     /// The model's instructions.
     pub instructions: &'a str,
-    /// What it is told that about.
+    /// The text to which the instructions apply.
     pub text: &'a str,
     /// The schema's name.
     pub schema_name: &'a str,
     /// The schema of the answer.
     pub schema: &'a Value,
-    /// Tokens of the answer at most; the service's own limit, where `None`.
+    /// Maximum tokens of the answer; the service's own limit if `None`.
     pub output_tokens_max: Option<u32>,
 }
 
-/// A service. Cheap to clone; all clones share one limiter.
+/// A service. Clones share one limiter.
 #[derive(Debug, Clone)]
 pub struct Service {
     settings: OpenAiSettings,
@@ -189,7 +188,7 @@ pub struct Service {
     form: Arc<AtomicU8>,
 }
 
-/// An answer that tells what it cost.
+/// An answer that states its cost.
 trait Priced: DeserializeOwned {
     fn usage(&self) -> TokenUsage;
 }
@@ -246,7 +245,7 @@ impl Priced for Embeddings {
     }
 }
 
-/// How one try ended.
+/// The end of one try.
 enum Tried<T> {
     Answered(T),
     Again { pause: Duration, reason: String },
@@ -254,13 +253,13 @@ enum Tried<T> {
 }
 
 impl Service {
-    /// The service of `settings`, asked within what `limiter` allows.
+    /// Makes a service with these settings, which is called within the limits of `limiter`.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Settings`] where the address is none.
+    /// [`ServiceError::Settings`] if the address is malformed.
     pub fn new(settings: OpenAiSettings, limiter: Limiter) -> Result<Service, ServiceError> {
-        // An error says that the process has a provider already, which does as well.
+        // An error means that the process has a provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address = reqwest::Url::parse(&settings.base_url);
         let is_http = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme());
@@ -294,11 +293,11 @@ impl Service {
         &self.settings.model
     }
 
-    /// Asks once whether anybody is there who knows the key. Costs no tokens.
+    /// Checks once that the service is reachable and accepts the key. Costs no tokens.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Unreachable`], and [`ServiceError::Refused`] for a key that is missing or wrong.
+    /// [`ServiceError::Unreachable`], and [`ServiceError::Refused`] if the key is missing or wrong.
     pub async fn reach(&self) -> Result<(), ServiceError> {
         let mut request = self.client.get(self.address("models")).timeout(REACH_TIMEOUT);
         if let Some(key) = &self.settings.key {
@@ -309,7 +308,7 @@ impl Service {
                 status: response.status().as_u16(),
                 reason: reason(&read_capped(response).await.unwrap_or_default()),
             }),
-            // Whatever else it answers: it need not know this request.
+            // Any other answer is fine: the service need not know this request.
             Ok(_) => Ok(()),
             Err(error) => Err(ServiceError::Unreachable {
                 base_url: printable(&self.settings.base_url),
@@ -318,11 +317,11 @@ impl Service {
         }
     }
 
-    /// The answer to a request, as JSON; `None` where the model gives none of that form.
+    /// Asks for a JSON answer; `None` if the model's answer does not have its form.
     ///
     /// # Errors
     ///
-    /// As [`Service::chat`].
+    /// The errors of [`Service::chat`].
     pub async fn chat_json<T: DeserializeOwned>(
         &self,
         request: &ChatRequest<'_>,
@@ -332,11 +331,11 @@ impl Service {
         Ok(parse_answer(&content).ok())
     }
 
-    /// The text of a chat completion.
+    /// Asks for a chat completion, and returns its text.
     ///
     /// # Errors
     ///
-    /// [`ServiceError`], after all tries that make sense.
+    /// [`ServiceError`], after all sensible retries.
     pub async fn chat(&self, request: &ChatRequest<'_>, usage: &mut Usage) -> Result<String, ServiceError> {
         let prompt_tokens = (request.text.len() / TOKEN_CHARACTERS + 1) as u64;
         loop {
@@ -352,7 +351,7 @@ impl Service {
                         .filter_map(|choice| choice.message.content);
                     return Ok(contents.next().unwrap_or_default());
                 }
-                // A service that does not know this way to ask for a form is asked in the next plainer one.
+                // A service that does not know this way to request a form is asked in the next plainer way.
                 Err(ServiceError::Refused { status, reason })
                     if [400, 422].contains(&status)
                         && form != AnswerForm::Text
@@ -409,11 +408,11 @@ impl Service {
         body
     }
 
-    /// The vectors of texts, in the same order, of whatever length the model gives them.
+    /// Asks for the vectors of texts, in the same order, with the model's number of dimensions.
     ///
     /// # Errors
     ///
-    /// [`ServiceError`], after all tries that make sense.
+    /// [`ServiceError`], after all sensible retries.
     pub async fn embeddings(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ServiceError> {
         let characters: usize = texts.iter().map(String::len).sum();
         let body = json!({ "model": self.settings.model, "input": texts }).to_string();
@@ -444,7 +443,7 @@ impl Service {
         format!("{}/{path}", self.settings.base_url.trim_end_matches('/'))
     }
 
-    /// Asks until there is an answer, or no more sense in asking.
+    /// Sends a request until there is an answer, or a retry makes no sense.
     async fn post<T: Priced>(
         &self,
         path: &str,
@@ -454,6 +453,10 @@ impl Service {
     ) -> Result<T, ServiceError> {
         let mut last_reason = String::new();
         for tries in 1..=TRIES_MAX {
+            assert!(
+                self.limiter.concurrency() > 0,
+                "a limiter lets at least one call run"
+            );
             let permit = match tries {
                 1 => self.limiter.acquire(prompt_tokens).await,
                 _ => self.limiter.acquire_again(prompt_tokens).await,
@@ -470,7 +473,7 @@ impl Service {
                 Tried::Again { pause, reason } => {
                     usage.retries += 1;
                     last_reason = reason;
-                    // Its own wait, whatever the others do; it holds no slot.
+                    // This call waits for its whole pause, even if others may go on. It holds no slot.
                     tokio::time::sleep(pause).await;
                 }
             }
@@ -520,7 +523,7 @@ impl Service {
                 Err(error) => again(
                     permit,
                     backoff,
-                    format!("its answer has not the form of {path}: {error}"),
+                    format!("its answer does not have the form of {path}: {error}"),
                 ),
             },
             408 | 409 | 425 | 429 | 500..=599 => again(
@@ -539,7 +542,7 @@ impl Service {
     }
 }
 
-/// The JSON in an answer, which may stand in a fence of Markdown.
+/// Parses the JSON in an answer, which may be fenced as Markdown code.
 ///
 /// # Errors
 ///
@@ -554,7 +557,7 @@ pub fn parse_answer<T: DeserializeOwned>(content: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The body, unless it is over the limit.
+/// Reads the body, if it does not exceed the limit.
 async fn read_capped(mut response: reqwest::Response) -> Result<String, String> {
     let mut bytes = Vec::new();
     while let Some(part) = response.chunk().await.map_err(without_address)? {
@@ -563,10 +566,10 @@ async fn read_capped(mut response: reqwest::Response) -> Result<String, String> 
             return Err(format!("its answer has more than {ANSWER_BYTES_MAX} bytes"));
         }
     }
-    String::from_utf8(bytes).map_err(|_| "its answer is no UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "its answer is not UTF-8".to_owned())
 }
 
-/// The error in words, without the address, in which there may be secrets.
+/// Writes the error without the address, which may contain secrets.
 fn without_address(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -578,17 +581,17 @@ fn without_address(error: reqwest::Error) -> String {
     text
 }
 
-/// An address as it may be shown: without the name and the password that may stand in it.
+/// Writes an address without the name and the password that it may contain.
 fn printable(base_url: &str) -> String {
     let Ok(mut url) = reqwest::Url::parse(base_url) else {
         return base_url.to_owned();
     };
-    // An address that can have neither has none.
+    // An address that cannot have a name or a password has none.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// The message in an error's body, in one short line.
+/// The message in an error's body, on one short line.
 fn reason(text: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(text).ok();
     let told = parsed.as_ref().and_then(|body| body["error"]["message"].as_str());
@@ -600,7 +603,7 @@ fn reason(text: &str) -> String {
     line.chars().take(300).collect()
 }
 
-/// `retry-after-ms`, or `retry-after` in seconds.
+/// Reads `retry-after-ms`, or `retry-after` in seconds.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = number("retry-after-ms")
@@ -609,7 +612,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0)))
 }
 
-/// `x-ratelimit-limit-tokens` and its like.
+/// Reads the headers `x-ratelimit-limit-tokens` and so on.
 fn rate_headers(headers: &HeaderMap, what: &str) -> RateHeaders {
     let number = |part: &str| {
         headers
@@ -643,13 +646,13 @@ mod tests {
     }
 
     #[test]
-    fn hides_the_key() {
+    fn debug_output_hides_the_key() {
         let service = Service::new(settings("https://models.example/v1"), limiter()).expect("an address");
         assert!(!format!("{service:?}").contains("a secret"));
     }
 
     #[test]
-    fn hides_a_password_in_the_address() {
+    fn output_hides_a_password_in_the_address() {
         assert_eq!(
             printable("http://ada:secret@models.example/v1"),
             "http://models.example/v1"
@@ -658,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_address() {
+    fn a_malformed_address_is_refused() {
         for wrong in ["models.example", "/v1", "file:///etc/passwd", ""] {
             let error = Service::new(settings(wrong), limiter()).expect_err("no address");
             assert!(error.to_string().contains(BASE_URL_DEFAULT), "{error}");

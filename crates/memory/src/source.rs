@@ -1,7 +1,6 @@
-//! Reading sources: from the bytes of a file to messages.
+//! Readers of sources: they turn the bytes of a file into messages.
 //!
-//! Readers take whatever bytes they get and never panic: what has no sense gives few messages or an error that names
-//! the line.
+//! A reader accepts any bytes and never panics. Senseless bytes give few messages, or an error that names the line.
 
 pub mod chunk;
 pub mod content;
@@ -25,7 +24,7 @@ pub use content::Content;
 use json_lines::JsonLines;
 use mail::Mbox;
 
-/// How a source is written.
+/// The format of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `SPEAKER: what was said`, with an introduction before the first speaker.
@@ -42,7 +41,7 @@ pub enum Format {
     Markdown,
     /// Plain text.
     Text,
-    /// A JSON object a line.
+    /// One JSON object on each line.
     JsonLines,
 }
 
@@ -59,7 +58,7 @@ impl Format {
         Format::JsonLines,
     ];
 
-    /// Its name: `transcript`, `vtt`, `srt`, `eml`, `mbox`, `markdown`, `text`, `jsonl`.
+    /// The name: `transcript`, `vtt`, `srt`, `eml`, `mbox`, `markdown`, `text`, `jsonl`.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Transcript => "transcript",
@@ -73,12 +72,12 @@ impl Format {
         }
     }
 
-    /// The format of a name.
+    /// The format with this name.
     pub fn from_name(name: &str) -> Option<Format> {
         Format::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// The format of a file, by its ending, and for `.txt` and unknown endings by what it begins with.
+    /// Recognises the format of a file by its ending. For `.txt` and unknown endings, the first bytes decide.
     pub fn of(path: &Path, bytes: &[u8]) -> Format {
         let bytes = &bytes[..bytes.len().min(FORMAT_BYTES_MAX as usize)];
         let ending = path
@@ -101,16 +100,16 @@ impl Format {
     }
 }
 
-/// How a source is read.
+/// Options of reading a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Characters of one chunk at most: what one model call reads.
+    /// Maximum characters of a chunk, which one model call reads.
     pub chunk_characters: usize,
-    /// The offset from UTC, in minutes, of times that tell none themselves. UTC, where `None`.
+    /// The offset from UTC, in minutes, of times without a zone; UTC if `None`.
     pub zone_minutes: Option<i16>,
-    /// When a recording began: the times of subtitles, which count from its beginning, and of transcripts.
+    /// The beginning of a recording. The times of subtitles count from it, and so do the times of transcripts.
     pub recorded_at: Option<Timestamp>,
-    /// How long a transcript's recording is. Its messages are spread over that time by their length. Milliseconds.
+    /// The duration of a transcript's recording, in milliseconds. Its messages are spread over it by their length.
     pub duration_ms: Option<i64>,
 }
 
@@ -126,8 +125,7 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// Everything that decides how a source is cut, as one text: with another one, an unchanged file counts as
-    /// changed.
+    /// Describes all options that decide how a source is cut. With another description, an unchanged file counts as changed.
     pub fn describe(&self) -> String {
         format!(
             "chunk={} zone={:?} recorded={:?} duration={:?}",
@@ -141,9 +139,9 @@ impl ReadOptions {
 
 /// The messages of a source, in reading order.
 pub enum Messages {
-    /// All of them.
+    /// All messages, in memory.
     Whole(std::vec::IntoIter<Message>),
-    /// One after the other, as they are read.
+    /// Messages that are read one by one.
     OneByOne(Box<dyn Iterator<Item = Result<Message, MemoryError>> + Send>),
 }
 
@@ -167,13 +165,13 @@ impl std::fmt::Debug for Messages {
     }
 }
 
-/// The messages of a source, in reading order: of an mbox and of JSON lines one is held at a time. `name` is for
-/// errors.
+/// Reads the messages of a source, in reading order. Of an mbox and of JSON lines, one message at a time is in memory.
+/// `name` is used in errors.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Invalid`] with the line, where the bytes do not have the format, and for more than
-/// [`SOURCE_MESSAGES_MAX`] messages; [`MemoryError::File`] where a file cannot be read.
+/// [`MemoryError::Invalid`] with the line, if the bytes are malformed or have more than [`SOURCE_MESSAGES_MAX`]
+/// messages; [`MemoryError::File`] if a file cannot be read.
 pub fn messages(
     name: &str,
     format: Format,
@@ -202,8 +200,8 @@ pub fn messages(
     }
 }
 
-/// The messages of JSON lines that come one after the other, in UTF-8. `name` is for errors. After an error, there are no
-/// more.
+/// Reads the messages of JSON lines in UTF-8, as they arrive. `name` is used in errors. After an error, there are no
+/// more messages.
 pub(crate) fn json_lines(
     name: &str,
     reader: impl BufRead + Send + 'static,
@@ -212,7 +210,7 @@ pub(crate) fn json_lines(
     checked(name.to_owned(), JsonLines::new(name, reader, options))
 }
 
-/// Whether bytes are no text: they have a NUL, or are mostly no UTF-8. Mails may be in other encodings.
+/// Whether bytes are not text: they contain a NUL, or are mostly not UTF-8. Mails may have other encodings.
 fn is_binary(beginning: &[u8], is_mail: bool) -> bool {
     let beginning = &beginning[..beginning.len().min(BINARY_BYTES_MAX)];
     if beginning.contains(&0) {
@@ -233,7 +231,7 @@ fn one_by_one(
     Messages::OneByOne(Box::new(checked(name.to_owned(), messages)))
 }
 
-/// Those that have a text, and an error in the place of what is too many.
+/// Removes messages without a text, and puts an error in the place of a message beyond the limit.
 fn checked(
     name: String,
     messages: impl Iterator<Item = Result<Message, MemoryError>>,
@@ -275,11 +273,11 @@ fn read_whole(
     }
 }
 
-/// The messages of bytes that are there. `name` is for errors.
+/// Reads the messages of bytes in memory. `name` is used in errors.
 ///
 /// # Errors
 ///
-/// As [`messages`].
+/// The errors of [`messages`].
 pub fn read(
     name: &str,
     format: Format,
@@ -295,7 +293,7 @@ const UTF_8_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 /// The byte order marks of UTF-16.
 const UTF_16_MARKS: [&[u8]; 2] = [&[0xff, 0xfe], &[0xfe, 0xff]];
 
-/// Text from bytes: UTF-8 or, with its mark, UTF-16. What is neither becomes replacement characters.
+/// Decodes text: UTF-8, or UTF-16 after its byte order mark. Other bytes become replacement characters.
 pub fn decode(bytes: &[u8]) -> String {
     let utf_16 = |from: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes[2..]
@@ -318,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// A text that is repeated without an end.
+    /// A text that repeats endlessly.
     struct Endless {
         text: &'static [u8],
         at: usize,
@@ -341,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_is_asked_for() {
+    fn a_reader_reads_no_more_than_requested() {
         let options = ReadOptions::default();
         let texts = |messages: &mut dyn Iterator<Item = Result<Message, MemoryError>>| -> Vec<String> {
             let three = messages.take(3);
@@ -358,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_garbage_is_refused() {
+    fn binary_data_is_refused() {
         let options = ReadOptions::default();
         let noise: Vec<u8> = (0..2_000_u32).map(|at| (at * 7_919 % 251 + 1) as u8).collect();
         for bytes in [&b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..], &noise] {
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_refused() {
+    fn an_endless_line_is_refused() {
         let mut lines = JsonLines::new("x", Endless::reader(b"bees"), &ReadOptions::default());
         let error = lines.next().expect("an item").expect_err("no line").to_string();
         assert!(error.starts_with("x, line 1: it exceeds the limit"), "{error}");

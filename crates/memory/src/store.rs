@@ -1,7 +1,7 @@
-//! Where knowledge is kept: the trait that recall and ingestion need of a database, SQLite and PostgreSQL.
+//! The store of a knowledge base: the trait that recall and ingestion need, implemented for SQLite and PostgreSQL.
 //!
-//! Every store passes the same conformance suite (the feature `conformance`). Each call is one operation: it holds as a whole or
-//! not at all, and when it has answered `Ok`, what it did is on disk.
+//! Both stores pass one conformance suite (the feature `conformance`). Each call is one operation, which happens
+//! completely or not at all. After `Ok`, its changes are on disk.
 
 pub mod columns;
 #[cfg(feature = "conformance")]
@@ -33,55 +33,55 @@ pub use vectors::{
     ChunkPlace, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
 };
 
-/// A durable knowledge base. Object-safe, shared between tasks.
+/// A durable knowledge base, which tasks can share.
 #[async_trait]
 pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
-    /// Carries out changes, in order, all in one transaction or none.
+    /// Applies changes in order, in one transaction.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::SourceUnknown`] for a change to a source that is not there, [`MemoryError::Invalid`] for one
-    /// that does not fit what is stored (a message twice, a gap between positions), and what the database says.
+    /// [`MemoryError::SourceUnknown`] for a change to an unknown source, [`MemoryError::Invalid`] for a change that
+    /// contradicts the stored data (a message twice, a gap between positions), and errors of the database.
     async fn apply(&self, changes: Vec<Change>) -> Result<Applied, MemoryError>;
 
     // --- for recall ---
 
-    /// The data of every ref and message for recall, in memory. This call updates it.
+    /// Updates and returns the columns of all refs and messages, which recall keeps in memory.
     async fn columns(&self) -> Result<Arc<Columns>, MemoryError>;
 
-    /// Where terms stand, in the order of `terms`; empty for an unknown one. In lower case, as they are stored.
+    /// Looks up the postings of terms in lower case, in the order of `terms`. An unknown term has empty postings.
     async fn postings(&self, terms: Vec<String>) -> Result<Vec<Postings>, MemoryError>;
 
-    /// The aliases of terms, in the order of `terms`. `None` where a term has none.
+    /// Looks up the aliases of terms, in the order of `terms`; `None` for a term without aliases.
     async fn aliases(&self, terms: Vec<String>) -> Result<Vec<Option<Vec<RelatedTerm>>>, MemoryError>;
 
-    /// Stored terms that are written like `terms` (the same stem, words in common, a letter's difference), best
-    /// first, without the terms themselves.
+    /// Finds stored terms with a similar spelling (the same stem, common words, one letter's difference), best first,
+    /// without the terms themselves.
     async fn similar_terms(&self, terms: Vec<String>) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
 
-    /// The messages in which [words](crate::words) stand, in the order of `words`: ascending, each as often as the word
-    /// stands in it.
+    /// Finds the messages that contain [words](crate::words), in the order of `words`. The messages ascend, and each
+    /// occurs as often as the word occurs in it.
     async fn messages_with(&self, words: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError>;
 
-    /// Words of the index that begin with `prefix`, in order, at most `limit`.
+    /// Lists words of the index that begin with `prefix`, in order, at most `limit`.
     async fn words_beginning(&self, prefix: &str, limit: usize) -> Result<Vec<String>, MemoryError>;
 
     // --- vectors ---
 
-    /// The embedder that made the vectors; `None` where there are none.
+    /// The embedder that made the vectors; `None` if there are no vectors.
     async fn embedder(&self) -> Result<Option<StoredEmbedder>, MemoryError>;
 
-    /// How many vectors there are.
+    /// Counts the vectors.
     async fn vector_counts(&self) -> Result<VectorCounts, MemoryError>;
 
-    /// Terms and chunks after `cursor` that have no vector, at most `limit` of them: terms first.
+    /// Lists terms and chunks after `cursor` that have no vector: about `limit` of them, terms first.
     async fn texts_without_vectors(
         &self,
         cursor: VectorCursor,
         limit: usize,
     ) -> Result<VectorTexts, MemoryError>;
 
-    /// For each vector, the stored terms nearest to it, best first, with their cosines: at most `limit` of each, with a
+    /// Finds for each vector the stored terms nearest to it, best first, with their cosines: at most `limit`, with a
     /// cosine of at least `cosine_min`.
     async fn nearest_terms(
         &self,
@@ -90,8 +90,8 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
         cosine_min: f64,
     ) -> Result<Vec<Vec<RelatedTerm>>, MemoryError>;
 
-    /// The messages from a number on with the chunks nearest to a vector, best first, with the cosines of their nearest
-    /// chunks: at most `limit`, with a cosine of at least `cosine_min`. Compares all of them.
+    /// Finds the messages from a number on whose chunks are nearest to a vector, best first, with the cosines of their
+    /// nearest chunks: at most `limit`, with a cosine of at least `cosine_min`. Compares all chunks.
     async fn nearest_messages(
         &self,
         from: MessageOrdinal,
@@ -100,41 +100,41 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
         cosine_min: f64,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
 
-    /// The vectors of chunks after a chunk of a message, in order, at most `limit`.
+    /// Lists the vectors of chunks after a place, in order, at most `limit`.
     async fn chunk_vectors(
         &self,
         after: Option<ChunkPlace>,
         limit: usize,
     ) -> Result<Vec<(ChunkPlace, Vector)>, MemoryError>;
 
-    /// The cosines of the nearest chunks of some messages to a vector. A message without vectors is left out.
+    /// Computes the cosines of the nearest chunks of some messages to a vector. Leaves out messages without vectors.
     async fn cosines(
         &self,
         messages: Vec<MessageOrdinal>,
         vector: Vector,
     ) -> Result<Vec<(MessageOrdinal, f64)>, MemoryError>;
 
-    /// The centres of the lists of vectors, and the messages that they hold; `None` without lists.
+    /// The centres of the lists of vectors, and the end of the listed messages; `None` if there are no lists.
     async fn vector_lists(&self) -> Result<Option<VectorLists>, MemoryError>;
 
-    /// The entries of some lists of vectors, those without any left out.
+    /// Reads the entries of some lists of vectors. Leaves out empty lists.
     async fn list_entries(&self, lists: Vec<u32>) -> Result<Vec<Vec<u8>>, MemoryError>;
 
     // --- for reading ---
 
-    /// Messages by their numbers, in the same order; unknown ones are left out.
+    /// Reads messages by their numbers, in the same order. Leaves out unknown ones.
     async fn messages(&self, ordinals: Vec<MessageOrdinal>) -> Result<Vec<StoredMessage>, MemoryError>;
 
-    /// Refs by their numbers, in the same order; unknown ones are left out.
+    /// Reads refs by their numbers, in the same order. Leaves out unknown ones.
     async fn refs(&self, ordinals: Vec<RefOrdinal>) -> Result<Vec<SemanticRef>, MemoryError>;
 
     /// All sources, by name.
     async fn sources(&self) -> Result<Vec<Source>, MemoryError>;
 
-    /// The source of that name.
+    /// The source with this name.
     async fn source(&self, name: &str) -> Result<Option<Source>, MemoryError>;
 
-    /// The messages of a source from a position on, at most `limit`.
+    /// Reads the messages of a source from a position on, at most `limit`.
     async fn source_messages(
         &self,
         name: &str,
@@ -142,114 +142,114 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
         limit: u32,
     ) -> Result<Vec<StoredMessage>, MemoryError>;
 
-    /// The chunks whose extraction failed, in reading order.
+    /// Lists the chunks whose extraction failed, in reading order.
     async fn failures(&self) -> Result<Vec<StoredFailure>, MemoryError>;
 
-    /// The sources that could not be read, by name.
+    /// Lists the sources that could not be read, by name.
     async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError>;
 
-    /// All aliases, by term.
+    /// Lists all aliases, by term.
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError>;
 
-    /// How much there is of everything.
+    /// Counts everything in the knowledge base.
     async fn stats(&self) -> Result<KnowledgeStats, MemoryError>;
 }
 
 /// One change to a knowledge base.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Begins a source, still without messages. Its name must be free.
+    /// Begins a source without messages. Its name must be free.
     Begin(NewSource),
-    /// Adds messages after those that a source has.
+    /// Appends messages to a source.
     Append {
         /// The source's name.
         source: String,
-        /// The position of the first one: how many messages the source has. Guards against adding twice.
+        /// The position of the first new message, which is the number of stored messages. It prevents a second addition.
         first_position: u32,
-        /// In reading order.
+        /// The messages, in reading order.
         messages: Vec<NewMessage>,
     },
-    /// Adds knowledge to messages that are there, and takes back their failures of those chunks.
+    /// Adds knowledge to stored messages, and clears the failures of their chunks.
     Learn {
         /// The source's name.
         source: String,
-        /// In the order in which the refs are to be numbered.
+        /// The knowledge, in the order in which the refs get numbers.
         learned: Vec<Learned>,
     },
-    /// Says that a source has all its messages.
+    /// Marks a source as complete.
     Complete {
         /// The source's name.
         source: String,
     },
-    /// Deletes a source with its messages and all that is known of them.
+    /// Deletes a source with its messages and their knowledge.
     Delete {
         /// The source's name.
         source: String,
     },
-    /// Says that a complete source goes on: it has grown to what this describes, and more messages come.
+    /// Reopens a complete source that has grown. More messages follow.
     Continue(NewSource),
-    /// Records that a source cannot be read, or takes that back.
+    /// Records that a source cannot be read, or clears that record.
     SourceFailure {
-        /// The source's name. It need not be there.
+        /// The name of the source, which need not be stored.
         source: String,
-        /// The error; `None` where it could be read now.
+        /// The error; `None` if the source can be read now.
         error: Option<String>,
-        /// When.
+        /// The time of the failure.
         at: Timestamp,
     },
-    /// Gives vectors to terms and chunks. Skips terms and chunks that were deleted. Refused with
-    /// [`MemoryError::OtherEmbedder`] where another model made the vectors that are there.
+    /// Adds vectors to terms and chunks. Skips deleted terms and chunks. Fails with [`MemoryError::OtherEmbedder`] if
+    /// another model made the stored vectors.
     Vectors {
-        /// The model that made them.
+        /// The model that made the vectors.
         model: String,
-        /// The vectors, all of the same number of dimensions; that of a text without meaning may have none.
+        /// The vectors, all with the same number of dimensions. The vector of a text without meaning may have none.
         vectors: Vec<(VectorKey, Vector)>,
     },
     /// Deletes all vectors, so that another embedder can make new ones.
     ForgetVectors,
-    /// Writes the lists of vectors anew. A source that is deleted takes all lists with it.
+    /// Replaces the lists of vectors. The deletion of any source deletes all lists.
     ListVectors {
-        /// Their centres, and the messages that they hold.
+        /// The centres of the lists, and the end of the listed messages.
         lists: VectorLists,
         /// The entries of each list, by its number.
         entries: Vec<Vec<u8>>,
-        /// How often something had been deleted when they were read; where that has changed, nothing is written.
+        /// The number of deletions at which the vectors were read. If it has changed since, nothing is written.
         rewrites: i64,
     },
-    /// Says that a term may stand for others.
+    /// Declares that a term may stand for others.
     Alias {
-        /// The term that is asked for.
+        /// The term that a question contains.
         term: String,
-        /// Its further results.
+        /// The term that is searched for too.
         related: RelatedTerm,
     },
 }
 
-/// A source that is begun.
+/// A new source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewSource {
-    /// Its name: a path, as it was given.
+    /// Its name: the path as the user wrote it.
     pub name: String,
-    /// Which reader reads it.
+    /// The name of its format.
     pub format: String,
-    /// Of its bytes.
+    /// The digest of its bytes.
     pub digest: String,
-    /// How it is cut and read; with another text, an unchanged file counts as changed.
+    /// A description of how it is read and cut. With another description, an unchanged file counts as changed.
     pub settings: String,
-    /// The offset from UTC of its times, in minutes, where they tell none themselves.
+    /// The offset from UTC of its times without a zone, in minutes.
     pub zone_minutes: Option<i16>,
-    /// When it is ingested.
+    /// The time of the ingestion.
     pub ingested_at: Timestamp,
 }
 
-/// A message to be stored, with what is known of it.
+/// A message to store, with its knowledge.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NewMessage {
     /// The message.
     pub message: Message,
     /// The knowledge, by chunk.
     pub knowledge: Vec<(u32, Vec<Knowledge>)>,
-    /// Chunks whose extraction failed, with the error.
+    /// The chunks whose extraction failed.
     pub failures: Vec<ChunkFailure>,
 }
 
@@ -260,7 +260,7 @@ pub struct ChunkFailure {
     pub chunk: u32,
     /// The error.
     pub error: String,
-    /// When.
+    /// The time of the failure.
     pub at: Timestamp,
 }
 
@@ -275,40 +275,40 @@ pub struct Learned {
     pub knowledge: Vec<Knowledge>,
 }
 
-/// The written counts.
+/// The number of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// Messages that were added.
+    /// Number of added messages.
     pub messages: u32,
-    /// Refs that were added.
+    /// Number of added refs.
     pub refs: u32,
-    /// Refs that were deleted.
+    /// Number of deleted refs.
     pub refs_deleted: u32,
 }
 
-/// A source as it is stored.
+/// A stored source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Source {
     /// Its name.
     pub name: String,
-    /// Which reader read it.
+    /// The name of its format.
     pub format: String,
-    /// Of its bytes.
+    /// The digest of its bytes.
     pub digest: String,
-    /// How it was cut and read.
+    /// A description of how it was read and cut.
     pub settings: String,
     /// Whether it has all its messages.
     pub complete: bool,
-    /// How many it has.
+    /// Number of its messages.
     pub messages: u32,
     /// The offset from UTC of its times, in minutes.
     pub zone_minutes: Option<i16>,
-    /// When it was ingested.
+    /// The time of the ingestion.
     pub ingested_at: Timestamp,
 }
 
-/// A message as it is stored.
+/// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredMessage {
@@ -323,7 +323,7 @@ pub struct StoredMessage {
     pub message: Message,
 }
 
-/// A failed chunk as it is stored.
+/// A stored failure of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredFailure {
@@ -331,13 +331,13 @@ pub struct StoredFailure {
     pub message: MessageOrdinal,
     /// Its source's name.
     pub source: String,
-    /// Its position in its source.
+    /// The position of the message in its source.
     pub position: u32,
     /// The chunk.
     pub chunk: u32,
     /// The error.
     pub error: String,
-    /// When.
+    /// The time of the failure.
     pub at: Timestamp,
 }
 
@@ -349,11 +349,11 @@ pub struct SourceFailure {
     pub source: String,
     /// The error.
     pub error: String,
-    /// When.
+    /// The time of the failure.
     pub at: Timestamp,
 }
 
-/// Where one term stands: refs ascending, by role. A ref stands there as often as the term stands in it.
+/// The postings of one term: the refs of each role in ascending order. A ref occurs as often as the term occurs in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Postings {
     /// The refs of each role that has any.
@@ -373,47 +373,47 @@ impl Postings {
 pub struct RelatedTerm {
     /// The term.
     pub text: String,
-    /// How near, from 0 to 1; `None` for as good as the same.
+    /// The nearness, from 0 to 1; `None` if it counts as much as the term itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
 }
 
-/// How much there is of everything.
+/// The size of a knowledge base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KnowledgeStats {
-    /// Sources.
+    /// Number of sources.
     pub sources: u64,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Refs by kind.
+    /// Number of entities.
     pub entities: u64,
-    /// Actions, inverse ones among them.
+    /// Number of actions, including inverse ones.
     pub actions: u64,
-    /// Topics.
+    /// Number of topics.
     pub topics: u64,
-    /// Tags.
+    /// Number of tags.
     pub tags: u64,
-    /// Distinct terms.
+    /// Number of distinct terms.
     pub terms: u64,
-    /// Places where terms stand.
+    /// Number of occurrences of terms in refs.
     pub postings: u64,
-    /// Aliases.
+    /// Number of aliases.
     pub aliases: u64,
-    /// Chunks whose extraction failed.
+    /// Number of chunks whose extraction failed.
     pub failures: u64,
     /// Bytes of the database.
     pub bytes: u64,
 }
 
 impl KnowledgeStats {
-    /// Refs of all kinds.
+    /// Number of refs of all kinds.
     pub fn refs(&self) -> u64 {
         self.entities + self.actions + self.topics + self.tags
     }
 }
 
-/// Runs what takes long, or waits for the disk, on a thread where it may.
+/// Runs long work, or work that waits for the disk, on a thread that may block.
 pub(crate) async fn blocking<T, F>(work: F) -> Result<T, MemoryError>
 where
     T: Send + 'static,

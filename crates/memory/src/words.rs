@@ -1,11 +1,11 @@
-//! The words of messages as the index of texts has them: in lower case, without function words, stemmed in the language
-//! of the message, without accents. Both stores write these words, so that they find the same.
+//! The words of messages in the form of the word index: in lower case, without function words and accents, stemmed in
+//! the language of the message. Both stores write these words, so that they find the same messages.
 //!
-//! The words of a speaker's name stand in the index with a mark before them: they say whose message it is, and not what
-//! it is about.
+//! The words of a speaker's name have a mark before them, because they say who wrote the message, and not what its
+//! subject is.
 //!
-//! A source is deleted by the words that its messages have by these rules. A change of the rules needs a migration that
-//! makes the index anew.
+//! The deletion of a source computes the words of its messages by these rules again. So a change of the rules needs a
+//! migration that rebuilds the index.
 
 pub mod irregular;
 pub mod language;
@@ -19,22 +19,22 @@ use crate::limits::{WORD_CHARACTERS_MAX, WORD_REPEATS_MAX};
 use crate::message::Message;
 pub use language::{Language, Languages};
 
-/// Stands before the words of speakers' names. No word of a text has it.
+/// The mark before the words of speakers' names. No word of a text contains it.
 const SPEAKER_MARK: char = '@';
 
 /// The words of one message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageWords {
-    /// How often each word stands in it, at most [`WORD_REPEATS_MAX`].
+    /// The number of occurrences of each word, at most [`WORD_REPEATS_MAX`].
     pub counts: BTreeMap<String, u32>,
-    /// How many words it has, without function words.
+    /// Number of words without function words.
     pub length: u32,
     /// The language of its text.
     pub language: Language,
 }
 
 impl MessageWords {
-    /// The words of a message's text and subject, and those of its speaker's name.
+    /// Gathers the words of a message's text and subject, and the words of its speaker's name.
     pub fn of(message: &Message) -> MessageWords {
         let texts = || message.text_chunks.iter().chain(&message.subject);
         let language = Language::of(texts().map(String::as_str));
@@ -60,23 +60,25 @@ impl MessageWords {
     }
 }
 
-/// The words of a text, in lower case. Of scripts without spaces, every two characters that stand together.
+/// Splits a text into words in lower case. In scripts without spaces, every two adjacent characters are a word.
 pub fn split(text: &str) -> impl Iterator<Item = String> {
     text.split(|letter: char| !letter.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .flat_map(|word| {
-            let word: String = match word.is_ascii() {
-                true => word.to_ascii_lowercase(),
-                false => word.nfkc().flat_map(char::to_lowercase).collect(),
+            let word: String = if word.is_ascii() {
+                word.to_ascii_lowercase()
+            } else {
+                word.nfkc().flat_map(char::to_lowercase).collect()
             };
-            match word.chars().any(is_unspaced) {
-                true => pairs(&word),
-                false => vec![word.chars().take(WORD_CHARACTERS_MAX).collect()],
+            if word.chars().any(is_unspaced) {
+                pairs(&word)
+            } else {
+                vec![word.chars().take(WORD_CHARACTERS_MAX).collect()]
             }
         })
 }
 
-/// Whether a character is of a script that puts no spaces between words.
+/// Whether a character belongs to a script without spaces between words.
 fn is_unspaced(letter: char) -> bool {
     matches!(letter, '\u{0e00}'..='\u{0eff}' | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
 }
@@ -89,7 +91,7 @@ fn pairs(word: &str) -> Vec<String> {
     }
 }
 
-/// A word as the index has it where it stands in a text of that language.
+/// The indexed form of a word in a text of this language.
 pub fn stem(word: &str, language: Language) -> String {
     let regular = match language {
         Language::English => irregular::base_form(word).unwrap_or(word),
@@ -98,7 +100,7 @@ pub fn stem(word: &str, language: Language) -> String {
     fold(&language.stem(regular))
 }
 
-/// The forms in which the index may have a word of a question: its stems in the languages of the messages.
+/// The forms that a word of a question may have in the index: its stems in the languages of the messages.
 pub fn stems(word: &str, languages: Languages) -> Vec<String> {
     let mut stems: Vec<String> = languages
         .iter()
@@ -110,21 +112,22 @@ pub fn stems(word: &str, languages: Languages) -> Vec<String> {
     stems
 }
 
-/// A word of a speaker's name as the index has it.
+/// The indexed form of a word of a speaker's name.
 pub fn speaker_word(word: &str) -> String {
     format!("{SPEAKER_MARK}{}", fold(word))
 }
 
-/// A word without accents.
+/// Removes the accents of a word.
 fn fold(word: &str) -> String {
-    match word.is_ascii() {
-        true => word.to_owned(),
-        false => word.nfd().filter(|letter| !is_combining_mark(*letter)).collect(),
+    if word.is_ascii() {
+        word.to_owned()
+    } else {
+        word.nfd().filter(|letter| !is_combining_mark(*letter)).collect()
     }
 }
 
-/// Of words of the index, in order, the one that a misspelt word most likely means: a letter is missing, added, wrong or
-/// swapped with the next one; two of them in a word of more than seven letters.
+/// Finds the indexed word that a misspelt word most likely means. A letter may be missing, added, wrong or swapped with
+/// the next one; in a word of more than seven letters, two letters. `known` is in order.
 pub fn nearest_spelling<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters: Vec<char> = word.chars().collect();
     let faults_max = match letters.len() {
@@ -144,12 +147,12 @@ pub fn nearest_spelling<'a>(word: &str, known: impl IntoIterator<Item = &'a str>
     best.map(|(_, candidate)| candidate)
 }
 
-/// How the words begin that a misspelt one is compared with.
+/// The beginning that words must share with a misspelt word to be compared with it.
 pub fn spelling_prefix(word: &str) -> String {
     word.chars().take(2).collect()
 }
 
-/// The letters that differ between two words (the optimal string alignment distance), where they are at most `max`.
+/// Counts the letters that differ between two words (the optimal string alignment distance); `None` above `max`.
 fn faults(left: &[char], right: &[char], max: usize) -> Option<usize> {
     if left.len().abs_diff(right.len()) > max {
         return None;
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_a_word_are_one_word() {
+    fn forms_of_a_word_are_the_same_word() {
         assert_eq!(words("The queens went running"), words("to go; a queen runs"));
         assert_eq!(
             words("She bought two children's books"),
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn stems_by_the_language_of_the_text() {
+    fn words_are_stemmed_by_the_language_of_the_text() {
         let german = words("Die Häuser und die Bäume sind in der Stadt");
         assert!(german.contains(&"haus".to_owned()), "{german:?}");
         let asked = stems("häusern", Languages::of([Language::English, Language::German]));
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_a_misspelt_word_means() {
+    fn misspelt_words_are_corrected() {
         let known = ["babbag", "babi", "compar", "compil", "compos", "tchaikovski"];
         let nearest = |word| nearest_spelling(word, known);
         assert_eq!(nearest("babag"), Some("babbag"));

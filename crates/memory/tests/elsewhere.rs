@@ -1,4 +1,4 @@
-//! Extractions that are done by others than the ingestion's own worker.
+//! Extractions by workers other than the ingestion's own.
 
 mod stand_in;
 
@@ -37,7 +37,7 @@ async fn knowledge_base(folder: &Path) -> Arc<dyn KnowledgeStore> {
     Arc::new(store.expect("opens"))
 }
 
-/// A worker that another process could be: it has a handle of its own on the jobs' file.
+/// Starts a worker as another process would: it opens the jobs' file itself.
 async fn start_worker(jobs: &Path, extractor: Arc<dyn Extractor>) -> (Engine, RunningWorker) {
     let engine = Engine::open(jobs).await.expect("opens");
     let mut worker = engine.worker();
@@ -57,11 +57,14 @@ async fn stop((engine, worker): (Engine, RunningWorker)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_may_do_all_the_calls() {
+async fn other_workers_may_make_all_calls() {
     let folder = tempfile::tempdir().expect("a folder");
-    let service = StandIn::start(|text, _| match text.contains("number 7") {
-        true => Answer::content("no JSON"),
-        false => Answer::content(knowledge(text)),
+    let service = StandIn::start(|text, _| {
+        if text.contains("number 7") {
+            Answer::content("no JSON")
+        } else {
+            Answer::content(knowledge(text))
+        }
     })
     .await;
     let jobs = folder.path().join("jobs.db");
@@ -83,7 +86,7 @@ async fn others_may_do_all_the_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_may_do_some_of_the_calls() {
+async fn other_workers_may_make_some_calls() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
     let jobs = folder.path().join("jobs.db");
@@ -101,7 +104,7 @@ async fn others_may_do_some_of_the_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_with_another_model_is_told_so() {
+async fn a_worker_with_another_model_fails_its_jobs() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
     let jobs = folder.path().join("jobs.db");
@@ -131,7 +134,7 @@ async fn a_worker_with_another_model_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_cancelled_is_recorded_and_nothing_waits_for_it() {
+async fn a_cancelled_extraction_is_recorded_and_ends_the_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
     let jobs = folder.path().join("jobs.db");

@@ -1,4 +1,4 @@
-//! Embedders, and what ingestion and recall do with them.
+//! Embedders in ingestion and recall.
 
 mod small_model;
 mod stand_in;
@@ -128,7 +128,7 @@ async fn a_local_model_may_share_and_weigh_rows() {
 }
 
 #[test]
-fn a_folder_without_a_model_is_told() {
+fn a_folder_without_a_model_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = Model2VecEmbedder::open(folder.path()).expect_err("empty");
     assert!(error.to_string().contains("model.safetensors"), "{error}");
@@ -150,7 +150,7 @@ async fn a_bert_model_gives_the_mean_of_its_outputs() {
     small_model::write_bert(folder.path());
     let embedder = open_local(folder.path()).expect("opens");
     assert!(embedder.identity().starts_with("bert "), "{embedder:?}");
-    // As another program, in numpy, computes them from the same tensors.
+    // Computed by another program, in numpy, from the same tensors.
     let expected = [
         ("bee", [-0.149_172, -0.024_664, 0.914_583, -0.375_069]),
         ("Bee drum loud", [-0.147_76, -0.024_227, 0.914_513, -0.375_826]),
@@ -213,7 +213,7 @@ async fn minilm_gives_the_cosines_that_its_authors_print() {
 
 /// Skipped where the model is not there, as the one above.
 #[tokio::test]
-async fn wordllama_tells_what_is_alike() {
+async fn wordllama_recognises_similar_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/embedders/wordllama");
     if !folder.is_dir() {
         println!(
@@ -238,7 +238,27 @@ async fn wordllama_tells_what_is_alike() {
 }
 
 #[test]
-fn a_bert_model_of_another_form_is_told() {
+fn token_ids_beyond_the_rows_of_a_model_are_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokenizer = folder.path().join("tokenizer.json");
+    let with_a_gap = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&tokenizer).expect("reads");
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&tokenizer, text.replace(from, to)).expect("writes");
+        open_local(folder.path())
+            .expect_err("an id without a row")
+            .to_string()
+    };
+    small_model::write_bert(folder.path());
+    let error = with_a_gap("\"loud\":5", "\"loud\":9");
+    assert!(error.contains("both must be of one model"), "{error}");
+    small_model::write(folder.path(), &[("bee", [1.0, 0.0])]);
+    let error = with_a_gap("\"bee\":1", "\"bee\":9");
+    assert!(error.contains("both must be of one model"), "{error}");
+}
+
+#[test]
+fn a_bert_model_of_another_form_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config.json");
     let with = |from: &str, to: &str| {
@@ -289,7 +309,7 @@ async fn ingestion_makes_vectors_that_recall_uses() {
         "many texts a call: {} calls for {vectors} vectors",
         service.calls(EMBEDDINGS)
     );
-    // No word of the question stands anywhere.
+    // No text has a word of the question.
     let found = recall_with(&*store, &*embedder, "wasps").await;
     assert_eq!(found.messages[0].message.message.text(), "Bees hum loudly.");
     let without = gristmill_memory::recall(&*store, "wasps", &RecallOptions::default()).await;
@@ -297,7 +317,7 @@ async fn ingestion_makes_vectors_that_recall_uses() {
 }
 
 #[tokio::test]
-async fn an_embedder_that_comes_later_makes_up_for_what_is_there() {
+async fn a_later_embedder_adds_vectors_to_stored_texts() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, ingested) = ingest(folder.path(), None, NOTES).await;
     assert_eq!(ingested.expect("ingests").vectors, 0);

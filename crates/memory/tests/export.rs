@@ -1,4 +1,4 @@
-//! An export gives, imported into an empty knowledge base, the same knowledge base.
+//! The import of an export into an empty knowledge base restores the same knowledge base.
 
 mod stand_in;
 
@@ -46,7 +46,7 @@ async fn filled(folder: &std::path::Path) -> Memory {
     memory
 }
 
-/// All that there is, but for what depends on the file.
+/// Everything in a knowledge base that does not depend on its file.
 async fn everything(store: &dyn KnowledgeStore) -> (KnowledgeStats, String) {
     let columns = store.columns().await.expect("columns");
     let messages = (0..columns.message_end()).map(MessageOrdinal).collect();

@@ -137,7 +137,7 @@ async fn ingests_once_and_calls_once_for_each_text() {
 }
 
 #[tokio::test]
-async fn a_failure_is_kept_and_the_rest_goes_on() {
+async fn a_failure_is_recorded_and_the_other_chunks_are_ingested() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, before| match text {
         "I saw Drums in Paris." if before < 2 => Answer::content("{\"entities\": [{"),
@@ -173,7 +173,7 @@ async fn a_failure_is_kept_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn stops_after_the_good_prefix() {
+async fn a_failure_can_stop_the_ingestion_after_all_earlier_messages() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, _| match text {
         "Bees like London." => Answer::content("no JSON"),
@@ -302,7 +302,7 @@ async fn a_refused_request_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn tells_what_is_on_disk() {
+async fn events_describe_committed_data() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = Place::open(folder.path()).await;
     let local: Arc<dyn Extractor> = Arc::new(LocalExtractor);
@@ -340,7 +340,7 @@ async fn tells_what_is_on_disk() {
     assert_eq!(texts[1], "The Bee Show", "what was said next to it: {texts:?}");
 }
 
-/// Calls that are held until they are let go.
+/// Holds calls until the test releases them.
 #[derive(Default)]
 struct Gate {
     state: std::sync::Mutex<(usize, bool)>,
@@ -363,7 +363,7 @@ impl Gate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn calls_that_have_begun_are_kept_when_it_is_stopped() {
+async fn a_stop_keeps_calls_that_have_begun() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = Place::open(folder.path()).await;
     let gate = Arc::new(Gate::default());
@@ -407,7 +407,7 @@ async fn calls_that_have_begun_are_kept_when_it_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_commit_that_is_under_way_at_a_stop_is_told() {
+async fn a_commit_under_way_at_a_stop_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = Place::open(folder.path()).await;
     let lines: String = (0..6_000)
@@ -437,7 +437,7 @@ async fn the_commit_that_is_under_way_at_a_stop_is_told() {
 }
 
 #[tokio::test]
-async fn nobody_runs_what_an_earlier_run_left() {
+async fn unfinished_jobs_of_an_earlier_run_are_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|text, _| Answer::content(knowledge(text))).await;
     let place = Place::open(folder.path()).await;
@@ -479,7 +479,7 @@ async fn files_are_read_when_their_turn_comes() {
         (2_000, 2_000)
     );
     assert_eq!(ingest().await.expect("ingests").sources_skipped, 1);
-    // What is wrong at its end is told before anything of it is stored.
+    // An error at the end of a file is reported before anything of it is stored.
     std::fs::write(&path, line(7) + "no message\n").expect("writes");
     let error = ingest().await.expect_err("a bad line").to_string();
     assert!(error.contains("bees.jsonl, line 2: "), "{error}");

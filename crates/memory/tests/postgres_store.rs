@@ -1,4 +1,4 @@
-//! The PostgreSQL knowledge base passes the suite of all stores, and some of its own.
+//! The PostgreSQL knowledge base passes the suite of all stores, and tests of its own.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn append(source: &str, text: &str, knowledge: Vec<Knowledge>) -> Change {
 
 /// PostgreSQL keeps no NUL in texts, and no long text in an index.
 #[tokio::test]
-async fn keeps_what_its_columns_cannot() {
+async fn texts_that_columns_cannot_hold_are_kept() {
     let store = open(&database()).await;
     let long = "x".repeat(50_000);
     let text = format!("A\0B {long}");
@@ -83,9 +83,9 @@ async fn keeps_what_its_columns_cannot() {
 }
 
 #[tokio::test]
-async fn many_write_at_once() {
+async fn many_writers_work_at_the_same_time() {
     let url = database();
-    // All make the schema, and each has a connection of its own.
+    // Each writer has a connection of its own, and tries to create the schema.
     let writers = (0..6).map(|number| {
         let url = url.clone();
         tokio::spawn(async move {
@@ -115,7 +115,7 @@ async fn many_write_at_once() {
 }
 
 #[tokio::test]
-async fn goes_on_after_the_server_was_away() {
+async fn work_continues_after_the_server_was_away() {
     let server = gristmill_private_postgres::PrivatePostgres::start(&[]).expect("starts");
     let store = open(&server.create_database().expect("a database")).await;
     store.apply(vec![begin("a")]).await.expect("applies");
@@ -128,7 +128,7 @@ async fn goes_on_after_the_server_was_away() {
 }
 
 #[tokio::test]
-async fn refuses_what_it_cannot_open() {
+async fn other_databases_are_refused() {
     let url = database();
     let missing = PostgresKnowledge::open(&url, false)
         .await

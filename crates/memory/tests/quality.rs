@@ -42,7 +42,7 @@ async fn filled(place: &str, jobs: &str) -> Memory {
 }
 
 #[tokio::test]
-async fn finds_what_people_ask_for() {
+async fn recall_finds_the_answers_to_most_questions() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let memory = filled(&path("kb.db"), &path("jobs.db")).await;
@@ -79,7 +79,7 @@ async fn finds_what_people_ask_for() {
 }
 
 #[tokio::test]
-async fn both_stores_find_the_same() {
+async fn both_stores_find_the_same_messages() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let sqlite = filled(&path("kb.db"), &path("jobs.db")).await;

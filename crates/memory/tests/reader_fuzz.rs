@@ -1,4 +1,4 @@
-//! Every reader takes random bytes, and random changes to good ones, without a panic.
+//! No reader panics on random bytes, or on random changes of valid texts.
 
 use gristmill_memory::source::{Format, ReadOptions, decode, read};
 use gristmill_model::{Rng, SplitMix64};
@@ -18,7 +18,7 @@ const SAMPLES: [&str; 8] = [
      {\"body\":\"Bye\",\"time\":1e9}\n",
 ];
 
-/// Reads with every reader, and checks what holds for all messages.
+/// Reads with every reader, and checks properties of all messages.
 fn read_all(bytes: &[u8], options: &ReadOptions) -> (usize, usize) {
     let (mut read_well, mut refused) = (0, 0);
     for format in Format::ALL {

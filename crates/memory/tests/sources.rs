@@ -1,4 +1,4 @@
-//! Sources that are bad, or that have grown.
+//! Malformed sources, and sources that have grown.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ async fn a_bad_source_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn of_a_source_that_grew_only_the_rest_is_read() {
+async fn only_the_new_messages_of_a_grown_source_are_ingested() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("chat.jsonl");
     let line = |text: &str| {
@@ -132,7 +132,7 @@ async fn of_a_source_that_grew_only_the_rest_is_read() {
     let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
     assert_eq!(ended.expect("ingests").sources_skipped, 1);
 
-    // What changes in the middle replaces all of it.
+    // A change in the middle replaces the whole source.
     std::fs::write(&path, line("Wasps hum.") + &first).expect("writes");
     let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
     let ingested = ended.expect("ingests");
@@ -201,7 +201,7 @@ async fn a_followed_source_only_grows() {
     let (_, texts) = follow(&memory, &[a, c], options()).await;
     assert_eq!(texts, ["a", "b", "c", "c"], "what follows on a difference is new");
 
-    // A line that is no message ends it; what came before is kept, and it is listed until it goes on.
+    // A malformed line ends the source. Earlier lines are kept, and the failure is listed until the source continues.
     let (ended, texts) = follow(&memory, &[b, "no JSON", c], options()).await;
     assert_eq!(ended.expect("goes on").sources_failed, 1);
     assert_eq!(texts, ["a", "b", "c", "c", "b"]);

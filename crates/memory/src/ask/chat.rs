@@ -1,7 +1,7 @@
-//! A conversation about a knowledge base: a question may leave out what was named before it.
+//! A conversation about a knowledge base, whose questions may leave out names that came before.
 //!
-//! A model makes each question understandable on its own; without one, rules do. The complete question is answered as
-//! any other, by a model from what is recalled, or by the messages themselves.
+//! A model completes each question so that it is understandable on its own. Without a model, rules complete it. The
+//! complete question is then answered like any other: by the model, or by the recalled messages themselves.
 
 mod follow_up;
 
@@ -38,10 +38,10 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// A conversation. It keeps what the last questions and answers named.
+/// A conversation. It keeps the names from its last questions and answers.
 #[derive(Debug, Clone, Default)]
 pub struct Chat {
-    /// The latest first, at most [`CHAT_TOPICS_MAX`].
+    /// The topics of the last questions, newest first; at most [`CHAT_TOPICS_MAX`].
     topics: VecDeque<Topic>,
 }
 
@@ -51,25 +51,25 @@ pub struct Chat {
 pub struct Reply {
     /// The question as it was asked.
     pub asked: String,
-    /// The question with what it left out.
+    /// The completed question.
     pub understood: String,
-    /// What was found.
+    /// The answer, or the recalled messages.
     #[serde(flatten)]
     pub found: Replied,
 }
 
-/// What a reply holds.
+/// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Replied {
     /// The answer of a model.
     Answer(Box<Answer>),
-    /// What was recalled, where there is no model.
+    /// The recalled messages and knowledge, if there is no model.
     Recalled(Box<Recalled>),
 }
 
 impl Reply {
-    /// Whether there is an answer, or a message.
+    /// Whether the reply has an answer, or at least one message.
     pub fn is_answered(&self) -> bool {
         match &self.found {
             Replied::Answer(answer) => answer.answered,
@@ -85,17 +85,16 @@ struct Written {
 }
 
 impl Chat {
-    /// Forgets what was talked about.
+    /// Forgets all topics.
     pub fn forget(&mut self) {
         self.topics.clear();
     }
 
-    /// Replies to the next question, with the model of `service` if there is one. After an error, the conversation is as it was
-    /// before.
+    /// Replies to the next question, with the model of `service` if there is one. An error leaves the conversation unchanged.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Invalid`] for a question that is too long, and as [`Memory::ask`] and [`Memory::recall`].
+    /// [`MemoryError::Invalid`] for a question that is too long, and the errors of [`Memory::ask`] and [`Memory::recall`].
     pub async fn ask(
         &mut self,
         memory: &Memory,
@@ -148,10 +147,14 @@ impl Chat {
         let topic = Chat::topic(memory, options, completed, &reply).await?;
         self.topics.truncate(CHAT_TOPICS_MAX - 1);
         self.topics.push_front(topic);
+        assert!(
+            self.topics.len() <= CHAT_TOPICS_MAX,
+            "a conversation keeps a limited number of topics"
+        );
         Ok(reply)
     }
 
-    /// The question as a model completes it; `None` where its answer is none.
+    /// Asks the model to complete the question; `None` if its answer is unusable.
     async fn by_model(
         &self,
         service: &Service,
@@ -176,7 +179,7 @@ impl Chat {
         Ok(question.filter(|question| !question.is_empty() && question.len() <= CHAT_QUESTION_BYTES_MAX))
     }
 
-    /// The names in a question that are persons': those of speakers, and those that were persons' before.
+    /// Finds the names of persons in a question: speakers, and names that stood for persons before.
     async fn persons_in(&self, memory: &Memory, asked: &str) -> Result<Vec<String>, MemoryError> {
         let mut persons = Vec::new();
         for name in names(asked) {
@@ -188,7 +191,7 @@ impl Chat {
         Ok(persons)
     }
 
-    /// What a question and its reply were about.
+    /// Gathers the names, the place and the time of a question and its reply.
     async fn topic(
         memory: &Memory,
         options: &AskOptions,
@@ -224,14 +227,14 @@ impl Chat {
                 topic.add_names(memory, told, recalled, &mut others).await?;
             }
         }
-        // A name that may be anything comes last.
+        // Names that may not be persons come last.
         others.iter().for_each(|name| topic.add_person(name));
         Ok(topic)
     }
 }
 
 impl Topic {
-    /// Adds names: those of persons, the first place, and to `others` those that may be persons'.
+    /// Adds names to the topic: persons, and the first place. Names that may be persons go to `others`.
     async fn add_names(
         &mut self,
         memory: &Memory,
@@ -260,7 +263,7 @@ impl Topic {
     }
 }
 
-/// The types of the entity of that name, if it was recalled.
+/// Finds the types of the entity with this name, if it was recalled.
 fn types_of<'a>(name: &str, recalled: &'a [RecalledRef]) -> Option<&'a [String]> {
     let mut entities = recalled
         .iter()
@@ -272,20 +275,20 @@ fn types_of<'a>(name: &str, recalled: &'a [RecalledRef]) -> Option<&'a [String]>
     known.map(|entity| entity.types.as_slice())
 }
 
-/// Whether a name is that of a speaker.
+/// Whether a speaker has this name.
 async fn is_speaker(memory: &Memory, name: &str) -> Result<bool, MemoryError> {
     let words = split(name).map(|word| speaker_word(&word)).collect();
     let spoken = memory.knowledge().messages_with(words).await?;
     Ok(spoken.iter().any(|messages| !messages.is_empty()))
 }
 
-/// The offset from UTC of the times of questions, in minutes.
+/// Finds the offset from UTC of the times in questions, in minutes.
 async fn zone(memory: &Memory, options: &AskOptions) -> Result<i16, MemoryError> {
     let compiled = compile_options(&**memory.knowledge(), &options.recall).await?;
     Ok(compiled.zone_minutes)
 }
 
-/// The answer, or the best message where there is none, cut.
+/// Cuts the answer to the length that a model is shown again. Without an answer, the best message stands for it.
 fn answer_text(answer: &str, best: Option<&RecalledMessage>) -> String {
     let text = match (answer, best) {
         ("", Some(best)) => best.message.message.text(),
@@ -294,12 +297,12 @@ fn answer_text(answer: &str, best: Option<&RecalledMessage>) -> String {
     shown_again(&text)
 }
 
-/// A text as a model is shown it again.
+/// Cuts a text to the length that a model is shown again.
 fn shown_again(text: &str) -> String {
     text.chars().take(CHAT_SHOWN_CHARACTERS_MAX).collect()
 }
 
-/// The time that a question tells, or that of the best message, as a question may tell it.
+/// The time in the question, or else the time of the best message, in words that a question may use.
 fn time_of(question: &str, best: Option<&RecalledMessage>, zone_minutes: i16) -> Option<String> {
     let told = understand(question, None)
         .time_range
@@ -319,9 +322,10 @@ fn words_of(range: &DateTimeRange) -> Option<String> {
         return Some(format!("since {first}"));
     };
     let last = day(stop.date)?.pred_opt()?;
-    Some(match first == last {
-        true => format!("on {first}"),
-        false => format!("between {first} and {last}"),
+    Some(if first == last {
+        format!("on {first}")
+    } else {
+        format!("between {first} and {last}")
     })
 }
 
@@ -330,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_told_as_a_question_tells_it() {
+    fn a_time_is_written_as_a_question_names_it() {
         for (asked, expected) in [
             ("What happened on 2023-05-08?", Some("on 2023-05-08")),
             (

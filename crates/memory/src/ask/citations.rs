@@ -1,4 +1,4 @@
-//! The messages that an answer rests on.
+//! The messages that support an answer.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ use crate::message::MessageOrdinal;
 use crate::recall::RecalledMessage;
 use crate::words::{Language, split, stem};
 
-/// Messages that are cited because they have the words of an answer, at most.
+/// Maximum number of messages that are cited for sharing the words of an answer.
 const SUPPORTING_MAX: usize = 3;
 
-/// The share of the words of an answer that a message which supports it has.
+/// A message supports an answer if it has at least this share of the answer's words.
 const SUPPORT_SHARE_MIN: f64 = 0.5;
 
-/// Words of answers that stand in no message.
+/// Words that answers have and messages lack.
 const ANSWERING: [&str; 2] = ["no", "yes"];
 
-/// A message that an answer rests on.
+/// A message that supports an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Citation {
-    /// Its number in the answer's text.
+    /// The number of the message in the answer's text.
     pub number: usize,
     /// The message.
     #[serde(flatten)]
@@ -35,7 +35,7 @@ impl Citation {
     }
 }
 
-/// The messages of the numbers that are told, or that stand in brackets in the text; each once.
+/// Cites the messages whose numbers the model named, and whose numbers stand in brackets in the text; each once.
 pub(super) fn cited(told: impl Iterator<Item = u64>, text: &str, shown: &[RecalledMessage]) -> Vec<Citation> {
     let in_text = text.split('[').skip(1).filter_map(|rest| {
         let (number, _) = rest.split_once(']')?;
@@ -54,11 +54,17 @@ pub(super) fn cited(told: impl Iterator<Item = u64>, text: &str, shown: &[Recall
             });
         }
     }
+    assert!(
+        citations
+            .iter()
+            .all(|citation| (1..=shown.len()).contains(&citation.number)),
+        "only shown messages are cited"
+    );
     citations
 }
 
-/// The messages that have the words of an answer, those with most of them first. Words of the question count only in an answer that
-/// has no others.
+/// Finds the messages that share the words of an answer, most shared words first. The question's words count only if
+/// the answer has no others.
 pub(super) fn supporting(answer: &str, question: &str, messages: &[RecalledMessage]) -> Vec<Citation> {
     let mut told = stems_of(answer);
     told.retain(|word| !ANSWERING.contains(&word.as_str()));
@@ -79,13 +85,17 @@ pub(super) fn supporting(answer: &str, question: &str, messages: &[RecalledMessa
     });
     let mut supporting: Vec<(f64, Citation)> =
         shares.filter(|(share, _)| *share >= SUPPORT_SHARE_MIN).collect();
-    // Stable: of messages with as many words, the better one stays first.
+    debug_assert!(
+        supporting.iter().all(|(share, _)| *share <= 1.0),
+        "a message has at most all words of an answer"
+    );
+    // The sort is stable: among equal shares, the better message stays first.
     supporting.sort_by(|left, right| right.0.total_cmp(&left.0));
     supporting.truncate(SUPPORTING_MAX);
     supporting.into_iter().map(|(_, citation)| citation).collect()
 }
 
-/// The words of a text that say something, as the index of words has them.
+/// The words of a text with content, in the form of the word index.
 fn stems_of(text: &str) -> BTreeSet<String> {
     let words: Vec<String> = split(text).collect();
     let language = Language::of([text].into_iter());
@@ -99,7 +109,7 @@ pub(super) mod tests {
     use crate::message::Message;
     use crate::store::StoredMessage;
 
-    /// Messages of these texts.
+    /// Makes messages with these texts.
     pub fn recalled(texts: &[&str]) -> Vec<RecalledMessage> {
         let messages = (0..).zip(texts).map(|(ordinal, text)| RecalledMessage {
             score: 1.0,
@@ -118,7 +128,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn cites_what_was_shown_alone() {
+    fn only_shown_messages_are_cited() {
         let recalled = recalled(&["One.", "Two.", "Three."]);
         let found = cited(
             [2, 9, 0].into_iter(),

@@ -1,4 +1,4 @@
-//! Ranking the first recalled messages again, by a model in one call.
+//! Lets a model rank the first recalled messages again, in one call.
 
 use std::sync::LazyLock;
 
@@ -25,17 +25,17 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// The answer of the model.
+/// The JSON that the model answers with.
 #[derive(Deserialize)]
 struct Written {
     order: Vec<Value>,
 }
 
-/// Recalls messages as [`recall_query`] does, and puts those that the model of `service` names before the others.
+/// Recalls messages as [`recall_query`] does, and moves the messages that the model of `service` names to the front.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Service`] where the model does not answer, and what the store says.
+/// [`MemoryError::Service`] if the model does not answer, and errors of the store.
 pub async fn recall_reranked(
     store: &dyn KnowledgeStore,
     service: &Service,
@@ -57,8 +57,8 @@ pub async fn recall_reranked(
     Ok(recalled)
 }
 
-/// Puts the messages that the model of `service` names before the others. The scores stay where they are, so that they descend.
-/// Where the answer of the model is none, the order stays.
+/// Moves the messages that the model of `service` names to the front. The scores keep their places, so that they
+/// descend. An unusable answer leaves the order unchanged.
 async fn rerank(
     service: &Service,
     question: &str,
@@ -89,13 +89,19 @@ async fn rerank(
     Ok(())
 }
 
-/// Puts the messages of these numbers, of the first `count`, before the others.
+/// Moves the messages with these numbers to the front. Only the first `count` messages have numbers.
 fn put_first(messages: &mut Vec<RecalledMessage>, count: usize, numbers: impl Iterator<Item = u64>) {
+    assert!(count <= messages.len(), "the model was shown messages that exist");
     let scores: Vec<f64> = messages.iter().map(|message| message.score).collect();
     let places = numbers.filter_map(|number| usize::try_from(number).ok()?.checked_sub(1));
     let places = places.filter(|place| *place < count).chain(0..scores.len());
     let mut left: Vec<Option<RecalledMessage>> = messages.drain(..).map(Some).collect();
     messages.extend(places.filter_map(|place| left[place].take()));
+    assert_eq!(
+        messages.len(),
+        scores.len(),
+        "ranking again keeps each message once"
+    );
     for (message, score) in messages.iter_mut().zip(scores) {
         message.score = score;
     }
@@ -119,7 +125,7 @@ mod tests {
             },
         });
         let mut messages: Vec<RecalledMessage> = messages.collect();
-        // 4 is beyond the three that the model was shown, and 0 is no number.
+        // 4 is beyond the three shown messages, and 0 is no number.
         put_first(&mut messages, 3, [3, 4, 3, 0, 2, u64::MAX].into_iter());
         let order: Vec<u32> = messages.iter().map(|message| message.message.position).collect();
         assert_eq!(order, [2, 1, 0, 3]);

@@ -12,29 +12,29 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use crate::embed::files::{ModelFiles, read};
+use crate::embed::files::{ModelFiles, read, token_ids};
 use crate::embed::{EmbedError, Embedder, Vector, run_model};
 use layers::Bert;
 
-/// Texts of one call at most: few, so that vectors are on disk soon and all processors have calls.
+/// Maximum texts of one call. The number is small, so that vectors reach the disk soon and all processors have calls.
 const TEXTS_MAX: usize = 128;
 
-/// Bytes of one call at most: about 4,000 tokens, whose largest intermediate state takes 25 MB.
+/// Maximum bytes of one call: about 4,000 tokens, whose largest intermediate state takes 25 MB.
 const BYTES_MAX: usize = 16 << 10;
 
-/// The cosine from which on a term may stand for another, with models of this kind.
+/// Minimum cosine at which one term may stand for another, with models of this kind.
 const RELATED_COSINE_MIN: f64 = 0.7;
 
-/// The maximum number of tokens of a text: what all-MiniLM-L6-v2 was made for. The work of a token grows with them.
+/// Maximum tokens of a text: all-MiniLM-L6-v2 was made for as many. The work of a token grows with them.
 const TOKENS_MAX: usize = 256;
 
-/// The file that says of which kind a model is.
+/// The file that names the kind of a model.
 const CONFIG_FILE: &str = "config.json";
 
-/// The kind of these models, as `config.json` and their identity name it.
+/// The name of this kind of model in `config.json` and in the identity.
 const KIND: &str = "bert";
 
-/// The embedder of a local BERT model. Cheap to clone; all clones are one.
+/// The embedder of a local BERT model. Clones share one model.
 #[derive(Clone)]
 pub struct BertEmbedder {
     model: Arc<Model>,
@@ -46,7 +46,7 @@ struct Model {
     bert: Bert,
 }
 
-/// The part of `config.json` that tells the shape of a model.
+/// The part of `config.json` that describes the shape of a model.
 #[derive(Debug, Clone, Deserialize)]
 struct Config {
     hidden_size: usize,
@@ -57,7 +57,7 @@ struct Config {
     hidden_act: String,
 }
 
-/// Whether the model in a folder is a BERT model, by its `config.json`.
+/// Whether `config.json` in a folder names a BERT model.
 pub(super) fn is_bert(folder: &Path) -> bool {
     let config = std::fs::read(folder.join(CONFIG_FILE)).unwrap_or_default();
     serde_json::from_slice::<Value>(&config).is_ok_and(|config| config["model_type"] == KIND)
@@ -73,11 +73,11 @@ impl std::fmt::Debug for BertEmbedder {
 }
 
 impl BertEmbedder {
-    /// The model in a folder.
+    /// Opens the model in a folder.
     ///
     /// # Errors
     ///
-    /// [`EmbedError::Model`] with the file that is missing or does not have its form.
+    /// [`EmbedError::Model`], which names the missing or malformed file.
     pub fn open(folder: &Path) -> Result<BertEmbedder, EmbedError> {
         let config_path = folder.join(CONFIG_FILE);
         let wrong_config = |reason: String| EmbedError::Model {
@@ -104,10 +104,10 @@ impl BertEmbedder {
         let tensors = SafeTensors::deserialize(&files.tensors)
             .map_err(|error| wrong(format!("it is not a safetensors file: {error}")))?;
         let bert = Bert::read(&tensors, &config).map_err(wrong)?;
-        let tokens = tokenizer.get_vocab_size(true);
+        let tokens = token_ids(&tokenizer);
         if tokens > bert.tokens() {
             return Err(wrong(format!(
-                "it has {} rows of words, and the tokenizer has {tokens} tokens; both must be of one model",
+                "it has {} rows of words, and the tokenizer has ids up to {tokens}; both must be of one model",
                 bert.tokens()
             )));
         }
@@ -149,7 +149,7 @@ impl Model {
     fn embed(&self, texts: Vec<String>) -> Result<Vec<Vector>, EmbedError> {
         let mut tokens = Vec::with_capacity(texts.len());
         for text in texts {
-            // A longer text has more tokens than are read, of a few letters each.
+            // A token has a few letters, so a longer text is cut at the maximum number of tokens anyway.
             let end = text.floor_char_boundary(text.len().min(TOKENS_MAX * 16));
             let encoding = self.tokenizer.encode_fast(&text[..end], true);
             let encoding =

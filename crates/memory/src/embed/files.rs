@@ -7,13 +7,13 @@ use tokenizers::Tokenizer;
 
 use crate::embed::EmbedError;
 
-/// The file of the tensors.
+/// The file that holds the tensors.
 pub(super) const TENSORS_FILE: &str = "model.safetensors";
 
-/// The file of the tokenizer.
+/// The file that holds the tokenizer.
 pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
 
-/// Bytes of a model's file at most.
+/// Maximum bytes of a file of a model.
 const MODEL_BYTES_MAX: u64 = 4 << 30;
 
 /// The files that every local model has.
@@ -24,7 +24,7 @@ pub(super) struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Reads them from a folder.
+    /// Reads the files in a folder.
     pub(super) fn read(folder: &Path) -> Result<ModelFiles, EmbedError> {
         Ok(ModelFiles {
             folder: folder.to_path_buf(),
@@ -33,7 +33,7 @@ impl ModelFiles {
         })
     }
 
-    /// The tokenizer, without padding, which cuts texts at so many tokens.
+    /// Makes the tokenizer, which does not pad, and cuts each text at `tokens_max` tokens.
     pub(super) fn tokenizer(&self, tokens_max: usize) -> Result<Tokenizer, EmbedError> {
         let wrong = |error: Box<dyn std::error::Error + Send + Sync>| self.wrong_tokenizer(&*error);
         let mut tokenizer = Tokenizer::from_bytes(&self.tokenizer).map_err(wrong)?;
@@ -46,7 +46,7 @@ impl ModelFiles {
         Ok(tokenizer)
     }
 
-    /// The error of a tokenizer that does not have its form.
+    /// Makes the error for a malformed tokenizer.
     pub(super) fn wrong_tokenizer(&self, error: &dyn std::error::Error) -> EmbedError {
         EmbedError::Model {
             place: self.folder.join(TOKENIZER_FILE).display().to_string(),
@@ -54,7 +54,7 @@ impl ModelFiles {
         }
     }
 
-    /// The error of tensors that do not have their form.
+    /// Makes the error for malformed tensors.
     pub(super) fn wrong_tensors(&self, reason: String) -> EmbedError {
         EmbedError::Model {
             place: self.folder.join(TENSORS_FILE).display().to_string(),
@@ -62,13 +62,19 @@ impl ModelFiles {
         }
     }
 
-    /// The kind of the model, the folder's name, and a digest of the files.
+    /// Joins the kind of the model, the folder's name, and a digest of the files.
     pub(super) fn identity(&self, kind: &str) -> String {
         let name = self.folder.canonicalize().ok();
         let name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
         let digest = crate::digest::of_parts(&[&self.tensors, &self.tokenizer]);
         format!("{kind} {} {}", name.to_string_lossy(), &digest[..16])
     }
+}
+
+/// Finds the number that no token's id reaches. Ids may have gaps, so the number of tokens may be smaller.
+pub(super) fn token_ids(tokenizer: &Tokenizer) -> usize {
+    let last = tokenizer.get_vocab(true).into_values().max();
+    last.map_or(0, |last| last as usize + 1)
 }
 
 /// Reads a file of a model.
@@ -91,7 +97,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, EmbedError> {
     std::fs::read(path).map_err(missing)
 }
 
-/// The numbers of a tensor, as 32-bit floats.
+/// Converts the numbers of a tensor to 32-bit floats.
 pub(super) fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
     fn each<const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> f32) -> Vec<f32> {
         let (whole, _) = bytes.as_chunks::<N>();
@@ -112,7 +118,7 @@ pub(super) fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
     })
 }
 
-/// A 16-bit float of IEEE 754.
+/// Converts a 16-bit float of IEEE 754.
 fn half_to_f32(half: u16) -> f32 {
     let sign = if half >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(half >> 10 & 0x1f), f32::from(half & 0x3ff));

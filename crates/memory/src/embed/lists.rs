@@ -1,6 +1,6 @@
-//! An inverted file of vectors: each stands in the list of the centre nearest to it, and a search looks through the lists
-//! whose centres are nearest to what is asked (Jégou, Douze and Schmid, "Product Quantization for Nearest Neighbor Search",
-//! 2011, without the product). Lists hold each number in one byte; what they find is compared again exactly.
+//! An inverted file of vectors. Each vector is in the list of its nearest centre, and a search reads the lists of the
+//! centres nearest to the question (Jégou, Douze and Schmid, "Product Quantization for Nearest Neighbor Search", 2011,
+//! without the product). A list holds each number in one byte. The exact vectors are compared again afterwards.
 
 use std::collections::HashMap;
 
@@ -12,40 +12,41 @@ use crate::embed::vector::Nearest;
 use crate::limits::{LIST_SAMPLE_MAX, LISTS_MAX};
 use crate::message::MessageOrdinal;
 
-/// Rounds in which centres move to the middle of their lists; later ones move them little.
+/// Rounds in which each centre moves to the middle of its list. Later rounds would move them little.
 const ROUNDS: usize = 8;
 
-/// Vectors that are compared with all centres at once.
+/// Vectors that are compared with all centres in one product.
 const VECTORS_AT_ONCE: usize = 1_024;
 
-/// The share of the lists that a search looks through, and how many at least.
+/// A search reads this share of the lists, and at least [`PROBED_MIN`].
 const PROBED_SHARE: f64 = 0.125;
 const PROBED_MIN: usize = 16;
 
-/// What a number of length 1 is at most in a byte.
+/// The largest byte: it stands for the largest number of a vector.
 const BYTE_MAX: f32 = 127.0;
 
-/// Bytes before the numbers of a vector in a list: its message, and what its bytes are multiplied by.
+/// Bytes of an entry before its numbers: its message, and the factor of its bytes.
 const ENTRY_HEAD_BYTES: usize = 8;
 
-/// The centres of lists, a row each.
+/// The centres of lists, one in each row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Centres(Array2<f32>);
 
 impl Centres {
-    /// How many lists so many vectors have.
+    /// The number of lists for this many vectors.
     pub fn count_for(vectors: u64) -> usize {
         ((vectors as f64).sqrt() as usize).clamp(1, LISTS_MAX)
     }
 
-    /// How many vectors tell where the centres of so many lists are.
+    /// The number of vectors in the sample from which this many centres are computed.
     pub fn sample_for(count: usize) -> usize {
         (count * 64).min(LIST_SAMPLE_MAX)
     }
 
-    /// The centres of the lists of vectors like these, by spherical k-means. The vectors are not empty, and all of the same
-    /// number of dimensions.
+    /// Computes the centres for vectors like those in the sample, by spherical k-means. The sample is not empty, and
+    /// all its vectors have the same number of dimensions.
     pub fn of(sample: &[Vector], count: usize, rng: &mut impl Rng) -> Centres {
+        assert!(!sample.is_empty(), "centres come from a sample");
         let dimensions = sample.first().map_or(0, Vector::dimensions);
         let mut rows = Array2::<f32>::zeros((sample.len(), dimensions));
         for (vector, mut row) in sample.iter().zip(rows.rows_mut()) {
@@ -66,10 +67,11 @@ impl Centres {
             }
             for mut sum in sums.rows_mut() {
                 let length = sum.dot(&sum).sqrt();
-                match length > 0.0 {
-                    true => sum /= length,
-                    // A list without vectors begins again elsewhere.
-                    false => sum.assign(&rows.row(any())),
+                if length > 0.0 {
+                    sum /= length;
+                } else {
+                    // A list without vectors gets another vector as its centre.
+                    sum.assign(&rows.row(any()));
                 }
             }
             centres = Centres(sums);
@@ -77,7 +79,7 @@ impl Centres {
         centres
     }
 
-    /// The list of each vector.
+    /// Finds the list of each vector.
     pub fn lists_of(&self, vectors: &[Vector]) -> Vec<u32> {
         let mut lists = Vec::with_capacity(vectors.len());
         for some in vectors.chunks(VECTORS_AT_ONCE) {
@@ -87,6 +89,7 @@ impl Centres {
             }
             lists.extend(self.nearest_to_rows(&rows));
         }
+        assert_eq!(lists.len(), vectors.len(), "each vector has one list");
         lists
     }
 
@@ -105,7 +108,7 @@ impl Centres {
         lists
     }
 
-    /// The lists that a search for a vector looks through, nearest first.
+    /// Chooses the lists that a search for a vector reads, nearest first.
     pub fn probed(&self, vector: &Vector) -> Vec<u32> {
         let cosines = self.0.dot(&ArrayView1::from(vector.numbers()));
         let mut lists: Vec<(f32, u32)> = cosines.iter().copied().zip(0..).collect();
@@ -114,12 +117,12 @@ impl Centres {
         lists.into_iter().take(probed).map(|(_, list)| list).collect()
     }
 
-    /// As they are stored: 32-bit floats, little endian.
+    /// Writes the centres as they are stored: 32-bit floats, little endian.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    /// Stored centres; `None` where they are no rows of that many dimensions.
+    /// Reads stored centres; `None` if the bytes are not rows of this many dimensions.
     pub fn from_bytes(bytes: &[u8], dimensions: usize) -> Option<Centres> {
         let (numbers, rest) = bytes.as_chunks::<4>();
         if dimensions == 0 || !rest.is_empty() || !numbers.len().is_multiple_of(dimensions) {
@@ -131,15 +134,19 @@ impl Centres {
     }
 }
 
-/// Adds a vector to a list.
+/// Adds a vector to a list. All vectors of a list have the same number of dimensions.
 pub fn push_entry(list: &mut Vec<u8>, message: MessageOrdinal, vector: &Vector) {
     let (scale, bytes) = in_bytes(vector);
     list.extend(message.0.to_le_bytes());
     list.extend(scale.to_le_bytes());
     list.extend(bytes.into_iter().map(|byte| byte as u8));
+    assert!(
+        list.len().is_multiple_of(ENTRY_HEAD_BYTES + vector.dimensions()),
+        "a list holds whole entries"
+    );
 }
 
-/// A vector in bytes, and what they are multiplied by.
+/// Converts the numbers of a vector to bytes, and returns the factor that converts them back.
 fn in_bytes(vector: &Vector) -> (f32, Vec<i8>) {
     let most = vector
         .numbers()
@@ -153,7 +160,7 @@ fn in_bytes(vector: &Vector) -> (f32, Vec<i8>) {
     (scale, bytes.collect())
 }
 
-/// Looks through lists for what is near to a vector: the messages with the cosines of their nearest vectors, about.
+/// Searches lists for the messages nearest to a vector. Returns them with the approximate cosines of their nearest vectors.
 pub fn look_through(
     lists: &[Vec<u8>],
     vector: &Vector,

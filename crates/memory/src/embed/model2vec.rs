@@ -1,5 +1,5 @@
-//! Static embeddings from a local folder, as model2vec writes them: a row of numbers for each token, in
-//! `model.safetensors`, and the tokens in `tokenizer.json`. A text's vector is the mean of its tokens' rows.
+//! Static embeddings from a local folder in the form of model2vec: `model.safetensors` has a row of numbers for each
+//! token, and `tokenizer.json` has the tokens. A text's vector is the mean of its tokens' rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use safetensors::tensor::SafeTensors;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use crate::embed::files::{ModelFiles, TOKENIZER_FILE, numbers};
+use crate::embed::files::{ModelFiles, TOKENIZER_FILE, numbers, token_ids};
 use crate::embed::{EmbedError, Embedder, Vector, run_model};
 
-/// Texts of one call at most: enough to keep all processors busy, few enough to be stored soon.
+/// Maximum texts of one call: enough to keep all processors busy, few enough to be stored soon.
 const TEXTS_MAX: usize = 4_096;
 
-/// Bytes of one call at most.
+/// Maximum bytes of one call.
 const BYTES_MAX: usize = 4 << 20;
 
-/// The cosine from which on a term may stand for another, with models of this kind.
+/// Minimum cosine at which one term may stand for another, with models of this kind.
 const RELATED_COSINE_MIN: f64 = 0.7;
 
-/// A mean of words tells less than a sentence: found as the [weights](crate::recall::Weights) of a ranking are.
+/// A mean of words says less than a sentence. The number was found like the [weights](crate::recall::Weights) of a ranking.
 const WEIGHT: f64 = 0.4;
 
-/// The maximum number of tokens of a text: the models' training limit.
+/// Maximum tokens of a text: the training limit of the models.
 const TOKENS_MAX: usize = 512;
 
-/// The kind of these models, as it stands in their identity.
+/// The name of this kind of model in the identity.
 const KIND: &str = "model2vec";
 
-/// The embedder of a local model. Cheap to clone; all clones are one.
+/// The embedder of a local static model. Clones share one model.
 #[derive(Clone)]
 pub struct Model2VecEmbedder {
     model: Arc<Model>,
@@ -39,14 +39,14 @@ pub struct Model2VecEmbedder {
 struct Model {
     identity: String,
     tokenizer: Tokenizer,
-    /// A token that stands for whatever has none of its own, and says nothing.
+    /// The token that stands for unknown words. It has no meaning, so the mean leaves it out.
     unknown_token: Option<u32>,
     token_characters_median: usize,
     dimensions: usize,
     rows: Vec<f32>,
-    /// The weight of each token, where the model has weights.
+    /// The weight of each token; empty if the model has no weights.
     weights: Vec<f32>,
-    /// The row of each token, where several tokens share one.
+    /// The row of each token; empty if each token has a row of its own.
     mapping: Vec<usize>,
 }
 
@@ -61,11 +61,11 @@ impl std::fmt::Debug for Model2VecEmbedder {
 }
 
 impl Model2VecEmbedder {
-    /// The model in a folder, with `model.safetensors` and `tokenizer.json`.
+    /// Opens the model in a folder, with `model.safetensors` and `tokenizer.json`.
     ///
     /// # Errors
     ///
-    /// [`EmbedError::Model`] with the file that is missing or does not have its form.
+    /// [`EmbedError::Model`], which names the missing or malformed file.
     pub fn open(folder: &Path) -> Result<Model2VecEmbedder, EmbedError> {
         let files = ModelFiles::read(folder)?;
         let tokenizer = files.tokenizer(TOKENS_MAX)?;
@@ -107,10 +107,11 @@ impl Model2VecEmbedder {
                 .collect(),
             tokenizer,
         };
-        let tokens = model.tokenizer.get_vocab_size(true);
-        let is_whole = match model.mapping.is_empty() {
-            true => tokens == row_count,
-            false => tokens == model.mapping.len() && model.mapping.iter().all(|&row| row < row_count),
+        let tokens = token_ids(&model.tokenizer);
+        let is_whole = if model.mapping.is_empty() {
+            tokens == row_count
+        } else {
+            tokens == model.mapping.len() && model.mapping.iter().all(|&row| row < row_count)
         };
         if !is_whole || (!model.weights.is_empty() && model.weights.len() < tokens) {
             return Err(wrong(format!(
@@ -171,27 +172,28 @@ impl Model {
             .collect())
     }
 
-    /// The mean of the tokens' rows.
+    /// Computes the direction of the mean of the tokens' rows.
     fn mean(&self, tokens: &[u32]) -> Vector {
         let mut sum = vec![0.0_f32; self.dimensions];
         for &token in tokens.iter().filter(|token| Some(**token) != self.unknown_token) {
             let token = token as usize;
             let weight = self.weights.get(token).copied().unwrap_or(1.0);
-            let row = match self.mapping.is_empty() {
-                true => token,
-                false => self.mapping[token],
+            let row = if self.mapping.is_empty() {
+                token
+            } else {
+                self.mapping[token]
             };
             let row = &self.rows[row * self.dimensions..][..self.dimensions];
             for (sum, number) in sum.iter_mut().zip(row) {
                 *sum += weight * number;
             }
         }
-        // The mean and the sum have one direction.
+        // The mean has the direction of the sum.
         Vector::new(sum)
     }
 }
 
-/// The token for what is unknown: told by its text (WordPiece, WordLevel, BPE) or by its number (Unigram).
+/// Finds the token for unknown words: by its text (WordPiece, WordLevel, BPE) or by its number (Unigram).
 fn unknown_token(written: &Value, tokenizer: &Tokenizer) -> Option<u32> {
     let model = &written["model"];
     match model["unk_token"].as_str() {

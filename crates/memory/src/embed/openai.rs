@@ -1,32 +1,32 @@
-//! Vectors of a model behind an OpenAI-compatible service.
+//! Vectors from a model behind an OpenAI-compatible service.
 
 use async_trait::async_trait;
 
 use crate::embed::{EmbedError, Embedder, Vector};
 use crate::service::Service;
 
-/// Texts of one call at most: OpenAI's limit.
+/// Maximum texts of one call: OpenAI's limit.
 const TEXTS_MAX: usize = 2_048;
 
-/// Bytes of one call at most: about half of the 300,000 tokens that OpenAI allows.
+/// Maximum bytes of one call: about half of the 300,000 tokens that OpenAI allows.
 const BYTES_MAX: usize = 512 << 10;
 
-/// The cosine from which on a term may stand for another, with models of this kind.
+/// Minimum cosine at which one term may stand for another, with models of this kind.
 const RELATED_COSINE_MIN: f64 = 0.7;
 
-/// The embedder that asks a service.
+/// An embedder that calls a service.
 #[derive(Debug, Clone)]
 pub struct OpenAiEmbedder {
     service: Service,
 }
 
 impl OpenAiEmbedder {
-    /// An embedder that asks a service for vectors of its model.
+    /// Makes an embedder that calls this service.
     pub fn of(service: Service) -> OpenAiEmbedder {
         OpenAiEmbedder { service }
     }
 
-    /// The service that it asks.
+    /// The service that it calls.
     pub fn service(&self) -> &Service {
         &self.service
     }

@@ -1,11 +1,11 @@
 //! Vectors of length 1.
 
-/// A direction in the space of an embedding model: 32-bit floats of length 1, or all 0 for a text without meaning.
+/// A direction in the space of an embedding model: 32-bit floats of length 1, or all zeros for a text without meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vector(Vec<f32>);
 
 impl Vector {
-    /// The direction of some numbers. What is no number counts as 0.
+    /// Makes the direction of these numbers. Infinities and NaN count as 0.
     pub fn new(mut numbers: Vec<f32>) -> Vector {
         for number in &mut numbers {
             if !number.is_finite() {
@@ -22,37 +22,42 @@ impl Vector {
                 *number = (f64::from(*number) / length) as f32;
             }
         }
+        debug_assert!(
+            numbers.iter().all(|number| *number == 0.0)
+                || (numbers.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-2,
+            "a direction has length 1, or is zero"
+        );
         Vector(numbers)
     }
 
-    /// How many dimensions it has.
+    /// Number of dimensions.
     pub fn dimensions(&self) -> usize {
         self.0.len()
     }
 
-    /// Its numbers.
+    /// The numbers, one for each dimension.
     pub fn numbers(&self) -> &[f32] {
         &self.0
     }
 
-    /// As it is stored: 32-bit floats, little endian.
+    /// Writes the vector as it is stored: 32-bit floats, little endian.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    /// A stored vector.
+    /// Reads a stored vector.
     pub fn from_bytes(bytes: &[u8]) -> Vector {
         let (numbers, _) = bytes.as_chunks::<4>();
         Vector(numbers.iter().map(|&number| f32::from_le_bytes(number)).collect())
     }
 
-    /// The cosine of the angle to a stored vector, from -1 to 1: 1 for the same direction. `None` where that has
-    /// another number of dimensions.
+    /// Computes the cosine of the angle to a stored vector, from -1 to 1: 1 is the same direction. `None` if the stored
+    /// vector has another number of dimensions.
     pub fn cosine_to_bytes(&self, bytes: &[u8]) -> Option<f64> {
         if bytes.len() != self.0.len() * 4 {
             return None;
         }
-        // Eight sums side by side, which the compiler keeps in one register.
+        // The compiler keeps eight partial sums in one register.
         let mut sums = [0.0_f32; 8];
         let mut ours = self.0.chunks_exact(8);
         let mut theirs = bytes.chunks_exact(32);
@@ -71,7 +76,7 @@ impl Vector {
     }
 }
 
-/// Keeps the nearest of many, best first.
+/// Keeps the nearest of many candidates, best first.
 #[derive(Debug, Clone)]
 pub struct Nearest<K> {
     found: Vec<(f64, K)>,
@@ -80,7 +85,7 @@ pub struct Nearest<K> {
 }
 
 impl<K: Ord + Copy> Nearest<K> {
-    /// Keeps at most `max`, of those with at least this cosine.
+    /// Keeps at most `max` candidates with at least this cosine.
     pub fn new(max: usize, cosine_min: f64) -> Nearest<K> {
         Nearest {
             found: Vec::new(),
@@ -89,13 +94,13 @@ impl<K: Ord + Copy> Nearest<K> {
         }
     }
 
-    /// Looks at one.
+    /// Considers a candidate.
     pub fn look(&mut self, key: K, cosine: f64) {
         if cosine < self.cosine_min || self.max == 0 {
             return;
         }
         self.found.push((cosine, key));
-        // Sorting now and then costs less than keeping a heap in order.
+        // Sorting from time to time costs less than keeping a heap in order.
         if self.found.len() >= self.max.saturating_mul(4) + 64 {
             self.cut();
             if let Some((worst, _)) = self.found.last() {
@@ -104,7 +109,7 @@ impl<K: Ord + Copy> Nearest<K> {
         }
     }
 
-    /// The kept results, best first, with their cosines.
+    /// Returns the kept candidates with their cosines, best first.
     pub fn into_best(mut self) -> Vec<(K, f64)> {
         self.cut();
         self.found
@@ -127,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_length_one() {
+    fn has_length_1() {
         let vector = Vector::new(vec![3.0, 4.0]);
         assert_eq!(vector.numbers(), [0.6, 0.8]);
         assert_eq!(vector.cosine_to_bytes(&vector.to_bytes()), Some(1.0));
@@ -136,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn multiplies_any_number_of_dimensions() {
+    fn cosines_are_right_for_any_number_of_dimensions() {
         let mut rng = SplitMix64::new(3);
         for dimensions in 0..40 {
             let mut numbers = || -> Vec<f32> {

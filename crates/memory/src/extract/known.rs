@@ -1,12 +1,12 @@
-//! What is known of a message without reading its text: speaker, listeners, addresses, subject, tags.
+//! Knowledge from a message's own fields, without its text: speaker, listeners, addresses, subject, tags.
 
 use std::collections::HashMap;
 
 use crate::knowledge::{Action, Entity, Facet, FacetValue, Knowledge, Tag, Tense, Topic};
 use crate::message::Message;
 
-/// The knowledge that a message's own fields give: the people as entities, with their addresses as facets; that the
-/// one said or sent something to each of the others; its subject as a topic; its tags.
+/// Makes the knowledge that a message's own fields give: the people as entities, with their addresses as facets; an
+/// action in which the speaker says or sends something to each recipient; the subject as a topic; the tags.
 pub fn knowledge(message: &Message) -> Vec<Knowledge> {
     let mut known = Vec::new();
     let everybody = message.speaker.iter().chain(&message.recipients);
@@ -59,7 +59,7 @@ fn said(message: &Message, speaker: &str, recipient: &str) -> Action {
     }
 }
 
-/// Name and address of `Ada King <ada@bees.example>`. An address without a name is both.
+/// Splits `Ada King <ada@bees.example>` into name and address. An address without a name is both.
 fn split(person: &str) -> (&str, Option<&str>) {
     if let Some((name, rest)) = person.split_once('<')
         && let Some(address) = rest.strip_suffix('>')
@@ -70,7 +70,7 @@ fn split(person: &str) -> (&str, Option<&str>) {
     (person, person.contains('@').then_some(person))
 }
 
-/// Names by which people may be asked for: the first name of each `First Last` that nobody else has, both ways.
+/// Pairs first names with full names, in both directions, for each `First Last` whose first name is unique.
 pub fn aliases<'a>(people: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
     let names: std::collections::BTreeSet<&str> = people.map(|person| split(person).0).collect();
     let mut called: HashMap<&str, u32> = HashMap::new();
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_who_said_it_to_whom() {
+    fn speech_has_a_speaker_and_a_listener() {
         let message = Message {
             speaker: Some("Ada King".to_owned()),
             recipients: vec!["Bob".to_owned(), "Cleo".to_owned()],
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_addresses_and_subject() {
+    fn mail_has_addresses_and_a_subject() {
         let message = Message {
             speaker: Some("Ada <ada@bees.example>".to_owned()),
             recipients: vec!["bob@bees.example".to_owned()],
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn first_names_are_aliases_where_they_are_one_persons() {
+    fn a_first_name_is_an_alias_if_one_person_has_it() {
         let people = ["Ada King", "Bob Ray", "Bob Dee", "Cleo"];
         assert_eq!(
             aliases(people.into_iter()),

@@ -1,6 +1,6 @@
 //! Extraction by rules: names, noun phrases, and verbs with their subjects and objects.
 //!
-//! Weaker than a model, and free: the same text always gives the same knowledge.
+//! The rules find less than a model, and cost nothing. The same text always gives the same knowledge.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::knowledge::{Action, Entity, Extraction, Tense};
 use crate::service::Usage;
 use crate::store::similar::is_stop_word;
 
-/// The type of a name of which the text tells no more.
+/// The type of a name without a known type.
 pub const UNTYPED_NAME: &str = "name";
 
-/// Topics of one chunk at most.
+/// Maximum topics of one chunk.
 const TOPICS_MAX: usize = 8;
 
-/// Entities of one chunk at most.
+/// Maximum entities of one chunk.
 const ENTITIES_MAX: usize = 60;
 
-/// Actions of one chunk at most.
+/// Maximum actions of one chunk.
 const ACTIONS_MAX: usize = 60;
 
-/// Words of a noun phrase at most.
+/// Maximum words of a noun phrase.
 const PHRASE_WORDS_MAX: usize = 4;
 
 /// Verbs and their forms, the base form first.
@@ -82,7 +82,7 @@ const VERBS: [&[&str]; 52] = [
     &["write", "writes", "wrote", "written", "writing"],
 ];
 
-/// Words that end a noun phrase and are no stop words.
+/// Words that end a noun phrase and are not stop words.
 const FUNCTION_WORDS: [&str; 60] = [
     "about", "after", "again", "all", "also", "always", "any", "because", "before", "can", "could", "don",
     "during", "each", "even", "every", "get", "here", "how", "if", "into", "just", "kind", "like", "ll",
@@ -91,7 +91,7 @@ const FUNCTION_WORDS: [&str; 60] = [
     "things", "those", "through", "up", "very", "we", "when", "which", "you",
 ];
 
-/// Endings of names that tell what is named.
+/// Last words of names, with the type that they imply.
 const ENDINGS: [(&str, &str); 76] = [
     ("academy", "school"),
     ("agency", "organization"),
@@ -171,14 +171,14 @@ const ENDINGS: [(&str, &str); 76] = [
     ("valley", "place"),
 ];
 
-/// Titles of persons. A full stop after an abbreviated one ends no sentence.
+/// Titles of persons. A full stop after an abbreviated title does not end a sentence.
 const TITLES: [&str; 7] = ["dr", "mr", "mrs", "ms", "prof", "professor", "sir"];
 
-/// The number of abbreviated titles, which come first, and the letters of the longest of them.
+/// The number of abbreviated titles, which come first in [`TITLES`], and the letters of the longest one.
 const TITLES_ABBREVIATED: usize = 5;
 const TITLE_LETTERS_MAX: usize = 4;
 
-/// Words beside the titles that stand before the name of a person: `her friend Ada King`.
+/// Other words that come before the name of a person: `her friend Ada King`.
 const BEFORE_PERSONS: [&str; 15] = [
     "artist",
     "aunt",
@@ -220,7 +220,7 @@ impl Extractor for LocalExtractor {
     }
 }
 
-/// The rules' knowledge of a text. `speaker` is the meaning of `I`.
+/// Extracts knowledge from a text by rules. `speaker` is the person whom `I` means.
 pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
     let mut entities: BTreeMap<String, Entity> = BTreeMap::new();
     let mut extraction = Extraction::default();
@@ -246,12 +246,16 @@ pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
                 _ => {}
             }
         }
+        assert!(
+            extraction.actions.len() <= ACTIONS_MAX,
+            "a chunk has a limited number of actions"
+        );
         let room = ACTIONS_MAX - extraction.actions.len();
         extraction
             .actions
             .extend(actions(&parts, speaker).into_iter().take(room));
     }
-    // What is said most often and in most words is what it is about.
+    // The topics are the phrases that occur most often and have most words.
     let mut topics: Vec<(String, usize)> = phrases
         .into_iter()
         .filter(|(text, count)| text.contains(' ') || *count > 1)
@@ -266,13 +270,17 @@ pub fn extract(text: &str, speaker: Option<&str>) -> Extraction {
         .take(TOPICS_MAX)
         .map(|(text, _)| text)
         .collect();
+    assert!(
+        entities.len() <= ENTITIES_MAX,
+        "a chunk has a limited number of entities"
+    );
     settle_types(&mut entities, speaker);
     extraction.entities = entities.into_values().collect();
     extraction
 }
 
-/// A name that is elsewhere in the text a person's, an organisation's or the like is no mere name. The speaker is a person, and so
-/// is an `Ada` in a text about Ada King.
+/// Settles the types of names. A name with a type anywhere in the text loses the type [`UNTYPED_NAME`]. The speaker is
+/// a person, and so is an `Ada` in a text about Ada King.
 fn settle_types(entities: &mut BTreeMap<String, Entity>, speaker: Option<&str>) {
     let is_person = |entity: &&Entity| entity.types.iter().any(|kind| kind == "person");
     let full_names = entities
@@ -296,7 +304,7 @@ fn settle_types(entities: &mut BTreeMap<String, Entity>, speaker: Option<&str>) 
     }
 }
 
-/// The sentences of a text. The full stop of a title ends none.
+/// Splits a text into sentences. The full stop of a title does not end one.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut start = 0;
     let ends = text.match_indices(['.', '!', '?', ';', '\n', '…', '“', '”', '"']);
@@ -323,7 +331,7 @@ fn is_one_of(titles: &[&str], word: &str) -> bool {
 struct Word<'a> {
     text: &'a str,
     lower: String,
-    /// A comma or the like follows.
+    /// Whether punctuation follows that ends a part.
     ends_part: bool,
 }
 
@@ -360,7 +368,7 @@ struct Part {
     kind: PartKind,
     text: String,
     tense: Tense,
-    /// The word before it, in lower case.
+    /// The word before the part, in lower case.
     after: Option<String>,
 }
 
@@ -392,6 +400,10 @@ fn parts(words: &[Word<'_>]) -> Vec<Part> {
             at += 1;
             (PartKind::Other, words[start].lower.clone(), Tense::Present)
         };
+        assert!(
+            at > start && at <= words.len(),
+            "a part takes at least one word of the sentence"
+        );
         parts.push(Part {
             kind,
             text,
@@ -406,7 +418,7 @@ fn join(words: &[Word<'_>]) -> String {
     words.iter().map(|word| word.text).collect::<Vec<_>>().join(" ")
 }
 
-/// The end of the name that begins here: capitalised words, with `of the` and the like between them.
+/// Finds the end of the name that begins here: capitalised words, which `of the` and the like may join.
 fn name_end(words: &[Word<'_>], start: usize) -> Option<usize> {
     let is_capital =
         |word: &Word<'_>| word.text.chars().next().is_some_and(char::is_uppercase) && word.lower != "i";
@@ -438,7 +450,8 @@ fn name_end(words: &[Word<'_>], start: usize) -> Option<usize> {
         }
         end += between + 1;
     }
-    // The first word of a sentence is capitalised whatever it is: alone it is a name only where it looks like one.
+    // Every first word of a sentence has a capital letter. Alone, it counts as a name only if it has another capital or
+    // a digit.
     let is_lone_first = start == 0 && end == 1;
     let looks_like_name =
         first.text.chars().skip(1).any(char::is_uppercase) || first.text.chars().any(char::is_numeric);
@@ -477,14 +490,14 @@ fn verb(words: &[Word<'_>], at: usize) -> Option<(&'static str, Tense)> {
     Some((base, tense))
 }
 
-/// Verbs with what stands before and after them.
+/// Makes an action of each verb, with the subject before it and the object after it.
 fn actions(parts: &[Part], speaker: Option<&str>) -> Vec<Action> {
     let named = |part: &Part| match part.kind {
         PartKind::Name | PartKind::Phrase => Some(part.text.clone()),
         PartKind::Pronoun => speaker.map(str::to_owned),
         PartKind::Verb | PartKind::Other => None,
     };
-    // In `started to play`, playing is what is done.
+    // In `started to play`, the action is playing.
     let leads_to_verb = |at: usize| {
         let next = |ahead: usize| parts.get(at + ahead);
         next(1).is_some_and(|part| part.text == "to")
@@ -536,7 +549,7 @@ fn kind_of_name(name: &str, after: Option<&str>) -> String {
     kind.to_owned()
 }
 
-/// Whether a name is a word that nobody is baptised by, as those of programs are: `PostgreSQL`, `SQLite`, `Boost2`.
+/// Whether a name is a made-up word, as programs have: `PostgreSQL`, `SQLite`, `Boost2`.
 fn is_coined(name: &str) -> bool {
     let is_mixed = |word: &str| {
         let inner: Vec<char> = word.chars().skip(1).collect();
@@ -557,7 +570,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_organisations_and_projects_from_persons() {
+    fn distinguishes_organisations_and_projects_from_persons() {
         let text = "She joined the Rowing Club with Ada King. Tin Harbour Records Ltd hired Bob Ray, and the Apollo Project \
                     uses PostgreSQL. He works at the Nordic Museum in Oslo. We saw the Salt Stairs by Ruth McAdam. \
                     Then Lake Orrin froze.";
@@ -618,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_person_where_the_text_tells() {
+    fn a_name_is_a_person_if_the_text_says_so() {
         let found = extract(
             "Dr. Miller met Ada King. Then Prof. Ruth McAdam called Ada and Bob.",
             Some("Bob"),
@@ -634,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_that_leads_to_another_is_no_action_and_no_subject() {
+    fn a_verb_that_leads_to_another_verb_is_neither_action_nor_subject() {
         let found = extract(
             "I started to play the violin. Ada wants to visit Oslo.",
             Some("Bob"),
@@ -655,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_any_text() {
+    fn any_text_is_accepted() {
         for text in [
             "",
             "…",

@@ -1,6 +1,6 @@
 //! Extraction by a language model behind an OpenAI-compatible service.
 //!
-//! The answer is asked for by a JSON schema. One that cannot be read is sent back once with what is wrong with it.
+//! A JSON schema describes the requested answer. A malformed answer is sent back once, with the problem.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -9,17 +9,17 @@ use crate::extract::{ChunkText, ExtractError, Extracted, Extractor, FailedExtrac
 use crate::knowledge::Extraction;
 use crate::service::{ChatRequest, Limiter, OpenAiSettings, Service, ServiceError, Usage, parse_answer};
 
-/// The model's instructions. A changed text changes the [identity](Extractor::identity).
+/// The model's instructions. A change of the text changes the [identity](Extractor::identity).
 const INSTRUCTIONS: &str = "You extract knowledge from one part of a conversation or document, which the user sends. \
     Answer with JSON alone. `entities`: every specific person, place, work, organisation or thing that is named, with \
     its types in lower case and with facets for what is said of it. `actions`: what is done, with the verb's base \
     form, its tense, and the names of subject, object and indirect object, or `none`. `inverse_actions`: the same \
     actions as seen by the object, such as `be written by`. `topics`: what it is about, in short phrases.";
 
-/// Characters of an answer that are shown to the model when it is asked to repair it.
+/// Characters of a malformed answer that the model is shown when it is asked to repair it.
 const REPAIR_CHARACTERS: usize = 500;
 
-/// The extractor that asks a model.
+/// An extractor that calls a model.
 #[derive(Debug, Clone)]
 pub struct OpenAiExtractor {
     service: Service,
@@ -28,20 +28,20 @@ pub struct OpenAiExtractor {
 }
 
 impl OpenAiExtractor {
-    /// An extractor that asks the service of `settings` within what `limiter` allows.
+    /// Makes an extractor that calls the service of `settings` within the limits of `limiter`.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Settings`] where the address is none.
+    /// [`ServiceError::Settings`] if the address is malformed.
     pub fn new(settings: OpenAiSettings, limiter: Limiter) -> Result<OpenAiExtractor, ServiceError> {
         OpenAiExtractor::of(Service::new(settings, limiter)?)
     }
 
-    /// An extractor that asks a service.
+    /// Makes an extractor that calls this service.
     ///
     /// # Errors
     ///
-    /// None that depends on the service.
+    /// The built-in schema is malformed.
     pub fn of(service: Service) -> Result<OpenAiExtractor, ServiceError> {
         let schema = serde_json::from_str(include_str!("extraction_schema.json"))
             .map_err(|error| ServiceError::Settings(format!("the schema of extractions: {error}")))?;
@@ -52,7 +52,7 @@ impl OpenAiExtractor {
         })
     }
 
-    /// Limits the tokens of an answer: small models may never stop.
+    /// Limits the tokens of an answer, because small models may never stop.
     pub fn with_output_tokens_max(self, output_tokens_max: Option<u32>) -> OpenAiExtractor {
         OpenAiExtractor {
             output_tokens_max,
@@ -60,13 +60,12 @@ impl OpenAiExtractor {
         }
     }
 
-    /// The service that it asks.
+    /// The service that it calls.
     pub fn service(&self) -> &Service {
         &self.service
     }
 
-    /// Asks for an extraction, and once more where the answer is none. What that costs is added to `usage`, also
-    /// where it fails.
+    /// Asks for an extraction, and asks once more if the answer is malformed. Adds the cost to `usage`, even if it fails.
     async fn read(&self, chunk: &ChunkText, usage: &mut Usage) -> Result<Extraction, ExtractError> {
         let content = self.ask(INSTRUCTIONS, chunk, usage).await?;
         let error = match parse_answer::<Extraction>(&content) {
@@ -75,7 +74,7 @@ impl OpenAiExtractor {
         };
         let begin: String = content.chars().take(REPAIR_CHARACTERS).collect();
         let instructions = format!(
-            "{INSTRUCTIONS}\n\nYour last answer to this was no JSON of the schema: {error}. It began: {begin}\n\
+            "{INSTRUCTIONS}\n\nYour last answer to this was not JSON of the schema: {error}. It began: {begin}\n\
              Answer again, with all of it."
         );
         let repaired = self.ask(&instructions, chunk, usage).await?;

@@ -1,4 +1,4 @@
-//! Putting messages and their extractions together again, in reading order.
+//! Joins messages and their extractions again, in reading order.
 
 use std::collections::VecDeque;
 
@@ -12,23 +12,23 @@ use crate::pipeline::outcomes::OutcomeResult;
 use crate::pipeline::plan::Beginning;
 use crate::store::{Change, ChunkFailure, Learned, NewMessage, RelatedTerm};
 
-/// A place that waits for the extraction of one chunk.
+/// A place in the assembly for the extraction of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     item: u64,
     chunk: usize,
 }
 
-/// Messages in reading order, each with its extractions as far as they have come.
+/// Messages in reading order, with the extractions that have arrived.
 #[derive(Debug)]
 pub struct Assembly {
     items: VecDeque<Item>,
     /// The number of the first item.
     first: u64,
     chunks: usize,
-    /// Of messages and extractions.
+    /// Bytes of messages and extractions.
     bytes: usize,
-    /// The next message of a source.
+    /// The position of the next message in the source.
     next_position: u32,
     source: String,
 }
@@ -49,7 +49,7 @@ enum What {
         message: Message,
         known: Vec<Knowledge>,
     },
-    /// A chunk of a message that is stored already.
+    /// A chunk of a stored message.
     Learn {
         source: String,
         position: u32,
@@ -61,12 +61,12 @@ enum What {
     },
 }
 
-/// Something that can be committed.
+/// A complete item, which can be committed.
 #[derive(Debug)]
 pub struct Ready(Item);
 
 impl Assembly {
-    /// Nothing yet.
+    /// Makes an empty assembly.
     pub fn new() -> Assembly {
         Assembly {
             items: VecDeque::new(),
@@ -78,22 +78,22 @@ impl Assembly {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the assembly is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Chunks of all messages in it.
+    /// Number of chunks of all items.
     pub fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// Bytes of all messages and extractions in it.
+    /// Bytes of the messages and extractions of all items.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A source begins.
+    /// Begins a source.
     pub fn begin_source(&mut self, beginning: Beginning) {
         (self.source, self.next_position) = match &beginning {
             Beginning::New(new) | Beginning::Replace(new) => (new.name.clone(), 0),
@@ -103,7 +103,7 @@ impl Assembly {
         self.push(What::Begin(beginning), 0, 0);
     }
 
-    /// The next message of the source, with so many chunks to be extracted.
+    /// Adds the next message of the source, which has this many chunks.
     pub fn add(&mut self, message: Message, known: Vec<Knowledge>, chunks: usize) -> Vec<Slot> {
         let bytes = message.text_bytes();
         let what = What::Message {
@@ -116,7 +116,7 @@ impl Assembly {
         self.push(what, chunks, bytes)
     }
 
-    /// A chunk of a message that is stored already.
+    /// Adds a chunk of a stored message.
     pub fn learn(&mut self, source: String, position: u32, chunk: u32) -> Slot {
         let item = self.first + self.items.len() as u64;
         self.push(
@@ -131,26 +131,30 @@ impl Assembly {
         Slot { item, chunk: 0 }
     }
 
-    /// The source has no more messages.
-    /// `aliases` are names that its people may be asked for by.
+    /// Ends the source. `aliases` are other names for its people.
     pub fn end_source(&mut self, source: String, aliases: Vec<(String, String)>) {
+        assert_eq!(source, self.source, "the source that began last ends");
         self.push(What::End { source, aliases }, 0, 0);
     }
 
-    /// An extraction has come.
+    /// Stores an arrived extraction in its slot.
     pub fn fill(&mut self, slot: Slot, outcome: &Outcome) {
-        if let Some(index) = slot.item.checked_sub(self.first)
-            && let Some(item) = self.items.get_mut(index as usize)
-        {
-            item.extractions[slot.chunk] = Some(outcome.result.clone());
+        let index = slot.item.checked_sub(self.first).map(|index| index as usize);
+        let item = index.and_then(|index| self.items.get_mut(index));
+        assert!(
+            item.is_some(),
+            "an item stays until all its extractions have arrived"
+        );
+        if let Some(item) = item {
+            let before = item.extractions[slot.chunk].replace(outcome.result.clone());
+            assert!(before.is_none(), "each slot is filled once");
             item.bytes += outcome.bytes;
             self.bytes += outcome.bytes;
         }
     }
 
-    /// Takes what is complete from the front, at most so many items, and no more once they have so many bytes. The
-    /// messages of a source that replaces another
-    /// come all together.
+    /// Takes complete items from the front: at most `items_max`, and no more once they have `bytes_max` bytes. The
+    /// messages of a source that replaces another are taken together.
     pub fn take_ready(&mut self, items_max: usize, bytes_max: usize) -> Vec<Ready> {
         let mut count = 0;
         let mut bytes = 0;
@@ -177,15 +181,34 @@ impl Assembly {
             self.chunks -= item.extractions.len();
             self.bytes -= item.bytes;
         }
+        self.check();
         ready
     }
 
     /// Returns the last taken item.
     pub fn put_back(&mut self, ready: Ready) {
+        assert!(self.first > 0, "only a taken item is returned");
         self.first -= 1;
         self.chunks += ready.0.extractions.len();
         self.bytes += ready.0.bytes;
         self.items.push_front(ready.0);
+    }
+
+    /// Checks the totals against the items.
+    fn check(&self) {
+        debug_assert_eq!(
+            self.chunks,
+            self.items
+                .iter()
+                .map(|item| item.extractions.len())
+                .sum::<usize>(),
+            "the assembly counts the chunks of its items"
+        );
+        debug_assert_eq!(
+            self.bytes,
+            self.items.iter().map(|item| item.bytes).sum::<usize>(),
+            "the assembly counts the bytes of its items"
+        );
     }
 
     fn push(&mut self, what: What, chunks: usize, bytes: usize) -> Vec<Slot> {
@@ -208,6 +231,11 @@ impl Default for Assembly {
 }
 
 impl Ready {
+    /// Whether it begins a source that replaces another.
+    pub fn begins_replacement(&self) -> bool {
+        matches!(self.0.what, What::Begin(Beginning::Replace(_)))
+    }
+
     /// The source, the position and the error of its first failed extraction.
     pub fn failure(&self) -> Option<(String, u32, String)> {
         let (What::Message { source, position, .. } | What::Learn { source, position, .. }) = &self.0.what
@@ -219,7 +247,7 @@ impl Ready {
         Some((source.clone(), *position, error.to_string()))
     }
 
-    /// Messages, chunks and failures in it.
+    /// Numbers of its messages, chunks and failures.
     pub fn count(&self) -> (u64, u64, u64) {
         let messages = u64::from(matches!(self.0.what, What::Message { .. }));
         let failures = self
@@ -233,7 +261,7 @@ impl Ready {
     }
 }
 
-/// The changes that commit what is ready, with messages of one source put together.
+/// Makes the changes that commit the items. Consecutive messages of one source share a change.
 pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
     let mut changes = Vec::new();
     for Ready(item) in ready {
@@ -272,8 +300,15 @@ pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
                     Some(Change::Append {
                         source: last,
                         messages,
-                        ..
-                    }) if last == source => messages.push(new),
+                        first_position,
+                    }) if last == source => {
+                        assert_eq!(
+                            *first_position as usize + messages.len(),
+                            *position as usize,
+                            "messages of a source follow each other"
+                        );
+                        messages.push(new);
+                    }
                     _ => changes.push(Change::Append {
                         source: source.clone(),
                         first_position: *position,
@@ -302,7 +337,7 @@ pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
     changes
 }
 
-/// What is known of a message comes before what its first chunk tells.
+/// Makes a message. The knowledge from its own fields comes before the knowledge from its first chunk.
 fn new_message(
     message: &Message,
     known: &[Knowledge],

@@ -1,8 +1,8 @@
-//! Vectors for what ingestion commits, made beside it.
+//! Adds vectors to committed texts, while the ingestion goes on.
 //!
-//! What has no vector yet is asked of the store, so that nothing of it can be lost or forgotten: what gathered while
-//! the last calls ran is embedded by the next ones, and what an earlier run left, or ingested with another embedder, is
-//! made up for. Vectors are written by the same writer as everything else, and only for what is there.
+//! The store lists the texts that have no vectors, so none is lost or forgotten. Texts that arrive during some calls
+//! are embedded by the next calls. Texts of earlier runs, or texts with vectors of another embedder, are embedded too.
+//! The writer of the store also writes the vectors, and only for texts that still exist.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::limits::{VECTOR_CALLS_MAX, VECTOR_TEXTS_MAX};
 use crate::pipeline::IngestError;
 use crate::store::{Change, KnowledgeStore, VectorCursor, VectorKey};
 
-/// How far the ingestion is, as the embedding needs to know it.
+/// The progress of the ingestion, as far as the embedding needs it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stage {
     commits: u64,
@@ -32,7 +32,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Begins with what is there.
+    /// Begins with the stored texts.
     pub fn start(store: Arc<dyn KnowledgeStore>, embedder: Arc<dyn Embedder>) -> Embedding {
         let (stage, stages) = watch::channel(Stage::default());
         let embedded = Arc::new(AtomicU64::new(0));
@@ -44,12 +44,12 @@ impl Embedding {
         }
     }
 
-    /// There may be more to embed.
+    /// Announces a commit, after which there may be more texts to embed.
     pub fn committed(&self) {
         self.stage.send_modify(|stage| stage.commits += 1);
     }
 
-    /// Vectors that are on disk.
+    /// Number of vectors on disk.
     pub fn embedded(&self) -> u64 {
         self.embedded.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl Embedding {
     ///
     /// # Errors
     ///
-    /// [`IngestError::Embed`] and what the store says. The vectors that were made before are kept.
+    /// [`IngestError::Embed`], and errors of the store. The vectors made before are kept.
     pub async fn finish(self) -> Result<u64, IngestError> {
         self.stage.send_modify(|stage| stage.ended = true);
         match self.task.await {
@@ -68,7 +68,7 @@ impl Embedding {
         }
     }
 
-    /// Gives up what is under way.
+    /// Gives up the calls under way.
     pub fn abort(&self) {
         self.task.abort();
     }
@@ -84,7 +84,7 @@ async fn follow(
     loop {
         let ended = stages.borrow_and_update().ended;
         if ended {
-            // Once more from the beginning: a replaced source may have freed numbers that were passed.
+            // The last round begins at the start again: a replaced source may have changed texts that the cursor has passed.
             cursor = VectorCursor::default();
         }
         cursor = embed_missing(&*store, &*embedder, cursor, &embedded).await?;
@@ -94,11 +94,11 @@ async fn follow(
     }
 }
 
-/// Gives vectors to everything after `cursor` that has none.
+/// Adds vectors to all texts after `cursor` that have none.
 ///
 /// # Errors
 ///
-/// [`IngestError::Embed`] and what the store says. The vectors that were made before are kept.
+/// [`IngestError::Embed`], and errors of the store. The vectors made before are kept.
 pub async fn embed_missing(
     store: &dyn KnowledgeStore,
     embedder: &dyn Embedder,
@@ -111,6 +111,14 @@ pub async fn embed_missing(
         if missing.texts.is_empty() {
             return Ok(cursor);
         }
+        assert!(
+            missing.texts.len() <= VECTOR_TEXTS_MAX,
+            "a page of texts keeps to its limit"
+        );
+        assert_ne!(
+            missing.cursor, cursor,
+            "each page of texts moves the cursor forward"
+        );
         cursor = missing.cursor;
         let calls = cut(missing.texts, embedder.texts_max(), embedder.bytes_max());
         futures::stream::iter(calls)
@@ -139,6 +147,7 @@ async fn embed(
         let (keys, texts): (Vec<VectorKey>, Vec<String>) = full.into_iter().unzip();
         vectors.extend(keys.into_iter().zip(embedder.embed(texts).await?));
     }
+    assert_eq!(vectors.len() as u64, count, "each text has one vector");
     let change = Change::Vectors {
         model: model.to_owned(),
         vectors,
@@ -148,8 +157,9 @@ async fn embed(
     Ok(())
 }
 
-/// Cuts texts into calls of at most so many texts and bytes.
+/// Divides texts into calls of at most `texts_max` texts and `bytes_max` bytes. A longer text is a call of its own.
 fn cut(texts: Vec<(VectorKey, String)>, texts_max: usize, bytes_max: usize) -> Vec<Vec<(VectorKey, String)>> {
+    let count = texts.len();
     let mut calls: Vec<Vec<(VectorKey, String)>> = Vec::new();
     let mut bytes = 0;
     for text in texts {
@@ -165,6 +175,11 @@ fn cut(texts: Vec<(VectorKey, String)>, texts_max: usize, bytes_max: usize) -> V
             }
         }
     }
+    assert_eq!(
+        calls.iter().map(Vec::len).sum::<usize>(),
+        count,
+        "each text is in one call"
+    );
     calls
 }
 

@@ -1,8 +1,8 @@
-//! Erasing sources from the jobs of ingestions: the payloads of these jobs are texts, and their values are extractions.
+//! Erases sources from the jobs of ingestions, whose payloads are texts and whose values are extractions.
 //!
-//! Batches never change. So the extractions of the sources that stay are stored once more, as jobs of a new run whose
-//! outcomes are known, and the runs that held them together with the others are deleted. Nothing of that calls a model,
-//! and what comes to an end halfway is done again by the same call.
+//! Batches never change. So the extractions of the remaining sources are stored once more, as jobs of a new run with
+//! known outcomes, and the runs that held all extractions are deleted. No model is called. The same call completes an
+//! erasure that ended halfway.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::pipeline::outcomes::{Extractions, batch, run_name};
 use crate::pipeline::plan::identity_of;
 use crate::store::KnowledgeStore;
 
-/// What the names of runs with kept extractions end with, before their number.
+/// The end of the names of runs with kept extractions, before their number.
 const KEPT: &str = ": kept ";
 
-/// The queue of kept extractions, which no other worker serves.
+/// The queue of kept extractions. No other worker serves it.
 const KEPT_QUEUE: &str = "extract: kept";
 
-/// Deletes the extractions of these sources from the store of jobs, where those of the other sources stay. `name` is that of
-/// the [ingestions](crate::pipeline::Ingestion::with_name), none of which may run. The sources have to be in the knowledge
-/// base still, or never to have been.
+/// Deletes the extractions of these sources from the store of jobs, and keeps the extractions of all other sources.
+/// `name` is the name of the [ingestions](crate::pipeline::Ingestion::with_name), none of which may run. Call it before
+/// the sources are deleted from the knowledge base.
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ pub async fn forget_extractions(
         kept: Vec::new(),
     };
     for source in knowledge.sources().await? {
-        // Other extractions, such as those of an import, are not known by the texts.
+        // Extractions without an identity, such as imported ones, cannot be found by their texts.
         let Some(identity) = identity_of(&source.settings).filter(|_| !sources.contains(&source.name)) else {
             continue;
         };
@@ -68,6 +68,7 @@ pub async fn forget_extractions(
                 .source_messages(&source.name, position, SURVEY_MESSAGES_MAX as u32)
                 .await?;
             let Some(last) = page.last() else { break };
+            assert!(last.position >= position, "pages of messages ascend");
             position = last.position + 1;
             for stored in &page {
                 keeping.keep(&stored.message, identity).await?;
@@ -81,7 +82,7 @@ pub async fn forget_extractions(
     Ok(())
 }
 
-/// The runs of ingestions of one name.
+/// Lists the runs of ingestions with one name.
 async fn own_runs(engine: &Engine, own: &str) -> Result<Vec<Run>, StoreError> {
     let mut runs = engine.store().runs().await?;
     runs.retain(|run| run.name == own || kept_number(own, &run.name).is_some());
@@ -92,22 +93,22 @@ fn kept_number(own: &str, name: &str) -> Option<u64> {
     name.strip_prefix(own)?.strip_prefix(KEPT)?.parse().ok()
 }
 
-/// The extractions that stay, on their way into their new run.
+/// The extractions that are kept, on their way into their new run.
 struct Keeping<'a> {
     engine: &'a Engine,
     run: Run,
     extractions: Extractions,
-    /// The keys that were looked for.
+    /// The keys that were looked up.
     seen: HashSet<String>,
     /// The kept extractions that are not stored yet.
     kept: Vec<(ChunkText, Outcome)>,
 }
 
 impl Keeping<'_> {
-    /// Keeps the extractions of a message by an extractor of this identity.
+    /// Keeps the extractions of a message by an extractor with this identity.
     async fn keep(&mut self, message: &Message, identity: &str) -> Result<(), IngestError> {
         for text in &message.text_chunks {
-            // Some extractors read the speaker.
+            // Some extractors read the speaker, and some do not.
             for speaker in [None, message.speaker.as_deref()] {
                 let chunk = ChunkText::new(text, speaker, identity);
                 if self.seen.insert(chunk.key.clone())
@@ -123,7 +124,7 @@ impl Keeping<'_> {
         Ok(())
     }
 
-    /// Stores the kept extractions as jobs that end as they did before.
+    /// Stores the kept extractions as jobs with the same outcomes as before.
     async fn store(&mut self) -> Result<(), IngestError> {
         if self.kept.is_empty() {
             return Ok(());
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_with_kept_extractions_are_told_from_those_of_others() {
+    fn runs_with_kept_extractions_belong_to_one_name() {
         let own = run_name(None);
         assert_eq!(kept_number(&own, &format!("{own}{KEPT}7")), Some(7));
         let named = run_name(Some("a"));

@@ -1,4 +1,4 @@
-//! What is ingested.
+//! The sources of an ingestion.
 
 use std::fmt;
 use std::io::BufRead;
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use crate::error::MemoryError;
 use crate::source::{Content, Format};
 
-/// A source to be ingested.
+/// A source to ingest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewInput {
-    /// Its name, by which it is known in the knowledge base: its path, as it was given.
+    /// Its name in the knowledge base: the path as the user wrote it.
     pub name: String,
-    /// How it is written.
+    /// Its format.
     pub format: Format,
-    /// Its parts.
+    /// Its content.
     pub content: Content,
 }
 
 impl NewInput {
-    /// A source of bytes that are there already, in the format that its name and they tell.
+    /// Makes a source of bytes in memory. The name and the bytes decide its format.
     pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> NewInput {
         let name = name.into();
         NewInput {
@@ -29,12 +29,12 @@ impl NewInput {
         }
     }
 
-    /// A file, which is known by its path as it is given, in the format that its name and its beginning tell. It is
-    /// read when its turn comes.
+    /// Makes a source of a file. Its name is the path as given. The name and the first bytes decide its format. The
+    /// file is read when its turn comes.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::File`] where it cannot be read.
+    /// [`MemoryError::File`] if the file cannot be read.
     pub fn from_file(path: impl Into<PathBuf>) -> Result<NewInput, MemoryError> {
         let path = path.into();
         let content = Content::File(path.clone());
@@ -46,12 +46,12 @@ impl NewInput {
     }
 }
 
-/// JSON lines that come one after the other, from a pipe that stays open. Each is committed as it comes. A source that is
-/// followed only grows: lines that it begins with already are passed over, and all others are added to it.
+/// JSON lines that arrive one by one, from a pipe that stays open. Each is committed when it arrives. A followed source
+/// only grows: leading lines that it already has are skipped, and all others are appended.
 pub struct Followed {
     /// The source's name in the knowledge base.
     pub name: String,
-    /// Gives the lines, and waits for those that have not come.
+    /// Reads the lines, and waits for further ones.
     pub reader: Box<dyn BufRead + Send>,
 }
 
@@ -64,12 +64,12 @@ impl fmt::Debug for Followed {
     }
 }
 
-/// A source, when its turn has come.
+/// A source whose turn has come.
 #[derive(Debug)]
 pub enum Input {
-    /// One that is there.
+    /// A source whose end is known.
     Whole(NewInput),
-    /// One that is still written.
+    /// A source that is still being written.
     Followed(Followed),
 }
 
@@ -79,19 +79,18 @@ impl From<NewInput> for Input {
     }
 }
 
-/// What an ingestion takes one after the other: sources that are there, or that are looked for when their turn comes,
-/// which may fail.
+/// An input of an ingestion. It becomes a source when its turn comes, which may fail.
 pub trait IntoInput {
-    /// The source's name. An ingestion goes on after a source that cannot be read, where this tells its name.
+    /// The name of the source. An ingestion continues after an unreadable source only if its name is known.
     fn name(&self) -> Option<String> {
         None
     }
 
-    /// The source.
+    /// Turns the input into a source.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read.
+    /// The source cannot be read.
     fn into_input(self) -> Result<Input, MemoryError>;
 }
 

@@ -19,11 +19,10 @@ use crate::limits::DRAIN_POLL_MS;
 use crate::service::Usage;
 use crate::service::limiter::HAS_CALLED;
 
-/// The work that the worker holds beyond what runs, as time: enough that the model never waits for a claim.
+/// The duration of the work that the worker holds beyond its running jobs: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);
 
-/// How many extractions a worker has begun for each call that may be under way: those that wait for the limiter stand
-/// ready for the moment at which a slot is free.
+/// Extractions that a worker begins for each call that may run. The others wait in the limiter, ready for the next free slot.
 const READY_FACTOR: usize = 2;
 
 /// The kind of extractions.
@@ -37,7 +36,7 @@ impl Kind for Extract {
 
     fn options() -> BatchOptions {
         BatchOptions {
-            // The extractor tries again by itself, and knows better when.
+            // The extractor retries by itself, because it knows better when.
             retry: RetryPolicy {
                 attempts_max: 1,
                 ..RetryPolicy::default()
@@ -47,7 +46,7 @@ impl Kind for Extract {
     }
 }
 
-/// How an extraction ended; it is on disk.
+/// The outcome of an extraction. It is on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The chunk's key.
@@ -56,16 +55,16 @@ pub struct Outcome {
     pub result: Result<Arc<Extracted>, Arc<str>>,
     /// The cost.
     pub usage: Usage,
-    /// How long it is as it is stored. Bytes.
+    /// Its length in the store, in bytes.
     pub bytes: usize,
 }
 
-/// Starts a worker that runs extractions, so many at once, and sends their outcomes once they are on disk.
+/// Starts a worker that runs `concurrency` extractions at a time. It sends outcomes once they are on disk.
 pub fn start_worker(
     engine: &Engine,
     extractor: Arc<dyn Extractor>,
     concurrency: usize,
-    outcomes: mpsc::UnboundedSender<Outcome>,
+    outcomes: mpsc::Sender<Outcome>,
 ) -> RunningWorker {
     let mut worker = engine.worker();
     worker
@@ -80,7 +79,7 @@ pub fn start_worker(
     worker.start()
 }
 
-/// The settings of a worker that runs so many extractions at once.
+/// The settings of a worker that runs `concurrency` extractions at a time.
 pub fn worker_settings(concurrency: usize) -> WorkerSettings {
     WorkerSettings {
         buffer_target: BUFFER_TARGET,
@@ -89,14 +88,14 @@ pub fn worker_settings(concurrency: usize) -> WorkerSettings {
     }
 }
 
-/// Runs extractions, all those of a micro-batch at once: the extractor's limiter says how many call a model.
+/// Runs all extractions of a micro-batch at once. The extractor's limiter decides how many of them call a model.
 pub struct ExtractHandler {
     extractor: Arc<dyn Extractor>,
     concurrency: usize,
 }
 
 impl ExtractHandler {
-    /// A handler, for workers that run `extract` jobs, so many calls at once.
+    /// Makes a handler for workers that run `extract` jobs, with `concurrency` calls at a time.
     pub fn new(extractor: Arc<dyn Extractor>, concurrency: usize) -> ExtractHandler {
         ExtractHandler {
             extractor,
@@ -159,17 +158,18 @@ impl Handler for ExtractHandler {
                 Ok(None) => break,
                 Ok(Some((index, Some(result)))) => {
                     let duration_us = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+                    assert!(left.contains(index), "each job of a micro-batch ends once");
                     left = left.difference(&Positions::from_iter([index]));
                     sink.answer(outcomes(index, result, duration_us));
                 }
-                // Not begun, or nothing has ended.
+                // The extraction has not called a model yet, or none has ended.
                 Ok(Some((_, None))) | Err(_) => {}
             }
             if sink.is_draining() {
                 draining.send_replace(true);
             }
         }
-        // A drain (a shutdown) gives back what had not begun.
+        // A drain (a shutdown) releases the jobs that had not called a model.
         if !left.is_empty() {
             sink.answer(Outcomes {
                 released: left,
@@ -179,8 +179,8 @@ impl Handler for ExtractHandler {
     }
 }
 
-/// Ends with what an extraction gives; with `None` where a drain comes before its first model call. A call that has begun
-/// is paid for, and so is waited for.
+/// Returns the extraction, or `None` if a drain comes before its first model call. A call that has begun costs money,
+/// so it is waited for.
 async fn until_draining<T>(
     extraction: impl Future<Output = T>,
     mut draining: watch::Receiver<bool>,
@@ -226,9 +226,17 @@ fn outcomes(index: u32, result: Result<Extracted, JobError>, duration_us: u32) -
     }
 }
 
-/// Forwards committed events.
+/// Forwards committed outcomes.
 struct Watch {
-    outcomes: mpsc::UnboundedSender<Outcome>,
+    outcomes: mpsc::Sender<Outcome>,
+}
+
+impl Watch {
+    fn send(&self, outcome: Outcome) {
+        // The outcome is on disk. The ingestion reads it from there if the channel is full, and needs it no more if it
+        // has ended.
+        let _ = self.outcomes.try_send(outcome);
+    }
 }
 
 impl Observer for Watch {
@@ -237,8 +245,7 @@ impl Observer for Watch {
             let values = completed.positions.iter().zip(completed.values.items());
             for (_, value) in values.filter(|(position, _)| receipt.accepted.contains(*position)) {
                 if let Some(outcome) = completed_outcome(value) {
-                    // Nobody listens any more when the ingestion has ended.
-                    let _ = self.outcomes.send(outcome);
+                    self.send(outcome);
                 }
             }
         }
@@ -246,13 +253,13 @@ impl Observer for Watch {
             if receipt.dead.contains(failed.position)
                 && let Some(outcome) = failed_outcome(&failed.error)
             {
-                let _ = self.outcomes.send(outcome);
+                self.send(outcome);
             }
         }
     }
 }
 
-/// The outcome of a completed job by its value; `None` where another program put it there.
+/// Reads the outcome of a completed job from its value; `None` if another program wrote the value.
 pub fn completed_outcome(value: &str) -> Option<Outcome> {
     let extracted: Extracted = serde_json::from_str(value).ok()?;
     Some(Outcome {
@@ -263,7 +270,7 @@ pub fn completed_outcome(value: &str) -> Option<Outcome> {
     })
 }
 
-/// The outcome of a dead job by its last error.
+/// Reads the outcome of a dead job from its last error.
 pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
     let (key, rest) = error.message.split_once(' ')?;
     let (usage, message) = cost_and_reason(rest).unwrap_or((Usage::default(), rest));
@@ -275,7 +282,7 @@ pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
     })
 }
 
-/// What the error of a failed extraction says: the key by which the outcome is known, what it cost, and the reason.
+/// Writes the error of a failed extraction: the key of the chunk, the cost, and the reason.
 pub(crate) fn failure_message(key: &str, usage: &Usage, reason: &impl std::fmt::Display) -> String {
     format!(
         "{key} calls={} retries={} sent={} answered={}: {reason}",
@@ -283,7 +290,7 @@ pub(crate) fn failure_message(key: &str, usage: &Usage, reason: &impl std::fmt::
     )
 }
 
-/// The cost and the reason in what follows the key; `None` where no cost is told.
+/// Splits the text after the key into cost and reason; `None` if it names no cost.
 fn cost_and_reason(text: &str) -> Option<(Usage, &str)> {
     let (cost, reason) = text.split_once(": ")?;
     let mut parts = cost.split(' ');
@@ -305,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_tells_its_cost() {
+    fn a_failure_names_its_cost() {
         let usage = Usage {
             calls: 2,
             retries: 1,
@@ -316,7 +323,7 @@ mod tests {
         let outcome = failed_outcome(&JobError::new("malformed", message)).expect("an outcome");
         assert_eq!((outcome.key.as_str(), outcome.usage), ("k", usage));
         assert_eq!(outcome.result, Err("line 3: no JSON".into()));
-        // Other errors tell none.
+        // Other errors name no cost.
         let outcome =
             failed_outcome(&JobError::new("settings", "k this worker: another model")).expect("an outcome");
         assert_eq!(outcome.usage, Usage::default());

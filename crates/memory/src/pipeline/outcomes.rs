@@ -1,4 +1,4 @@
-//! The extractions of all runs, in the engine's store: what was asked once is never asked again.
+//! The extractions of all runs, in the engine's store. A chunk that was extracted once is never sent again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,39 +12,40 @@ use crate::extract::ChunkText;
 use crate::pipeline::job::{Extract, Outcome, completed_outcome, failed_outcome};
 use crate::service::Usage;
 
-/// The run that the batches of extractions belong to; where several ingestions share a store, what its name begins with.
+/// The name of the run that owns the batches of extractions. Where several ingestions share a store, their runs' names
+/// begin with it.
 pub const RUN: &str = "memory: extractions";
 
-/// Batches that are asked for at once.
+/// Batches in one page of a run.
 const PAGE_BATCHES: u32 = 1_000;
 
-/// Batches whose outcomes are kept in memory.
+/// Maximum number of batches whose outcomes are kept in memory.
 const BATCHES_KEPT_MAX: usize = 4;
 
-/// A batch that has no outcome yet for some of its chunks.
+/// A batch of which some chunks have no outcome yet.
 struct UnderWay {
     keys: Vec<String>,
-    /// How many of its chunks have no outcome yet.
+    /// Number of its chunks without an outcome.
     open: usize,
 }
 
-/// The extractions that there are.
+/// The index of all extractions.
 pub struct Extractions {
     store: Arc<dyn Store>,
     run: gristmill_store::Run,
-    /// By a chunk's key: the batch that its outcome is in. Later outcomes replace earlier ones.
+    /// The batch that holds the outcome of a chunk, by the chunk's key. Later outcomes replace earlier ones.
     batches: HashMap<String, BatchId>,
-    /// By the key of a chunk that was submitted in this run and has no outcome yet: its batch.
+    /// The batch of a chunk that this run submitted and that has no outcome yet, by the chunk's key.
     submitted: HashMap<String, BatchId>,
-    /// The chunks' keys, by position, of the batches that those are in.
+    /// The batches of the submitted chunks, with the chunks' keys by position.
     under_way: HashMap<BatchId, UnderWay>,
-    /// The latest batches that were looked into.
+    /// The outcomes of the batches that were read last.
     kept: VecDeque<(BatchId, HashMap<String, Outcome>)>,
 }
 
 impl Extractions {
-    /// Finds what earlier ingestions left in this store. Jobs that those of this name submitted and nobody has finished
-    /// are cancelled: whoever still wants them submits them again.
+    /// Finds the outcomes of earlier ingestions in this store. Cancels the unfinished jobs of earlier ingestions with
+    /// this name: an ingestion that still needs one submits it again.
     pub async fn open(engine: Engine, name: Option<&str>) -> Result<Extractions, StoreError> {
         let store = engine.store().clone();
         let name = run_name(name);
@@ -56,7 +57,7 @@ impl Extractions {
                     description: "{}".to_owned(),
                 };
                 match store.create_run(new).await {
-                    // Another ingestion was faster.
+                    // Another ingestion created the run first.
                     Err(StoreError::RunExists(_)) => store.run(&name).await?.ok_or_else(|| {
                         StoreError::InvalidInput(format!("the run `{name}` was deleted while it was begun"))
                     })?,
@@ -85,11 +86,11 @@ impl Extractions {
         Ok(extractions)
     }
 
-    /// Finds the outcomes of all ingestions, also those for other knowledge bases.
+    /// Finds the outcomes of all ingestions, including those for other knowledge bases.
     async fn find_all(&mut self) -> Result<(), StoreError> {
         let mut runs = self.store.runs().await?;
         runs.retain(|run| run.name.starts_with(RUN));
-        // The earliest first: later outcomes replace earlier ones.
+        // The earliest run comes first, because later outcomes replace earlier ones.
         for run in runs.iter().rev() {
             self.find(run.id).await?;
         }
@@ -101,6 +102,10 @@ impl Extractions {
         loop {
             let page = self.store.run_batches(run, after, PAGE_BATCHES).await?;
             let Some(last) = page.last() else { return Ok(()) };
+            assert!(
+                after.is_none_or(|before| before < last.batch),
+                "pages of a run's batches ascend"
+            );
             after = Some(last.batch);
             for row in page {
                 for key in self.load(row.batch).await?.keys() {
@@ -110,7 +115,7 @@ impl Extractions {
         }
     }
 
-    /// The outcomes of one batch, by the chunks' keys.
+    /// Reads the outcomes of one batch, by the chunks' keys.
     async fn load(&self, batch: BatchId) -> Result<HashMap<String, Outcome>, StoreError> {
         let Some(outcomes) = self.store.outcomes(batch).await? else {
             return Ok(HashMap::new());
@@ -132,12 +137,16 @@ impl Extractions {
             .collect())
     }
 
-    /// The outcome of a chunk that was submitted in this run is on disk.
+    /// Records that the outcome of a submitted chunk is on disk.
     pub fn arrived(&mut self, key: &str) {
         let Some((key, batch)) = self.submitted.remove_entry(key) else {
             return;
         };
         if let Some(under_way) = self.under_way.get_mut(&batch) {
+            assert!(
+                under_way.open > 0,
+                "a batch under way waits for at least one chunk"
+            );
             under_way.open -= 1;
             if under_way.open == 0 {
                 self.under_way.remove(&batch);
@@ -146,7 +155,7 @@ impl Extractions {
         self.batches.insert(key, batch);
     }
 
-    /// The outcomes of chunks that were submitted in this run and have not [arrived](Extractions::arrived), whoever
+    /// Reads the outcomes of submitted chunks that have not [arrived](Extractions::arrived), no matter which worker
     /// reported them.
     pub async fn poll(&mut self) -> Result<Vec<Outcome>, StoreError> {
         let mut found = Vec::new();
@@ -155,6 +164,10 @@ impl Extractions {
                 found.extend(self.lost(under_way, "was deleted from the store"));
                 continue;
             };
+            assert!(
+                under_way.open <= under_way.keys.len(),
+                "a batch waits for its own chunks only"
+            );
             if outcomes.ended() as usize <= under_way.keys.len() - under_way.open {
                 continue;
             }
@@ -187,7 +200,7 @@ impl Extractions {
         Ok(found)
     }
 
-    /// Jobs of a batch without a future outcome.
+    /// Makes failures of a batch's open chunks, which will never have an outcome.
     fn lost(&self, under_way: &UnderWay, reason: &str) -> Vec<Outcome> {
         let open = under_way
             .keys
@@ -201,12 +214,12 @@ impl Extractions {
         self.batches.contains_key(key)
     }
 
-    /// The outcome of a chunk, if an earlier run had one.
+    /// Reads the outcome of a chunk, if there is one.
     pub async fn get(&mut self, key: &str) -> Result<Option<Outcome>, StoreError> {
         let Some(&batch) = self.batches.get(key) else {
             return Ok(None);
         };
-        // One that was looked into may have had more outcomes since.
+        // A kept batch may have got more outcomes since it was read.
         let is_kept = |(kept, outcomes): &(BatchId, HashMap<String, Outcome>)| {
             *kept == batch && outcomes.contains_key(key)
         };
@@ -244,6 +257,12 @@ impl Extractions {
             .map(|batch| batch.payloads.count() as usize)
             .collect();
         let ids = self.store.submit(batches, Some(advance)).await?;
+        assert_eq!(ids.len(), counts.len(), "each submitted batch has an id");
+        assert_eq!(
+            counts.iter().sum::<usize>(),
+            chunks.len(),
+            "each chunk is submitted once"
+        );
         let mut rest = chunks;
         for (id, count) in ids.into_iter().zip(counts) {
             let (own, others) = rest.split_at(count);
@@ -251,13 +270,14 @@ impl Extractions {
             let keys: Vec<String> = own.iter().map(|chunk| chunk.key.clone()).collect();
             self.submitted.extend(keys.iter().map(|key| (key.clone(), id)));
             let open = keys.len();
-            self.under_way.insert(id, UnderWay { keys, open });
+            let before = self.under_way.insert(id, UnderWay { keys, open });
+            assert!(before.is_none(), "a submitted batch has a new id");
         }
         Ok(())
     }
 }
 
-/// The outcome of a chunk that no worker will extract.
+/// Makes the outcome of a chunk that no worker will extract.
 fn without(key: &str, reason: &str) -> Outcome {
     Outcome {
         key: key.to_owned(),
@@ -267,10 +287,10 @@ fn without(key: &str, reason: &str) -> Outcome {
     }
 }
 
-/// The results, or the error as text.
+/// The extracted knowledge, or the error as text.
 pub type OutcomeResult = Result<Arc<crate::extract::Extracted>, Arc<str>>;
 
-/// The name of the run of the ingestions of this name.
+/// Names the run of the ingestions with this name.
 pub(crate) fn run_name(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("{RUN} for {name}"),
@@ -278,7 +298,7 @@ pub(crate) fn run_name(name: Option<&str>) -> String {
     }
 }
 
-/// Extractions as a batch.
+/// Makes a batch of extractions.
 pub(crate) fn batch(payloads: PackedBuilder) -> NewBatch {
     NewBatch {
         queue: Extract::QUEUE.to_owned(),

@@ -1,4 +1,4 @@
-//! What is to be done for a source.
+//! The plan for one source: which messages are to be ingested.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::pipeline::{IngestOptions, NewInput};
 use crate::source::{Format, ReadOptions};
 use crate::store::{KnowledgeStore, NewSource, Source, blocking};
 
-/// How a source begins.
+/// The first change that the plan makes to the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beginning {
-    /// It is new.
+    /// Adds a new source.
     New(NewSource),
-    /// It has changed: the old one is deleted when the new one is complete, in the same transaction.
+    /// Replaces a changed source. The old one is deleted when the new one is complete, in the same transaction.
     Replace(NewSource),
-    /// It has grown: what it had is unchanged, and only the rest is new.
+    /// Appends to a source that has grown. Its earlier messages are unchanged.
     Grow {
-        /// What it is now.
+        /// The source as it is now.
         source: NewSource,
         /// The position of the first new message.
         position: u32,
     },
-    /// An earlier run committed so many of its messages.
+    /// Continues a source of which an earlier run committed some messages.
     Resume {
-        /// Its name.
+        /// The name of the source.
         source: String,
         /// The position of the next message.
         position: u32,
@@ -47,7 +47,7 @@ pub struct Planned {
     pub message: Message,
     /// The knowledge that needs no model.
     pub known: Vec<Knowledge>,
-    /// Its chunks, as they are to be extracted.
+    /// The chunks that are to be extracted.
     pub chunks: Vec<ChunkText>,
 }
 
@@ -58,13 +58,14 @@ pub struct Plan {
     beginning: Beginning,
     left: Left,
     extractor: Arc<dyn Extractor>,
-    /// Chunks of those messages, and how many of them need no call; zero for a stream, whose length is unknown.
+    /// Number of chunks of those messages, and number of chunks that need no call; both are zero for a stream, whose
+    /// length is unknown.
     pub chunks: (usize, usize),
-    /// The names that people may be asked for by.
+    /// Other names for people, as pairs of name and full name.
     aliases: Vec<(String, String)>,
 }
 
-/// Where the messages come from.
+/// The source of the messages.
 #[derive(Debug)]
 enum Left {
     Read(SourceReader),
@@ -76,13 +77,13 @@ enum Left {
 pub enum Next {
     /// The next message.
     Message(Planned),
-    /// Nothing before [`Plan::arrived`] has ended.
+    /// No message yet: [`Plan::arrived`] waits for the next one.
     Later,
-    /// The source has no more.
+    /// The source has ended.
     End,
 }
 
-/// What is to be known of a source before its first message is ingested.
+/// What the plan must know about a source before its first message is ingested.
 #[derive(Debug, Default)]
 struct Survey {
     people: BTreeSet<String>,
@@ -91,12 +92,12 @@ struct Survey {
 }
 
 impl Plan {
-    /// The plan for a source; `None` where it is complete and unchanged. `is_known` says by a chunk's key whether its
-    /// extraction is known.
+    /// Makes the plan for a source; `None` if it is complete and unchanged. `is_known` says whether the extraction of
+    /// the chunk with this key is known.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Invalid`] where it does not have its format, and what the store says.
+    /// [`MemoryError::Invalid`] if the source is malformed, and errors of the store.
     pub async fn new(
         store: &dyn KnowledgeStore,
         input: NewInput,
@@ -138,7 +139,7 @@ impl Plan {
         };
         let mut left = SourceReader::open(&input, &options.read).await?;
         let survey = survey(&left, &input, &options.read, done, &*extractor, is_known).await?;
-        // Those that are committed.
+        // The first messages are committed already.
         left.skip(done).await?;
         Ok(Some(Plan {
             source: input.name,
@@ -150,11 +151,11 @@ impl Plan {
         }))
     }
 
-    /// The plan for lines that are still to come. They are added to the source, if there is one.
+    /// Makes the plan for lines that are still to come. They are appended to the source if it exists.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Invalid`] where the source is to be replaced, and what the store says.
+    /// [`MemoryError::Invalid`] if the source is to be replaced, and errors of the store.
     pub async fn follow(
         store: &dyn KnowledgeStore,
         followed: Followed,
@@ -175,7 +176,7 @@ impl Plan {
         if stored.is_some() && options.replace {
             return Err(MemoryError::invalid(
                 source,
-                "nobody knows its end yet, so it cannot be replaced; delete it first, or omit --replace",
+                "its end is unknown yet, so it cannot be replaced; delete it first, or omit --replace",
             ));
         }
         let position = stored.as_ref().map_or(0, |stored| stored.messages);
@@ -200,12 +201,12 @@ impl Plan {
         })
     }
 
-    /// Whether the source is still written.
+    /// Whether the source is still being written.
     pub fn is_followed(&self) -> bool {
         matches!(self.left, Left::Followed(_))
     }
 
-    /// The names that people may be asked for by, once the source has ended.
+    /// Takes the other names for people, once the source has ended.
     pub fn aliases(&mut self) -> Vec<(String, String)> {
         match &self.left {
             Left::Read(_) => std::mem::take(&mut self.aliases),
@@ -213,7 +214,7 @@ impl Plan {
         }
     }
 
-    /// Waits for the next message of a source that is still written. For ever, where the source is there.
+    /// Waits for the next message of a source that is still being written. Never returns for other sources.
     pub async fn arrived(&mut self, store: &dyn KnowledgeStore) -> Result<(), MemoryError> {
         match &mut self.left {
             Left::Read(_) => std::future::pending().await,
@@ -221,17 +222,17 @@ impl Plan {
         }
     }
 
-    /// The source's name.
+    /// The name of the source.
     pub fn source(&self) -> String {
         self.source.clone()
     }
 
-    /// How the source begins.
+    /// The first change to the source.
     pub fn beginning(&self) -> Beginning {
         self.beginning.clone()
     }
 
-    /// Whether the source is there already, and has changed.
+    /// Whether the source exists and has changed.
     pub fn is_replacement(&self) -> bool {
         matches!(self.beginning, Beginning::Replace(_))
     }
@@ -240,7 +241,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// That it cannot be read: the file has changed since it was looked through, or a line of a stream is no message.
+    /// The message cannot be read: the file has changed since the survey, or a line of a stream is malformed.
     pub async fn take_next(&mut self) -> Result<Next, MemoryError> {
         let message = match &mut self.left {
             Left::Read(messages) => messages.next().await?,
@@ -257,18 +258,18 @@ impl Plan {
     }
 }
 
-/// How a source is read and extracted: with other settings, it is another one.
+/// Describes how a source is read and extracted. With other settings, it counts as changed.
 fn settings(options: &IngestOptions, extractor: &dyn Extractor) -> String {
     format!("{} {}", options.read.describe(), extractor.identity())
 }
 
-/// The [identity](Extractor::identity) of the extractor in a source's settings.
+/// Extracts the [identity](Extractor::identity) of the extractor from a source's settings.
 pub(crate) fn identity_of(settings: &str) -> Option<&str> {
     let (_, from_duration) = settings.split_once(" duration=")?;
     Some(from_duration.split_once(' ')?.1)
 }
 
-/// Whether a complete source has other bytes than before, and begins with all messages that it had.
+/// Whether a complete source has new bytes and still begins with all its stored messages.
 async fn has_grown(
     store: &dyn KnowledgeStore,
     stored: &Source,
@@ -300,8 +301,8 @@ async fn has_grown(
     Ok(true)
 }
 
-/// Looks through the messages of a source, of which the first `done` are committed. Those that are read one by one are
-/// read once more for it, so that none is held.
+/// Surveys the messages of a source, of which the first `done` are committed. A source that is read message by message
+/// is read a second time for it, so that no message stays in memory.
 async fn survey(
     messages: &SourceReader,
     input: &NewInput,
@@ -342,6 +343,10 @@ async fn survey(
             }
         }
     }
+    assert!(
+        survey.known <= survey.chunks,
+        "known chunks are chunks of the source"
+    );
     Ok(survey)
 }
 
@@ -364,15 +369,15 @@ fn planned(message: Message, extractor: &dyn Extractor) -> Planned {
 pub struct Learning {
     /// The source's name.
     pub source: String,
-    /// The message's position in it.
+    /// The position of the message in the source.
     pub position: u32,
-    /// The chunk.
+    /// The position of the chunk in the message.
     pub chunk: u32,
-    /// The chunk, as it is to be extracted.
+    /// The chunk that is to be extracted.
     pub text: ChunkText,
 }
 
-/// The chunks that failed in earlier runs.
+/// Lists the chunks that failed in earlier runs.
 pub async fn retry_failed(
     store: &dyn KnowledgeStore,
     extractor: &dyn Extractor,
@@ -401,7 +406,7 @@ mod tests {
     use crate::extract::LocalExtractor;
 
     #[test]
-    fn settings_tell_the_extractor() {
+    fn settings_name_the_extractor() {
         for duration_ms in [None, Some(60_000)] {
             let options = IngestOptions {
                 read: ReadOptions {

@@ -1,4 +1,4 @@
-//! Taking the sources of an ingestion one after the other, and their messages.
+//! Takes the sources of an ingestion one after another, and their messages.
 
 use crate::error::MemoryError;
 use crate::pipeline::input::{Followed, Input, NewInput};
@@ -9,7 +9,7 @@ use crate::source::Format;
 use crate::store::Change;
 
 impl Run<'_> {
-    /// Reads the next message of the current source. Returns whether there may be more to read at once.
+    /// Reads the next message of the current source. Returns whether more may be readable at once.
     pub(super) async fn read_on(
         &mut self,
         current: &mut Option<Plan>,
@@ -28,7 +28,7 @@ impl Run<'_> {
                 self.assembly.end_source(plan.source(), plan.aliases());
                 *current = None;
             }
-            // What came before is kept, and the next call goes on after it.
+            // Earlier messages are kept, and the next call continues after them.
             Err(error) if plan.is_followed() && self.ingestion.options.on_failure == OnFailure::Skip => {
                 let source = plan.source();
                 *current = None;
@@ -40,7 +40,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Plans a source. Where it cannot be read, that is recorded.
+    /// Plans a source. Records the failure if the source cannot be read.
     pub(super) async fn take_source(
         &mut self,
         name: Option<String>,
@@ -69,7 +69,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Records that a source cannot be read, or takes that back.
+    /// Records that a source cannot be read, or clears that record.
     async fn record_failure(&mut self, source: &str, error: Option<String>) -> Result<(), MemoryError> {
         let failure = Change::SourceFailure {
             source: source.to_owned(),
@@ -90,7 +90,7 @@ impl Run<'_> {
         on_event(&IngestEvent::Failed { source, error });
     }
 
-    /// Lines are added to a source that was followed once, whether they are all there or not.
+    /// Treats a file as followed if its source was followed before, so that its lines are appended.
     async fn as_followed(&mut self, input: Input) -> Result<Input, MemoryError> {
         let whole = match input {
             Input::Whole(whole) if !self.ingestion.options.replace && whole.format == Format::JsonLines => {
@@ -99,12 +99,13 @@ impl Run<'_> {
             other => return Ok(other),
         };
         let stored = self.ingestion.knowledge.source(&whole.name).await?;
-        match stored.is_some_and(|stored| stored.digest == FOLLOWED_DIGEST) {
-            true => Ok(Input::Followed(Followed {
+        if stored.is_some_and(|stored| stored.digest == FOLLOWED_DIGEST) {
+            Ok(Input::Followed(Followed {
                 reader: whole.content.open()?,
                 name: whole.name,
-            })),
-            false => Ok(Input::Whole(whole)),
+            }))
+        } else {
+            Ok(Input::Whole(whole))
         }
     }
 

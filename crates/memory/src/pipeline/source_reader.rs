@@ -1,5 +1,5 @@
-//! Reading the messages of a source on threads that may block, a few at a time: an ingestion hears at once that it is
-//! to stop, however long a message is.
+//! Reads the messages of a source on threads that may block, a few at a time. So an ingestion can stop at once, however
+//! long a message is.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,21 @@ use crate::pipeline::NewInput;
 use crate::source::{self, Messages, ReadOptions};
 use crate::store::blocking;
 
-/// The messages of a source that is there.
+/// The reader of a source whose end is known.
 #[derive(Debug)]
 pub(crate) struct SourceReader {
-    /// Those that are not read yet; `None` at the end.
+    /// The messages that are not read yet; `None` at the end.
     messages: Option<Messages>,
-    /// Those that are read and not taken.
+    /// The messages that are read and not taken yet.
     ahead: VecDeque<Result<Message, MemoryError>>,
 }
 
 impl SourceReader {
-    /// The messages of an input, from the first.
+    /// Opens an input at its first message.
     ///
     /// # Errors
     ///
-    /// As [`source::messages`].
+    /// The errors of [`source::messages`].
     pub async fn open(input: &NewInput, options: &ReadOptions) -> Result<SourceReader, MemoryError> {
         let (input, options) = (input.clone(), options.clone());
         let read = move || source::messages(&input.name, input.format, &input.content, &options);
@@ -34,7 +34,7 @@ impl SourceReader {
         })
     }
 
-    /// The messages, where all of them are in memory and none is taken.
+    /// All messages, if they are in memory and none has been taken.
     pub fn whole(&self) -> Option<&[Message]> {
         match &self.messages {
             Some(Messages::Whole(messages)) if self.ahead.is_empty() => Some(messages.as_slice()),
@@ -46,7 +46,7 @@ impl SourceReader {
     ///
     /// # Errors
     ///
-    /// That it cannot be read.
+    /// The message cannot be read.
     pub async fn next(&mut self) -> Result<Option<Message>, MemoryError> {
         if self.ahead.is_empty()
             && let Some(mut messages) = self.messages.take()
@@ -62,11 +62,11 @@ impl SourceReader {
         self.ahead.pop_front().transpose()
     }
 
-    /// Passes over messages.
+    /// Skips messages.
     ///
     /// # Errors
     ///
-    /// That one of them cannot be read.
+    /// One of them cannot be read.
     pub async fn skip(&mut self, messages: usize) -> Result<(), MemoryError> {
         for _ in 0..messages {
             self.next().await?;
@@ -75,7 +75,7 @@ impl SourceReader {
     }
 }
 
-/// The next messages, up to the first that cannot be read.
+/// Reads the next messages, up to the first that cannot be read.
 fn read_some(messages: &mut Messages) -> VecDeque<Result<Message, MemoryError>> {
     let mut read = VecDeque::new();
     let mut bytes = 0;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stop_is_heard_while_a_source_is_passed_over() {
+    async fn a_stop_is_heard_while_messages_are_skipped() {
         let (stop, stopped) = oneshot::channel();
         let mut stop = Some(stop);
         let endless = (0..).map(move |number: u64| {

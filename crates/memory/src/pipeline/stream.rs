@@ -1,7 +1,7 @@
-//! JSON lines as they come, from a pipe that stays open: each line is a message at once.
+//! JSON lines from a pipe that stays open. Each line is ingested when it arrives.
 //!
-//! A source that was followed once only grows. Its new lines may begin with those that it has: the program that writes
-//! them may have been started again from the beginning of its file.
+//! A followed source only grows. Its new lines may begin with stored ones, because the program that writes them may
+//! have started again from the beginning of its file.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::thread;
@@ -16,22 +16,22 @@ use crate::pipeline::input::Followed;
 use crate::source::{self, ReadOptions};
 use crate::store::KnowledgeStore;
 
-/// The digest of a followed source, whose end is unknown.
+/// The digest of a followed source, whose content has no end yet.
 pub(crate) const FOLLOWED_DIGEST: &str = "followed";
 
 /// The messages of a stream that the source does not have yet.
 #[derive(Debug)]
 pub(crate) struct Stream {
     source: String,
-    /// From the thread that reads the lines.
+    /// The channel from the thread that reads the lines.
     messages: mpsc::Receiver<Result<Message, MemoryError>>,
-    /// The message that [`arrived`](Stream::arrived) received and nobody has taken yet; `Some(None)` is the end.
+    /// The message that [`arrived`](Stream::arrived) received and nobody has taken; `Some(None)` is the end.
     ahead: Option<Option<Result<Message, MemoryError>>>,
-    /// The number of stored messages to compare with the first messages of the stream.
+    /// Number of stored messages to compare with the first messages of the stream.
     stored: u32,
-    /// The number of messages that were equal so far.
+    /// Number of messages that were equal so far.
     compared: u32,
-    /// The next messages of the source.
+    /// The next stored messages to compare.
     known: VecDeque<Message>,
     people: BTreeSet<String>,
 }
@@ -41,14 +41,15 @@ pub(crate) struct Stream {
 pub(crate) enum Streamed {
     /// The next message.
     Message(Message),
-    /// Nothing yet: [`Stream::arrived`] tells when there is something.
+    /// No message yet: [`Stream::arrived`] waits for the next one.
     Later,
     /// The stream has ended.
     End,
 }
 
 impl Stream {
-    /// Reads the lines on a thread of its own, which waits for each line and for room. The source has `stored` messages.
+    /// Reads the lines on a thread of its own, which waits for each line and for room in the channel. The source has
+    /// `stored` messages.
     pub fn start(followed: Followed, stored: u32, options: &ReadOptions) -> Result<Stream, MemoryError> {
         let (sender, messages) = mpsc::channel(FOLLOWED_MESSAGES_MAX);
         let Followed { name, reader } = followed;
@@ -88,7 +89,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// That a line is no message. The stream has ended then.
+    /// A line is malformed. The stream ends there.
     pub fn take_next(&mut self) -> Result<Streamed, MemoryError> {
         if self.is_comparing() {
             return Ok(Streamed::Later);
@@ -112,8 +113,7 @@ impl Stream {
         Ok(Streamed::Message(message))
     }
 
-    /// Waits until there is a message that the source does not have, or the end. Nothing is lost where the caller stops
-    /// waiting.
+    /// Waits until there is a message that the source does not have, or the end. A caller that stops waiting loses nothing.
     pub async fn arrived(&mut self, store: &dyn KnowledgeStore) -> Result<(), MemoryError> {
         loop {
             if self.ahead.is_none() {
@@ -134,6 +134,7 @@ impl Stream {
                 self.end_comparison();
                 return Ok(());
             }
+            assert!(self.compared < self.stored, "only stored messages are compared");
             self.compared += 1;
             self.ahead = None;
         }

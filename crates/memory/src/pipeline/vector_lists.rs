@@ -1,4 +1,4 @@
-//! Lists of vectors, so that a search need not compare all of them.
+//! Groups vectors into lists, so that a search compares only some of them.
 
 use gristmill_model::SplitMix64;
 
@@ -9,11 +9,11 @@ use crate::limits::{VECTORS_LISTED_MAX, VECTORS_READ_AT_ONCE, VECTORS_UNLISTED_S
 use crate::message::MessageOrdinal;
 use crate::store::{Change, ChunkPlace, KnowledgeStore, VectorLists, blocking};
 
-/// The seed of the centres' first places: the same vectors always get the same lists.
+/// The seed of the first centres. It is fixed, so that the same vectors always get the same lists.
 const SEED: u64 = 16;
 
-/// Makes lists of the chunks' vectors where there are more than `compared_max`, unless most of them are in lists. Tells
-/// whether it did.
+/// Groups the chunks' vectors into lists if there are more than `compared_max` and too many of them are in no list.
+/// Returns whether it did.
 ///
 /// # Errors
 ///
@@ -54,6 +54,8 @@ pub async fn list_vectors(store: &dyn KnowledgeStore, compared_max: u64) -> Resu
             Ok((vectors, lists))
         })
         .await?;
+        assert_eq!(lists.len(), vectors.len(), "each vector has a list");
+        assert_eq!(messages.len(), vectors.len(), "each vector has a message");
         for ((message, vector), list) in messages.into_iter().zip(&vectors).zip(lists) {
             push_entry(&mut entries[list as usize], message, vector);
         }
@@ -71,7 +73,7 @@ pub async fn list_vectors(store: &dyn KnowledgeStore, compared_max: u64) -> Resu
     Ok(true)
 }
 
-/// The chunks' vectors in pages, without those of texts without meaning.
+/// Pages of the chunks' vectors, without the vectors of texts that have no meaning.
 struct Pages<'a> {
     store: &'a dyn KnowledgeStore,
     dimensions: usize,
@@ -95,9 +97,14 @@ impl<'a> Pages<'a> {
             return Ok(None);
         }
         let page = self.store.chunk_vectors(self.after, limit).await?;
+        assert!(page.len() <= limit, "a page of vectors keeps to its limit");
         let Some((last, _)) = page.last() else {
             return Ok(None);
         };
+        assert!(
+            self.after.is_none_or(|before| before < *last),
+            "pages of vectors ascend"
+        );
         self.after = Some(*last);
         self.left -= page.len() as u64;
         let dimensions = self.dimensions;
@@ -112,7 +119,7 @@ impl<'a> Pages<'a> {
     /// The message below which all vectors have been read.
     fn end(&self) -> MessageOrdinal {
         match self.after {
-            // Further chunks of the last message may be left.
+            // The page limit may have cut off further chunks of the last message.
             Some((last, _)) if self.left == 0 => last,
             Some((last, _)) => MessageOrdinal(last.0 + 1),
             None => MessageOrdinal(0),

@@ -1,7 +1,7 @@
-//! From a search query to term groups with scopes.
+//! Compiles a search query to term groups with scopes.
 //!
-//! What a question names is looked for in the roles that it may have: an entity as a name and as a topic, a verb as
-//! a topic. What a question says of who did what to what becomes the scope: only messages in which that is said
+//! A term of the question is searched in each role that it may have: an entity as a name and as a topic, a verb as a
+//! topic. The action of the question (who did what to what) becomes the scope: only messages that mention the action
 //! count.
 
 use std::collections::HashSet;
@@ -13,25 +13,25 @@ use crate::query::expression::{
 };
 use crate::query::search_query::{ActionTerm, EntityTerm, FacetTerm, SearchFilter, SearchQuery};
 
-/// How much a match with the name or type of an entity counts.
+/// The weight of a match with the name or type of an entity.
 pub const ENTITY_WEIGHT: f64 = 100.0;
 
-/// How much any other match counts.
+/// The weight of any other match.
 pub const TERM_WEIGHT: f64 = 10.0;
 
-/// Values that say nothing: everything is a thing.
+/// Values without meaning: everything is a thing.
 const NOISE: [&str; 5] = ["thing", "object", "concept", "idea", "entity"];
 
-/// How a query is compiled.
+/// Options of [`compile`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Whether messages must contain the verb of what is asked. Without it, the same is asked less strictly.
+    /// Whether messages must contain the question's verb. Without it, the search is less strict.
     pub verb_scope: bool,
     /// The offset from UTC of the query's times, in minutes.
     pub zone_minutes: i16,
-    /// Only messages with one of these tags; all, where empty.
+    /// Searches only messages with one of these tags; all messages if empty.
     pub tags: Vec<String>,
-    /// Only messages of this time, unless the query has one of its own.
+    /// Searches only messages of this time, unless the query names a time.
     pub time_range: Option<TimeRange>,
 }
 
@@ -46,7 +46,7 @@ impl Default for CompileOptions {
     }
 }
 
-/// Compiles a query: one expression for each of its search expressions.
+/// Compiles a query to one expression for each of its search expressions.
 pub fn compile(query: &SearchQuery, options: &CompileOptions) -> Vec<Expression> {
     let compiled = query.search_expressions.iter().map(|expression| Expression {
         select_expressions: expression
@@ -79,7 +79,7 @@ fn select_group(filter: &SearchFilter) -> Group {
                 .map(|text| Node::Term(SearchTerm::new(text, TERM_WEIGHT)));
             terms.nodes.extend(searched);
         }
-        // A question that names nothing asks what it is all about.
+        // A question without names asks for an overview.
         None if terms.nodes.is_empty() => {
             terms
                 .nodes
@@ -93,7 +93,7 @@ fn select_group(filter: &SearchFilter) -> Group {
     }
 }
 
-/// The terms of a select group while they are gathered. A term in a role is looked for once.
+/// The terms of a select group while they are gathered. Each pair of term and role is added once.
 #[derive(Default)]
 struct Terms {
     nodes: Vec<Node>,
@@ -101,7 +101,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// Entities: name, types and facets together, and the name and the facets' values as topics.
+    /// Adds entities: name, types and facets together, and the name and the facets' values as topics.
     fn entities(&mut self, entities: &[EntityTerm]) {
         for entity in entities {
             let mut nodes = self.entity(entity);
@@ -141,7 +141,7 @@ impl Terms {
         nodes
     }
 
-    /// A verb is looked for as a topic; who and what, by name in any role.
+    /// Adds an action: verbs as topics, and the names of its entities in any role.
     fn action(&mut self, action: &ActionTerm) {
         for verb in action.action_verbs.iter().flat_map(|verbs| &verbs.words) {
             self.topic(verb, TERM_WEIGHT);
@@ -176,8 +176,8 @@ impl Terms {
 fn facet_node(facet: &FacetTerm) -> Option<Node> {
     let (name, value) = match (facet.facet_name.as_str(), facet.facet_value.as_str()) {
         (WILDCARD | "", WILDCARD | "") => return None,
-        // Whether a facet's name or its value tells of interests is the extractor's choice, and mostly the value
-        // does. This is the recorded form; looking among the names alone was tried and finds next to nothing.
+        // The extractor decides whether a facet's name or its value mentions an interest, and mostly it is the value.
+        // This is the recorded form. Searching only the names was tried and finds next to nothing.
         (name, WILDCARD | "") => (Property::FacetName.name(), name),
         (WILDCARD | "", value) => (Property::FacetValue.name(), value),
         (name, value) => (name, value),
@@ -199,7 +199,7 @@ fn facet_node(facet: &FacetTerm) -> Option<Node> {
 
 fn when(filter: &SearchFilter, options: &CompileOptions) -> Option<When> {
     let scope = filter.action_search_term.as_ref().and_then(|action| {
-        // A question for a fact may be answered anywhere, and so may one that tells nobody who did it.
+        // A question for a fact may be answered anywhere, and so may a question without an actor.
         let is_scoped = !action.is_informational && action.actor_entities.is_some();
         is_scoped.then(|| scope_group(action, options.verb_scope))
     });
@@ -214,11 +214,10 @@ fn when(filter: &SearchFilter, options: &CompileOptions) -> Option<When> {
     (when != When::default()).then_some(when)
 }
 
-/// Subject, verb and object, all of them; for several objects, all of that for each.
+/// Requires subject, verb and object. For several objects, requires all of them, each with subject and verb.
 fn scope_group(action: &ActionTerm, verb_scope: bool) -> Group {
     let Some(targets) = &action.target_entities else {
-        // Where nothing is told of an object, the verb stays: without it, all that the subject ever did would be
-        // in scope.
+        // Without an object, the verb stays required: the subject alone would put all its actions in scope.
         return and(subject_and_verb(action, true));
     };
     let mut groups: Vec<Group> = targets
@@ -252,7 +251,7 @@ fn subject_and_verb(action: &ActionTerm, with_verb: bool) -> Vec<Node> {
     nodes
 }
 
-/// What an action is done to may be told as its object, as an entity of the same message, or as its topic.
+/// Matches the object of an action as an object, as an entity of the same message, or as its topic.
 fn object_group(target: &EntityTerm) -> Group {
     let mut terms = Vec::new();
     if !target.is_name_pronoun {

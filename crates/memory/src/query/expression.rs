@@ -7,16 +7,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::message::TimeRange;
 use crate::property::Property;
 
-/// The text that stands for any.
+/// The text that matches any term.
 pub const WILDCARD: &str = "*";
 
 /// A compiled search expression.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Expression {
-    /// Each is evaluated by itself.
+    /// The selects, each evaluated by itself.
     pub select_expressions: Vec<Select>,
-    /// The question that it came from.
+    /// The question from which the expression was compiled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw_query: Option<String>,
 }
@@ -27,22 +27,22 @@ pub struct Expression {
 pub struct Select {
     /// The search terms.
     pub search_term_group: Group,
-    /// In which messages; in all, where `None`.
+    /// The messages to search; all if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
 }
 
-/// Which messages count: those that every part allows.
+/// A filter of messages. A message passes if every part allows it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct When {
-    /// Those that match these terms.
+    /// Allows messages that match these terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope_defining_terms: Option<Group>,
-    /// Those of a time.
+    /// Allows messages of this time.
     #[serde(with = "time_range", skip_serializing_if = "Option::is_none")]
     pub date_range: Option<TimeRange>,
-    /// Those with one of these tags; all, where empty.
+    /// Allows messages with one of these tags; all if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
@@ -51,13 +51,13 @@ pub struct When {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Group {
-    /// How.
+    /// The way in which the matches are combined.
     pub boolean_op: BooleanOp,
     /// The terms.
     pub terms: Vec<Node>,
 }
 
-/// How the matches of a group's terms are put together.
+/// The way in which the matches of a group's terms are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BooleanOp {
@@ -66,7 +66,7 @@ pub enum BooleanOp {
     /// Matches of any term.
     #[default]
     Or,
-    /// Of what matches any, what matches the most terms.
+    /// Of the messages that match any term, those that match the most terms.
     OrMax,
 }
 
@@ -74,7 +74,7 @@ pub enum BooleanOp {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Node {
-    /// A group in the group.
+    /// A group inside the group.
     Group(Group),
     /// A term in a role.
     Property(PropertyTerm),
@@ -99,36 +99,36 @@ pub enum PropertyName {
     /// A role.
     #[serde(with = "property_name")]
     Known(Property),
-    /// The name of a facet, which may be related to the names that are stored.
+    /// The name of a facet, which may be related to stored names.
     Facet(SearchTerm),
 }
 
-/// A term to look for, with others that may stand for it.
+/// A term to search for, with other terms that may stand for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchTerm {
     /// The term.
     pub term: Term,
-    /// Its related terms; `None` before the lookup.
+    /// Its related terms; `None` before they are looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub related_terms: Option<Vec<Term>>,
-    /// Whether all related terms count, also those that other terms of the group have too.
+    /// Whether all related terms count, including terms that other search terms of the group share.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub related_terms_required: bool,
 }
 
-/// A text and how much a match with it counts.
+/// A text and the weight of a match with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Term {
-    /// In lower case.
+    /// The text, in lower case.
     pub text: String,
-    /// As much as the search term that it stands for, where `None`.
+    /// The weight; `None` is the weight of the search term that it stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
 }
 
 impl SearchTerm {
-    /// A term, in lower case.
+    /// Makes a term in lower case.
     pub fn new(text: &str, weight: f64) -> SearchTerm {
         SearchTerm {
             term: Term {
@@ -145,7 +145,7 @@ impl SearchTerm {
         self.term.text == WILDCARD
     }
 
-    /// The related terms, none where they are not looked up yet.
+    /// The related terms; none before they are looked up.
     pub fn related(&self) -> &[Term] {
         self.related_terms.as_deref().unwrap_or_default()
     }
@@ -169,7 +169,7 @@ impl Group {
         }
     }
 
-    /// Calls `visit` for the own search terms of the group, and of every group in it, one call a group.
+    /// Calls `visit` once for each group, with the search terms that belong to that group directly.
     pub fn for_each_group_mut(&mut self, visit: &mut dyn FnMut(BooleanOp, Vec<&mut SearchTerm>)) {
         let mut own = Vec::new();
         for node in &mut self.terms {

@@ -1,7 +1,7 @@
-//! Understanding a question by rules, with no model.
+//! Parses a question by rules, without a model.
 //!
-//! `What did Ada say about the Tin Drum in 2024?` names an actor, a verb of speech, a target and a time. What is not
-//! understood becomes search terms. The result is the same search query that a model would make, only plainer.
+//! `What did Ada say about the Tin Drum in 2024?` names an actor, a verb of speech, a target and a time. All other
+//! words become search terms. The result has the form of a model's search query, with less in it.
 
 use chrono::{Datelike, NaiveDate};
 
@@ -12,7 +12,7 @@ use crate::query::search_query::{
 use crate::query::time;
 use crate::store::similar::is_stop_word;
 
-/// The first day of times without a beginning.
+/// The first day of time ranges without a beginning.
 const FIRST_DAY: NaiveDate = match NaiveDate::from_ymd_opt(1, 1, 1) {
     Some(date) => date,
     None => NaiveDate::MIN,
@@ -66,7 +66,7 @@ const ASKING: [&str; 44] = [
     "why",
 ];
 
-/// Verbs of speech, and their nouns: what is said about something has a speaker and a subject.
+/// Verbs of speech, and their nouns. A statement about something has a speaker and a subject.
 const SPEAKING: [&str; 29] = [
     "asked",
     "claimed",
@@ -107,23 +107,23 @@ const PRONOUNS: [&str; 9] = [
 /// Words that may stand inside a name.
 const INSIDE_NAMES: [&str; 9] = ["and", "de", "der", "for", "in", "la", "of", "the", "van"];
 
-/// What rules understand of a question.
+/// The parts of a question that the rules recognise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Understood {
     /// The search query.
     pub query: SearchQuery,
-    /// The words that tell no time.
+    /// The words that do not name a time.
     pub words: Vec<String>,
-    /// The time that it tells.
+    /// The time that the question names.
     pub time_range: Option<DateTimeRange>,
 }
 
-/// The search query of a question.
+/// Parses a question into a search query.
 pub fn parse_question(question: &str) -> SearchQuery {
     understand(question, None).query
 }
 
-/// What rules understand of a question. `newest` is the day that `last week` and the like count from.
+/// Parses a question. `newest` is the day from which `last week` and the like count.
 pub fn understand(question: &str, newest: Option<NaiveDate>) -> Understood {
     let (words, time_range) = take_time(words(question), newest);
     let phrases = phrases(&words);
@@ -143,7 +143,7 @@ pub fn understand(question: &str, newest: Option<NaiveDate>) -> Understood {
     }
 }
 
-/// The names in a question, in order: runs of capitalised words, and what stands in quotes.
+/// Finds the names in a question, in order: runs of capitalised words, and quoted texts.
 pub(crate) fn names(question: &str) -> Vec<String> {
     let phrases = phrases(&words(question)).into_iter();
     phrases
@@ -156,10 +156,10 @@ pub(crate) fn names(question: &str) -> Vec<String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Word {
     text: String,
-    /// Whether it stood in quotes, and in which: words of one quote are one name.
+    /// The number of the quotation that the word stands in. The words of one quotation are one name.
     quote: Option<usize>,
     is_first: bool,
-    /// Whether a comma or the like follows, so that no name goes on.
+    /// Whether punctuation follows that ends a name.
     ends_phrase: bool,
 }
 
@@ -204,7 +204,7 @@ fn words(question: &str) -> Vec<Word> {
     words
 }
 
-/// A name or a run of words that belong together, by the places of its first word and the one after its last.
+/// A name, or a run of words that belong together, with the range of its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Phrase {
     text: String,
@@ -240,6 +240,10 @@ fn phrases(words: &[Word]) -> Vec<Phrase> {
 }
 
 fn phrase(words: &[Word], start: usize, end: usize, is_name: bool) -> Phrase {
+    assert!(
+        start < end && end <= words.len(),
+        "a phrase has words of the question"
+    );
     let texts: Vec<&str> = words[start..end].iter().map(|word| word.text.as_str()).collect();
     Phrase {
         text: texts.join(" "),
@@ -249,7 +253,7 @@ fn phrase(words: &[Word], start: usize, end: usize, is_name: bool) -> Phrase {
     }
 }
 
-/// The end of the name that begins at a word; that word's place where none does.
+/// Finds the end of the name that begins at a word; `start` if none begins there.
 fn name_end(words: &[Word], start: usize) -> usize {
     if let Some(quote) = words[start].quote {
         let same = words[start..].iter().take_while(|word| word.quote == Some(quote));
@@ -270,7 +274,7 @@ fn name_end(words: &[Word], start: usize) -> usize {
             end += 1;
             continue;
         }
-        // `of the` goes on with a name only where another word of it follows.
+        // `of the` continues a name only if another capitalised word follows.
         let inside = words[end..]
             .iter()
             .take_while(|word| INSIDE_NAMES.contains(&word.text.as_str()) && !word.ends_phrase)
@@ -280,6 +284,7 @@ fn name_end(words: &[Word], start: usize) -> usize {
         }
         end += inside + 1;
     }
+    assert!(end <= words.len(), "a name ends in the question");
     end
 }
 
@@ -292,10 +297,10 @@ fn is_content(word: &Word) -> bool {
         && !is_stop_word(lower)
 }
 
-/// The speaker, the content and the subject of speech, if the question is about that.
+/// Finds the speaker and the subject of speech, if the question is about speech.
 fn spoken(words: &[Word], phrases: &[Phrase]) -> Option<SearchFilter> {
     let verb_at = words.iter().enumerate().position(|(at, word)| {
-        // At the beginning, `Tell me …` asks.
+        // At the beginning, `Tell me …` is a request.
         at > 0 && SPEAKING.contains(&word.lower().as_str())
     })?;
     let actors: Vec<EntityTerm> = phrases
@@ -332,7 +337,7 @@ fn entity(name: &str) -> EntityTerm {
     }
 }
 
-/// Every phrase, and the words of those that are no names.
+/// Makes a search term of every phrase, and of every word of a phrase that is not a name.
 fn search_terms(phrases: &[Phrase]) -> SearchFilter {
     let mut terms: Vec<String> = Vec::new();
     for phrase in phrases {
@@ -351,12 +356,16 @@ fn search_terms(phrases: &[Phrase]) -> SearchFilter {
 
 // --- times ---
 
-/// Takes the first time out of the words.
+/// Removes the words of the first time from the question.
 fn take_time(mut words: Vec<Word>, newest: Option<NaiveDate>) -> (Vec<Word>, Option<DateTimeRange>) {
     let lower: Vec<String> = words.iter().map(Word::lower).collect();
     let Some((told_by, span)) = time::find(&lower, newest) else {
         return (words, None);
     };
+    assert!(
+        told_by.end <= words.len(),
+        "a time is named by words of the question"
+    );
     let is_first = told_by.start == 0;
     words.drain(told_by);
     if let (true, Some(word)) = (is_first, words.first_mut()) {
@@ -418,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_who_said_what() {
+    fn finds_the_speaker_and_the_subject() {
         let filter = filter("What did Ada say about the Tin Drum and bees?");
         let action = filter.action_search_term.expect("an action");
         let names = |entities: Option<Vec<EntityTerm>>| -> Vec<String> {

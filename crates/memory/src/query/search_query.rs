@@ -1,6 +1,6 @@
-//! The search query: a question as a model tells it, in JSON.
+//! The search query: a question in the JSON that a model answers with.
 //!
-//! The names are camelCase, as they are recorded; snake_case is read as well.
+//! The names are camelCase, as they are recorded. Names in snake_case are accepted too.
 
 use chrono::NaiveDate;
 use gristmill_model::Timestamp;
@@ -8,20 +8,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::message::TimeRange;
 
-/// The search terms of a question.
+/// A parsed question.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchQuery {
-    /// One for each thing that is asked.
+    /// One expression for each part of the question.
     #[serde(alias = "search_expressions")]
     pub search_expressions: Vec<SearchExpression>,
 }
 
-/// One thing that is asked.
+/// One part of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SearchExpression {
-    /// The question, understandable on its own.
+    /// The part as a question that is understandable on its own.
     #[serde(alias = "rewritten_query")]
     pub rewritten_query: String,
     /// The search terms; each is searched separately.
@@ -29,7 +29,7 @@ pub struct SearchExpression {
     pub filters: Vec<SearchFilter>,
 }
 
-/// The search terms.
+/// The terms to search for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SearchFilter {
@@ -40,46 +40,46 @@ pub struct SearchFilter {
         skip_serializing_if = "Option::is_none"
     )]
     pub entity_search_terms: Option<Vec<EntityTerm>>,
-    /// The result.
+    /// An action.
     #[serde(alias = "action_search_term", skip_serializing_if = "Option::is_none")]
     pub action_search_term: Option<ActionTerm>,
-    /// Other words. `None` asks for a summary where nothing else is asked.
+    /// Other words. `None` asks for an overview if there are no other terms.
     #[serde(alias = "search_terms", skip_serializing_if = "Option::is_none")]
     pub search_terms: Option<Vec<String>>,
-    /// When.
+    /// The time.
     #[serde(alias = "time_range", skip_serializing_if = "Option::is_none")]
     pub time_range: Option<DateTimeRange>,
 }
 
-/// A thing, person or place that is asked for.
+/// A thing, person or place to search for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EntityTerm {
-    /// Its name; `*` for any.
+    /// Its name; `*` matches any name.
     pub name: String,
-    /// Whether the name is a pronoun, which names nothing.
+    /// Whether the name is a pronoun, which is not searched for.
     #[serde(alias = "is_name_pronoun", deserialize_with = "null_is_default")]
     pub is_name_pronoun: bool,
-    /// What it is.
+    /// Its types.
     #[serde(
         rename = "type",
         deserialize_with = "null_is_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub types: Vec<String>,
-    /// Further facts.
+    /// Its facets.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub facets: Vec<FacetTerm>,
 }
 
-/// A property of an entity that is asked for.
+/// A property of an entity to search for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FacetTerm {
-    /// Which; `*` for any.
+    /// The name of the property; `*` matches any name.
     #[serde(alias = "facet_name")]
     pub facet_name: String,
-    /// Its value; `*` for any.
+    /// The value of the property; `*` matches any value.
     #[serde(alias = "facet_value")]
     pub facet_value: String,
 }
@@ -88,17 +88,17 @@ pub struct FacetTerm {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ActionTerm {
-    /// The result.
+    /// The verbs.
     #[serde(alias = "action_verbs", skip_serializing_if = "Option::is_none")]
     pub action_verbs: Option<VerbsTerm>,
-    /// By whom; `None` for `*`, by anyone.
+    /// The subjects; `None` (`*` in JSON) is anyone.
     #[serde(
         alias = "actor_entities",
         deserialize_with = "entities",
         skip_serializing_if = "Option::is_none"
     )]
     pub actor_entities: Option<Vec<EntityTerm>>,
-    /// To what.
+    /// The objects.
     #[serde(
         alias = "target_entities",
         deserialize_with = "entities",
@@ -112,7 +112,7 @@ pub struct ActionTerm {
         skip_serializing_if = "Option::is_none"
     )]
     pub additional_entities: Option<Vec<EntityTerm>>,
-    /// Whether the question is about a fact, not about what was said or done: then it has no scope.
+    /// Whether the question asks for a fact, and not for speech or deeds. Such a question has no scope.
     #[serde(alias = "is_informational", deserialize_with = "null_is_default")]
     pub is_informational: bool,
 }
@@ -127,24 +127,24 @@ pub struct VerbsTerm {
     pub tense: String,
 }
 
-/// A stretch of time, in the knowledge base's zone.
+/// A range of time in the zone of the knowledge base.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DateTimeRange {
-    /// Its first moment.
+    /// The first moment of the range.
     #[serde(alias = "start_date")]
     pub start_date: DateTime,
-    /// The first moment after it; `None` where it has no end.
+    /// The first moment after the range; `None` if it has no end.
     #[serde(alias = "stop_date", default, skip_serializing_if = "Option::is_none")]
     pub stop_date: Option<DateTime>,
 }
 
-/// A moment without a zone.
+/// A date and time without a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DateTime {
     /// The day.
     pub date: Date,
-    /// The time of day; midnight where there is none.
+    /// The time of day; midnight if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
@@ -152,11 +152,11 @@ pub struct DateTime {
 /// A day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Date {
-    /// Of the month, from 1.
+    /// The day of the month, from 1.
     pub day: u32,
-    /// From 1.
+    /// The month, from 1.
     pub month: u32,
-    /// Of the common era.
+    /// The year of the common era.
     pub year: i32,
 }
 
@@ -164,16 +164,16 @@ pub struct Date {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Time {
-    /// From 0 to 23.
+    /// The hour, from 0 to 23.
     pub hour: u32,
-    /// From 0 to 59.
+    /// The minute, from 0 to 59.
     pub minute: u32,
-    /// From 0 to 59.
+    /// The second, from 0 to 59.
     pub seconds: u32,
 }
 
 impl DateTimeRange {
-    /// The instants of the range where clocks are `zone_minutes` ahead of UTC. `None` where a date is none.
+    /// Converts the range to instants, for clocks that are `zone_minutes` ahead of UTC. `None` if a date does not exist.
     pub fn in_zone(&self, zone_minutes: i16) -> Option<TimeRange> {
         let end = match &self.stop_date {
             Some(stop) => Some(stop.in_zone(zone_minutes)?),
@@ -206,7 +206,7 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// `"*"` and `null` are `None`.
+/// Reads entities. `"*"` and `null` become `None`.
 fn entities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<EntityTerm>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,7 +1,7 @@
-//! The times that questions tell: `2023-05-01`, `in May 2023`, `last week`, `two months ago`, `the week after 5 May 2023`.
+//! Times in questions: `2023-05-01`, `in May 2023`, `last week`, `two months ago`, `the week after 5 May 2023`.
 //!
-//! Times without a year, and those such as `last week`, count from a day that the caller gives: the day of the newest
-//! message. So a question about old conversations means their time, and the same question finds the same every day.
+//! Times without a year, and relative times such as `last week`, count from a day that the caller gives: the day of the
+//! newest message. So a question about old conversations means their time, and has the same answer every day.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ const WEEKDAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// Seasons with their first months, in the northern hemisphere.
+/// Seasons with their first months on the northern hemisphere.
 const SEASONS: [(&str, u32); 5] = [
     ("spring", 3),
     ("summer", 6),
@@ -45,32 +45,34 @@ const NUMBERS: [&str; 12] = [
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
 ];
 
-/// Words that say that a time follows: a lone month, season or year is one only after them.
+/// Words that announce a time. A month, season or year without a date counts as a time only after one of them.
 const BEFORE_TIMES: [&str; 16] = [
     "after", "around", "before", "between", "by", "during", "early", "from", "in", "late", "of", "since",
     "through", "to", "until", "year",
 ];
 
-/// Days from `start`, without `end`; open where `None`.
+/// A range of days that excludes its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The first day.
+    /// The first day; `None` if the range has no beginning.
     pub start: Option<NaiveDate>,
-    /// The first day after it.
+    /// The first day after the range; `None` if it has no end.
     pub end: Option<NaiveDate>,
 }
 
-/// The first time that words in lower case tell, and the words that tell it. `newest` is the day that relative times
-/// count from; without it, they are no times.
+/// Finds the first time in words in lower case, and the range of its words. `newest` is the day from which relative
+/// times count. Without it, relative times are not recognised.
 pub fn find(words: &[String], newest: Option<NaiveDate>) -> Option<(Range<usize>, Span)> {
     let reader = Reader { words, newest };
     (0..words.len()).find_map(|at| {
         let (end, days) = reader.at(at)?;
+        assert!(at < end && end <= words.len(), "a time has words of the question");
+        assert!(days.0 < days.1, "a time has at least one day");
         Some(reader.with_its_surroundings(at, end, days))
     })
 }
 
-/// Days from the first to the one before the second.
+/// The first day, and the first day after the last.
 type DaySpan = (NaiveDate, NaiveDate);
 
 struct Reader<'a> {
@@ -87,7 +89,7 @@ impl Reader<'_> {
         at.checked_sub(1).map_or("", |before| self.word(before))
     }
 
-    /// The time that begins at a word, and the place after its last word.
+    /// Parses the time that begins at a word. Returns the end of its words too.
     fn at(&self, at: usize) -> Option<(usize, DaySpan)> {
         let absolute = self
             .date(at)
@@ -98,7 +100,7 @@ impl Reader<'_> {
             .or_else(|| self.relative(at))
     }
 
-    /// `2023-05-01`, `2023-05`, `5 May 2023`, `5th of May`, `May 5 2023`, `May 5`.
+    /// Parses `2023-05-01`, `2023-05`, `5 May 2023`, `5th of May`, `May 5 2023`, `May 5`.
     fn date(&self, at: usize) -> Option<(usize, DaySpan)> {
         let word = self.word(at);
         if word.len() == 10
@@ -129,7 +131,7 @@ impl Reader<'_> {
         Some((end, one_day(date)?))
     }
 
-    /// `May 2023`, `in May`, `last May`.
+    /// Parses `May 2023`, `in May`, `last May`.
     fn month(&self, at: usize) -> Option<(usize, DaySpan)> {
         let name = month(self.word(at))?;
         let first = |year| NaiveDate::from_ymd_opt(year, name, 1);
@@ -141,7 +143,7 @@ impl Reader<'_> {
             .then(|| Some((at + 1, months(self.latest(first)?, 1)?)))?
     }
 
-    /// `the summer of 2023`, `in summer`, `last summer`.
+    /// Parses `the summer of 2023`, `in summer`, `last summer`.
     fn season(&self, at: usize) -> Option<(usize, DaySpan)> {
         let (_, month) = SEASONS.into_iter().find(|(name, _)| *name == self.word(at))?;
         let first = |year| NaiveDate::from_ymd_opt(year, month, 1);
@@ -168,7 +170,7 @@ impl Reader<'_> {
         BEFORE_TIMES.contains(&before)
     }
 
-    /// `yesterday`, `last week`, `three days ago`, `last Friday`.
+    /// Parses `yesterday`, `last week`, `three days ago`, `last Friday`.
     fn relative(&self, at: usize) -> Option<(usize, DaySpan)> {
         let today = self.newest?;
         match (self.word(at), self.word(at + 1), self.word(at + 2)) {
@@ -195,7 +197,7 @@ impl Reader<'_> {
         }
     }
 
-    /// With what stands around a time: `since …`, `before …`, `between … and …`, `the week after …`.
+    /// Extends a time by the words around it: `since …`, `before …`, `between … and …`, `the week after …`.
     fn with_its_surroundings(&self, at: usize, end: usize, (first, after): DaySpan) -> (Range<usize>, Span) {
         let span = |start, end| Span { start, end };
         let (begin, relation) = match self.before(at) {
@@ -226,10 +228,10 @@ impl Reader<'_> {
         }
     }
 
-    /// The latest of the yearly days that is not after the newest message.
+    /// Finds the latest day of a yearly date that is not after the newest message.
     fn latest(&self, of_year: impl Fn(i32) -> Option<NaiveDate>) -> Option<NaiveDate> {
         let newest = self.newest?;
-        // A leap day is at most eight years ago.
+        // A leap day is at most eight years away.
         (newest.year() - 8..=newest.year())
             .rev()
             .filter_map(of_year)
@@ -237,7 +239,7 @@ impl Reader<'_> {
     }
 }
 
-/// The day, week, month or year that many units before the one of a day.
+/// The day, week, month or year that is `back` units before the one of a day.
 fn unit_around(day: NaiveDate, unit: &str, back: u32) -> Option<DaySpan> {
     match unit.trim_end_matches('s') {
         "day" => one_day(day.checked_sub_days(Days::new(back.into()))?),
@@ -254,7 +256,7 @@ fn unit_around(day: NaiveDate, unit: &str, back: u32) -> Option<DaySpan> {
     }
 }
 
-/// The unit of time right after a day, or right before it.
+/// The unit of time directly after a day, or directly before it.
 fn around(day: NaiveDate, unit: &str, is_after: bool) -> Option<DaySpan> {
     let length = |day: NaiveDate| match (unit, is_after) {
         ("day", true) => day.succ_opt(),
@@ -283,7 +285,7 @@ fn months(first: NaiveDate, count: u32) -> Option<DaySpan> {
     Some((first, first.checked_add_months(Months::new(count))?))
 }
 
-/// The number of a month by its name, or by its first three letters.
+/// Parses the name of a month, or its first three letters.
 fn month(word: &str) -> Option<u32> {
     let found = MONTHS
         .iter()
@@ -295,7 +297,7 @@ fn year(word: &str) -> Option<i32> {
     word.parse().ok().filter(|year| (1900..2100).contains(year))
 }
 
-/// `5`, `5th`.
+/// Parses a day of the month: `5`, `5th`.
 fn day(word: &str) -> Option<u32> {
     let digits = word.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let suffix = &word[digits.len()..];
@@ -318,7 +320,7 @@ fn number(word: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The time in a question where the newest message is of 2023-08-16, a Wednesday; and the words that are left.
+    /// Parses a question whose newest message is of Wednesday, 2023-08-16. Returns the time and the other words.
     fn time(question: &str) -> Option<(String, String)> {
         let words: Vec<String> = question.to_lowercase().split(' ').map(str::to_owned).collect();
         let (range, span) = find(&words, NaiveDate::from_ymd_opt(2023, 8, 16))?;
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_no_other_words_for_times() {
+    fn other_words_are_not_times() {
         for question in [
             "may she march on",
             "who owns 2023 bees",

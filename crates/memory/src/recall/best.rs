@@ -1,23 +1,23 @@
-//! The best of many, in memory for a few.
+//! The best of many items. Memory grows with the number of best items only.
 
 use crate::recall::Scored;
 
-/// Items kept beyond the best, before the worst of them go: so many are compared at once.
+/// Items beyond the best ones that are gathered before the worst are dropped together.
 const SPARE_MIN: usize = 1_024;
 
-/// Keeps the best of what is added: those of the highest scores, and of equal scores those of the lowest values.
+/// Keeps the best items: the highest scores, and the lowest values among equal scores.
 ///
 /// Memory: 2 `max` items, and at least [`SPARE_MIN`]. Time: O(1) an item, amortised.
 #[derive(Debug)]
 pub(super) struct Best<T> {
     max: Option<usize>,
     kept: Vec<Scored<T>>,
-    /// Nothing below it is among the best.
+    /// Items with a lower score are not among the best.
     floor: f64,
 }
 
 impl<T: Ord> Best<T> {
-    /// Keeps at most `max`; all, where `None`.
+    /// Keeps at most `max` items; all if `None`.
     pub(super) fn new(max: Option<usize>) -> Best<T> {
         Best {
             max,
@@ -26,7 +26,7 @@ impl<T: Ord> Best<T> {
         }
     }
 
-    /// Whether an item of that score may be among the best.
+    /// Whether an item with this score may be among the best.
     pub(super) fn admits(&self, score: f64) -> bool {
         score >= self.floor
     }
@@ -43,7 +43,7 @@ impl<T: Ord> Best<T> {
         }
     }
 
-    /// The best: the highest scores first, and of equal scores the lowest values.
+    /// Returns the best items: the highest scores first, and the lowest values first among equal scores.
     pub(super) fn into_sorted(mut self) -> Vec<Scored<T>> {
         if let Some(max) = self.max
             && max < self.kept.len()
@@ -54,12 +54,13 @@ impl<T: Ord> Best<T> {
         self.kept
     }
 
-    /// Keeps `max` of more.
+    /// Keeps the best `max` items.
     fn cut(&mut self, max: usize) {
         let Some(last) = max.checked_sub(1) else {
             self.kept.clear();
             return;
         };
+        assert!(max < self.kept.len(), "there is something to drop");
         self.kept.select_nth_unstable_by(last, better);
         self.kept.truncate(max);
         self.floor = self.kept[last].score;
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_what_a_sort_puts_first() {
+    fn keeps_the_items_that_a_sort_puts_first() {
         let mut rng = SplitMix64::new(7);
         for max in [0, 1, 2, 50, 1_000, 5_000] {
             for scores in [1, 3, 1_000_000] {

@@ -1,4 +1,4 @@
-//! Recalled knowledge as people and models read it: each piece once.
+//! Recalled knowledge without repetitions, for people and models.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -8,8 +8,8 @@ use crate::knowledge::{Entity, Knowledge};
 use crate::recall::Recalled;
 
 impl Recalled {
-    /// The recalled knowledge, each piece once, where its best ref stands. Entities of one name, in whatever case, are one entity
-    /// with the types and facets of all of them.
+    /// The recalled knowledge without repetitions. Each piece stands at the place of its best ref. Entities with the
+    /// same name, in any case, become one entity with all their types and facets.
     pub fn distinct_knowledge(&self) -> Vec<Knowledge> {
         let mut distinct: Vec<Knowledge> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -39,8 +39,7 @@ impl Recalled {
     }
 }
 
-/// Adds the types and facets of another entity of the same name. A type that only says that the text names it goes where
-/// another type is known.
+/// Adds the types and facets of another entity with the same name. The type [`UNTYPED_NAME`] goes if there is another type.
 fn merge(known: &mut Entity, other: &Entity) {
     for kind in &other.types {
         if !known.types.contains(kind) {
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_of_one_name_are_one_and_nothing_stands_twice() {
+    fn entities_of_one_name_are_merged_and_nothing_is_repeated() {
         let bees = Knowledge::Topic(Topic {
             text: "bees".to_owned(),
         });

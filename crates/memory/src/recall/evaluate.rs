@@ -1,4 +1,4 @@
-//! Evaluating term groups over postings.
+//! Evaluates term groups over postings.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,13 +12,13 @@ use crate::query::expression::{
 use crate::recall::matches::Matches;
 use crate::store::{Columns, Postings};
 
-/// How much more a term counts that is the name or type of an entity than one that stands elsewhere.
+/// The factor of a term that is the name or type of an entity, beside a term in any other role.
 const ENTITY_BOOST: f64 = ENTITY_WEIGHT / TERM_WEIGHT;
 
-/// Refs that are looked up before the first of them is added: their places stay in the processor's cache until then.
+/// Refs that are looked up before the first of them is added. Their places stay in the processor's cache until then.
 const LOOKED_UP_AT_ONCE: usize = 1_024;
 
-/// All texts that a select expression looks up, each once, with its related terms and tags.
+/// Lists all texts that a select expression looks up, each once, including related terms and tags.
 pub fn texts(select: &Select) -> Vec<String> {
     let mut texts = Vec::new();
     let mut seen = HashSet::new();
@@ -43,13 +43,13 @@ pub fn texts(select: &Select) -> Vec<String> {
     texts
 }
 
-/// The refs that a select expression matches.
+/// Finds the refs that a select expression matches.
 ///
-/// `postings` are those of `texts`, in the same order.
+/// `postings` has one entry for each of `texts`, in the same order.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Invalid`] where the expression is over a limit.
+/// [`MemoryError::Invalid`] if the expression exceeds a limit.
 pub fn evaluate(
     select: &Select,
     columns: &Columns,
@@ -65,6 +65,11 @@ pub fn evaluate(
             ),
         ));
     }
+    assert_eq!(
+        texts.len(),
+        postings.len(),
+        "the store returns postings for each text"
+    );
     let postings = texts.into_iter().zip(postings).collect();
     let mut evaluation = Evaluation {
         columns,
@@ -79,14 +84,14 @@ pub fn evaluate(
     evaluation.group(&select.search_term_group, 0)
 }
 
-/// The messages that count.
+/// Says for each message whether it is in scope.
 struct Scope(Vec<bool>);
 
 struct Evaluation<'a> {
     columns: &'a Columns,
     postings: HashMap<String, &'a Postings>,
     scopes: Vec<Scope>,
-    /// Terms of this group that were looked up already. One that is related to another must not count twice.
+    /// Terms that this group has looked up already. A term that is also a related term of another counts once.
     terms_seen: HashSet<&'a str>,
     properties_seen: HashSet<(Property, &'a str)>,
 }
@@ -137,16 +142,19 @@ impl<'a> Evaluation<'a> {
         matches
     }
 
-    /// A term in any role. Entities whose name or type it is count more, also by a related term.
+    /// Matches a term in any role. It counts more in entities that have the term, or a related one, as name or type.
     fn any_role(&mut self, search: &'a SearchTerm, matches: &mut Matches) {
         let boosted = self.named(search);
         self.each_new_term(search, |evaluation, text, weight, is_exact| {
             let Some(postings) = evaluation.postings.get(text).copied() else {
                 return;
             };
-            let weight_of = |ordinal| match boosted.contains(ordinal) {
-                true => ENTITY_BOOST * weight,
-                false => weight,
+            let weight_of = |ordinal| {
+                if boosted.contains(ordinal) {
+                    ENTITY_BOOST * weight
+                } else {
+                    weight
+                }
             };
             for (_, refs) in &postings.by_property {
                 evaluation.add_all(refs, weight_of, is_exact, matches);
@@ -180,7 +188,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Adds the refs of a term in one role, and says whether there were any.
+    /// Adds the refs of a term in one role. Returns whether there were any.
     fn add_of(
         &self,
         property: Property,
@@ -196,7 +204,7 @@ impl<'a> Evaluation<'a> {
         self.add_all(refs, |_| weight, is_exact, matches)
     }
 
-    /// Adds those of these refs that are there and in scope, and says whether there were any.
+    /// Adds those of the refs that still exist and are in scope. Returns whether there were any.
     fn add_all(
         &self,
         refs: &[u32],
@@ -212,9 +220,10 @@ impl<'a> Evaluation<'a> {
             counting.extend(refs.iter().copied().filter(counts));
             matches.fetch(&counting);
             for &ordinal in &counting {
-                match is_exact {
-                    true => matches.add_exact(ordinal, weight_of(ordinal)),
-                    false => matches.add_related(ordinal, weight_of(ordinal)),
+                if is_exact {
+                    matches.add_exact(ordinal, weight_of(ordinal));
+                } else {
+                    matches.add_related(ordinal, weight_of(ordinal));
                 }
             }
             is_found |= !counting.is_empty();
@@ -222,7 +231,7 @@ impl<'a> Evaluation<'a> {
         is_found
     }
 
-    /// Calls `look_up` for the term and its related terms, as far as they were not looked up for this group yet.
+    /// Calls `look_up` for the term and its related terms, except for terms that this group has looked up.
     fn each_new_term(&mut self, search: &'a SearchTerm, mut look_up: impl FnMut(&Self, &'a str, f64, bool)) {
         for (text, weight, is_exact) in terms_of(search) {
             if self.terms_seen.insert(text) {
@@ -231,7 +240,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// The refs of entities whose name or type is the term or a related one.
+    /// Finds the refs of entities that have the term, or a related one, as name or type.
     fn named(&self, search: &SearchTerm) -> BitSet {
         let mut named = BitSet::new(self.columns.ref_end());
         for (text, _, _) in terms_of(search) {
@@ -294,7 +303,7 @@ impl<'a> Evaluation<'a> {
         Scope(scope)
     }
 
-    /// The messages that a group matches through any of their refs.
+    /// Finds the messages that a group matches, through any of their refs.
     fn message_group(&mut self, group: &'a Group, depth: usize) -> Result<Matches, MemoryError> {
         check_depth(depth)?;
         self.forget_seen();
@@ -328,7 +337,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Totals the scores, and keeps of a group's matches those with enough hits.
+/// Adds up the scores, and keeps the matches with enough hits for the group's operator.
 fn finish(matches: &mut Matches, group: &Group) {
     matches.total();
     let hits_min = match group.boolean_op {
@@ -341,7 +350,7 @@ fn finish(matches: &mut Matches, group: &Group) {
     }
 }
 
-/// The term itself and its related terms, each with what a match counts, and whether it is the term itself.
+/// Lists the term and its related terms, each with the weight of a match, and whether it is the term itself.
 fn terms_of(search: &SearchTerm) -> impl Iterator<Item = (&str, f64, bool)> {
     let own = search.term.weight.unwrap_or(1.0);
     let related = search

@@ -1,7 +1,7 @@
-//! One ranking of messages from two: by what they say and mean, and by the match of the query.
+//! One ranking of messages from two: the ranking by texts and meaning, and the ranking by the match of the query.
 //!
-//! The text counts most. The match of the query adds a share of the best text's score: the more, the fewer messages it
-//! matches.
+//! The text counts most. The match of the query adds a share of the best text's score. The share grows when the query
+//! matches fewer messages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::recall::best::Best;
 use crate::recall::text::TextScores;
 use crate::store::Columns;
 
-/// The scores of texts, and the columns that they belong to.
+/// The scores of texts, and the columns for which they were computed.
 #[derive(Debug)]
 pub(super) struct Fusion {
     pub(super) text: TextScores,
@@ -22,26 +22,30 @@ pub(super) struct Fusion {
 /// The messages that may be returned.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    /// The refs that tag messages; all messages count where `None`.
+    /// The refs that tag allowed messages; all messages are allowed if `None`.
     pub(super) tagged: Option<HashSet<u32>>,
     pub(super) time_range: Option<TimeRange>,
 }
 
-/// The ranking of messages while it is put together.
+/// A ranking of messages that is being made.
 #[derive(Debug)]
 pub(super) struct Ranking {
     fusion: Arc<Fusion>,
     scope: Scope,
     scores: Vec<f64>,
-    /// What a share is of.
+    /// The score of which shares are taken.
     whole: f64,
 }
 
 impl Ranking {
-    /// The ranking by texts.
+    /// Begins with the ranking by texts.
     pub(super) fn new(fusion: Arc<Fusion>, scope: Scope) -> Ranking {
         let best = fusion.text.best();
         let mut scores = fusion.text.all().to_vec();
+        assert!(
+            scores.len() <= fusion.columns.message_end() as usize,
+            "scores belong to messages of the columns"
+        );
         scores.resize(fusion.columns.message_end() as usize, 0.0);
         Ranking {
             scores,
@@ -51,13 +55,13 @@ impl Ranking {
         }
     }
 
-    /// Adds what the query matched: a share of the best score for the best match.
+    /// Adds the matches of the query: the best match adds a share of the best score.
     pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>], best_share: f64) {
         let best = matches.iter().map(|found| found.score).fold(0.0, f64::max);
         if best <= 0.0 {
             return;
         }
-        // What matches all messages tells them not apart.
+        // A match of all messages says nothing, so its rarity is zero.
         let all = f64::from(self.fusion.columns.message_count().max(1));
         let rarity = ((all + 1.0) / (matches.len() as f64)).ln().max(0.0) / (all + 1.0).ln();
         for found in matches {
@@ -66,13 +70,13 @@ impl Ranking {
     }
 
     fn add(&mut self, message: MessageOrdinal, share: f64) {
-        // A message of a later commit than the columns is left out.
+        // A message that was committed after the columns were read is left out.
         if let Some(score) = self.scores.get_mut(message.0 as usize) {
             *score += share * self.whole;
         }
     }
 
-    /// The best messages in scope; those of equal scores in reading order.
+    /// Returns the best messages in scope. Messages with equal scores are in reading order.
     pub(super) fn best(&self, max: Option<usize>) -> Vec<Scored<MessageOrdinal>> {
         let columns = &self.fusion.columns;
         let tagged: Option<HashSet<u32>> = self.scope.tagged.as_ref().map(|refs| {

@@ -1,6 +1,7 @@
-//! The first messages of a ranking, ranked again by what the words of the index do not say.
+//! Ranks the first messages again, by features that the word index lacks.
 //!
-//! A message that asks seldom answers. A message with rare words of those before it is likely about the same thing.
+//! A message that ends with a question seldom answers one. A message that shares rare words with the first messages is
+//! likely about the same subject.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use crate::recall::RecalledMessage;
 use crate::recall::weights::Weights;
 use crate::words::{Language, split, stem};
 
-/// Ranks the first messages again. They are sorted by score, best first.
+/// Ranks the first messages again. They come sorted by score, best first.
 pub(super) fn rerank(messages: &mut [RecalledMessage], weights: &Weights) {
     let best = messages.first().map_or(0.0, |message| message.score);
     if best <= 0.0 {
@@ -17,6 +18,7 @@ pub(super) fn rerank(messages: &mut [RecalledMessage], weights: &Weights) {
     }
     let head = messages.len().min(HEAD_MESSAGES);
     let likeness = likeness(&messages[..head]);
+    assert_eq!(likeness.len(), head, "each message of the head has a likeness");
     for (message, likeness) in messages.iter_mut().zip(likeness) {
         message.score += weights.likeness * best * likeness;
     }
@@ -25,11 +27,12 @@ pub(super) fn rerank(messages: &mut [RecalledMessage], weights: &Weights) {
             message.score *= weights.question;
         }
     }
-    // Stable: messages of equal scores stay in reading order.
+    // The sort is stable, so messages with equal scores stay in reading order.
     messages.sort_by(|left, right| right.score.total_cmp(&left.score));
 }
 
-/// The cosine of each message to the sum of the first ones, by words weighed by their rarity among these messages.
+/// Computes the cosine of each message to the sum of the first messages. The weight of a word is its rarity among these
+/// messages.
 fn likeness(messages: &[RecalledMessage]) -> Vec<f64> {
     let mut stems = Stems::default();
     let mut vectors: Vec<Vector> = messages
@@ -62,25 +65,25 @@ fn likeness(messages: &[RecalledMessage]) -> Vec<f64> {
     vectors.iter().map(cosine).collect()
 }
 
-/// Weights of words by their numbers, each word once.
+/// Weights of words, by the words' numbers. Each word occurs once.
 type Vector = Vec<(usize, f64)>;
 
-/// The length of a vector; 1, where it is 0 long.
+/// The length of a vector; 1 for the zero vector, so that it can be divided by.
 fn length(weights: impl Iterator<Item = f64>) -> f64 {
     let length = weights.map(|weight| weight * weight).sum::<f64>().sqrt();
     if length > 0.0 { length } else { 1.0 }
 }
 
-/// The stems of some messages, numbered.
+/// Numbers for the stems of some messages.
 #[derive(Default)]
 struct Stems {
     numbers: HashMap<String, usize>,
-    /// The stem of each word by its language, as far as it was asked for; `None` for function words.
+    /// The stem of each word that was looked up, by language; `None` for function words.
     of_words: HashMap<Language, HashMap<String, Option<usize>>>,
 }
 
 impl Stems {
-    /// How often each stem stands in a text.
+    /// Counts each stem of a text.
     fn counts(&mut self, text: &str) -> Vector {
         let end = text
             .char_indices()
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_asks_comes_after_one_that_tells() {
+    fn a_question_comes_after_a_statement() {
         let texts = [
             ("Do bees sleep?", 1.0),
             ("Bees sleep.", 0.95),
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_like_the_first_ones_rises() {
+    fn a_message_like_the_first_ones_moves_up() {
         let texts = [
             ("Honey from the hive tastes of heather", 5.0),
             ("The hive has honey", 4.9),

@@ -1,4 +1,4 @@
-//! Matched refs or messages with their scores.
+//! Matches of refs or messages, with their scores.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,15 +7,15 @@ use crate::limits::{MATCHES_SPARE_BYTES_MAX, MATCHES_SPARE_MAX};
 /// One match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Match {
-    /// The ref's or message's number.
+    /// The number of the ref or message.
     pub ordinal: u32,
-    /// How many terms it matched. A match through a related term counts as one hit, where it is the first.
+    /// Number of terms that matched. A related term counts as one hit, and only if it matched first.
     pub hits: u32,
-    /// The score of these matches.
+    /// The total score of the terms.
     pub score: f64,
-    /// How often it matched through a related term.
+    /// Number of related terms that matched.
     pub related_hits: u32,
-    /// The score of those matches.
+    /// The total score of the related terms.
     pub related_score: f64,
 }
 
@@ -28,17 +28,17 @@ impl Match {
     }
 }
 
-/// Matches, each ref or message once, in the order in which they were found.
+/// Matches, one for each ref or message, in the order in which they were found.
 #[derive(Debug)]
 pub struct Matches {
     list: Vec<Match>,
-    /// By ordinal: 1 + the place in the list, or 0. At least as long as the ordinals of this use. A hash map was
-    /// measured at four times the time for a term with 100,000 refs.
+    /// For each ordinal, its place in the list plus 1, or 0. It is at least as long as the range of ordinals. A hash
+    /// map took four times as long for a term with 100,000 refs.
     places: Vec<u32>,
 }
 
-/// The memory of matches that are done with, all places 0. A recall over a million refs needs some ten of 4 MB each;
-/// asked of the system anew every time, their pages were a third of its time.
+/// Empty buffers of dropped matches, whose places are all 0. A recall over a million refs needs about ten buffers of 4
+/// MB. When each recall allocated them anew, their pages took a third of its time.
 static SPARE: Mutex<Vec<Matches>> = Mutex::new(Vec::new());
 
 impl Drop for Matches {
@@ -48,7 +48,7 @@ impl Drop for Matches {
             return;
         }
         let (mut list, mut places) = (std::mem::take(&mut self.list), std::mem::take(&mut self.places));
-        // One after the other, unless there are so many that all of them are sooner.
+        // Clearing single places is faster than clearing all, if the list is short.
         if list.len() * 8 < places.len() {
             list.iter().for_each(|found| places[found.ordinal as usize] = 0);
         } else {
@@ -63,20 +63,24 @@ impl Drop for Matches {
 }
 
 impl Matches {
-    /// No matches, of ordinals below `end`.
+    /// Makes an empty list of matches for ordinals below `end`.
     pub fn new(end: u32) -> Matches {
         let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut matches = spare.unwrap_or(Matches {
             list: Vec::new(),
             places: Vec::new(),
         });
+        debug_assert!(
+            matches.list.is_empty() && matches.places.iter().all(|&place| place == 0),
+            "a spare buffer holds no matches"
+        );
         if matches.places.len() < end as usize {
             matches.places.resize(end as usize, 0);
         }
         matches
     }
 
-    /// Whether there are none.
+    /// Whether there are no matches.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -86,20 +90,20 @@ impl Matches {
         self.list.iter()
     }
 
-    /// The match of an ordinal.
+    /// The match of an ordinal, if it has one.
     pub fn get(&self, ordinal: u32) -> Option<&Match> {
         let place = *self.places.get(ordinal as usize)? as usize;
         self.list.get(place.wrapping_sub(1))
     }
 
-    /// Reads the places of ordinals that are added next into the processor's cache: in a loop as short as this one, it reads many
-    /// at once.
+    /// Loads the places of ordinals into the processor's cache before they are added. In such a short loop, the
+    /// processor loads many at once.
     pub fn fetch(&self, ordinals: &[u32]) {
         let places = ordinals.iter().map(|&ordinal| self.places[ordinal as usize]);
         std::hint::black_box(places.fold(0, std::ops::BitOr::bitor));
     }
 
-    /// Adds a match of the term itself.
+    /// Adds a match of the search term itself.
     pub fn add_exact(&mut self, ordinal: u32, score: f64) {
         let exact = Match {
             ordinal,
@@ -114,7 +118,7 @@ impl Matches {
         }
     }
 
-    /// Adds a match of a related term, unless the ref matched already: what is a novel is not one more time a book.
+    /// Adds a match of a related term, unless the ref has matched already. A novel is not one more time a book.
     pub fn add_related(&mut self, ordinal: u32, score: f64) {
         if self.place(ordinal).is_none() {
             self.push(Match {
@@ -127,7 +131,7 @@ impl Matches {
         }
     }
 
-    /// Adds a match of a message through one of its refs: the best counts.
+    /// Adds a match of a message through one of its refs. The best ref counts.
     pub fn add_best(&mut self, ordinal: u32, score: f64) {
         match self.place(ordinal) {
             Some(place) => {
@@ -141,7 +145,7 @@ impl Matches {
         }
     }
 
-    /// The place of an ordinal in the list, behind all others where it is new. Its match has no hits and no score then.
+    /// The place of an ordinal in the list. A new ordinal gets the last place, with no hits and no score.
     pub fn place_of(&mut self, ordinal: u32) -> usize {
         self.place(ordinal).unwrap_or_else(|| {
             self.push(Match {
@@ -155,14 +159,14 @@ impl Matches {
         })
     }
 
-    /// Adds other matches of the same kind.
+    /// Adds the matches of another list.
     pub fn unite(&mut self, other: Matches) {
         if self.is_empty() {
             *self = other;
             return;
         }
-        // In a loop of its own: these lookups miss the caches, and the processor has many such under way only in a short loop.
-        // Each ordinal is in `other` once, so that none of them moves another's place.
+        // This loop is separate because its lookups miss the caches, and the processor overlaps many of them only in a
+        // short loop. Each ordinal occurs in `other` once, so adding one never moves the place of another.
         let places: Vec<Option<usize>> = other.list.iter().map(|found| self.place(found.ordinal)).collect();
         for (found, place) in other.list.iter().zip(places) {
             match place {
@@ -172,7 +176,7 @@ impl Matches {
         }
     }
 
-    /// Intersects with the other matches.
+    /// Keeps the matches that are also in the other list, with the sum of their scores.
     pub fn intersect(&mut self, other: &Matches) {
         for known in &mut self.list {
             if let Some(found) = other.get(known.ordinal) {
@@ -182,15 +186,15 @@ impl Matches {
         self.retain(|known| other.get(known.ordinal).is_some());
     }
 
-    /// Adds to every score what the related matches are worth: they are noisy and much alike, so that ten of them
-    /// count as their mean times the logarithm of eleven, not as ten.
+    /// Adds the smoothed score of related terms to each score. Related terms are noisy and similar to each other, so
+    /// ten of them count as their mean times the logarithm of eleven, and not as ten.
     pub fn total(&mut self) {
         for known in &mut self.list {
             known.score += smooth(known.related_score, known.related_hits);
         }
     }
 
-    /// The most hits of any match.
+    /// The largest number of hits of a match.
     pub fn hits_max(&self) -> u32 {
         self.list.iter().map(|known| known.hits).max().unwrap_or(0)
     }
@@ -207,17 +211,27 @@ impl Matches {
         });
     }
 
+    /// The place of an ordinal in the list, if it has a match.
     fn place(&self, ordinal: u32) -> Option<usize> {
-        (self.places[ordinal as usize] as usize).checked_sub(1)
+        let place = (self.places[ordinal as usize] as usize).checked_sub(1);
+        debug_assert!(
+            place.is_none_or(|place| self.list[place].ordinal == ordinal),
+            "the place of an ordinal holds its match"
+        );
+        place
     }
 
     fn push(&mut self, new: Match) {
+        assert_eq!(
+            self.places[new.ordinal as usize], 0,
+            "an ordinal has at most one match"
+        );
         self.list.push(new);
         self.places[new.ordinal as usize] = self.list.len() as u32;
     }
 }
 
-/// The worth of `hits` matches with a total score: their mean, times the logarithm of one more than their number.
+/// Combines the total score of `hits` matches: their mean, times the logarithm of one more than their number.
 pub fn smooth(score: f64, hits: u32) -> f64 {
     match hits {
         0 => 0.0,
@@ -257,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_related_match_counts_where_it_is_the_first() {
+    fn a_related_match_counts_if_it_is_the_first() {
         let mut found = matches(&[2]);
         found.add_related(2, 0.9);
         found.add_related(7, 0.9);

@@ -1,4 +1,4 @@
-//! The messages that mean about what a question does.
+//! Finds the messages whose meaning is nearest to a question.
 
 use crate::embed::lists::{Centres, look_through};
 use crate::embed::{Embedder, Vector};
@@ -7,14 +7,15 @@ use crate::limits::NEAREST_MESSAGES_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{KnowledgeStore, blocking};
 
-/// Messages from lists that are compared again, for each that is wanted: bytes tell cosines to about a hundredth.
+/// Candidates from lists that are compared again exactly, for each wanted message. Bytes give cosines to about a hundredth.
 const COMPARED_AGAIN: usize = 2;
 
-/// How far a cosine from bytes may be from the exact one.
+/// The largest error of a cosine from bytes.
 const COSINE_FAULT: f64 = 0.02;
 
-/// The messages that mean about what the question does, best first, with their nearness: the weight of the embedder for the
-/// nearest, 0 for one that is left out. So models whose cosines are all high count as those whose cosines are low.
+/// Finds the messages whose meaning is nearest to the question, best first. The nearest one gets the weight of the
+/// embedder, and a message that just misses the result would get 0. So models with high cosines count as much as models
+/// with low ones.
 pub(super) async fn nearest(
     store: &dyn KnowledgeStore,
     question: &str,
@@ -33,9 +34,12 @@ pub(super) async fn nearest(
         Some((_, cosine)) if found.len() == NEAREST_MESSAGES_MAX => *cosine,
         _ => cosine_min,
     };
-    let nearness = |cosine: f64| match best > least {
-        true => (cosine - least) / (best - least),
-        false => 1.0,
+    let nearness = |cosine: f64| {
+        if best > least {
+            (cosine - least) / (best - least)
+        } else {
+            1.0
+        }
     };
     let near = found
         .into_iter()
@@ -43,9 +47,9 @@ pub(super) async fn nearest(
     Ok(near.collect())
 }
 
-/// The messages with the chunks nearest to a vector, best first, with the cosines of their nearest chunks: at most `max`, with
-/// a cosine of at least `cosine_min`. Where vectors stand in lists, the nearest lists are looked through, and a message of
-/// another list may be missed.
+/// Finds the messages whose chunks are nearest to a vector, best first, with the cosines of their nearest chunks.
+/// Returns at most `max` messages with a cosine of at least `cosine_min`. If the vectors are in lists, only the nearest
+/// lists are searched, so a message in another list may be missed.
 ///
 /// # Errors
 ///
@@ -76,7 +80,12 @@ pub async fn nearest_messages(
     let listed = about.into_iter().map(|(message, _)| message).collect();
     let mut found = store.cosines(listed, vector.clone()).await?;
     found.retain(|(message, cosine)| *cosine >= cosine_min && *message < end);
-    found.extend(store.nearest_messages(end, vector, max, cosine_min).await?);
+    let unlisted = store.nearest_messages(end, vector, max, cosine_min).await?;
+    assert!(
+        unlisted.iter().all(|(message, _)| *message >= end),
+        "the store compares unlisted messages only"
+    );
+    found.extend(unlisted);
     found.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
     found.truncate(max);
     Ok(found)

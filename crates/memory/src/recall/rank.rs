@@ -1,4 +1,4 @@
-//! From matched refs to ranked refs and messages.
+//! Ranks matched refs and their messages.
 
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
@@ -8,17 +8,17 @@ use crate::recall::text::TextScores;
 use crate::recall::{Found, Scored};
 use crate::store::Columns;
 
-/// How many kinds of knowledge there are.
+/// Number of kinds of knowledge.
 const KINDS: usize = KnowledgeKind::ALL.len();
 
-/// The score of a kind without a ref.
+/// The score of a kind without any ref.
 const NO_REF: f64 = f64::NEG_INFINITY;
 
-/// Ranks matched refs by kind, and the messages that they came from, and keeps the best.
+/// Ranks matched refs by kind, and the messages in which they occur, and keeps the best.
 ///
-/// A message scores by its best ref. It gains a hit with every kind of knowledge, in the order entity, action, topic,
-/// tag, whose best ref beats those of the kinds before. Messages with a hit for every kind that matched at all, where
-/// there are any, are the only ones that count.
+/// The score of a message is the score of its best ref. The kinds are compared in the order entity, action, topic, tag:
+/// the message gets a hit for each kind whose best ref beats the kinds before it. If some messages have a hit for every
+/// kind that matched at all, only these messages are returned.
 pub fn rank(
     matches: &Matches,
     columns: &Columns,
@@ -34,8 +34,8 @@ pub fn rank(
     }
 }
 
-/// As [`rank`], but the text of the message that a ref came from counts as much as its match, and all messages that
-/// matched are returned, in no order.
+/// Ranks as [`rank`] does, but the text of a ref's message counts as much as the ref's match, and all matched messages
+/// are returned, unordered.
 pub fn rank_with_texts(
     matches: &Matches,
     columns: &Columns,
@@ -52,7 +52,8 @@ pub fn rank_with_texts(
     })
 }
 
-/// The best refs of each kind by `score`, which is given a match and its message; and the messages of all refs, by their matches.
+/// Finds the best refs of each kind by `score`, which gets a match and its message, and the messages of all refs by
+/// their matches.
 fn rank_refs(
     matches: &Matches,
     columns: &Columns,
@@ -61,9 +62,10 @@ fn rank_refs(
 ) -> Found {
     let mut refs = KnowledgeKind::ALL.map(|kind| (kind, Best::new(refs_max), false));
     let mut messages = Matches::new(columns.message_end());
-    // The best score of each kind, by the place of the message.
+    // The best score of each kind, by the message's place.
     let mut best: Vec<[f64; KINDS]> = Vec::new();
-    // In loops of their own: these lookups miss the caches, and the processor has many such under way only in a short loop.
+    // These loops are separate because their lookups miss the caches, and the processor overlaps many of them only in a
+    // short loop.
     let places: Vec<(Option<KnowledgeKind>, u32)> = matches
         .iter()
         .map(|found| (columns.kind(found.ordinal), columns.message(found.ordinal)))
@@ -84,6 +86,7 @@ fn rank_refs(
             score,
         });
         let place = messages.place_of(message);
+        assert!(place <= best.len(), "a new message gets the next place");
         if place == best.len() {
             best.push([NO_REF; KINDS]);
         }
@@ -98,16 +101,22 @@ fn rank_refs(
     }
 }
 
-/// The messages that count, where so many kinds matched.
+/// Ranks the messages whose refs matched enough of `kinds` kinds.
 fn rank_messages(messages: &Matches, best: &[[f64; KINDS]], kinds: u32) -> Vec<Scored<MessageOrdinal>> {
     let hits_and_score = |by_kind: &[f64; KINDS]| {
-        by_kind
-            .iter()
-            .fold((0, NO_REF), |(hits, best), &score| match score > best {
-                true => (hits + 1, score),
-                false => (hits, best),
-            })
+        by_kind.iter().fold((0, NO_REF), |(hits, best), &score| {
+            if score > best {
+                (hits + 1, score)
+            } else {
+                (hits, best)
+            }
+        })
     };
+    assert_eq!(
+        messages.iter().len(),
+        best.len(),
+        "each message has its best scores"
+    );
     let hits_max = best.iter().map(|by_kind| hits_and_score(by_kind).0).max();
     let hits_min = if hits_max >= Some(kinds) { kinds } else { 0 };
     let scored = messages.iter().zip(best).filter_map(|(message, by_kind)| {

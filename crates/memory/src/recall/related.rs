@@ -1,4 +1,4 @@
-//! Related terms: what may stand for a term that is searched for.
+//! Related terms: terms that may stand for a search term.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,28 +9,28 @@ use crate::query::compile::TERM_WEIGHT;
 use crate::query::expression::{BooleanOp, Expression, Group, SearchTerm, Select, Term};
 use crate::store::{KnowledgeStore, RelatedTerm};
 
-/// A related term at least this near counts as much as the term itself.
+/// A related term with at least this weight counts as much as the term itself.
 const SAME_WEIGHT_MIN: f64 = 0.95;
 
-/// Where related terms come from.
+/// The source of related terms.
 #[derive(Debug, Clone, Copy)]
 pub enum Relations<'a> {
-    /// From the store: a term's aliases, or else the terms that are written like it.
+    /// The store: a term's aliases, or else terms with a similar spelling.
     Stored,
-    /// As stored, and for terms without aliases those too whose vectors are near.
+    /// The store. A term without aliases also gets terms with a near vector.
     Embedded(&'a dyn Embedder),
-    /// From a recorded query: what its embeddings gave. For terms that it does not have, from the store.
+    /// A recorded query with the related terms from its embeddings. The store gives the related terms of other terms.
     Recorded(&'a RecordedRelations),
-    /// From nowhere.
+    /// None: terms have no related terms.
     None,
 }
 
 impl<'a> Relations<'a> {
-    /// These, without an embedder where there are no vectors.
+    /// Replaces an embedder by the store if there are no vectors.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::OtherEmbedder`] where another embedder made the vectors, and errors of the store.
+    /// [`MemoryError::OtherEmbedder`] if another embedder made the vectors, and errors of the store.
     pub(super) async fn fitting(&self, store: &dyn KnowledgeStore) -> Result<Relations<'a>, MemoryError> {
         let Relations::Embedded(embedder) = self else {
             return Ok(*self);
@@ -42,14 +42,14 @@ impl<'a> Relations<'a> {
     }
 }
 
-/// The related terms of a recorded query, by where they stand and what they stand for.
+/// The related terms of a recorded query, by the place and the text of their search terms.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RecordedRelations {
     by_term: HashMap<(Place, String), Vec<Term>>,
 }
 
-/// Where in a query a term stands. Related terms that several terms of one group have were given to one of them, so
-/// that they differ by place.
+/// The place of a term in a query. Where several terms of a group had the same related term, the recording gave it to
+/// one of them, so related terms differ by place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Required,
@@ -58,7 +58,7 @@ enum Place {
 }
 
 impl RecordedRelations {
-    /// The related terms of recorded compiled expressions.
+    /// Gathers the related terms of recorded compiled expressions.
     pub fn of(expressions: &[Expression]) -> RecordedRelations {
         let mut relations = RecordedRelations::default();
         for select in expressions
@@ -97,7 +97,7 @@ fn place(term: &SearchTerm, is_scope: bool) -> Place {
     }
 }
 
-/// Fills in the related terms of all terms of a select expression that have none yet.
+/// Fills in the related terms of all terms in a select expression that have none yet.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ pub async fn expand(
     Ok(())
 }
 
-/// Sets missing values.
+/// Sets the related terms of all terms that have none yet.
 fn fill(group: &mut Group, related: impl Fn(&SearchTerm) -> Option<Vec<Term>>) {
     group.for_each_group_mut(&mut |_, terms| {
         for term in terms {
@@ -156,13 +156,14 @@ fn fill(group: &mut Group, related: impl Fn(&SearchTerm) -> Option<Vec<Term>>) {
     });
 }
 
-/// Aliases, and for terms without any, terms that are written like them or mean about the same.
+/// Looks up aliases. A term without aliases gets terms with a similar spelling or a near meaning.
 async fn look_up(
     store: &dyn KnowledgeStore,
     terms: Vec<String>,
     embedder: Option<&dyn Embedder>,
 ) -> Result<HashMap<String, Vec<Term>>, MemoryError> {
     let aliases = store.aliases(terms.clone()).await?;
+    assert_eq!(aliases.len(), terms.len(), "the store answers each term");
     let mut found = HashMap::new();
     let mut without = Vec::new();
     for (term, aliases) in terms.into_iter().zip(aliases) {
@@ -174,6 +175,11 @@ async fn look_up(
         }
     }
     let mut similar = store.similar_terms(without.clone()).await?;
+    assert_eq!(
+        similar.len(),
+        without.len(),
+        "the store answers each term without aliases"
+    );
     if let Some(embedder) = embedder
         && !without.is_empty()
     {
@@ -181,6 +187,7 @@ async fn look_up(
         let nearest = store
             .nearest_terms(vectors, RELATED_TERMS_MAX, embedder.related_cosine_min())
             .await?;
+        assert_eq!(nearest.len(), without.len(), "the store answers each vector");
         for ((similar, nearest), term) in similar.iter_mut().zip(nearest).zip(&without) {
             merge(similar, nearest, term);
         }
@@ -191,7 +198,7 @@ async fn look_up(
     Ok(found)
 }
 
-/// Adds terms that are near in meaning to those that are written alike; of one that is both, the better weight counts.
+/// Adds terms with a near meaning to terms with a similar spelling. A term that is both gets the better weight.
 fn merge(similar: &mut Vec<RelatedTerm>, nearest: Vec<RelatedTerm>, term: &str) {
     for near in nearest.into_iter().filter(|near| near.text != term) {
         match similar.iter_mut().find(|known| known.text == near.text) {
@@ -220,8 +227,8 @@ fn weighed(related: RelatedTerm) -> Term {
     }
 }
 
-/// Of the terms of one group: what is searched for anyway is not searched for as a related term too, and what is
-/// related to several (where `is_once`) only for the one to which it is nearest.
+/// Removes related terms of a group that are search terms themselves. With `is_once`, a related term of several search
+/// terms stays with the nearest one only.
 fn dedupe(mut terms: Vec<&mut SearchTerm>, is_once: bool) {
     let searched: HashSet<String> = terms.iter().map(|term| term.term.text.clone()).collect();
     let mut nearest: HashMap<String, Option<f64>> = HashMap::new();
@@ -240,7 +247,7 @@ fn dedupe(mut terms: Vec<&mut SearchTerm>, is_once: bool) {
                 if searched.contains(&candidate.text) {
                     return false;
                 }
-                // Taken by the first term to which it is nearest.
+                // The first search term with the best weight keeps the related term.
                 !is_once
                     || match nearest.get(&candidate.text) {
                         Some(weight) if *weight == candidate.weight => {

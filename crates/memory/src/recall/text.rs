@@ -1,11 +1,11 @@
-//! Ranking messages by what they say.
+//! Ranks messages by their texts.
 //!
-//! The score of a message is that of its words by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework",
-//! 2009), to which the messages beside it in the conversation add a part of theirs: an answer stands beside its question,
-//! and seldom repeats its words. A message of a speaker whom the question names, and one of the time that it tells, counts
-//! more.
+//! The score of a message begins with its words, by BM25 (Robertson and Zaragoza, "The Probabilistic Relevance
+//! Framework", 2009). The neighbouring messages of the conversation add a part of their scores, because an answer is
+//! next to its question and seldom repeats its words. A message counts more if the question names its speaker or its
+//! time.
 //!
-//! The meaning, where an embedder tells it, counts like a word: before neighbours and speakers add to it. All weights are
+//! With an embedder, the meaning counts like a word, before neighbours and speakers add to the score. All weights are
 //! [in one place](crate::recall::weights).
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::store::conversations::{Conversations, NEIGHBOURS_APART_MAX};
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
 
-/// Words that ask for all that there is: with them alone, a time or a speaker is asked for.
+/// Words that ask for everything. A question of only such words asks for a time or a speaker.
 const ASKING_FOR_ALL: [&str; 22] = [
     "anything",
     "describe",
@@ -47,14 +47,14 @@ const ASKING_FOR_ALL: [&str; 22] = [
     "tell",
 ];
 
-/// The question to the texts.
+/// A question to the texts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TextQuestion {
-    /// The question as it was asked.
+    /// The question as the user wrote it.
     pub text: String,
-    /// The words of the question without those that tell a time.
+    /// The words of the question without those of a time.
     pub words: Vec<String>,
-    /// The time that it tells.
+    /// The time that the question names.
     pub time: Option<TimeRange>,
 }
 
@@ -67,17 +67,17 @@ pub struct TextScores {
 }
 
 impl TextScores {
-    /// The score of a message: 0 where its text has nothing of the question.
+    /// The score of a message; 0 if its text has nothing in common with the question.
     pub fn of(&self, message: u32) -> f64 {
         self.scores.get(message as usize).copied().unwrap_or(0.0)
     }
 
-    /// Whether all messages of a time or a speaker are asked for, which are listed in reading order.
+    /// Whether the question asks for all messages of a time or a speaker, which are listed in reading order.
     pub fn is_for_all(&self) -> bool {
         self.is_for_all
     }
 
-    /// The scores by message. Messages beyond its end have none.
+    /// The scores by message. Messages beyond the end have none.
     pub fn all(&self) -> &[f64] {
         &self.scores
     }
@@ -90,12 +90,12 @@ impl TextScores {
 
 /// A word of the question with the messages in which it stands.
 struct Asked {
-    /// Ascending, each as often as the word stands in it.
+    /// The messages in ascending order. A message occurs as often as the word occurs in it.
     messages: Vec<u32>,
     weight: f64,
 }
 
-/// Scores all messages for a question: by their words, and with an embedder also by their meaning.
+/// Scores all messages for a question: by their words, and by their meaning if there is an embedder.
 ///
 /// # Errors
 ///
@@ -115,21 +115,21 @@ pub async fn score(
         let unnamed = without_names(&text, &looked_up.names);
         looked_up.nearest = nearest(store, &unnamed, embedder, weights.cosine_min).await?;
     }
-    // After the words: what a commit adds in between is in the columns alone, which is harmless.
+    // The columns are read last. A commit in between may add messages to the columns alone, which is harmless.
     let columns = store.columns().await?;
     let shared = columns.clone();
     let scores = crate::store::blocking(move || Ok(looked_up.score(&shared))).await?;
     Ok((scores, columns))
 }
 
-/// What the index says of a question's words.
+/// The results of the index for a question's words.
 struct LookedUp {
     words: Vec<Asked>,
     /// The words that are names of speakers.
     names: Vec<String>,
     /// The messages of named speakers.
     spoken: Vec<u32>,
-    /// Whether nothing is asked but the time or the speaker.
+    /// Whether the question asks only for a time or a speaker.
     is_for_all: bool,
     time: Option<TimeRange>,
     /// The messages nearest in meaning, with their nearness from 0 to 1.
@@ -137,17 +137,18 @@ struct LookedUp {
     weights: Weights,
 }
 
-/// A question without the names of speakers, by which every message that names one would be near. Of nothing but names, all is
-/// left.
+/// Removes the names of speakers from a question, because a name would be near to every message that has it. A question
+/// of names only is unchanged.
 fn without_names(question: &str, names: &[String]) -> String {
     let is_name = |piece: &str| split(piece).next().is_some_and(|word| names.contains(&word));
     let kept: Vec<&str> = question
         .split_whitespace()
         .filter(|piece| !is_name(piece))
         .collect();
-    match kept.is_empty() {
-        true => question.to_owned(),
-        false => kept.join(" "),
+    if kept.is_empty() {
+        question.to_owned()
+    } else {
+        kept.join(" ")
     }
 }
 
@@ -167,6 +168,7 @@ impl LookedUp {
             lookups.push(speaker_word(word));
         }
         let mut found = store.messages_with(lookups.clone()).await?;
+        assert_eq!(found.len(), lookups.len(), "the store answers each word");
         let mut asked = Vec::new();
         let mut names = Vec::new();
         let mut spoken = Vec::new();
@@ -212,9 +214,10 @@ impl LookedUp {
         {
             return TextScores::default();
         }
-        let mut scores = match self.is_for_all {
-            true => self.all(columns),
-            false => self.by_signs(columns),
+        let mut scores = if self.is_for_all {
+            self.all(columns)
+        } else {
+            self.by_signs(columns)
         };
         if let Some(time) = self.time {
             for (message, score) in (0..).zip(&mut scores) {
@@ -230,7 +233,7 @@ impl LookedUp {
         }
     }
 
-    /// By words and meaning, with neighbours and speakers.
+    /// Scores messages by words and meaning, with neighbours and speakers.
     fn by_signs(&self, columns: &Columns) -> Vec<f64> {
         let conversations = columns.conversations();
         let WordScores {
@@ -261,19 +264,19 @@ impl LookedUp {
         scores
     }
 
-    /// Adds what the messages nearest in meaning gain.
+    /// Adds the scores of the messages nearest in meaning.
     fn add_meaning(&self, own: &mut [f64]) {
         let best = own.iter().copied().fold(0.0, f64::max);
         let whole = if best > 0.0 { best } else { 1.0 };
         for (message, nearness) in &self.nearest {
-            // A message of a later commit than the columns is left out.
+            // A message that was committed after the columns were read is left out.
             if let Some(score) = own.get_mut(message.0 as usize) {
                 *score += self.weights.meaning * whole * nearness;
             }
         }
     }
 
-    /// All messages of the time, or of the named speakers.
+    /// Gives a score to all messages of the time, or of the named speakers.
     fn all(&self, columns: &Columns) -> Vec<f64> {
         let mut scores = vec![0.0; columns.message_end() as usize];
         if self.spoken.is_empty() {
@@ -291,7 +294,7 @@ impl LookedUp {
         scores
     }
 
-    /// BM25 over messages, and over conversations.
+    /// Scores messages and conversations by BM25.
     fn by_words(&self, columns: &Columns, conversations: &Conversations) -> WordScores {
         let mut scores = WordScores {
             messages: vec![0.0; columns.message_end() as usize],
@@ -311,7 +314,7 @@ impl LookedUp {
         for word in &self.words {
             by_message.clear();
             by_conversation.clear();
-            // Messages ascend, and so do their conversations.
+            // The messages ascend, and so do their conversations.
             for &message in word
                 .messages
                 .iter()
@@ -337,30 +340,36 @@ struct WordScores {
     conversations: Vec<f64>,
 }
 
-/// A text, a message or a conversation, with the number of times that a word stands in it.
+/// A text (a message or a conversation), and the number of occurrences of a word in it.
 struct Counted {
     text: u32,
     count: u32,
 }
 
-/// Counts a word of a text, which is not before that of the last call.
+/// Counts an occurrence of a word in a text. Texts come in ascending order.
 fn count(counts: &mut Vec<Counted>, text: u32) {
     match counts.last_mut() {
         Some(last) if last.text == text => last.count += 1,
-        _ => counts.push(Counted { text, count: 1 }),
+        _ => {
+            assert!(
+                counts.last().is_none_or(|last| last.text < text),
+                "occurrences come in the order of texts"
+            );
+            counts.push(Counted { text, count: 1 });
+        }
     }
 }
 
-/// BM25 over texts.
+/// The formula BM25 over texts.
 struct Bm25<'a> {
     texts: u32,
-    /// Words of a text.
+    /// Mean number of words of a text.
     mean_length: f64,
     weights: &'a Weights,
 }
 
 impl Bm25<'_> {
-    /// Adds the scores of a word to those of the texts in which it stands.
+    /// Adds the score of a word to the texts in which it occurs.
     fn add(&self, counts: &[Counted], weight: f64, length: impl Fn(u32) -> u32, scores: &mut [f64]) {
         let Weights {
             saturation,
@@ -381,9 +390,10 @@ impl Bm25<'_> {
     }
 }
 
-/// Adds to each score a part of those beside it in the same conversation.
+/// Adds a part of each score to the neighbouring messages of the same conversation.
 fn with_neighbours(own: &[f64], conversations: &Conversations, weights: &Weights) -> Vec<f64> {
     let followers = conversations.followers();
+    assert_eq!(followers.len(), own.len(), "each message knows its followers");
     let part = |message: usize, apart: usize, score: f64| {
         let is_beside = followers[message] >> (apart - 1) & 1 != 0;
         if is_beside {
@@ -404,7 +414,7 @@ fn with_neighbours(own: &[f64], conversations: &Conversations, weights: &Weights
     scores
 }
 
-/// The words of a question that are no function words of its language, each once, in lower case.
+/// Lists the words of a question without function words, each once, in lower case.
 fn content_words(words: &[String]) -> Vec<String> {
     let language = Language::of(words.iter().map(String::as_str));
     let mut content: Vec<String> = Vec::new();
@@ -417,7 +427,7 @@ fn content_words(words: &[String]) -> Vec<String> {
     content
 }
 
-/// The messages of several forms of a word.
+/// Joins the messages of several forms of a word, in ascending order.
 fn united(forms: &mut [Vec<u32>]) -> Vec<u32> {
     match forms {
         [] => Vec::new(),
@@ -430,7 +440,7 @@ fn united(forms: &mut [Vec<u32>]) -> Vec<u32> {
     }
 }
 
-/// The messages of the words that unknown ones are misspellings of.
+/// Finds the messages of the words for which unknown words are misspellings.
 async fn corrected(store: &dyn KnowledgeStore, unknown: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError> {
     let mut candidates: HashMap<String, Vec<String>> = HashMap::new();
     let mut meant = Vec::new();
@@ -446,9 +456,10 @@ async fn corrected(store: &dyn KnowledgeStore, unknown: Vec<String>) -> Result<V
             meant.push(nearest.to_owned());
         }
     }
-    match meant.is_empty() {
-        true => Ok(Vec::new()),
-        false => store.messages_with(meant).await,
+    if meant.is_empty() {
+        Ok(Vec::new())
+    } else {
+        store.messages_with(meant).await
     }
 }
 
@@ -457,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn embeds_a_question_without_the_names_of_speakers() {
+    fn a_question_is_embedded_without_the_names_of_speakers() {
         let names = ["ada".to_owned(), "ben".to_owned()];
         assert_eq!(
             without_names("What did Ada's bees tell Ben, then?", &names),

@@ -1,8 +1,9 @@
-//! The weights of the ranking of messages, and how they were found.
+//! The weights of the ranking of messages, and their origin.
 //!
-//! Five long conversations of two people, of 369 to 680 messages, have 759 questions with the messages that answer them. Their
-//! licence keeps them out of this tree. Each weight was set on two of them (348 questions), by trying round values one at a
-//! time with `benches/quality.rs`, and then several together. The three others (411 questions) were measured once, at the end:
+//! There are 759 questions about five long conversations of two people, of 369 to 680 messages, with the messages that
+//! answer them. Their licence keeps them out of this tree. Each weight was chosen with two of the conversations (348
+//! questions), by trying round values with `benches/quality.rs`, one weight at a time and then several together. The
+//! other three (411 questions) were measured once, at the end:
 //!
 //! | recall@10 | all | one hop | several hops | time | inference |
 //! | --- | --- | --- | --- | --- | --- |
@@ -16,40 +17,40 @@
 //! | the two, with static vectors (wordllama) | 0.759 | 0.865 | 0.475 | 0.870 | 0.375 |
 //! | the three, with static vectors | 0.809 | 0.886 | 0.555 | 0.904 | 0.477 |
 //!
-//! Rejected: lower weights for words that shape a question, such as `likely` (on the two, 0.747 instead of 0.750), and for messages beside
-//! better ones (0.738 instead of 0.744). With vectors, on the two: the names of speakers in the question that is embedded (0.771
-//! instead of 0.788), and the speaker before each message's text (0.776 instead of 0.781).
+//! Rejected: lower weights for words that shape a question, such as `likely` (on the two, 0.747 instead of 0.750), and
+//! for messages next to better ones (0.738 instead of 0.744). With vectors, on the two: speakers' names in the embedded
+//! question (0.771 instead of 0.788), and the speaker before each message's text (0.776 instead of 0.781).
 
 use crate::store::conversations::NEIGHBOURS_APART_MAX;
 
-/// How much each sign counts that a message answers a question.
+/// The weights of the signs that a message answers a question.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// BM25: how soon further occurrences of a word count less.
+    /// BM25: the number of occurrences at which further ones count less.
     pub saturation: f64,
-    /// BM25: how much the length of a message counts.
+    /// BM25: the share of the length of a message in its norm.
     pub length_share: f64,
-    /// The parts of its score that a message adds to those one and two places away.
+    /// The parts of its score that a message adds to messages one and two places away.
     pub neighbours: [f64; NEIGHBOURS_APART_MAX],
-    /// The weight of a word of a speaker's name in a text: it tells the addressee, and not the subject.
+    /// The weight of a word that is a speaker's name. In a text, a name says who is addressed, and not what the subject is.
     pub name: f64,
-    /// The weight of a word that a misspelt one was taken for.
+    /// The weight of a word that replaces a misspelt one.
     pub spelling: f64,
     /// The factor of messages of a speaker whom the question names.
     pub speaker: f64,
-    /// The factor of messages of the time that the question tells.
+    /// The factor of messages of the time that the question names.
     pub time: f64,
-    /// The number of words at which a message counts half: `Thanks!` answers nothing, wherever it stands.
+    /// The number of words at which a message gets half its score: `Thanks!` never answers anything.
     pub brevity: f64,
-    /// The part of the score of the whole conversation that each of its messages gets.
+    /// The part of the score of a whole conversation that each of its messages gets.
     pub conversation: f64,
-    /// What the message nearest in meaning gains, as a share of the best score by words.
+    /// The gain of the message nearest in meaning, as a share of the best score by words.
     pub meaning: f64,
-    /// The cosine from which on a message is about what a question asks. Questions and answers are less alike than terms.
+    /// Minimum cosine at which a message is about the subject of a question. Questions and answers are less alike than terms.
     pub cosine_min: f64,
-    /// What the best match of the query adds, as a share of the best score.
+    /// The gain of the best match of the query, as a share of the best score.
     pub matched: f64,
-    /// What the likeness to the first messages adds, as a share of the best score.
+    /// The gain from likeness to the first messages, as a share of the best score.
     pub likeness: f64,
     /// The factor of messages that end with a question mark.
     pub question: f64,

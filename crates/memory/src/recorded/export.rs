@@ -1,8 +1,8 @@
-//! Exporting a knowledge base in the recorded index format, which [`import`](super::import) reads.
+//! Exports a knowledge base in the recorded index format, which [`import`](super::import) reads.
 //!
-//! Messages and refs are numbered anew, densely. Beside what the format has, the sources, the failed chunks and the
-//! zones of times are written, so that an import gives the same knowledge base; other readers pass over them. Vectors
-//! are not written: an embedder makes them anew.
+//! Messages and refs get new, dense numbers. The export has more than the format: the sources, the failed chunks and
+//! the zones of times, so that an import restores the same knowledge base. Other readers ignore them. Vectors are not
+//! exported, because an embedder can make them anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -15,24 +15,24 @@ use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::property::terms;
 use crate::store::{KnowledgeStore, Source, StoredMessage};
 
-/// Messages that are read at once.
+/// Messages in one page.
 const MESSAGES_PAGE: u32 = 1_000;
 
-/// Refs that are read at once.
+/// Refs in one page.
 const REFS_PAGE: u32 = 10_000;
 
 /// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Exported {
-    /// Sources.
+    /// Number of exported sources.
     pub sources: u64,
-    /// Messages.
+    /// Number of exported messages.
     pub messages: u64,
-    /// Refs.
+    /// Number of exported refs.
     pub refs: u64,
 }
 
-/// Why an export ended early.
+/// The reason why an export ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The knowledge base cannot be read.
@@ -53,7 +53,7 @@ impl From<serde_json::Error> for ExportError {
 ///
 /// # Errors
 ///
-/// [`ExportError`]; earlier writes stay.
+/// [`ExportError`]. The output may hold the beginning of an export.
 pub async fn export_index(
     store: &dyn KnowledgeStore,
     name: &str,
@@ -90,7 +90,7 @@ pub async fn export_index(
     Ok(export.exported)
 }
 
-/// The sources by the numbers of their first messages; those without any last.
+/// Sorts the sources by the numbers of their first messages. Sources without messages come last.
 async fn in_reading_order(store: &dyn KnowledgeStore) -> Result<Vec<Source>, MemoryError> {
     let mut sources = Vec::new();
     for source in store.sources().await? {
@@ -105,9 +105,9 @@ async fn in_reading_order(store: &dyn KnowledgeStore) -> Result<Vec<Source>, Mem
 struct Export<'a> {
     to: &'a mut (dyn Write + Send),
     exported: Exported,
-    /// By a message's number in the store: its number in the export.
+    /// The number of each message in the export, by its number in the store.
     numbers: HashMap<u32, u64>,
-    /// By term: the refs that it stands in, as often as it does.
+    /// The refs of each term, as often as the term occurs in them.
     postings: BTreeMap<String, Vec<u32>>,
 }
 
@@ -124,11 +124,13 @@ impl Export<'_> {
                 .source_messages(&source.name, position, MESSAGES_PAGE)
                 .await?;
             let Some(last) = page.last() else { return Ok(()) };
+            assert!(last.position >= position, "pages of messages ascend");
             position = last.position + 1;
             for message in page {
                 self.separate(self.exported.messages == 0)?;
                 serde_json::to_writer(&mut *self.to, &recorded_message(&message))?;
-                self.numbers.insert(message.ordinal.0, self.exported.messages);
+                let before = self.numbers.insert(message.ordinal.0, self.exported.messages);
+                assert!(before.is_none(), "each message is exported once");
                 self.exported.messages += 1;
             }
         }
@@ -139,7 +141,7 @@ impl Export<'_> {
         for first in (0..end).step_by(REFS_PAGE as usize) {
             let page = (first..end.min(first + REFS_PAGE)).map(RefOrdinal).collect();
             for reference in store.refs(page).await? {
-                // A message that was added since is not in the export, and neither is what is known of it.
+                // A message that was added during the export is left out, and so is its knowledge.
                 if let Some(&message) = self.numbers.get(&reference.range.message.0) {
                     self.reference(&reference, message)?;
                 }

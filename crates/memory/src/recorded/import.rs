@@ -1,6 +1,6 @@
-//! Importing the recorded index format (`*_index_data.json`): messages, knowledge and aliases.
+//! Imports the recorded index format (`*_index_data.json`): messages, knowledge and aliases.
 //!
-//! Terms and properties are indexed anew, which gives the recorded index; embeddings are not read.
+//! Terms and properties are indexed anew, which gives the recorded index. Embeddings are ignored.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::store::{
     Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm, Source,
 };
 
-/// The reader's name in [`Source::format`](crate::store::Source::format).
+/// The name of this format in [`Source::format`](crate::store::Source::format).
 pub const FORMAT: &str = "index";
 
 /// The result of an import.
@@ -29,28 +29,28 @@ pub struct Imported {
     pub sources: usize,
     /// Distinct terms of the recorded index.
     pub recorded_terms: usize,
-    /// Places where these terms stand in the recorded index.
+    /// Postings of these terms in the recorded index.
     pub recorded_postings: usize,
-    /// The offset from UTC that was taken for the messages' times, in minutes.
+    /// The offset from UTC that was used for the messages' times, in minutes.
     pub zone_minutes: Option<i16>,
 }
 
-/// How an index is imported.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// The offset from UTC of the recording, in minutes. The format tells none: where this is `None`, it is taken
-    /// from the first message, which such an index dates at midnight of the day of recording.
+    /// The offset from UTC of the recording, in minutes. The format has none. If this is `None`, the offset is taken
+    /// from the first message, because such an index dates it at midnight of the day of recording.
     pub zone_minutes: Option<i16>,
-    /// When it is imported.
+    /// The time of the import.
     pub imported_at: Timestamp,
 }
 
-/// Imports the index in the file at `path`: as one source of that name or, where an [export](super::export) wrote it,
-/// as the sources that it came from. Sources of these names are replaced.
+/// Imports the index in the file at `path`. An [export](super::export) becomes the sources that it came from, and any
+/// other file becomes one source with the name of the path. Sources with these names are replaced.
 ///
 /// # Errors
 ///
-/// [`MemoryError::File`], [`MemoryError::Invalid`], and what the store says. Nothing is imported then.
+/// [`MemoryError::File`], [`MemoryError::Invalid`], and errors of the store. Nothing is imported then.
 pub async fn import_index(
     store: &dyn KnowledgeStore,
     path: &Path,
@@ -99,7 +99,7 @@ pub async fn import_index(
     })
 }
 
-/// What adds the sources, with the refs in the order in which they are numbered.
+/// Makes the changes that add the sources, with the refs in the order of their numbers.
 async fn changes_of(
     store: &dyn KnowledgeStore,
     place: &str,
@@ -119,7 +119,7 @@ async fn changes_of(
     }
     let mut changes = Vec::new();
     let mut messages = messages.into_iter();
-    // By a message's number in the file: its source, and its position there.
+    // The source and the position of each message, by its number in the file.
     let mut positions: Vec<(usize, u32)> = Vec::new();
     for (number, source) in sources.iter().enumerate() {
         if store.source(&source.name).await?.is_some() {
@@ -142,6 +142,12 @@ async fn changes_of(
         });
         positions.extend((0..source.messages).map(|position| (number, position)));
     }
+    assert!(messages.next().is_none(), "each message belongs to a source");
+    assert_eq!(
+        positions.len() as u64,
+        told,
+        "each message has a position in its source"
+    );
     for learned in learned {
         let Some(&(number, position)) = positions.get(learned.position as usize) else {
             return Err(MemoryError::invalid(
@@ -174,8 +180,8 @@ async fn changes_of(
     Ok(changes)
 }
 
-/// Adds the failed chunks to their messages. What is known of such a chunk nevertheless comes with its message: what is
-/// learned later would take the failure back.
+/// Adds the failed chunks to their messages. Knowledge of a failed chunk is added with its message too, because
+/// knowledge that is learned later would clear the failure.
 fn add_failures(
     index: &Index,
     place: &str,
@@ -210,7 +216,7 @@ fn add_failures(
     Ok(())
 }
 
-/// The whole text of a file that is not over the limit.
+/// Reads a whole file, if it does not exceed the limit.
 pub(crate) fn read_capped(path: &Path) -> Result<String, MemoryError> {
     let failed = |error: std::io::Error| MemoryError::File {
         path: path.to_path_buf(),
@@ -261,7 +267,7 @@ fn moment(text: &str, zone_minutes: Option<i16>) -> Option<Moment> {
     })
 }
 
-/// The zone in which the first message is at midnight, where there is one.
+/// Finds the zone in which the first message is at midnight, if there is one.
 fn zone_of(messages: &[NewMessage]) -> Option<i16> {
     let first = messages.iter().find_map(|message| message.message.moment)?;
     let at = DateTime::from_timestamp_millis(first.at.0)?;
@@ -304,7 +310,7 @@ fn learned(index: &Index, place: &str) -> Result<Vec<Learned>, MemoryError> {
     Ok(learned)
 }
 
-/// The first text under one of these names.
+/// The first text under one of these keys.
 fn first_name(metadata: &Value, keys: &[&str]) -> Option<String> {
     names(metadata, keys).into_iter().next()
 }
@@ -323,7 +329,7 @@ fn names(metadata: &Value, keys: &[&str]) -> Vec<String> {
     texts.collect()
 }
 
-// --- the recorded format, as far as it is read ---
+// --- the parts of the recorded format that are read ---
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -334,7 +340,7 @@ struct Index {
     semantic_index_data: Option<TermIndex>,
     #[serde(default)]
     related_terms_index_data: Option<RelatedTermsIndex>,
-    /// Exports have it; the recorded format does not.
+    /// The sources. Only exports have them.
     #[serde(default)]
     source_data: Option<Vec<Source>>,
     #[serde(default)]
@@ -351,7 +357,7 @@ struct RecordedMessage {
     tags: Vec<String>,
     #[serde(default)]
     timestamp: Option<String>,
-    /// Exports have it; the recorded format does not.
+    /// The zone of the timestamp. Only exports have it.
     #[serde(default)]
     zone_minutes: Option<i16>,
 }

@@ -1,8 +1,8 @@
-//! Files of recorded questions: each with the search query that a model made of it.
+//! Files of recorded questions, each with the search query that a model made of it.
 //!
-//! Everything after the model's step is deterministic. [`run`] does it for every question and writes what was found,
-//! in the form that a scorer compares with the recorded results. Related terms that the recording has (its
-//! embeddings gave them) are used as they are; without them, the store's own.
+//! All steps after the model are deterministic. [`run`] does them for every question, and writes the results in the
+//! form that a scorer compares with the recorded results. Recorded related terms, which came from embeddings, are used
+//! as they are. Without them, the store gives related terms.
 
 use std::path::Path;
 
@@ -64,8 +64,8 @@ pub fn read(path: &Path) -> Result<Vec<RecordedQuestion>, MemoryError> {
     })
 }
 
-/// Runs recorded questions. The numbers of messages and refs are those of the store: the recorded ones, where the
-/// recorded index was imported first.
+/// Runs recorded questions. The numbers of messages and refs are those of the store. They equal the recorded numbers if
+/// the recorded index was imported first.
 pub async fn run(
     store: &dyn KnowledgeStore,
     questions: &[RecordedQuestion],
@@ -82,7 +82,7 @@ pub async fn run(
         let query = &question.search_query_expr;
         let recorded = RecordedRelations::of(&question.compiled_query_expr);
         let found = search(store, query, &Relations::Recorded(&recorded), &options).await?;
-        // The recording's first result is that of the first select expression.
+        // The recording has the first result of the first select expression only.
         let first = found.into_iter().flatten().next().unwrap_or_default();
         candidates.push(candidate(question, compile(query, &compile_options), &first));
     }

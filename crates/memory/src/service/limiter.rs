@@ -1,5 +1,5 @@
-//! One limiter for all model calls of a run: how many at once, how many requests and tokens a minute, and when to
-//! pause.
+//! One limiter for all model calls of a run. It limits the calls at a time, and the requests and tokens a minute, and
+//! it decides on pauses.
 
 mod answer_length;
 mod bucket;
@@ -17,37 +17,37 @@ use bucket::Bucket;
 pub use bucket::RateHeaders;
 
 tokio::task_local! {
-    /// Whether the extraction that this task runs has begun a model call.
+    /// Whether the extraction of this task has begun a model call.
     pub(crate) static HAS_CALLED: Arc<AtomicBool>;
 }
 
-/// No pause is longer than this, whatever a service says.
+/// The longest pause, whatever a service asks for.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
-/// A service rejects at once and answers late: a call that is not rejected after so many times what the rejection of
-/// another took was let in.
+/// A service rejects at once and answers late. So a call that still runs after this many times the latency of a
+/// rejection counts as admitted.
 const LET_IN_AFTER: u32 = 4;
 
-/// A shorter time than this says nothing: it is the network's and the scheduler's.
+/// The shortest such time. A shorter one depends on the network and the scheduler only.
 const LET_IN_AFTER_MIN: Duration = Duration::from_millis(50);
 
-/// How much less of a pause the others wait, once one turned out not to be meant for all.
+/// The factor of the trust in pauses, once a pause turned out not to be meant for all calls.
 const TRUST_LOST: f64 = 0.5;
 
-/// How much more of it they wait, once a pause passed with nothing that spoke against it.
+/// The factor of the trust in pauses, once a pause passed and nothing spoke against it.
 const TRUST_GAINED: f64 = 1.5;
 
-/// The part of a pause that the others wait at least.
+/// The smallest trust: the part of a pause that other calls wait at least.
 const TRUST_MIN: f64 = 1.0 / 16.0;
 
-/// The known limits of a service. Rate-limit headers report the rest.
+/// The known limits of a service. Rate-limit headers add the unknown ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LimiterSettings {
-    /// Calls at once at most.
+    /// Maximum number of calls at a time.
     pub concurrency: usize,
-    /// Tokens a minute, both ways.
+    /// Maximum tokens a minute, sent and received.
     pub tokens_per_minute: Option<f64>,
-    /// Requests a minute.
+    /// Maximum requests a minute.
     pub requests_per_minute: Option<f64>,
 }
 
@@ -61,11 +61,11 @@ impl Default for LimiterSettings {
     }
 }
 
-/// Lets calls through. Cheap to clone; all clones are one.
+/// Lets calls begin within the limits. Clones are one limiter.
 ///
-/// Calls pass in the order in which they came: a turnstile lets one at a time wait for the pause to end, for tokens
-/// and for a slot. Calls that are tried again have a turnstile of their own: they have waited already, and the last
-/// of them decide when all is done. A slot is held by a call alone, never by one that waits.
+/// Calls begin in the order in which they came: a turnstile lets one call at a time wait for the end of a pause, for
+/// tokens and for a slot. Retried calls have a turnstile of their own, because they have waited already, and the last
+/// of them decides when the work ends. Only a running call holds a slot, never a waiting one.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     shared: Arc<Shared>,
@@ -78,21 +78,21 @@ struct Shared {
     turnstile_first: Turnstile<()>,
     turnstile_again: Turnstile<()>,
     state: Mutex<State>,
-    /// The pause was lifted.
+    /// Notified when a pause ends early.
     lifted: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Slots that there are at present.
+    /// The present number of slots.
     slots: usize,
-    /// Calls that were begun so far.
+    /// Number of calls that have begun.
     calls: u64,
-    /// When the calls that are under way were begun, by their number.
+    /// The times at which the running calls began, by their numbers.
     under_way: BTreeMap<u64, Instant>,
     pause: Option<Pause>,
-    /// The part of a pause that calls wait which were not rejected themselves. Services that reject some calls and
-    /// let in others at the same moment do not mean all.
+    /// The part of a pause that calls wait which were not rejected themselves. A service that rejects some calls and
+    /// admits others at the same moment does not mean all calls.
     trust: f64,
     tokens: Option<Bucket>,
     requests: Option<Bucket>,
@@ -100,18 +100,18 @@ struct State {
     rejected: u64,
 }
 
-/// Nobody begins a call before `until`, unless one that was begun after the first rejected one was let in: then the
-/// rejections were not meant for all.
+/// No call begins before `until`, unless a call that began after the first rejected one was admitted. Then the
+/// rejections were not meant for all calls.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
     until: Instant,
     /// The number of the first call that was rejected.
     rejected_call: u64,
-    /// After how long a call that is not rejected was let in.
+    /// The time after which a call that was not rejected counts as admitted.
     let_in_after: Duration,
 }
 
-/// A slot, while a call is under way.
+/// The right of a running call to its slot.
 #[derive(Debug)]
 pub struct Permit {
     slot: Option<OwnedSemaphorePermit>,
@@ -134,7 +134,7 @@ impl Shared {
 }
 
 impl Limiter {
-    /// A limiter that has let nothing through yet.
+    /// Makes a limiter.
     pub fn new(settings: LimiterSettings) -> Limiter {
         let concurrency = settings.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         let now = Instant::now();
@@ -160,25 +160,25 @@ impl Limiter {
         }
     }
 
-    /// Calls at once at most.
+    /// Maximum number of calls at a time.
     pub fn concurrency(&self) -> usize {
         self.shared.concurrency
     }
 
-    /// Calls that were rejected so far.
+    /// Number of rejected calls so far.
     pub fn rejected(&self) -> u64 {
         self.shared.state().rejected
     }
 
-    /// Waits until a call with a prompt of so many tokens may begin.
+    /// Waits until a call with a prompt of this many tokens may begin.
     pub async fn acquire(&self, prompt_tokens: u64) -> Permit {
         let permit = self.pass(&self.shared.turnstile_first, prompt_tokens).await;
-        // Outside of a job, nobody asks.
+        // Outside of a job, the flag does not exist.
         let _ = HAS_CALLED.try_with(|has_called| has_called.store(true, Ordering::Relaxed));
         permit
     }
 
-    /// Waits until a call that was rejected or failed may begin again: before those that were not begun yet.
+    /// Waits until a rejected or failed call may begin again. It precedes calls that have not begun yet.
     pub async fn acquire_again(&self, prompt_tokens: u64) -> Permit {
         self.pass(&self.shared.turnstile_again, prompt_tokens).await
     }
@@ -199,14 +199,14 @@ impl Limiter {
             let Ok(slot) = self.shared.slots.clone().acquire_owned().await else {
                 continue;
             };
-            // While it waited for the slot, others may have been told to pause.
+            // During the wait for the slot, a pause may have begun.
             if let Some(permit) = self.begin(slot, prompt_tokens) {
                 return permit;
             }
         }
     }
 
-    /// The call was answered, with this many tokens both ways.
+    /// Records an answered call with its tokens.
     pub fn succeeded(&self, permit: Permit, input_tokens: u64, output_tokens: u64) {
         let mut state = self.shared.state();
         if input_tokens > 0 {
@@ -221,15 +221,19 @@ impl Limiter {
             state.end_pause(TRUST_LOST);
             self.shared.lifted.notify_waiters();
         }
-        // Back to as many slots as there were, one with every success.
+        // Each success restores one slot.
         if state.slots < self.shared.concurrency {
             state.slots += 1;
+            assert!(
+                state.slots <= self.shared.concurrency,
+                "no more slots than the settings allow"
+            );
             self.shared.slots.add_permits(1);
         }
     }
 
-    /// The call was rejected, or failed in a way that more of the same would make worse: everybody pauses, and there
-    /// is one slot fewer until calls succeed again. The call itself is to wait for all of the pause, in any case.
+    /// Records a call that was rejected, or that failed so that more calls would make it worse. All calls pause, and
+    /// there is one slot fewer until calls succeed again. The call itself waits for the whole pause in any case.
     pub fn rejected_for(&self, mut permit: Permit, pause: Duration) {
         let now = Instant::now();
         let mut state = self.shared.state();
@@ -251,6 +255,7 @@ impl Limiter {
         if let Some(tokens) = &mut state.tokens {
             tokens.take(-permit.estimated_tokens);
         }
+        assert!(state.slots >= 1, "at least one slot is left");
         if state.slots > 1 && state.slots * 2 > self.shared.concurrency {
             state.slots -= 1;
             if let Some(slot) = permit.slot.take() {
@@ -283,7 +288,12 @@ impl Limiter {
         }
         state.calls += 1;
         let call = state.calls;
-        state.under_way.insert(call, now);
+        let before = state.under_way.insert(call, now);
+        assert!(before.is_none(), "each call has a number of its own");
+        assert!(
+            state.under_way.len() <= self.shared.concurrency,
+            "running calls do not exceed the slots"
+        );
         Some(Permit {
             slot: Some(slot),
             shared: self.shared.clone(),
@@ -305,7 +315,7 @@ impl State {
         self.trust = (self.trust * trust_factor).clamp(TRUST_MIN, 1.0);
     }
 
-    /// Until when a call has to wait at least; `None` for not at all.
+    /// The time until which a call has to wait; `None` if it may begin.
     fn wait_for(&mut self, prompt_tokens: u64, now: Instant) -> Option<Instant> {
         if let Some(pause) = self.pause {
             let later = self.under_way.range(pause.rejected_call + 1..).next();
@@ -339,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lets_so_many_through_at_once() {
+    async fn a_limited_number_of_calls_runs_at_a_time() {
         let limiter = limiter(2, None);
         let first = limiter.acquire(1).await;
         let _second = limiter.acquire(1).await;
@@ -357,20 +367,20 @@ mod tests {
             let permit = limiter.acquire(100).await;
             limiter.succeeded(permit, 100, 300);
         }
-        // 100 calls of 400 tokens at 1,000 a second, of which 1.5 seconds' worth are there at once.
+        // These are 100 calls of 400 tokens, at 1,000 tokens a second, of which 1.5 seconds' worth are available at once.
         let seconds = begun.elapsed().as_secs_f64();
         assert!((38.0..41.0).contains(&seconds), "{seconds}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_rejection_pauses_everybody() {
+    async fn one_rejection_pauses_all_calls() {
         let limiter = limiter(10, None);
         let begun = Instant::now();
         let early = limiter.acquire(1).await;
         tokio::time::advance(Duration::from_millis(10)).await;
         let rejected = limiter.acquire(1).await;
         limiter.rejected_for(rejected, Duration::from_secs(5));
-        // It began before the rejected one: it tells nothing about now.
+        // This call began before the rejected one, so its success proves nothing.
         limiter.succeeded(early, 1, 1);
         limiter.acquire(1).await;
         assert!(begun.elapsed() >= Duration::from_secs(5));
@@ -406,13 +416,12 @@ mod tests {
         let waited = begun.elapsed().as_millis();
         assert!((80..90).contains(&waited), "four times 20 ms: {waited}");
         limiter.succeeded(later, 1, 1);
-        // Nothing was begun after this one, so that nothing speaks against the pause; but the last one was not meant
-        // for all.
+        // No call began after this one, so nothing speaks against the pause. But the last pause was not meant for all calls.
         limiter.rejected_for(next, Duration::from_secs(4));
         let again = limiter.acquire(1).await;
         let waited = begun.elapsed().as_millis() - waited;
         assert!((2_000..2_010).contains(&waited), "half of it: {waited}");
-        // This one was.
+        // This pause was meant for all calls.
         limiter.rejected_for(again, Duration::from_secs(4));
         limiter.acquire(1).await;
         let waited = begun.elapsed().as_millis() - 2_000;
@@ -420,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_tried_again_goes_first() {
+    async fn a_retried_call_goes_first() {
         let limiter = limiter(1, None);
         let only = limiter.acquire(1).await;
         let order = Mutex::new(Vec::new());

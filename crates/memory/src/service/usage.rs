@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// Calls that were answered.
+    /// Number of answered calls.
     pub calls: u32,
-    /// Calls that were refused or failed, and tried again.
+    /// Number of calls that were rejected or failed, and retried.
     pub retries: u32,
-    /// Tokens that were sent.
+    /// Number of tokens sent.
     pub input_tokens: u64,
-    /// Tokens that came back.
+    /// Number of tokens received.
     pub output_tokens: u64,
 }
 
@@ -27,6 +27,10 @@ impl Usage {
 
     /// The usage since an earlier moment of the same work.
     pub fn since(&self, earlier: &Usage) -> Usage {
+        assert!(
+            self.calls >= earlier.calls && self.retries >= earlier.retries,
+            "the cost of a run only grows"
+        );
         Usage {
             calls: self.calls - earlier.calls,
             retries: self.retries - earlier.retries,

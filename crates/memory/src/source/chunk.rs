@@ -1,11 +1,11 @@
-//! Cutting long texts into chunks, at the best places for it.
+//! Cuts long texts into chunks, at paragraphs or sentences if possible.
 
 use text_splitter::{MarkdownSplitter, TextSplitter};
 
-/// The splitter looks at all that is left of a text for each chunk. It gets so many chunks' worth of the text at a time.
+/// Chunks in one window. The splitter looks at the whole rest of a text for each chunk, so it gets the text in windows.
 const WINDOW_CHUNKS: usize = 8;
 
-/// Cuts a text into chunks of at most so many characters, between paragraphs or sentences where it can be.
+/// Cuts a text into chunks of at most `characters_max` characters, between paragraphs or sentences if possible.
 pub fn split(text: &str, characters_max: usize) -> Vec<String> {
     let splitter = TextSplitter::new(characters_max.max(1));
     split_by_windows(text.trim(), characters_max, |window| {
@@ -13,7 +13,7 @@ pub fn split(text: &str, characters_max: usize) -> Vec<String> {
     })
 }
 
-/// The same for Markdown.
+/// Cuts a Markdown text in the same way.
 pub fn split_markdown(text: &str, characters_max: usize) -> Vec<String> {
     let splitter = MarkdownSplitter::new(characters_max.max(1));
     split_by_windows(text.trim(), characters_max, |window| {
@@ -21,8 +21,8 @@ pub fn split_markdown(text: &str, characters_max: usize) -> Vec<String> {
     })
 }
 
-/// Cuts one window after the other. The last chunk of a window may go on after it, so the next window begins with that
-/// chunk.
+/// Cuts one window after another. The last chunk of a window may continue behind it, so the next window begins with
+/// that chunk.
 fn split_by_windows<'t>(
     text: &'t str,
     characters_max: usize,
@@ -34,6 +34,7 @@ fn split_by_windows<'t>(
     loop {
         let end = rest.char_indices().nth(window_characters);
         let (window, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+        let before = rest.len();
         let mut found = cut(window);
         if !after.is_empty() && found.len() > 1 {
             let last = found.pop().map_or(window.len(), |(at, _)| at);
@@ -41,6 +42,10 @@ fn split_by_windows<'t>(
         } else {
             rest = after;
         }
+        assert!(
+            rest.len() < before || before == 0,
+            "each window shortens the rest of the text"
+        );
         chunks.extend(found.into_iter().map(|(_, chunk)| chunk.to_owned()));
         if rest.is_empty() {
             return chunks;
@@ -48,16 +53,13 @@ fn split_by_windows<'t>(
     }
 }
 
-/// The place of a chunk with the blanks that its line begins with.
+/// The place of a chunk, including the blanks at the beginning of its line.
 fn indented(text: &str, at: usize) -> usize {
     let before = text[..at].trim_end_matches([' ', '\t']);
-    match before.ends_with('\n') {
-        true => before.len(),
-        false => at,
-    }
+    if before.ends_with('\n') { before.len() } else { at }
 }
 
-/// A text in one chunk where it fits, and else in several.
+/// Cuts a text only if it does not fit one chunk.
 pub fn split_if_long(text: &str, characters_max: usize) -> Vec<String> {
     let text = text.trim();
     if text.len() <= characters_max || text.chars().count() <= characters_max {
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_between_sentences_and_loses_no_word() {
+    fn cuts_between_sentences_and_keeps_every_word() {
         let text = "One two three. Four five six! Seven eight?".repeat(3);
         let chunks = split_if_long(&text, 40);
         assert!(chunks.len() > 2);
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_cut_a_text_where_the_whole_is_cut() {
+    fn windows_cut_a_text_at_the_same_places_as_the_whole() {
         const MAX: usize = 60;
         let texts = [
             "Bees hum. They drum all day long! Why do they?\n\nNobody knows.\n",

@@ -1,4 +1,4 @@
-//! What a source is made of: bytes that are there, or a file that is read piece by piece.
+//! The content of a source: bytes in memory, or a file that is read in pieces.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -9,16 +9,15 @@ use crate::digest::Hasher;
 use crate::error::MemoryError;
 use crate::limits::{FORMAT_BYTES_MAX, SOURCE_BYTES_MAX, SOURCE_PIECE_BYTES_MAX};
 
-/// Bytes that are read from a file at once.
+/// Bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 16;
 
-/// The contents of a source. Cheap to clone.
+/// The content of a source. Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Its bytes.
+    /// Bytes in memory.
     Bytes(Arc<[u8]>),
-    /// A file, which is read when it is needed. One that is changed while it is ingested is ingested again by the next
-    /// call.
+    /// A file, which is read when it is needed. If it changes during an ingestion, the next call ingests it again.
     File(PathBuf),
 }
 
@@ -29,11 +28,11 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Reads it from its beginning.
+    /// Opens the content at its beginning.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::File`] where the file cannot be opened.
+    /// [`MemoryError::File`] if the file cannot be opened.
     pub fn open(&self) -> Result<Box<dyn BufRead + Send>, MemoryError> {
         match self {
             Content::Bytes(bytes) => Ok(Box::new(Cursor::new(bytes.clone()))),
@@ -44,7 +43,7 @@ impl Content {
         }
     }
 
-    /// The SHA-256 of it all, in hexadecimal.
+    /// Computes the SHA-256 of the content, in hexadecimal.
     ///
     /// # Errors
     ///
@@ -63,7 +62,7 @@ impl Content {
         }
     }
 
-    /// As much of its beginning as tells its format.
+    /// Reads the beginning, from which the format is recognised.
     ///
     /// # Errors
     ///
@@ -77,11 +76,11 @@ impl Content {
         Ok(bytes)
     }
 
-    /// All of it.
+    /// Reads the whole content.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::File`] where it cannot be read or is over [`SOURCE_BYTES_MAX`].
+    /// [`MemoryError::File`] if the content cannot be read or exceeds [`SOURCE_BYTES_MAX`].
     pub fn read(&self) -> Result<Vec<u8>, MemoryError> {
         let mut bytes = Vec::new();
         let mut reader = self.open()?.take(SOURCE_BYTES_MAX + 1);
@@ -97,7 +96,7 @@ impl Content {
         Ok(bytes)
     }
 
-    /// That it cannot be read.
+    /// Makes the error for unreadable content.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> MemoryError {
         let path = match self {
             Content::File(path) => path.clone(),
@@ -110,11 +109,11 @@ impl Content {
     }
 }
 
-/// Reads one line with its line feed into `line`. `false` at the end.
+/// Reads one line with its line feed into `line`. Returns `false` at the end.
 ///
 /// # Errors
 ///
-/// What the system says, and that the line is longer than [`SOURCE_PIECE_BYTES_MAX`].
+/// The error of the system, or a line longer than [`SOURCE_PIECE_BYTES_MAX`].
 pub(super) fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     let before = line.len();
     let read = reader
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_as_its_bytes_are() {
+    fn a_file_is_read_like_its_bytes() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bees.txt");
         let text = "Bees hum.\n".repeat(20_000);

@@ -1,4 +1,4 @@
-//! What transcripts and subtitles have in common: turns of speakers, heard by all the others.
+//! Conversations in transcripts and subtitles: turns of speakers, to which all the others listen.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use crate::message::{Message, Moment};
 use crate::source::ReadOptions;
 use crate::source::chunk::split_if_long;
 
-/// The words of one speaker without interruption.
+/// Words that one speaker says without interruption.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// The subject; `None` without a name.
+    /// The speaker, if the turn has a name.
     pub speaker: Option<String>,
-    /// What.
+    /// The words.
     pub text: String,
-    /// When, from the beginning of the recording. Milliseconds.
+    /// The time since the beginning of the recording, in milliseconds.
     pub start_ms: Option<i64>,
 }
 
-/// Messages from turns. Everybody who speaks anywhere is a listener to everybody else.
+/// Makes messages of turns. Everyone who speaks in any turn listens to all other turns.
 pub fn messages(turns: Vec<Turn>, options: &ReadOptions) -> Vec<Message> {
     let speakers: BTreeSet<String> = turns.iter().filter_map(|turn| turn.speaker.clone()).collect();
     let messages = turns.into_iter().map(|turn| Message {
@@ -47,7 +47,7 @@ fn moment(start_ms: Option<i64>, options: &ReadOptions) -> Option<Moment> {
     })
 }
 
-/// A name as it is written in a text: `ADA LOVELACE` is `Ada Lovelace`.
+/// Writes a name in mixed case: `ADA LOVELACE` becomes `Ada Lovelace`.
 pub fn written_name(name: &str) -> String {
     let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
     if name.chars().any(char::is_lowercase) {

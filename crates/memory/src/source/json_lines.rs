@@ -1,4 +1,4 @@
-//! Messages as JSON, one object a line.
+//! Messages as JSON, one object on each line.
 
 use std::io::BufRead;
 
@@ -12,7 +12,7 @@ use crate::source::content::read_line;
 use crate::source::{ReadOptions, UTF_8_MARK, moment};
 
 /// A line: `{"text": "…", "speaker": "…", "recipients": ["…"], "timestamp": "2023-05-01T07:00:00Z", "subject": "…",
-/// "tags": ["…"]}`. Only the text is needed.
+/// "tags": ["…"]}`. Only the text is required.
 #[derive(Deserialize)]
 struct Line {
     #[serde(alias = "body", alias = "content", alias = "message")]
@@ -53,19 +53,19 @@ impl OneOrMany {
     }
 }
 
-/// The messages of JSON lines, one after the other, each [`MemoryError::Invalid`] with the number of its line where it
-/// is none. Empty lines are passed over.
+/// Reads the messages of JSON lines one by one. A malformed line gives [`MemoryError::Invalid`] with its number. Empty
+/// lines are skipped.
 pub struct JsonLines<R> {
     reader: R,
     name: String,
     options: ReadOptions,
-    /// Of the line that was read last, from 1.
+    /// The number of the last line that was read, from 1.
     number: usize,
     line: Vec<u8>,
 }
 
 impl<R: BufRead> JsonLines<R> {
-    /// The messages of what `reader` reads: UTF-8, with or without its mark. `name` is for errors.
+    /// Reads messages from `reader`: UTF-8, with or without its byte order mark. `name` is used in errors.
     pub fn new(name: &str, reader: R, options: &ReadOptions) -> JsonLines<R> {
         JsonLines {
             reader,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lines_and_names_the_wrong_one() {
+    fn reads_lines_and_names_the_malformed_one() {
         let text = "{\"text\":\"Hi\",\"from\":\"Ada\",\"to\":\"Bob\",\"timestamp\":1682924400}\n\n{\"body\":\"Bye\"}\n";
         let messages = read(text).expect("reads");
         assert_eq!(messages.len(), 2);

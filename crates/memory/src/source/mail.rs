@@ -14,30 +14,29 @@ use crate::source::{ReadOptions, moment};
 /// The error for bytes that are not a mail.
 const NO_MAIL: &str = "it is not a mail: it has no headers such as `From: …`";
 
-/// The message of one mail.
+/// Reads the message of one mail.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Invalid`] where the bytes are no mail.
+/// [`MemoryError::Invalid`] if the bytes are not a mail.
 pub fn read_mail(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
     let message = message(bytes, options).ok_or_else(|| MemoryError::invalid(name, NO_MAIL))?;
     Ok(vec![message])
 }
 
-/// The messages of a mailbox, one after the other, each [`MemoryError::Invalid`] with the number of its mail where it is
-/// none.
+/// Reads the messages of a mailbox one by one. A malformed mail gives [`MemoryError::Invalid`] with its number.
 pub struct Mbox<R> {
     reader: R,
     name: String,
     options: ReadOptions,
-    /// Of the mail that was read last, from 1.
+    /// The number of the last mail that was read, from 1.
     number: usize,
-    /// The next mail has begun: its `From ` line is read.
+    /// Whether the `From ` line of the next mail has been read.
     is_begun: bool,
 }
 
 impl<R: BufRead> Mbox<R> {
-    /// The mails of what `reader` reads. `name` is for errors.
+    /// Reads mails from `reader`. `name` is used in errors.
     pub fn new(name: &str, reader: R, options: &ReadOptions) -> Mbox<R> {
         Mbox {
             reader,
@@ -48,7 +47,7 @@ impl<R: BufRead> Mbox<R> {
         }
     }
 
-    /// The bytes of the next mail. What stands before the first `From ` line is passed over.
+    /// Reads the bytes of the next mail. Skips everything before the first `From ` line.
     fn next_mail(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut mail = Vec::new();
         let mut line = Vec::new();
@@ -74,12 +73,13 @@ impl<R: BufRead> Mbox<R> {
     }
 }
 
-/// A line of a mail in a mailbox: `>From ` is `From ` there, and `>>From ` is `>From `.
+/// Restores a line of a mail in a mailbox: `>From ` becomes `From `, and `>>From ` becomes `>From `.
 fn unquoted(line: &[u8]) -> &[u8] {
     let marks = line.iter().take_while(|&&byte| byte == b'>').count();
-    match marks > 0 && line[marks..].starts_with(b"From ") {
-        true => &line[1..],
-        false => line,
+    if marks > 0 && line[marks..].starts_with(b"From ") {
+        &line[1..]
+    } else {
+        line
     }
 }
 
@@ -127,7 +127,7 @@ fn message(bytes: &[u8], options: &ReadOptions) -> Option<Message> {
     })
 }
 
-/// `Name <address>`, or what there is of it.
+/// Writes each address as `Name <address>`, or the one part that it has.
 fn people(address: &Address<'_>) -> Vec<String> {
     let written = address
         .iter()
@@ -140,7 +140,7 @@ fn people(address: &Address<'_>) -> Vec<String> {
     written.collect()
 }
 
-/// The text without what it quotes of other mails: they have been read, or will be.
+/// Removes quotations of other mails, because those mails are read themselves.
 fn without_quotes(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_quote = |at: usize| lines.get(at).is_some_and(|line| line.starts_with('>'));

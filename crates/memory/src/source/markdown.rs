@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::source::ReadOptions;
 use crate::source::chunk::split_markdown;
 
-/// The messages of a Markdown text.
+/// Reads the messages of a Markdown text.
 pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     let mut messages = Vec::new();
     for section in sections(text) {
@@ -56,13 +56,13 @@ fn sections(text: &str) -> Vec<Section> {
             section.text.push('\n');
         }
     }
-    // A heading with nothing below it but the next heading says no more than that one's subject.
+    // A heading followed directly by another heading adds nothing to the subject of that one.
     sections
         .retain(|section| section.text.trim().lines().count() > usize::from(!section.headings.is_empty()));
     sections
 }
 
-/// The text after `---` … `---` at its beginning, which tells of the file, not of its matter.
+/// Removes `---` … `---` at the beginning of a text, which describes the file and not its subject.
 fn without_front_matter(text: &str) -> &str {
     let Some(rest) = text.strip_prefix("---\n") else {
         return text;

@@ -1,11 +1,11 @@
-//! Times as sources write them.
+//! Moments in sources.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use gristmill_model::Timestamp;
 
 use crate::message::Moment;
 
-/// How local times are written.
+/// The formats of local times.
 const LOCAL_FORMS: [&str; 4] = [
     "%Y-%m-%dT%H:%M:%S%.f",
     "%Y-%m-%d %H:%M:%S%.f",
@@ -13,8 +13,7 @@ const LOCAL_FORMS: [&str; 4] = [
     "%Y-%m-%d %H:%M",
 ];
 
-/// The moment that a text tells: RFC 3339, RFC 2822, or a date with or without a time, which is in the zone given,
-/// or in UTC.
+/// Parses a moment: RFC 3339, RFC 2822, or a date with or without a time, in the given zone or in UTC.
 pub fn parse(text: &str, zone_minutes: Option<i16>) -> Option<Moment> {
     let text = text.trim();
     let with_zone = DateTime::parse_from_rfc3339(text).or_else(|_| DateTime::parse_from_rfc2822(text));
@@ -43,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_the_zone() {
+    fn the_zone_is_kept() {
         let moment = parse("2023-05-01T09:30:00+02:00", None).expect("a time");
         assert_eq!(moment.at.to_string(), "2023-05-01T07:30:00.000Z");
         assert_eq!(moment.zone_minutes, Some(120));
     }
 
     #[test]
-    fn does_not_take_local_time_for_utc() {
+    fn local_time_is_not_taken_for_utc() {
         let moment = parse("2023-05-01 00:00:00", Some(-420)).expect("a time");
         assert_eq!(moment.at.to_string(), "2023-05-01T07:00:00.000Z");
         assert_eq!(

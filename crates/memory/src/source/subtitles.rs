@@ -5,13 +5,13 @@ use crate::message::Message;
 use crate::source::ReadOptions;
 use crate::source::conversation::{Turn, messages, written_name};
 
-/// A silence longer than this ends a turn. Milliseconds.
+/// A longer silence than this ends a turn, in milliseconds.
 const SILENCE_MS_MIN: i64 = 10_000;
 
-/// A turn of this many characters ends with its sentence.
+/// A turn with this many characters ends at the end of its sentence.
 const TURN_CHARACTERS_TARGET: usize = 800;
 
-/// A cue: what is shown from one time to another.
+/// A cue: a text that is shown from one time to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cue {
     start_ms: i64,
@@ -20,11 +20,11 @@ struct Cue {
     text: String,
 }
 
-/// The messages of WebVTT subtitles.
+/// Reads the messages of WebVTT subtitles.
 ///
 /// # Errors
 ///
-/// [`MemoryError::Invalid`] where the first line does not say `WEBVTT`.
+/// [`MemoryError::Invalid`] if the first line is not `WEBVTT`.
 pub fn read_web_vtt(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
     if !text.trim_start().starts_with("WEBVTT") {
         return Err(MemoryError::invalid(
@@ -35,12 +35,12 @@ pub fn read_web_vtt(name: &str, text: &str, options: &ReadOptions) -> Result<Vec
     Ok(messages(turns(cues(text)), options))
 }
 
-/// The messages of SubRip subtitles.
+/// Reads the messages of SubRip subtitles.
 pub fn read_srt(text: &str, options: &ReadOptions) -> Vec<Message> {
     messages(turns(cues(text)), options)
 }
 
-/// Blocks between empty lines that have a line with times; the others are notes, styles and the header.
+/// Finds the cues: blocks between empty lines that have a line with times. Other blocks are notes, styles and the header.
 fn cues(text: &str) -> Vec<Cue> {
     let mut cues = Vec::new();
     let mut lines = text.lines().peekable();
@@ -68,7 +68,7 @@ fn cues(text: &str) -> Vec<Cue> {
     cues
 }
 
-/// `00:01:02.500 --> 00:01:04.000 align:start`, with a comma for the point in SubRip.
+/// Parses `00:01:02.500 --> 00:01:04.000 align:start`. SubRip has a comma in the place of the point.
 fn times(line: &str) -> Option<(i64, i64)> {
     let (start, rest) = line.split_once("-->")?;
     Some((
@@ -88,7 +88,7 @@ fn milliseconds(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000)?.checked_add(fraction.into())
 }
 
-/// The texts of one line, each with the voice that begins it, without other tags.
+/// Splits a line at its voices. Each text has the voice before it. All other tags are removed.
 fn voices(line: &str) -> Vec<(Option<String>, String)> {
     let mut found = vec![(None, String::new())];
     let mut rest = line;
@@ -112,7 +112,7 @@ fn voices(line: &str) -> Vec<(Option<String>, String)> {
     for (_, text) in &mut found {
         *text = text.trim().to_owned();
     }
-    // `- Hello.` is how SubRip tells that another one speaks.
+    // SubRip writes `- Hello.` if another speaker begins.
     found.retain(|(voice, text)| voice.is_some() || !text.is_empty());
     found
 }
@@ -132,7 +132,7 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// Joins cues of one speaker.
+/// Joins consecutive cues of one speaker.
 fn turns(cues: Vec<Cue>) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
     let mut last_end_ms = 0;
@@ -145,7 +145,7 @@ fn turns(cues: Vec<Cue>) -> Vec<Turn> {
                 && !is_full
         });
         match turns.last_mut().filter(|_| is_same_turn) {
-            // Captions that scroll say each line twice.
+            // Scrolling captions repeat each line.
             Some(turn) if turn.text.ends_with(&cue.text) => {}
             Some(turn) => {
                 turn.text.push(' ');

@@ -6,16 +6,16 @@ use crate::message::Message;
 use crate::source::ReadOptions;
 use crate::source::conversation::{Turn, messages, written_name};
 
-/// Characters of a speaker's name at most; what is longer and ends with a colon is a sentence.
+/// Maximum characters of a speaker's name. A longer text before a colon is a sentence.
 const NAME_CHARACTERS_MAX: usize = 48;
 
-/// Words of a speaker's name at most.
+/// Maximum words of a speaker's name.
 const NAME_WORDS_MAX: usize = 4;
 
-/// Turns that make a text a transcript.
+/// Minimum number of turns in a transcript.
 const TURNS_MIN: usize = 2;
 
-/// The messages of a transcript. What stands before the first speaker is a message without one.
+/// Reads the messages of a transcript. The text before the first speaker is a message without one.
 pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     let mut turns = vec![Turn::default()];
     for line in text.lines() {
@@ -41,8 +41,7 @@ pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     messages(turns, options)
 }
 
-/// Whether a text is a transcript: several lines begin with a speaker, and somebody speaks more than once or in
-/// capitals.
+/// Whether a text is a transcript: several lines begin with a speaker, and a speaker occurs twice or in capitals.
 pub fn is_transcript(text: &str) -> bool {
     let names: Vec<&str> = text.lines().filter_map(|line| Some(speaker(line)?.0)).collect();
     let is_capital = |name: &str| !name.chars().any(char::is_lowercase);
@@ -51,7 +50,7 @@ pub fn is_transcript(text: &str) -> bool {
     names.len() >= TURNS_MIN && names.into_iter().any(&mut speaks)
 }
 
-/// The speaker whose turn a line begins, and the rest of the line.
+/// Splits a line that begins a turn into the speaker and the rest.
 fn speaker(line: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.trim().split_once(':')?;
     let is_name_letter = |letter: char| letter.is_alphanumeric() || " .'’-".contains(letter);
@@ -65,11 +64,11 @@ fn speaker(line: &str) -> Option<(&str, &str)> {
         && name.chars().any(char::is_alphabetic)
         && name.split_whitespace().count() <= NAME_WORDS_MAX
         && name.split_whitespace().all(begins_capital);
-    // `https://…` and `12:30` are no turns.
+    // `https://…` and `12:30` do not begin a turn.
     (is_name && (rest.is_empty() || rest.starts_with(char::is_whitespace))).then_some((name, rest))
 }
 
-/// Lines without blanks at their ends, and at most one empty line between others.
+/// Removes blanks at the ends of lines, and repeated empty lines.
 fn tidy(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut empty_lines = 0;
@@ -88,7 +87,7 @@ fn tidy(text: &str) -> String {
     tidy
 }
 
-/// Spreads the turns over the recording by their length.
+/// Spreads the turns over the recording, by their length.
 fn spread(turns: &mut [Turn], options: &ReadOptions) {
     let total: i64 = turns.iter().map(|turn| turn.text.len() as i64).sum();
     let Some(duration_ms) = options.duration_ms else {
@@ -96,7 +95,9 @@ fn spread(turns: &mut [Turn], options: &ReadOptions) {
     };
     let mut before = 0;
     for turn in turns {
-        turn.start_ms = Some(before * duration_ms / total.max(1));
+        // The product may exceed 64 bits: a long text times a long recording.
+        let start = i128::from(before) * i128::from(duration_ms) / i128::from(total.max(1));
+        turn.start_ms = i64::try_from(start).ok();
         before += turn.text.len() as i64;
     }
 }
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_a_transcript_from_a_text() {
+    fn distinguishes_a_transcript_from_a_text() {
         assert!(is_transcript(SHOW));
         assert!(!is_transcript("Ingredients: honey\n\nMix it. Result: a cake."));
     }

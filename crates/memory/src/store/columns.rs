@@ -1,4 +1,4 @@
-//! What recall needs of every ref and message, column by column.
+//! The data of every ref and message that recall needs, column by column.
 
 use std::sync::OnceLock;
 
@@ -9,13 +9,13 @@ use crate::message::MessageOrdinal;
 use crate::store::conversations::Conversations;
 use crate::words::Languages;
 
-/// The instant of a message that has none, or is not there.
+/// The time of a message without one, or of a deleted message.
 const NEVER: i64 = i64::MIN;
 
-/// The source of a message that is not there.
+/// The source of a deleted message.
 const NOWHERE: u32 = u32::MAX;
 
-/// The kind and message of every ref; the time, source and length of every message: 5 bytes a ref, 16 a message.
+/// The kind and message of every ref; the time, source and length of every message. Takes 5 bytes a ref and 16 a message.
 #[derive(Debug, Clone, Default)]
 pub struct Columns {
     kinds: Vec<u8>,
@@ -23,18 +23,19 @@ pub struct Columns {
     times: Vec<i64>,
     sources: Vec<u32>,
     lengths: Vec<u32>,
-    /// Of the messages that are there.
+    /// Number of messages that exist.
     message_count: u32,
     words: u64,
     newest: Option<Timestamp>,
     languages: Languages,
     rewrites: i64,
-    /// Found when a question first needs them, for all questions until messages are added.
+    /// The conversations. A question finds them when it needs them first, and they serve all questions until messages
+    /// are added.
     conversations: OnceLock<Conversations>,
 }
 
 impl Columns {
-    /// The columns of an empty knowledge base after so many deletions.
+    /// Makes the columns of an empty knowledge base after this many deletions.
     pub fn new(rewrites: i64) -> Columns {
         Columns {
             rewrites,
@@ -42,8 +43,7 @@ impl Columns {
         }
     }
 
-    /// How often something had been deleted when these were read: later ones hold only what was added, as long as
-    /// this is the same.
+    /// The number of deletions at which the columns were read. While it is unchanged, later columns only add rows.
     pub fn rewrites(&self) -> i64 {
         self.rewrites
     }
@@ -58,7 +58,7 @@ impl Columns {
         self.times.len() as u32
     }
 
-    /// Makes room for the refs and messages below these numbers. What is not set is not there.
+    /// Makes room for the refs and messages below these numbers. A row that is not set counts as deleted.
     pub fn grow(&mut self, ref_end: u32, message_end: u32) {
         self.conversations.take();
         self.kinds.resize(self.kinds.len().max(ref_end as usize), 0);
@@ -69,18 +69,18 @@ impl Columns {
         self.lengths.resize(self.times.len(), 0);
     }
 
-    /// Sets consecutive refs of one message. `kinds` has one [letter](KnowledgeKind::letter) each.
+    /// Sets consecutive refs of one message. `kinds` has the [letter](KnowledgeKind::letter) of each.
     pub fn set_refs(&mut self, first: RefOrdinal, message: MessageOrdinal, kinds: &[u8]) {
         let first = first.0 as usize;
         self.kinds[first..first + kinds.len()].copy_from_slice(kinds);
         self.messages[first..first + kinds.len()].fill(message.0);
     }
 
-    /// Sets the source, time and number of words of a message that was not there.
+    /// Sets the source, time and number of words of a new message.
     pub fn set_message(&mut self, message: MessageOrdinal, source: i64, at: Option<Timestamp>, words: u32) {
         self.conversations.take();
         let place = message.0 as usize;
-        // Numbers of sources are only compared with those of messages beside them.
+        // The numbers of sources are only compared between neighbouring messages.
         self.sources[place] = (source as u32).min(NOWHERE - 1);
         self.lengths[place] = words;
         self.message_count += 1;
@@ -96,12 +96,12 @@ impl Columns {
         self.languages = languages;
     }
 
-    /// The kind of a ref; `None` where there is none of that number.
+    /// The kind of a ref; `None` if the ref does not exist.
     pub fn kind(&self, ordinal: u32) -> Option<KnowledgeKind> {
         KnowledgeKind::from_letter(*self.kinds.get(ordinal as usize)?)
     }
 
-    /// The message of a ref that is there.
+    /// The message of an existing ref.
     pub fn message(&self, ordinal: u32) -> u32 {
         self.messages[ordinal as usize]
     }
@@ -114,29 +114,29 @@ impl Columns {
             .map(|&at| Timestamp(at))
     }
 
-    /// Whether a message is there.
+    /// Whether a message exists.
     pub fn has_message(&self, message: u32) -> bool {
         self.sources
             .get(message as usize)
             .is_some_and(|&source| source != NOWHERE)
     }
 
-    /// Whether two messages are there and of one source.
+    /// Whether two messages exist and belong to one source.
     pub fn are_of_one_source(&self, left: u32, right: u32) -> bool {
         self.has_message(left) && self.sources.get(left as usize) == self.sources.get(right as usize)
     }
 
-    /// How many words a message has.
+    /// Number of words of a message.
     pub fn length(&self, message: u32) -> u32 {
         self.lengths.get(message as usize).copied().unwrap_or(0)
     }
 
-    /// How many words a message has on average; at least 1.
+    /// Mean number of words of a message; at least 1.
     pub fn mean_length(&self) -> f64 {
         (self.words as f64 / f64::from(self.message_count.max(1))).max(1.0)
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub fn message_count(&self) -> u32 {
         self.message_count
     }
@@ -151,12 +151,12 @@ impl Columns {
         self.newest
     }
 
-    /// The languages of the messages, those of deleted ones among them.
+    /// The languages of the messages, including deleted ones.
     pub fn languages(&self) -> Languages {
         self.languages
     }
 
-    /// Refs that are there, by kind.
+    /// Counts the existing refs of a kind.
     pub fn count(&self, kind: KnowledgeKind) -> u64 {
         self.kinds
             .iter()

@@ -1,4 +1,4 @@
-//! What every knowledge store must do, as checks that panic where one does not.
+//! The conformance suite of knowledge stores. A check panics if a store fails it.
 
 mod vectors;
 
@@ -16,7 +16,7 @@ use crate::store::{
 };
 use crate::words::{Language, Languages, MessageWords};
 
-/// Runs every check, each on an empty store of its own.
+/// Runs every check on an empty store of its own.
 pub async fn check_all<F>(mut new_store: impl FnMut() -> F)
 where
     F: Future<Output = Arc<dyn KnowledgeStore>>,
@@ -89,7 +89,7 @@ async fn refs_of(store: &dyn KnowledgeStore, property: Property, term: &str) -> 
     postings[0].of(property).to_vec()
 }
 
-/// Two sources: `a` with bees and a queen, `b` with bees and a drum.
+/// Adds two sources: `a` with bees and a queen, `b` with bees and a drum.
 async fn fill(store: &dyn KnowledgeStore) {
     let first = vec![
         message("Bees hum.", vec![entity("Bees", "insect"), topic("bees")]),
@@ -275,7 +275,7 @@ async fn deletes_without_a_trace(store: &dyn KnowledgeStore) {
             .expect("terms")[0]
             .is_empty()
     );
-    // Numbers are not given again.
+    // Numbers are not reused.
     store
         .apply(vec![append("b", 1, vec![message("y", vec![topic("y")])])])
         .await
@@ -487,7 +487,7 @@ async fn indexes_words(store: &dyn KnowledgeStore) {
     assert_eq!(store.columns().await.expect("columns").message_count(), 2);
 }
 
-/// Random additions and deletions, after each of which the indexes are what the knowledge says.
+/// Makes random additions and deletions. After each, the indexes agree with the knowledge.
 async fn survives_random_changes(store: &dyn KnowledgeStore) {
     let mut rng = SplitMix64::new(11);
     let mut expected: Vec<(String, Vec<(u32, Knowledge)>)> = Vec::new();

@@ -1,23 +1,24 @@
-//! The conversations of messages: those that follow one another in a source without a long gap.
+//! The conversations of messages: runs of messages of one source without a long gap.
 
 use crate::limits::CONVERSATION_GAP_MS;
 use crate::store::Columns;
 
-/// How far apart two messages of a conversation count as neighbours at most.
+/// The largest distance at which two messages of a conversation are neighbours.
 pub const NEIGHBOURS_APART_MAX: usize = 2;
 
-/// The conversation and the neighbours of every message, and the words of every conversation: 5 bytes a message, 4 a conversation.
+/// The conversation and the neighbours of every message, and the number of words of every conversation. Takes 5 bytes a
+/// message and 4 a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct Conversations {
     of: Vec<u32>,
-    /// Bit n - 1: the message n places on is [beside](are_beside) this one.
+    /// For each message, bit n - 1 says whether the message n places later is [beside](are_beside) it.
     followers: Vec<u8>,
     lengths: Vec<u32>,
     mean_length: f64,
 }
 
 impl Conversations {
-    /// Finds the conversations of all messages: O(messages).
+    /// Finds the conversations of all messages, in O(messages).
     pub(super) fn new(columns: &Columns) -> Conversations {
         let mut of = Vec::with_capacity(columns.message_end() as usize);
         let mut lengths: Vec<u32> = Vec::new();
@@ -29,6 +30,7 @@ impl Conversations {
                 }
                 _ => lengths.push(length),
             }
+            assert!(!lengths.is_empty(), "a message belongs to a conversation");
             of.push(lengths.len() as u32 - 1);
         }
         let followers = (0..columns.message_end()).map(|message| {
@@ -47,34 +49,34 @@ impl Conversations {
         }
     }
 
-    /// The conversation of a message that is below the [end](Columns::message_end).
+    /// The conversation of a message below the [end](Columns::message_end).
     pub fn of(&self, message: u32) -> u32 {
         self.of[message as usize]
     }
 
-    /// By message: bit n - 1 says whether the message n places on is of the same conversation, for n up to
-    /// [`NEIGHBOURS_APART_MAX`].
+    /// For each message, bit n - 1 says whether the message n places later belongs to the same conversation, for n up
+    /// to [`NEIGHBOURS_APART_MAX`].
     pub fn followers(&self) -> &[u8] {
         &self.followers
     }
 
-    /// How many words a conversation has.
+    /// Number of words of a conversation.
     pub fn length(&self, conversation: u32) -> u32 {
         self.lengths[conversation as usize]
     }
 
-    /// How many words a conversation has on average; at least 1.
+    /// Mean number of words of a conversation; at least 1.
     pub fn mean_length(&self) -> f64 {
         self.mean_length
     }
 
-    /// How many conversations there are.
+    /// Number of conversations.
     pub fn count(&self) -> u32 {
         self.lengths.len() as u32
     }
 }
 
-/// Whether two messages, one after the other or with few between them, are of one conversation.
+/// Whether two messages at most a few places apart belong to one conversation.
 fn are_beside(columns: &Columns, message: u32, other: u32) -> bool {
     let is_near = match (columns.time(message), columns.time(other)) {
         (Some(left), Some(right)) => left.0.abs_diff(right.0) <= CONVERSATION_GAP_MS.unsigned_abs(),

@@ -1,17 +1,17 @@
-//! Knowledge as it is stored: the items of consecutive refs as one JSON array, and a letter each for their kinds.
+//! Stored knowledge: the items of consecutive refs as one JSON array, with a letter for the kind of each.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::knowledge::{Knowledge, KnowledgeKind};
 
-/// The letters of the kinds.
+/// Writes the letters of the kinds.
 pub(super) fn kinds(knowledge: &[Knowledge]) -> String {
     let letters = knowledge.iter().map(|item| char::from(item.kind().letter()));
     letters.collect()
 }
 
-/// The items as a JSON array, each in the form of its kind.
+/// Writes the items as a JSON array, each in the form of its kind.
 pub(super) fn pack(knowledge: &[Knowledge]) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(knowledge.len() * 128);
     for item in knowledge {
@@ -28,7 +28,7 @@ pub(super) fn pack(knowledge: &[Knowledge]) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| error.to_string())
 }
 
-/// All items.
+/// Reads all items.
 pub(super) fn unpack(kinds: &str, items: &str) -> Result<Vec<Knowledge>, String> {
     let raw: Vec<&RawValue> = serde_json::from_str(items).map_err(|error| error.to_string())?;
     kinds
@@ -38,7 +38,7 @@ pub(super) fn unpack(kinds: &str, items: &str) -> Result<Vec<Knowledge>, String>
         .collect()
 }
 
-/// One item; `None` where there are fewer.
+/// Reads one item; `None` if there are fewer.
 pub(super) fn item(kinds: &str, items: &str, index: usize) -> Result<Option<Knowledge>, String> {
     let Some(&letter) = kinds.as_bytes().get(index) else {
         return Ok(None);

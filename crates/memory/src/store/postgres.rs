@@ -1,7 +1,7 @@
 //! The knowledge base in a PostgreSQL database, in a schema of its own: `gristmill_memory`.
 //!
-//! Every commit writes its rows by one statement a table, from arrays. One transaction writes at a time, in all
-//! processes; queries run beside it on other connections.
+//! Every commit writes its rows from arrays, with one statement for each table. One transaction writes at a time, over
+//! all processes. Queries run beside it on other connections.
 
 mod connection;
 mod index;
@@ -29,26 +29,27 @@ use crate::store::{
 };
 use connection::Database;
 
-/// The terms of a text.
+/// The digest by which a term is found.
 type Digest = Vec<u8>;
 
-/// Bytes of a digest. Two of a billion texts have the same one with a chance of 1 in 10^21.
+/// Bytes of a digest. Among a billion texts, two have the same one with a chance of 1 in 10^21.
 const DIGEST_BYTES: usize = 16;
 
-/// The digest of a text.
+/// Computes the digest of a text.
 fn digest(text: &str) -> Digest {
     crate::digest::bytes_of(text.as_bytes())[..DIGEST_BYTES].to_vec()
 }
 
-/// PostgreSQL keeps no NUL in a text.
+/// Replaces NUL, which PostgreSQL cannot store in a text.
 fn without_nul(text: String) -> String {
-    match text.contains('\0') {
-        true => text.replace('\0', "\u{fffd}"),
-        false => text,
+    if text.contains('\0') {
+        text.replace('\0', "\u{fffd}")
+    } else {
+        text
     }
 }
 
-/// A knowledge base in a PostgreSQL database. Cheap to clone; all clones are one.
+/// A knowledge base in a PostgreSQL database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct PostgresKnowledge {
     shared: Arc<Shared>,
@@ -57,14 +58,14 @@ pub struct PostgresKnowledge {
 #[derive(Debug)]
 struct Shared {
     database: Database,
-    /// Held by the one that writes, so that the others wait here and not on a connection each.
+    /// Held by the writer, so that the others wait here and occupy no connection.
     writing: Mutex<()>,
     columns: Mutex<Arc<Columns>>,
 }
 
 impl PostgresKnowledge {
-    /// Opens the knowledge base at an address such as `postgresql://user@host/database`; makes it where there is
-    /// none, if `create` says so. The password may stand in `PGPASSWORD`.
+    /// Opens the knowledge base at an address such as `postgresql://user@host/database`. Creates a missing one if
+    /// `create` is set. `PGPASSWORD` may hold the password.
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl PostgresKnowledge {
             shared: Arc::new(Shared {
                 database,
                 writing: Mutex::new(()),
-                // No knowledge base has been rewritten -1 times: the first use reads all.
+                // A knowledge base never has -1 deletions, so the first use reads everything.
                 columns: Mutex::new(Arc::new(Columns::new(-1))),
             }),
         })
@@ -109,7 +110,7 @@ impl KnowledgeStore for PostgresKnowledge {
 
     async fn columns(&self) -> Result<Arc<Columns>, MemoryError> {
         let database = &self.shared.database;
-        // Held while reading, so that two callers do not read the same.
+        // The lock is held while the columns are read, so that two callers do not read the same rows.
         let mut columns = self.shared.columns.lock().await;
         let newer = async {
             let mut connection = database.connection().await?;

@@ -1,4 +1,4 @@
-//! Postings as they are stored: segments of ascending refs as LEB128 differences.
+//! Stored postings: segments of ascending refs, as LEB128 differences.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,26 +8,29 @@ use crate::message::Message;
 use crate::property::{Property, terms};
 use crate::words::{Languages, MessageWords};
 
-/// The refs of one term in one role that are not stored yet, by role.
+/// New refs of one term, by role.
 pub(super) type NewRefs = Vec<(Property, Vec<u32>)>;
 
-/// The additions of a transaction to the postings, ascending.
+/// The additions of a transaction to the postings, in ascending order.
 #[derive(Debug, Default)]
 pub(super) struct NewPostings(HashMap<String, NewRefs>);
 
 impl NewPostings {
-    /// Adds a ref under all its terms. Above all refs that were added before.
+    /// Adds a ref under all its terms. Its number is above the refs that were added before.
     pub(super) fn add(&mut self, ordinal: u32, knowledge: &Knowledge) {
         terms(knowledge, |property, term| {
             let properties = self.0.entry(term).or_default();
             match properties.iter_mut().find(|(found, _)| *found == property) {
-                Some((_, refs)) => refs.push(ordinal),
+                Some((_, refs)) => {
+                    assert!(refs.last().is_none_or(|last| *last <= ordinal), "new refs ascend");
+                    refs.push(ordinal);
+                }
                 None => properties.push((property, vec![ordinal])),
             }
         });
     }
 
-    /// Takes all of it, in the order of the terms, so that equal commits write equal stores.
+    /// Takes all additions in the order of the terms, so that equal commits write equal stores.
     pub(super) fn take(&mut self) -> Vec<(String, NewRefs)> {
         let mut postings: Vec<_> = std::mem::take(&mut self.0).into_iter().collect();
         postings.sort_unstable_by(|left, right| left.0.cmp(&right.0));
@@ -35,7 +38,7 @@ impl NewPostings {
     }
 }
 
-/// The additions of a transaction to the index of the messages' words.
+/// The additions of a transaction to the index of words in messages.
 #[derive(Debug, Default)]
 pub(super) struct NewWords {
     words: HashMap<String, Vec<u32>>,
@@ -43,31 +46,35 @@ pub(super) struct NewWords {
 }
 
 impl NewWords {
-    /// Adds the words of a message, above all messages that were added before. Gives back how many words it has.
+    /// Adds the words of a message, whose number is above all messages added before. Returns the number of its words.
     pub(super) fn add(&mut self, ordinal: u32, message: &Message) -> u32 {
         let words = MessageWords::of(message);
         for (word, count) in words.counts {
             let messages = self.words.entry(word).or_default();
+            assert!(
+                messages.last().is_none_or(|last| *last < ordinal),
+                "new messages ascend"
+            );
             messages.extend(std::iter::repeat_n(ordinal, count as usize));
         }
         self.languages.add(words.language);
         words.length
     }
 
-    /// Takes all of it, in the order of the words.
+    /// Takes all additions in the order of the words.
     pub(super) fn take(&mut self) -> Vec<(String, Vec<u32>)> {
         let mut words: Vec<_> = std::mem::take(&mut self.words).into_iter().collect();
         words.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         words
     }
 
-    /// The languages of all messages that were added.
+    /// The languages of all added messages.
     pub(super) fn languages(&self) -> Languages {
         self.languages
     }
 }
 
-/// The messages that are to be taken out of the index, by their words.
+/// Messages to remove from the index, by their words.
 #[derive(Debug, Default)]
 pub(super) struct RemovedWords(pub(super) BTreeMap<String, HashSet<u32>>);
 
@@ -80,7 +87,7 @@ impl RemovedWords {
     }
 }
 
-/// A segment: its key is its first ref.
+/// A segment. Its key is its first ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) first: u32,
@@ -90,11 +97,18 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The segment of some refs, ascending; `None` of none.
+    /// Makes the segment of some ascending refs; `None` if there are none.
     pub(super) fn of(refs: &[u32]) -> Option<Segment> {
         let (&first, &last) = (refs.first()?, refs.last()?);
         let mut bytes = Vec::new();
         encode(first, &refs[1..], &mut bytes);
+        debug_assert!(
+            {
+                let mut read = Vec::new();
+                decode(first, &bytes, &mut read).is_some() && read == refs
+            },
+            "a segment reads back as it was written"
+        );
         Some(Segment {
             first,
             last,
@@ -103,8 +117,9 @@ impl Segment {
         })
     }
 
-    /// Adds refs, ascending and above its own, while it has room. Gives back those that are left. A ref that stands
-    /// there several times is not divided: each segment of a term has another first ref, also when others are deleted.
+    /// Adds ascending refs, all above its own, while it has room. Returns the refs that are left. A ref that occurs
+    /// several times is not divided between segments, so that segments of a term never have the same first ref, even
+    /// after deletions.
     pub(super) fn extend<'a>(&mut self, refs: &'a [u32]) -> &'a [u32] {
         let mut room = refs
             .len()
@@ -123,21 +138,34 @@ impl Segment {
 
     /// Cuts ascending refs into segments.
     pub(super) fn cut(mut refs: &[u32]) -> Vec<Segment> {
+        let all = refs.len();
         let mut segments = Vec::new();
         while !refs.is_empty() {
             let mut count = refs.len().min(SEGMENT_REFS_MAX);
-            // A ref that stands there twice does not begin a segment whose key is taken.
+            // A repeated ref does not begin the next segment, because its key would be taken.
             while count < refs.len() && refs[count] == refs[count - 1] {
                 count += 1;
             }
             segments.extend(Segment::of(&refs[..count]));
             refs = &refs[count..];
         }
+        assert_eq!(
+            segments
+                .iter()
+                .map(|segment| segment.count as usize)
+                .sum::<usize>(),
+            all,
+            "each ref is in one segment"
+        );
+        assert!(
+            segments.windows(2).all(|pair| pair[0].last < pair[1].first),
+            "segments do not overlap"
+        );
         segments
     }
 }
 
-/// Appends the differences of `refs` to `previous` and to each other.
+/// Appends the difference of the first ref to `previous`, and of each ref to the one before it.
 fn encode(previous: u32, refs: &[u32], bytes: &mut Vec<u8>) {
     let mut previous = previous;
     for &ordinal in refs {
@@ -151,8 +179,8 @@ fn encode(previous: u32, refs: &[u32], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Appends the refs of a segment: its first one, and those that `bytes` tells the differences of. `None` where the
-/// bytes are no such segment; some refs may have been appended then.
+/// Reads the refs of a segment from its first ref and the differences in `bytes`. Returns `None` if the bytes are
+/// malformed. Some refs may have been appended then.
 pub(super) fn decode(first: u32, bytes: &[u8], refs: &mut Vec<u32>) -> Option<()> {
     refs.push(first);
     let (mut last, mut difference, mut shift) = (first, 0_u32, 0_u32);
@@ -180,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_back_what_was_encoded() {
+    fn a_segment_reads_back_as_written() {
         let mut rng = SplitMix64::new(1);
         for _ in 0..500 {
             let mut refs: Vec<u32> = (0..1 + rng.below(40))
@@ -218,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_segment() {
+    fn malformed_segments_are_refused() {
         let mut refs = Vec::new();
         assert_eq!(decode(0, &[0x80], &mut refs), None, "cut in a number");
         assert_eq!(decode(u32::MAX, &[1], &mut refs), None, "past the last number");

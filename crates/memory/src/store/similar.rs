@@ -1,4 +1,4 @@
-//! How alike two terms are written: by the stems of their words, and by trigrams where a word is unknown.
+//! The similarity of two terms: by the stems of their words, and by trigrams if a word is unknown.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -8,25 +8,25 @@ use rust_stemmers::{Algorithm, Stemmer};
 use crate::limits::SIMILAR_TERMS_MAX;
 use crate::store::RelatedTerm;
 
-/// Words without meaning for a term.
+/// Words that add no meaning to a term.
 const STOP_WORDS: [&str; 40] = [
     "a", "an", "and", "are", "as", "at", "be", "been", "but", "by", "did", "do", "does", "for", "from",
     "had", "has", "have", "he", "her", "his", "i", "in", "is", "it", "its", "my", "of", "on", "or", "she",
     "that", "the", "their", "they", "this", "to", "was", "were", "with",
 ];
 
-/// Terms that have less in common than this are not related. The share of common stems in all stems.
+/// Minimum share of common stems in all stems of two related terms.
 const SHARE_MIN: f64 = 0.5;
 
-/// Words with a smaller trigram similarity are not misspellings of each other.
+/// Minimum similarity of the trigrams of two words of which one is a misspelling.
 const DICE_MIN: f64 = 0.5;
 
-/// Whether a word says nothing about what a term means. In lower case.
+/// Whether a word in lower case adds no meaning to a term.
 pub fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
 }
 
-/// The distinct stems of a term's words, in order, without stop words. The term is in lower case.
+/// Lists the distinct stems of a term in lower case, in order, without stop words.
 pub fn stems(term: &str) -> Vec<String> {
     let stemmer = Stemmer::create(Algorithm::English);
     let words: BTreeSet<String> = term
@@ -37,8 +37,8 @@ pub fn stems(term: &str) -> Vec<String> {
     words.into_iter().collect()
 }
 
-/// How near two terms are by the stems of their words, from 0.5 to 1; `None` for too far. Terms with the same stems
-/// are at 0.96, as good as the same.
+/// The nearness of two terms by the stems of their words, from 0.5 to 1; `None` if they are too far apart. Terms with
+/// the same stems have 0.96, which counts as the same term.
 pub fn stem_weight(left: &[String], right: &[String]) -> Option<f64> {
     let common = left.iter().filter(|stem| right.contains(stem)).count();
     let all = left.len() + right.len() - common;
@@ -46,7 +46,7 @@ pub fn stem_weight(left: &[String], right: &[String]) -> Option<f64> {
     (share >= SHARE_MIN).then_some(0.36_f64.mul_add(share, 0.6))
 }
 
-/// How near two words are by their trigrams, from 0.5 to 1; `None` for too far.
+/// The nearness of two words by their trigrams, from 0.5 to 1; `None` if they are too far apart.
 pub fn trigram_weight(left: &str, right: &str) -> Option<f64> {
     let (left, right) = (trigrams(left), trigrams(right));
     let common = left.intersection(&right).count();
@@ -54,18 +54,18 @@ pub fn trigram_weight(left: &str, right: &str) -> Option<f64> {
     (dice >= DICE_MIN).then_some(dice)
 }
 
-/// The words of a text that say something.
+/// Lists the words of a text without stop words.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric())
         .filter(|word| !word.is_empty() && !is_stop_word(&word.to_lowercase()))
 }
 
-/// Terms of more words than this have too few stems in common with `wanted`.
+/// The maximum number of words of a related term. Longer terms have too few stems in common with `wanted`.
 pub(super) fn words_max(wanted: &[String]) -> u32 {
     wanted.len() as u32 * 2
 }
 
-/// Of terms that have a stem in common with `term`, the nearest, best first, without itself. `wanted` are its stems.
+/// Sorts terms that share a stem with `term`, nearest first, without the term itself. `wanted` has the stems of the term.
 pub(super) fn nearest(term: &str, wanted: &[String], candidates: BTreeSet<String>) -> Vec<RelatedTerm> {
     let weighed = candidates.into_iter().map(|text| {
         let weight = stem_weight(wanted, &stems(&text));
@@ -74,7 +74,7 @@ pub(super) fn nearest(term: &str, wanted: &[String], candidates: BTreeSet<String
     best(term, weighed)
 }
 
-/// The terms that are nothing but the word that `term` is a misspelling of, which is that near.
+/// Finds the terms that consist of the corrected word alone. `nearness` is the nearness of the misspelt word to it.
 pub(super) fn misspelt(
     term: &str,
     corrected: &str,
@@ -104,12 +104,12 @@ fn best(term: &str, weighed: impl Iterator<Item = (String, Option<f64>)>) -> Vec
     related
 }
 
-/// How the stems begin that a misspelt word is compared with.
+/// The beginning that stems must share with a misspelt word to be compared with it.
 pub(super) fn stem_prefix(word: &str) -> String {
     word.chars().take(2).collect()
 }
 
-/// Of stems in order, the one that is written most like a word, and how near it is.
+/// Finds the stem with the spelling nearest to a word, and its nearness. The stems are in order.
 pub(super) fn nearest_stem(word: &str, stems: Vec<String>) -> Option<(String, f64)> {
     let mut best = None::<(String, f64)>;
     for stem in stems {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn weighs_by_common_words() {
+    fn terms_are_weighted_by_their_common_words() {
         let weight = |left: &str, right: &str| stem_weight(&stems(left), &stems(right));
         assert!(weight("spider", "spiders") >= Some(0.95));
         assert!(weight("the future of spiders", "future spider") >= Some(0.95));

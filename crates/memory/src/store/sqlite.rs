@@ -1,7 +1,7 @@
 //! The knowledge base in one SQLite file.
 //!
-//! One connection writes, a few others read beside it. Postings are packed: a term that stands in a thousand refs
-//! of one commit costs a row or two.
+//! One connection writes, and a few others read at the same time. Postings are packed: a term in a thousand refs of one
+//! commit costs one or two rows.
 
 mod open;
 mod read;
@@ -28,13 +28,13 @@ use crate::store::{
 };
 pub use open::APPLICATION_ID;
 
-/// How a knowledge base is opened.
+/// Options of opening a knowledge base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqliteKnowledgeOptions {
-    /// Whether to make the file where there is none.
+    /// Whether to create a missing file.
     pub create: bool,
-    /// Whether every commit waits for the disk. Without it, the last commits before a power cut may be lost; after
-    /// a crash of the program alone none are.
+    /// Whether every commit waits for the disk. Without it, a power cut may lose the last commits. A crash of the
+    /// program alone loses none.
     pub sync: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for SqliteKnowledgeOptions {
     }
 }
 
-/// A knowledge base in one SQLite file. Cheap to clone; all clones are one.
+/// A knowledge base in one SQLite file. Clones share it.
 #[derive(Clone)]
 pub struct SqliteKnowledge {
     shared: Arc<Shared>,
@@ -55,7 +55,8 @@ pub struct SqliteKnowledge {
 
 struct Shared {
     path: PathBuf,
-    // Closed before the writer: the last connection to close empties the log into the file, which readers cannot.
+    // The readers are closed before the writer. The last connection to close moves the log into the file, which readers
+    // cannot do.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Connection>,
     columns: Mutex<Arc<Columns>>,
@@ -88,13 +89,13 @@ impl SqliteKnowledge {
                 path,
                 writer: Mutex::new(writer),
                 readers: Mutex::new(Vec::new()),
-                // No knowledge base has been rewritten -1 times: the first use reads all.
+                // A knowledge base never has -1 deletions, so the first use reads everything.
                 columns: Mutex::new(Arc::new(Columns::new(-1))),
             }),
         })
     }
 
-    /// Runs a query on a connection of its own, off the runtime's threads.
+    /// Runs a query on a connection of its own, on a thread that may block.
     async fn read<T, F>(&self, query: F) -> Result<T, MemoryError>
     where
         T: Send + 'static,
@@ -112,7 +113,7 @@ impl Shared {
             Some(connection) => connection,
             None => open::open_reader(&self.path)?,
         };
-        // One transaction for all statements of a query: what they see is of one moment, and the file is locked once.
+        // One transaction for all statements of a query: they read one snapshot, and the file is locked once.
         let answer = connection
             .unchecked_transaction()
             .and_then(|transaction| query(&transaction))
@@ -125,7 +126,7 @@ impl Shared {
     }
 
     fn columns(&self) -> Result<Arc<Columns>, MemoryError> {
-        // Held while reading, so that two callers do not read the same.
+        // The lock is held while the columns are read, so that two callers do not read the same rows.
         let mut columns = locked(&self.columns);
         if let Some(newer) = self.read(|connection| read::columns(connection, &columns))? {
             *columns = Arc::new(newer);
@@ -290,7 +291,7 @@ impl KnowledgeStore for SqliteKnowledge {
     }
 }
 
-/// What a panic elsewhere left is whole: transactions roll back when they are dropped.
+/// Locks a mutex, even after a panic elsewhere. The data is whole, because a dropped transaction rolls back.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -310,7 +311,7 @@ fn database_error(path: &Path, error: &rusqlite::Error) -> MemoryError {
     }
 }
 
-/// Invalid stored text: another program wrote it.
+/// Makes the error for invalid stored text, which another program wrote.
 fn damaged(what: &str, reason: impl std::fmt::Display) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         0,

@@ -1,4 +1,4 @@
-//! What a store tells of vectors.
+//! The types of vectors in a store.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::embed::Vector;
 use crate::error::MemoryError;
 use crate::message::MessageOrdinal;
 
-/// The text of a vector.
+/// The text to which a vector belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VectorKey {
     /// A term, in lower case.
@@ -20,22 +20,22 @@ pub enum VectorKey {
     },
 }
 
-/// Where a search for texts without vectors goes on. What is added later comes after it; what was passed over is found
-/// again from the beginning, the default.
+/// The place at which a search for texts without vectors continues. New texts come after it. Texts that it has passed
+/// are found again from the beginning, which is the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VectorCursor {
-    /// The store's number of the last term that was looked at.
+    /// The store's number of the last term that was read.
     pub term: i64,
-    /// The number of the next message to be looked at.
+    /// The number of the next message to read.
     pub message: u32,
 }
 
-/// Texts without vectors.
+/// A page of texts without vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VectorTexts {
-    /// What they stand for, and the texts themselves. None where all that is there has vectors.
+    /// The texts with their keys. It is empty if all texts have vectors.
     pub texts: Vec<(VectorKey, String)>,
-    /// Where the next ones come.
+    /// The place at which the next page begins.
     pub cursor: VectorCursor,
 }
 
@@ -44,44 +44,44 @@ pub struct VectorTexts {
 pub struct StoredEmbedder {
     /// Its [identity](crate::embed::Embedder::identity).
     pub model: String,
-    /// The dimensions of its vectors.
+    /// Number of dimensions of its vectors.
     pub dimensions: u32,
 }
 
 impl StoredEmbedder {
-    /// Checks that vectors of a model can be compared with those that are there.
+    /// Checks that vectors of a model can be compared with the stored ones.
     ///
     /// # Errors
     ///
     /// [`MemoryError::OtherEmbedder`].
     pub fn check(&self, model: &str) -> Result<(), MemoryError> {
-        match self.model == model {
-            true => Ok(()),
-            false => Err(MemoryError::OtherEmbedder {
-                known: self.model.clone(),
-                dimensions: self.dimensions,
-                asked: model.to_owned(),
-            }),
+        if self.model == model {
+            return Ok(());
         }
+        Err(MemoryError::OtherEmbedder {
+            known: self.model.clone(),
+            dimensions: self.dimensions,
+            asked: model.to_owned(),
+        })
     }
 
-    /// Checks that new vectors of a model fit those that are there.
+    /// Checks that new vectors of a model have the dimensions of the stored ones.
     pub(super) fn check_new(&self, model: &str, dimensions: u32) -> Result<(), MemoryError> {
         self.check(model)?;
-        match self.dimensions == dimensions {
-            true => Ok(()),
-            false => Err(MemoryError::invalid(
-                format!("the vectors of {model}"),
-                format!(
-                    "they have {dimensions} dimensions, and the knowledge base has vectors of {} dimensions of the same model",
-                    self.dimensions
-                ),
-            )),
+        if self.dimensions == dimensions {
+            return Ok(());
         }
+        Err(MemoryError::invalid(
+            format!("the vectors of {model}"),
+            format!(
+                "they have {dimensions} dimensions, and the knowledge base has vectors of {} dimensions of the same model",
+                self.dimensions
+            ),
+        ))
     }
 }
 
-/// The dimensions of vectors: those of the first that has any.
+/// The number of dimensions of the first vector that has any.
 pub(super) fn dimensions(vectors: &[(VectorKey, Vector)]) -> Option<u32> {
     let mut dimensions = vectors.iter().map(|(_, vector)| vector.dimensions() as u32);
     dimensions.find(|&dimensions| dimensions > 0)
@@ -90,20 +90,20 @@ pub(super) fn dimensions(vectors: &[(VectorKey, Vector)]) -> Option<u32> {
 /// A chunk of a message.
 pub type ChunkPlace = (MessageOrdinal, u32);
 
-/// The centres of the [lists of vectors](crate::embed::lists), and the messages that they hold.
+/// The centres of the [lists of vectors](crate::embed::lists), and the end of the listed messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VectorLists {
-    /// The vectors of all messages below this one are in lists.
+    /// The message below which all vectors are in lists.
     pub end: MessageOrdinal,
     /// The centres of the lists.
     pub centres: Vec<u8>,
 }
 
-/// How many vectors there are.
+/// The number of vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct VectorCounts {
-    /// Terms with a vector.
+    /// Number of terms with a vector.
     pub terms: u64,
-    /// Chunks with a vector.
+    /// Number of chunks with a vector.
     pub chunks: u64,
 }

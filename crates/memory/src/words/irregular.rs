@@ -1,4 +1,4 @@
-//! Irregular forms of English words: what stemming does not bring together.
+//! Irregular forms of English words, which stemming leaves apart.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -33,7 +33,7 @@ static BASE_FORMS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     forms
 });
 
-/// The base form of an irregular one, in lower case.
+/// The base form of an irregular form in lower case.
 pub fn base_form(word: &str) -> Option<&'static str> {
     BASE_FORMS.get(word).copied()
 }

@@ -1,4 +1,4 @@
-//! The language of a text, by its function words or its script.
+//! Recognises the language of a text, by its function words or its script.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,10 +8,10 @@ use rust_stemmers::{Algorithm, Stemmer};
 use super::split;
 use crate::limits::LANGUAGE_WORDS_MAX;
 
-/// A text with fewer function words of a language than this is taken for English.
+/// A text with fewer function words of a language than this counts as English.
 const FUNCTION_WORDS_MIN: u32 = 2;
 
-/// A language that words are stemmed in.
+/// A language in which words are stemmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the languages' names")]
@@ -33,11 +33,11 @@ pub enum Language {
     Arabic,
 }
 
-/// Languages, one bit each.
+/// A set of languages, with one bit for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Languages(pub u32);
 
-/// The function words by language. Those of English hold the question words, too: they are in no answer.
+/// The function words by language. English includes the question words, because they never occur in an answer.
 const FUNCTION_WORDS: [(Language, &str); 12] = [
     (
         Language::English,
@@ -107,7 +107,7 @@ const FUNCTION_WORDS: [(Language, &str); 12] = [
     ),
 ];
 
-/// The languages of which a word is a function word.
+/// The languages in which a word is a function word.
 static LANGUAGES_OF: LazyLock<HashMap<&str, Languages>> = LazyLock::new(|| {
     let mut languages: HashMap<&str, Languages> = HashMap::new();
     for (language, words) in FUNCTION_WORDS {
@@ -136,13 +136,13 @@ impl Language {
         Language::Arabic,
     ];
 
-    /// The language of a text in parts: the one with the most function words in it, or of its script. English, where
-    /// neither tells.
+    /// Recognises the language of a text in parts: the one with most function words in it, or the one of its script.
+    /// English if neither decides.
     pub fn of<'a>(texts: impl Iterator<Item = &'a str>) -> Language {
         Language::of_words(texts.flat_map(split))
     }
 
-    /// The language of a text by its [words](split).
+    /// Recognises the language of a text by its [words](split).
     pub fn of_words(words: impl Iterator<Item = impl AsRef<str>>) -> Language {
         let mut counts = [0_u32; Language::ALL.len()];
         for word in words.take(LANGUAGE_WORDS_MAX) {
@@ -167,14 +167,14 @@ impl Language {
         best
     }
 
-    /// Whether a word only joins others. In lower case.
+    /// Whether a word in lower case is a function word.
     pub fn is_function_word(self, word: &str) -> bool {
         LANGUAGES_OF
             .get(word)
             .is_some_and(|languages| languages.contains(self))
     }
 
-    /// The stem of a word, in lower case.
+    /// The stem of a word in lower case.
     pub fn stem(self, word: &str) -> String {
         Stemmer::create(self.algorithm()).stem(word).into_owned()
     }
@@ -199,7 +199,7 @@ impl Language {
     }
 }
 
-/// The language of a letter's script, where the script has but one here.
+/// The language of a letter's script, if only one language here has it.
 fn by_script(letter: char) -> Option<Language> {
     match letter {
         '\u{0400}'..='\u{04ff}' => Some(Language::Russian),
@@ -210,7 +210,7 @@ fn by_script(letter: char) -> Option<Language> {
 }
 
 impl Languages {
-    /// These languages.
+    /// Makes a set of these languages.
     pub fn of(languages: impl IntoIterator<Item = Language>) -> Languages {
         let mut all = Languages::default();
         languages.into_iter().for_each(|language| all.add(language));
@@ -222,12 +222,12 @@ impl Languages {
         self.0 |= 1 << language as u8;
     }
 
-    /// Whether a language is one of them.
+    /// Whether a language is in the set.
     pub fn contains(self, language: Language) -> bool {
         self.0 & (1 << language as u8) != 0
     }
 
-    /// The languages.
+    /// Lists the languages.
     pub fn iter(self) -> impl Iterator<Item = Language> {
         Language::ALL
             .into_iter()
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_languages_apart() {
+    fn languages_are_distinguished() {
         for (text, language) in [
             ("What is it that the bees have done?", Language::English),
             ("Spiders!", Language::English),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_languages_in_a_number() {
+    fn languages_are_kept_in_a_number() {
         let both = Languages::of([Language::Arabic, Language::English]);
         assert_eq!(
             both.iter().collect::<Vec<_>>(),

@@ -1,8 +1,8 @@
-//! What a follow-up question leaves out, found by rules in what was asked before it.
+//! Completes a follow-up question by rules, from the questions and answers before it.
 //!
-//! `she` and `he` stand for a person, `they` for several, `there` for a place, `then` and `that day` for a time. A question such as
-//! `And in June?` or `What about Bob?` is the one before it with another time or person, and one with `it` or without any word of
-//! its own is about the one before it.
+//! `she` and `he` stand for a person, `they` for several, `there` for a place, `then` and `that day` for a time. `And
+//! in June?` or `What about Bob?` repeats the question before it with another time or person. A question with `it`, or
+//! without any word of its own, is about the question before it.
 
 use chrono::NaiveDate;
 
@@ -10,10 +10,10 @@ use crate::limits::CHAT_NAMES_MAX;
 use crate::query::question::{self, understand};
 use crate::words::{Language, split};
 
-/// Names that `they` may stand for, at most.
+/// Maximum number of names that `they` stands for.
 const SEVERAL_MAX: usize = 3;
 
-/// What leads to a question that is a part of one.
+/// Words that begin a partial question.
 const LEADS: [&str; 10] = [
     "and what about",
     "and how about",
@@ -27,16 +27,16 @@ const LEADS: [&str; 10] = [
     "also",
 ];
 
-/// Words without which nothing is asked.
+/// Words that a whole question has.
 const ASKING: [&str; 21] = [
     "are", "can", "could", "did", "do", "does", "had", "has", "have", "how", "is", "was", "were", "what",
     "when", "where", "which", "who", "why", "will", "would",
 ];
 
-/// What stands before names of places.
+/// Words that come before names of places.
 const BEFORE_PLACES: [&str; 6] = ["at", "from", "in", "into", "near", "to"];
 
-/// What `that` and `the same` make a time with.
+/// Words that form a time with `that` and `the same`.
 const TIMES: [&str; 10] = [
     "afternoon",
     "day",
@@ -53,7 +53,7 @@ const TIMES: [&str; 10] = [
 /// Words after which a date needs no `on`.
 const BEFORE_DATES: [&str; 7] = ["after", "around", "before", "by", "from", "since", "until"];
 
-/// Words that stand before times.
+/// Words that come before times.
 const BEFORE_TIMES: [&str; 5] = ["at", "during", "in", "of", "on"];
 
 /// A pronoun of one person.
@@ -65,16 +65,16 @@ pub(super) enum Pronoun {
     He,
 }
 
-/// A person that was talked about.
+/// A person from an earlier question or answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Person {
     pub(super) name: String,
-    /// The pronoun that stood for the person, if one did.
+    /// The pronoun that an earlier question used for the person.
     pub(super) pronoun: Option<Pronoun>,
 }
 
 impl Person {
-    /// A person for whom no pronoun has stood yet.
+    /// Makes a person without a known pronoun.
     pub(super) fn new(name: impl Into<String>) -> Person {
         Person {
             name: name.into(),
@@ -83,19 +83,19 @@ impl Person {
     }
 }
 
-/// What a question and its answer were about.
+/// The subject of a question and its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Topic {
     /// The question, understandable on its own.
     pub(super) question: String,
-    /// The question that it goes back to: itself, or the one that it is about.
+    /// The question that this one goes back to: itself, or an earlier one.
     pub(super) subject: String,
-    /// The answer, cut.
+    /// The answer, cut to the length that is shown again.
     pub(super) answer: String,
-    /// Persons, those that matter most first.
+    /// The persons, most important first.
     pub(super) persons: Vec<Person>,
     pub(super) place: Option<String>,
-    /// The time, as a question may tell it.
+    /// The time, in words that a question may use.
     pub(super) time: Option<String>,
 }
 
@@ -103,14 +103,13 @@ pub(super) struct Topic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Completed {
     pub(super) question: String,
-    /// The question that it goes back to.
+    /// The question that this one goes back to.
     pub(super) subject: String,
-    /// The persons that pronouns stood for.
+    /// The persons whom pronouns stood for.
     pub(super) persons: Vec<Person>,
 }
 
-/// Puts into a question what it leaves out. `topics` are what was talked about, the latest first; `persons` are the names in the
-/// question that are persons'.
+/// Completes a question from earlier topics, newest first. `persons` are the names of persons in the question.
 pub(super) fn complete(asked: &str, topics: &[Topic], persons: &[String]) -> Completed {
     let asked = asked.trim();
     let Some(latest) = topics.first() else {
@@ -130,13 +129,14 @@ pub(super) fn complete(asked: &str, topics: &[Topic], persons: &[String]) -> Com
     };
     let question = replaced.in_question(asked, persons);
     let is_about = replaced.is_about || content(&question, &[]).is_empty();
-    match is_about && question != latest.subject {
-        true => Completed {
+    if is_about && question != latest.subject {
+        Completed {
             question: format!("{question} (about: {})", latest.subject),
             subject: latest.subject.clone(),
             persons: replaced.persons,
-        },
-        false => itself(question, replaced.persons),
+        }
+    } else {
+        itself(question, replaced.persons)
     }
 }
 
@@ -148,7 +148,7 @@ fn itself(question: String, persons: Vec<Person>) -> Completed {
     }
 }
 
-/// What follows the lead of a question that is a part of one: `in June?` of `And in June?`. A whole question asks by itself.
+/// The rest of a partial question after its lead: `in June?` of `And in June?`; `None` for a whole question.
 fn part(asked: &str) -> Option<&str> {
     let lower = asked.to_lowercase();
     let lead = LEADS.into_iter().find(|lead| {
@@ -160,7 +160,7 @@ fn part(asked: &str) -> Option<&str> {
     (lead.ends_with("about") || !rest.split_whitespace().any(asks)).then_some(rest)
 }
 
-/// The words that say something, but for names of persons and times.
+/// The words with content, without the names of persons and the times.
 fn content(asked: &str, persons: &[String]) -> Vec<String> {
     let known: Vec<String> = persons.iter().flat_map(|name| split(name)).collect();
     let words = understand(asked, Some(NaiveDate::MAX)).words;
@@ -170,7 +170,7 @@ fn content(asked: &str, persons: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The question before with the person or time of a part.
+/// Repeats the latest question with the person or time of the partial one.
 fn with_other_part(rest: &str, latest: &Topic, persons: &[String]) -> Option<String> {
     let rest = rest.trim_end_matches(['?', '.', '!', ' ']);
     if let Some(other) = persons.first() {
@@ -192,11 +192,11 @@ fn with_other_part(rest: &str, latest: &Topic, persons: &[String]) -> Option<Str
     Some(format!("{} {rest}?", kept.join(" ")))
 }
 
-/// A question while its pronouns are replaced.
+/// A question whose pronouns are being replaced.
 struct Replaced<'a> {
     topics: &'a [Topic],
     persons: Vec<Person>,
-    /// Whether the question is about the one before.
+    /// Whether the question is about the one before it.
     is_about: bool,
 }
 
@@ -253,12 +253,17 @@ impl Replaced<'_> {
                 Some(put) => words.push(format!("{before}{put}{end}")),
                 None => words.push(pieces[at].to_owned()),
             }
+            assert!(
+                at + taken <= pieces.len(),
+                "a replacement takes words of the question only"
+            );
             at += taken;
         }
         words.join(" ")
     }
 
-    /// The person that a pronoun stands for: one for whom the other pronoun stood is another.
+    /// Finds the person whom a pronoun stands for. A person keeps the first pronoun, so `he` never stands for whom
+    /// `she` stood.
     fn person(&mut self, word: &str, owns: bool) -> Option<String> {
         let pronoun = match word {
             "he" | "him" | "his" => Pronoun::He,
@@ -310,13 +315,14 @@ impl Replaced<'_> {
         Some(format!("in {}", place?))
     }
 
-    /// The time that `then` stands for, after the word before it.
+    /// The time that `then` stands for. `before` is the word before it.
     fn time(&self, before: Option<&String>) -> Option<String> {
         let time = self.topics.iter().find_map(|topic| topic.time.as_ref())?;
         let follows = before.is_some_and(|word| BEFORE_DATES.contains(&word.to_lowercase().as_str()));
-        Some(match follows {
-            true => time.strip_prefix("on ").unwrap_or(time).to_owned(),
-            false => time.clone(),
+        Some(if follows {
+            time.strip_prefix("on ").unwrap_or(time).to_owned()
+        } else {
+            time.clone()
         })
     }
 }
@@ -327,7 +333,7 @@ fn tells_existence(before: Option<&String>, next: &str) -> bool {
     is_being(next) || before.is_some_and(|before| is_being(before.to_lowercase().as_str()))
 }
 
-/// A piece of a question as what stands before its word, the word, and what stands after it.
+/// Splits a piece of a question into the marks before its word, the word, and the marks after it.
 fn bare(piece: &str) -> (&str, &str, &str) {
     let is_letter = |letter: char| letter.is_alphanumeric();
     let begin = piece.find(is_letter).unwrap_or(piece.len());
@@ -351,20 +357,20 @@ fn is_function_word(word: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) text: String,
-    /// Whether it stands after a word that places follow.
+    /// Whether the name comes after a word that places follow.
     pub(super) is_placed: bool,
-    /// Whether it may be no name: a single word at the beginning has a capital letter anyway.
+    /// Whether it may not be a name: every first word of a sentence has a capital letter.
     is_doubtful: bool,
 }
 
 impl Name {
-    /// Whether it may be the name of a person, by where it stands.
+    /// Whether it may name a person, judged by its place in the sentence.
     pub(super) fn may_be_person(&self) -> bool {
         !self.is_placed && !self.is_doubtful
     }
 }
 
-/// The names in a question or an answer.
+/// Finds the names in a question or an answer.
 pub(super) fn names(text: &str) -> Vec<Name> {
     let sentences = text.split_inclusive(['.', '!', '?', '\n']);
     sentences
@@ -412,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn pronouns_stand_for_what_was_named() {
+    fn pronouns_are_replaced_by_names() {
         let topics = [topic("What did Ada build in Oslo?", &["Ada", "Bob"])];
         for (asked, expected) in [
             ("When did she paint her house?", "When did Ada paint Ada's house?"),
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn he_is_not_the_one_who_was_she() {
+    fn he_does_not_stand_for_a_person_whom_she_stood_for() {
         let first = topic("What did Ada tell Bob?", &["Ada", "Bob"]);
         let second = complete("Where did she live?", std::slice::from_ref(&first), &[]);
         assert_eq!(second.question, "Where did Ada live?");
@@ -476,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_is_about_does_not_grow() {
+    fn repeated_follow_ups_go_back_to_the_same_question() {
         let first = topic("What did Ada build?", &["Ada"]);
         let second = complete("How long did it take?", std::slice::from_ref(&first), &[]);
         let topics = [
@@ -494,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_leaves_nothing_out_stays() {
+    fn a_complete_question_is_unchanged() {
         let topics = [topic("What did Ada build?", &["Ada"])];
         for asked in ["Who keeps bees in London?", "  What did Bob sell to Cleo?  "] {
             assert_eq!(completed(asked, &topics, &["Bob", "Cleo"]), asked.trim());

@@ -1,5 +1,5 @@
-//! The layers of BERT (Devlin, Chang, Lee and Toutanova, 2018), for many texts at once and without padding: the tokens of all texts
-//! stand below each other in one matrix, and only attention looks at each text by itself.
+//! The layers of BERT (Devlin, Chang, Lee and Toutanova, 2018), for many texts at once and without padding. One matrix
+//! has a row for each token of all texts. Only attention computes each text by itself.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use super::Config;
 use crate::embed::Vector;
 use crate::embed::files::numbers;
 
-/// The names of the tensors of the embeddings begin with this.
+/// The names of the embeddings' tensors begin with this prefix.
 const EMBEDDINGS: &str = "embeddings";
 
-/// A model.
+/// The weights of a model.
 pub(super) struct Bert {
     words: Array2<f32>,
-    /// Of each position, with that of the only kind of text added.
+    /// A row for each position, plus the row of the only kind of text.
     positions: Array2<f32>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -163,12 +163,13 @@ impl Bert {
         })
     }
 
-    /// How many tokens have a row.
+    /// Number of tokens that have a row.
     pub(super) fn tokens(&self) -> usize {
         self.words.nrows()
     }
 
-    /// The mean of the outputs for each text's tokens. No token is beyond [`Bert::tokens`], no text longer than the positions.
+    /// Computes the mean output of each text's tokens. Every token is below [`Bert::tokens`], and no text is longer
+    /// than the positions.
     pub(super) fn means(&self, texts: &[Vec<u32>]) -> Vec<Vector> {
         let mut ranges: Vec<Range<usize>> = Vec::with_capacity(texts.len());
         for text in texts {
@@ -176,6 +177,10 @@ impl Bert {
             ranges.push(begin..begin + text.len());
         }
         let all = ranges.last().map_or(0, |range| range.end);
+        debug_assert!(
+            texts.iter().all(|text| text.len() <= self.positions.nrows()),
+            "the tokenizer cuts texts at the model's positions"
+        );
         let mut state = Array2::zeros((all, self.words.ncols()));
         for (text, range) in texts.iter().zip(&ranges) {
             for (position, (&token, row)) in text.iter().zip(range.clone()).enumerate() {
@@ -210,10 +215,20 @@ impl Layer {
     }
 }
 
-/// The values of each text's tokens, mixed by how well their keys answer the queries, head by head.
+/// Mixes the values of each text's tokens by how well their keys answer the queries, head by head.
 fn attend(parts: ArrayView2<'_, f32>, texts: &[Range<usize>], heads: usize) -> Array2<f32> {
     let size = parts.ncols() / 3;
     let width = size / heads;
+    assert_eq!(
+        3 * heads * width,
+        parts.ncols(),
+        "queries, keys and values of all heads fill the columns"
+    );
+    assert_eq!(
+        texts.last().map_or(0, |text| text.end),
+        parts.nrows(),
+        "the texts cover all rows of tokens"
+    );
     let scale = 1.0 / (width as f32).sqrt();
     let mut mixed = Array2::zeros((parts.nrows(), size));
     for text in texts {

@@ -1,20 +1,20 @@
-//! How many tokens an answer will have, by those of the answers before it.
+//! Estimates the tokens of an answer from earlier answers.
 
-/// Tokens of answers for each token of text, before the first answer: knowledge in JSON is longer than its text.
+/// Tokens of an answer for each token of text, before the first answer. Knowledge in JSON is longer than its text.
 const SHARE_FIRST: f64 = 3.0;
 
-/// As how many answers the first guess counts.
+/// The number of answers that the first estimate counts as.
 const FIRST_WEIGHT: f64 = 4.0;
 
-/// The tokens of the text of the first guess, so that it has a weight.
+/// The tokens of the text of the first estimate, so that it has a slope.
 const FIRST_TEXT_TOKENS: f64 = 100.0;
 
-/// How much less an answer counts with each one after it: about the last hundred tell.
+/// The factor by which an answer's weight fades with each later answer: about the last hundred count.
 const FADING: f64 = 0.99;
 
-/// A straight line through what was seen: an answer has a part that is always there and one that grows with its text.
-/// The mean of the answers' shares, which it replaced, told twice the tokens for a mixture of short and long texts,
-/// since the answers to short ones are many times their length.
+/// A regression line through the answers: an answer has a constant part, and a part that grows with its text. The mean
+/// of the answers' shares was tried before. It estimated twice the tokens for a mixture of short and long texts,
+/// because answers to short texts are many times their length.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerLength {
     weight: f64,
@@ -25,7 +25,7 @@ pub(super) struct AnswerLength {
 }
 
 impl AnswerLength {
-    /// Before the first answer.
+    /// Makes the first estimate.
     pub(super) fn new() -> AnswerLength {
         let mut length = AnswerLength {
             weight: 0.0,
@@ -39,7 +39,7 @@ impl AnswerLength {
         length
     }
 
-    /// An answer of so many tokens came to a text of so many.
+    /// Learns from an answer.
     pub(super) fn learn(&mut self, text_tokens: f64, answer_tokens: f64) {
         for sum in [
             &mut self.weight,
@@ -53,7 +53,7 @@ impl AnswerLength {
         self.add(1.0, text_tokens, answer_tokens);
     }
 
-    /// The tokens of the answer to a text of so many.
+    /// Estimates the tokens of the answer to a text.
     pub(super) fn expected(&self, text_tokens: f64) -> f64 {
         let spread = self.weight * self.text_squared - self.text * self.text;
         let slope = (self.weight * self.text_answer - self.text * self.answer) / spread.max(1e-9);
@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_by_the_text_at_first() {
+    fn the_first_estimate_depends_on_the_text() {
         let length = AnswerLength::new();
         assert!((length.expected(50.0) - 150.0).abs() < 1e-6);
     }
 
     #[test]
-    fn learns_what_is_always_there_and_what_grows() {
+    fn the_constant_part_and_the_growing_part_are_learned() {
         let mut length = AnswerLength::new();
         for round in 0..400 {
             let text = f64::from(round % 40) * 10.0;

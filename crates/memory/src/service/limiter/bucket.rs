@@ -1,23 +1,23 @@
-//! What a service allows a minute, as it fills up second by second.
+//! A limit of a service for each minute, as a bucket that fills every second.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What may be used at once, as seconds of what is allowed. Services allow more than this at once; less than they do
-/// leaves room for answers that are longer than expected.
+/// The size of a bucket, in seconds of its limit. Services allow larger bursts. The rest is room for answers that are
+/// longer than expected.
 const BURST_SECONDS: f64 = 1.5;
 
 /// One limit in the headers of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RateHeaders {
-    /// How many a minute.
+    /// The limit for each minute.
     pub limit_per_minute: Option<f64>,
-    /// How many are left now.
+    /// The amount that is left now.
     pub remaining: Option<f64>,
 }
 
-/// A bucket that fills evenly, and from which calls take.
+/// A bucket that fills evenly. Calls take from it.
 #[derive(Debug)]
 pub(super) struct Bucket {
     per_second: f64,
@@ -26,7 +26,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket of so many a minute.
+    /// Makes a full bucket with a limit for each minute.
     pub(super) fn new(per_minute: f64, now: Instant) -> Bucket {
         let per_second = (per_minute / 60.0).max(1e-3);
         Bucket {
@@ -36,19 +36,19 @@ impl Bucket {
         }
     }
 
-    /// Takes an amount, also one that is not there; gives it back where it is below 0.
+    /// Takes an amount, even if the bucket has less. A negative amount is given back.
     pub(super) fn take(&mut self, amount: f64) {
         self.level -= amount;
     }
 
-    /// When there will be `amount`, or the bucket full where that is less; `None` for now.
+    /// The time at which the bucket has `amount`, or is full if that is less; `None` if it has as much now.
     pub(super) fn full_at(&mut self, amount: f64, now: Instant) -> Option<Instant> {
         self.fill(now);
         let missing = amount.min(self.per_second * BURST_SECONDS) - self.level;
         (missing > 1e-9).then(|| now + Duration::from_secs_f64((missing / self.per_second).min(3_600.0)))
     }
 
-    /// Applies the limits in headers, except for known ones.
+    /// Applies the limits in headers, except for known limits.
     pub(super) fn heed(bucket: &mut Option<Bucket>, headers: RateHeaders, now: Instant) {
         if bucket.is_none() {
             *bucket = headers

@@ -36,7 +36,7 @@ pub(super) async fn keeps_vectors(store: &dyn KnowledgeStore) {
     assert_eq!(all.texts.len(), 6 + 3, "{all:?}");
     assert!(all.texts.contains(&(chunk_key(1), "The queen rules.".to_owned())));
     assert!(without_vectors(store, all.cursor, 100).await.texts.is_empty());
-    // In pages, each once.
+    // Read in pages, each text comes once.
     let (mut paged, mut cursor) = (Vec::new(), VectorCursor::default());
     loop {
         let page = without_vectors(store, cursor, 2).await;
@@ -129,7 +129,7 @@ pub(super) async fn vectors_go_with_what_they_stand_for(store: &dyn KnowledgeSto
         (chunk_key(0), [1.0, 0.0]),
         (chunk_key(2), [1.0, 0.0]),
     ];
-    // A call that is refused leaves none of its vectors.
+    // A refused call stores none of its vectors.
     store
         .apply(vec![vectors(given.clone()), delete("x")])
         .await

@@ -1,4 +1,4 @@
-//! Connections to the database: where it is, the pool that keeps them, and what can go wrong with them.
+//! Connections to the database: its address, their pool, and their errors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use tokio_postgres::Config;
 use crate::error::{MemoryError, in_words};
 use crate::limits::{CONNECT_TIMEOUT_MS, POSTGRES_CONNECTIONS_MAX};
 
-/// The first statements of every connection. Queries are short, and compiling them takes longer than running them.
+/// The first statements of every connection. Queries are short, so that compiling them would take longer than running them.
 const SETTINGS: &str =
     "SET search_path = gristmill_memory; SET jit = off; SET application_name = 'gristmill memory'";
 
-/// Behind a pooler, the settings would reach the sessions of others.
+/// The error behind a pooler, where the settings would reach the sessions of other clients.
 const NEEDS_SESSIONS: &str = "a connection pooler stands before the database, and a knowledge base needs sessions of its own: name \
      the server itself, or add pooler=session to the address where the pooler lends servers for whole sessions";
 
-/// Why an operation on the database did not succeed.
+/// The reason why an operation on the database failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The error of the database or the connection.
     Database(tokio_postgres::Error),
-    /// There is no connection to be had.
+    /// No connection can be made.
     Connection(String),
-    /// Invalid stored text: another program wrote it.
+    /// The stored text is invalid, because another program wrote it.
     Damaged(String),
-    /// A change that does not fit what is stored.
+    /// The change contradicts the stored data.
     Refused(MemoryError),
 }
 
@@ -61,7 +61,7 @@ impl From<MemoryError> for Failure {
     }
 }
 
-/// A damaged piece of what is stored.
+/// Makes the error for a damaged piece of stored data.
 pub(super) fn damaged(what: &str, reason: impl std::fmt::Display) -> Failure {
     Failure::Damaged(format!("{what} is damaged: {reason}"))
 }
@@ -75,7 +75,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// The database of an address. Nothing is connected yet.
+    /// Makes the database at an address, without a connection.
     pub(super) fn of(url: &str) -> std::result::Result<Database, MemoryError> {
         let shown = PathBuf::from(without_password(url));
         let refused = |reason: String| MemoryError::Database {
@@ -100,9 +100,10 @@ impl Database {
                 let address = found.clone();
                 Box::pin(async move {
                     address.find_pooler(client).await.map_err(HookError::Backend)?;
-                    match address.is_pooled() {
-                        true => Err(HookError::message(NEEDS_SESSIONS)),
-                        false => client.batch_execute(SETTINGS).await.map_err(HookError::Backend),
+                    if address.is_pooled() {
+                        Err(HookError::message(NEEDS_SESSIONS))
+                    } else {
+                        client.batch_execute(SETTINGS).await.map_err(HookError::Backend)
                     }
                 })
             }))
@@ -111,7 +112,7 @@ impl Database {
         Ok(Database { pool, shown })
     }
 
-    /// A connection, for as long as it is held.
+    /// Takes a connection from the pool until it is dropped.
     pub(super) async fn connection(&self) -> Result<Object> {
         Ok(self.pool.get().await?)
     }
@@ -121,7 +122,7 @@ impl Database {
         self.shown.clone()
     }
 
-    /// A failure as those see it who asked.
+    /// Converts a failure to the error that callers see.
     pub(super) fn error(&self, failure: Failure) -> MemoryError {
         let reason = match failure {
             Failure::Refused(error) => return error,

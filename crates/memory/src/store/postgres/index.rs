@@ -1,4 +1,4 @@
-//! Writing terms and their postings, all those of a transaction in a few statements.
+//! Writes terms and their postings, all of a transaction in a few statements.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use crate::property::Property;
 use crate::store::posting::{NewPostings, NewRefs, Segment};
 use crate::store::similar::stems;
 
-/// Writes new rows.
+/// Writes the new postings.
 pub(super) async fn write(transaction: &Transaction<'_>, postings: &mut NewPostings) -> Result<()> {
     let mut by_text: BTreeMap<String, NewRefs> = BTreeMap::new();
     for (text, refs) in postings.take() {
@@ -29,7 +29,7 @@ pub(super) async fn write(transaction: &Transaction<'_>, postings: &mut NewPosti
     Ok(())
 }
 
-/// Puts together the refs of two terms that are the same without NUL.
+/// Merges the refs of two terms that became the same without NUL.
 fn merge(known: &mut NewRefs, refs: NewRefs) {
     for (property, refs) in refs {
         match known.iter_mut().find(|(found, _)| *found == property) {
@@ -107,7 +107,7 @@ async fn find_terms(
         .collect()
 }
 
-/// Stems that are to be written.
+/// Stems to write, column by column.
 #[derive(Default)]
 struct StemRows {
     stems: Vec<String>,
@@ -124,6 +124,12 @@ impl StemRows {
     }
 
     async fn insert(&self, transaction: &Transaction<'_>) -> Result<()> {
+        assert_eq!(self.stems.len(), self.terms.len(), "each stem has its term");
+        assert_eq!(
+            self.stems.len(),
+            self.words.len(),
+            "each stem has its term's number of words"
+        );
         let statement = transaction
             .prepare_cached(
                 "INSERT INTO stem (stem, words, term) SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[])
@@ -137,7 +143,7 @@ impl StemRows {
     }
 }
 
-/// The stems of a term as they are stored: the beginning of a very long one is enough.
+/// The stems of a term in their stored form. The beginning of a very long stem is enough.
 pub(super) fn stored_stems(text: &str) -> Vec<String> {
     let stems = stems(text).into_iter();
     stems
@@ -145,7 +151,7 @@ pub(super) fn stored_stems(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is added to one term in one role, and its last segment, where that has room.
+/// The refs to add to one term in one role, and the last segment of the term if it has room.
 type Adding<'a> = (i64, Property, &'a [u32], Option<Segment>);
 
 async fn last_segments(
@@ -199,7 +205,7 @@ async fn write_segments(transaction: &Transaction<'_>, adding: Vec<Adding<'_>>) 
     new.insert(transaction).await
 }
 
-/// Segments that are to be written.
+/// Segments to write, column by column.
 #[derive(Default)]
 pub(super) struct SegmentRows {
     terms: Vec<i64>,

@@ -1,4 +1,4 @@
-//! Making the schema, and bringing it to the layout of this program.
+//! Creates the schema, and migrates it to the layout of this program.
 
 use gristmill_postgres_link::layout::{Error, SchemaLayout};
 use gristmill_store::layout::Layout;
@@ -16,7 +16,7 @@ const LAYOUT: SchemaLayout = SchemaLayout {
     stop_others: |_| String::new(),
 };
 
-/// Makes the knowledge base where `create` allows it, and brings it to the layout of this program.
+/// Creates a missing knowledge base if `create` is set, and migrates it to the layout of this program.
 pub(super) async fn set_up(database: &Database, create: bool) -> Result<()> {
     let refused = |error: Error| {
         let failed = |cause| database.error(Failure::Database(cause));

@@ -1,4 +1,4 @@
-//! Queries.
+//! Queries of the PostgreSQL store.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,7 +22,7 @@ use crate::words::Languages;
 
 const COUNTER: &str = "SELECT next_ref, next_message, rewrites FROM counter";
 
-/// Newer columns, where there are any.
+/// Reads the columns again, if they have changed.
 pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<Option<Columns>> {
     let counter = |row: Row| -> Result<(u32, u32, i64)> {
         Ok((
@@ -36,7 +36,7 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
     if now == (known.ref_end(), known.message_end(), known.rewrites()) {
         return Ok(None);
     }
-    // All of one moment.
+    // One snapshot gives all rows of the same moment.
     let transaction = connection
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)
@@ -44,9 +44,10 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
         .start()
         .await?;
     let (ref_end, message_end, rewrites) = counter(transaction.query_one(&statement, &[]).await?)?;
-    let mut columns = match rewrites == known.rewrites() {
-        true => known.clone(),
-        false => Columns::new(rewrites),
+    let mut columns = if rewrites == known.rewrites() {
+        known.clone()
+    } else {
+        Columns::new(rewrites)
     };
     let (first_ref, first_message) = (columns.ref_end(), columns.message_end());
     columns.grow(ref_end, message_end);
@@ -79,7 +80,7 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
     Ok(Some(columns))
 }
 
-/// The postings of terms.
+/// Reads the postings of terms.
 pub(super) async fn postings(connection: &Object, terms: &[String]) -> Result<Vec<Postings>> {
     let digests = digests(terms);
     let statement = connection
@@ -117,7 +118,7 @@ fn digests(texts: &[String]) -> Vec<Digest> {
         .collect()
 }
 
-/// The aliases of terms.
+/// Reads the aliases of terms.
 pub(super) async fn aliases(connection: &Object, terms: &[String]) -> Result<Vec<Option<Vec<RelatedTerm>>>> {
     let digests = digests(terms);
     let statement = connection
@@ -135,7 +136,7 @@ pub(super) async fn aliases(connection: &Object, terms: &[String]) -> Result<Vec
     Ok(digests.iter().map(|digest| found.get(digest).cloned()).collect())
 }
 
-/// All aliases.
+/// Reads all aliases.
 pub(super) async fn all_aliases(connection: &Object) -> Result<Vec<(String, RelatedTerm)>> {
     let sql = "SELECT term, related, weight FROM alias ORDER BY term, related";
     let rows = connection.query(sql, &[]).await?;
@@ -151,7 +152,7 @@ fn related_term(row: &Row, first: usize) -> Result<RelatedTerm> {
     })
 }
 
-/// Terms that are written like `terms`.
+/// Finds terms with a similar spelling.
 pub(super) async fn similar_terms(connection: &Object, terms: &[String]) -> Result<Vec<Vec<RelatedTerm>>> {
     let wanted: Vec<Vec<String>> = terms.iter().map(|term| similar::stems(term)).collect();
     let candidates = sharing_a_stem(connection, &wanted).await?;
@@ -167,7 +168,7 @@ pub(super) async fn similar_terms(connection: &Object, terms: &[String]) -> Resu
     Ok(found)
 }
 
-/// The terms of what may be the word that a misspelt one means.
+/// Finds the terms of the word that a misspelt word means.
 async fn misspelt(connection: &Object, term: &str, word: &str) -> Result<Vec<RelatedTerm>> {
     let prefix = without_nul(similar::stem_prefix(word));
     let statement = connection
@@ -190,7 +191,7 @@ async fn misspelt(connection: &Object, term: &str, word: &str) -> Result<Vec<Rel
     Ok(similar::misspelt(term, &corrected, nearness, candidates))
 }
 
-/// Terms with this prefix: equal to exact matches.
+/// Finds terms with this prefix. They count as exact matches.
 async fn beginning_with(connection: &Object, prefix: &str) -> Result<Vec<RelatedTerm>> {
     let statement = connection
         .prepare_cached(
@@ -207,7 +208,7 @@ async fn beginning_with(connection: &Object, prefix: &str) -> Result<Vec<Related
     rows.iter().map(|row| related_term(row, 0)).collect()
 }
 
-/// For each list of stems, the terms that have one of them.
+/// Finds for each list of stems the terms that have one of them.
 async fn sharing_a_stem(connection: &Object, wanted: &[Vec<String>]) -> Result<Vec<BTreeSet<String>>> {
     let (mut stems, mut words_max, mut places) = (Vec::new(), Vec::new(), Vec::new());
     for (place, wanted) in (0_i32..).zip(wanted) {
@@ -242,7 +243,7 @@ async fn sharing_a_stem(connection: &Object, wanted: &[Vec<String>]) -> Result<V
     Ok(found)
 }
 
-/// Messages by their numbers.
+/// Reads messages by their numbers.
 pub(super) async fn messages(connection: &Object, ordinals: &[MessageOrdinal]) -> Result<Vec<StoredMessage>> {
     let wanted: Vec<i64> = ordinals.iter().map(|ordinal| i64::from(ordinal.0)).collect();
     let statement = connection
@@ -257,7 +258,7 @@ pub(super) async fn messages(connection: &Object, ordinals: &[MessageOrdinal]) -
     rows.iter().map(message).collect()
 }
 
-/// Messages of one source.
+/// Reads messages of one source.
 pub(super) async fn source_messages(
     connection: &Object,
     source: &str,
@@ -287,7 +288,7 @@ fn message(row: &Row) -> Result<StoredMessage> {
     })
 }
 
-/// Refs by their numbers.
+/// Reads refs by their numbers.
 pub(super) async fn refs(connection: &Object, ordinals: &[RefOrdinal]) -> Result<Vec<SemanticRef>> {
     let wanted: Vec<i64> = ordinals.iter().map(|ordinal| i64::from(ordinal.0)).collect();
     let statement = connection
@@ -317,7 +318,7 @@ pub(super) async fn refs(connection: &Object, ordinals: &[RefOrdinal]) -> Result
     Ok(refs)
 }
 
-/// All sources, or the one of a name.
+/// Reads all sources, or the one with this name.
 pub(super) async fn sources(connection: &Object, name: Option<&str>) -> Result<Vec<Source>> {
     let statement = connection
         .prepare_cached(
@@ -343,7 +344,7 @@ pub(super) async fn sources(connection: &Object, name: Option<&str>) -> Result<V
         .collect()
 }
 
-/// The failed chunks.
+/// Reads the failed chunks.
 pub(super) async fn failures(connection: &Object) -> Result<Vec<StoredFailure>> {
     let rows = connection
         .query(
@@ -367,7 +368,7 @@ pub(super) async fn failures(connection: &Object) -> Result<Vec<StoredFailure>> 
         .collect()
 }
 
-/// The sources that could not be read.
+/// Reads the sources that could not be read.
 pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFailure>> {
     let sql = "SELECT source, error, at FROM source_failure ORDER BY source";
     let rows = connection.query(sql, &[]).await?;
@@ -382,7 +383,7 @@ pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFai
         .collect()
 }
 
-/// How much there is of everything.
+/// Counts everything.
 pub(super) async fn stats(connection: &Object, columns: &Columns) -> Result<KnowledgeStats> {
     let row = connection
         .query_one(

@@ -1,4 +1,4 @@
-//! Deleting a source: its messages, their refs, and these refs in every posting, without a trace.
+//! Deletes a source completely: its messages, their refs, and these refs in every posting.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,10 +13,10 @@ use crate::property::{Property, terms};
 use crate::store::packed;
 use crate::store::posting::{RemovedWords, Segment, decode};
 
-/// Rows of knowledge that are read at once.
+/// Rows of knowledge in one page.
 const ROWS_AT_ONCE: i64 = 5_000;
 
-/// Deletes a source and returns how many refs it had.
+/// Deletes a source, and returns the number of its refs.
 pub(super) async fn source(transaction: &Transaction<'_>, source: i64) -> Result<u32> {
     let removed = refs_of(transaction, source).await?;
     let by_term: Vec<(&(Digest, Property), &HashSet<u32>)> = removed.by_term.iter().collect();
@@ -38,12 +38,12 @@ pub(super) async fn source(transaction: &Transaction<'_>, source: i64) -> Result
     ] {
         transaction.execute(statement, &[&source]).await?;
     }
-    // Lists are not searched for single messages; the next ingestion makes them anew.
+    // A list is not searched for single messages. The next ingestion makes all lists anew.
     super::vectors::forget_lists(transaction).await?;
     Ok(removed.count)
 }
 
-/// Takes the messages of a source out of the index of words.
+/// Removes the messages of a source from the word index.
 async fn remove_words(transaction: &Transaction<'_>, source: i64) -> Result<()> {
     let statement = transaction
         .prepare_cached(
@@ -58,6 +58,7 @@ async fn remove_words(transaction: &Transaction<'_>, source: i64) -> Result<()> 
         if rows.is_empty() {
             return Ok(());
         }
+        let before = after;
         let mut removed = RemovedWords::default();
         for row in rows {
             after = row.try_get(0)?;
@@ -65,6 +66,7 @@ async fn remove_words(transaction: &Transaction<'_>, source: i64) -> Result<()> 
                 serde_json::from_str(row.try_get(1)?).map_err(|error| damaged("a message", error))?;
             removed.add(after as u32, &message);
         }
+        assert!(before < after, "pages of messages ascend");
         words::remove(transaction, removed.0).await?;
     }
 }
@@ -109,7 +111,7 @@ async fn refs_of(transaction: &Transaction<'_>, source: i64) -> Result<Removed> 
     }
 }
 
-/// Takes refs out of the segments of some terms.
+/// Removes refs from the segments of some terms.
 async fn remove_refs(
     transaction: &Transaction<'_>,
     removed: &[(&(Digest, Property), &HashSet<u32>)],
@@ -152,6 +154,7 @@ async fn remove_refs(
         if refs.len() == before {
             continue;
         }
+        assert!(refs.len() < before, "removing refs shortens their segment");
         gone_terms.push(term);
         gone_properties.push(*property as i16);
         gone_firsts.push(first);
@@ -173,7 +176,7 @@ async fn remove_refs(
     left.insert(transaction).await
 }
 
-/// Deletes those of some terms that stand nowhere any more.
+/// Deletes those of some terms that no ref contains any more.
 async fn remove_unused_terms(transaction: &Transaction<'_>, digests: &[&Digest]) -> Result<()> {
     let statement = transaction
         .prepare_cached(

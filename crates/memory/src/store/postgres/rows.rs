@@ -1,4 +1,4 @@
-//! Rows that a transaction gathers, and writes by one statement a table.
+//! Rows that a transaction gathers, and writes with one statement for each table.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::message::Message;
 use crate::property::normalize_term;
 use crate::store::{RelatedTerm, packed};
 
-/// The rows, column by column.
+/// The gathered rows, column by column.
 #[derive(Default)]
 pub(super) struct Rows {
     messages: Messages,
     knowledge: KnowledgeRows,
-    /// By message and chunk: the error, and when it was.
+    /// The error and the time of a failure, by message and chunk.
     failures: BTreeMap<(i64, i64), (String, i64)>,
-    /// By the digests of both terms: the terms and the weight.
+    /// The terms and the weight of an alias, by the digests of both terms.
     aliases: BTreeMap<(Digest, Digest), (String, String, Option<f64>)>,
     bytes: usize,
 }
@@ -45,7 +45,7 @@ struct KnowledgeRows {
 }
 
 impl Rows {
-    /// Bytes of texts in it.
+    /// Bytes of the gathered texts.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -99,7 +99,7 @@ impl Rows {
             .insert((digest(&term), digest(&text)), (term, text, related.weight));
     }
 
-    /// Writes all of them.
+    /// Writes all gathered rows.
     pub(super) async fn write(&mut self, transaction: &Transaction<'_>) -> Result<()> {
         let rows = std::mem::take(self);
         rows.messages.insert(transaction).await?;
@@ -114,6 +114,10 @@ impl Messages {
         if self.ordinals.is_empty() {
             return Ok(());
         }
+        assert!(
+            self.ordinals.len() == self.bodies.len() && self.ordinals.len() == self.words.len(),
+            "each message fills each column"
+        );
         let statement = transaction
             .prepare_cached(
                 "INSERT INTO message (ordinal, source, position, body, chunks, at, words)
@@ -144,6 +148,10 @@ impl KnowledgeRows {
         if self.first_refs.is_empty() {
             return Ok(());
         }
+        assert!(
+            self.first_refs.len() == self.kinds.len() && self.first_refs.len() == self.items.len(),
+            "each row of knowledge fills each column"
+        );
         let statement = transaction
             .prepare_cached(
                 "INSERT INTO knowledge (first_ref, message, chunk, kinds, items)

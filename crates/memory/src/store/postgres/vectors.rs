@@ -1,4 +1,5 @@
-//! Vectors of terms and chunks: written with everything else, found by an exact scan, or where there are many, in lists.
+//! Vectors of terms and chunks. They are written with all other rows, and found by an exact scan, or in lists if there
+//! are many.
 
 use std::collections::HashMap;
 
@@ -14,13 +15,13 @@ use crate::store::{
     ChunkPlace, RelatedTerm, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
 };
 
-/// The parameters of a statement that has none.
+/// The parameters of a statement without parameters.
 const NO_PARAMETERS: [&str; 0] = [];
 
-/// Messages that are looked at for chunks without vectors at once.
+/// Messages in one page of the search for chunks without vectors.
 const MESSAGES_AT_ONCE: i64 = 500;
 
-/// The embedder that made the vectors.
+/// Reads the embedder that made the vectors.
 pub(super) async fn embedder(client: &impl GenericClient) -> Result<Option<StoredEmbedder>> {
     let row = client
         .query_opt("SELECT model, dimensions FROM embedder", &[])
@@ -34,7 +35,7 @@ pub(super) async fn embedder(client: &impl GenericClient) -> Result<Option<Store
     .transpose()
 }
 
-/// Writes that this embedder makes the vectors.
+/// Records the embedder of the vectors.
 pub(super) async fn write_embedder(
     transaction: &Transaction<'_>,
     model: &str,
@@ -63,7 +64,7 @@ pub(super) async fn forget_lists(transaction: &Transaction<'_>) -> Result<()> {
     Ok(transaction.batch_execute(statements).await?)
 }
 
-/// Writes the lists of vectors anew.
+/// Replaces the lists of vectors.
 pub(super) async fn write_lists(
     transaction: &Transaction<'_>,
     lists: &VectorLists,
@@ -85,7 +86,7 @@ pub(super) async fn write_lists(
     Ok(())
 }
 
-/// Reads the centres of the lists of vectors, and the messages that they hold.
+/// Reads the centres of the lists of vectors, and the end of the listed messages.
 pub(super) async fn lists(connection: &Object) -> Result<Option<VectorLists>> {
     let sql = "SELECT next_message, centres FROM vector_centres";
     let row = connection.query_opt(sql, &[]).await?;
@@ -98,7 +99,7 @@ pub(super) async fn lists(connection: &Object) -> Result<Option<VectorLists>> {
     .transpose()
 }
 
-/// The entries of some lists.
+/// Reads the entries of some lists.
 pub(super) async fn list_entries(connection: &Object, lists: &[u32]) -> Result<Vec<Vec<u8>>> {
     let lists: Vec<i64> = lists.iter().map(|&list| i64::from(list)).collect();
     let sql = "SELECT entries FROM vector_list WHERE list = ANY ($1)";
@@ -106,7 +107,7 @@ pub(super) async fn list_entries(connection: &Object, lists: &[u32]) -> Result<V
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// The vectors of chunks after one.
+/// Reads the vectors of chunks after a place.
 pub(super) async fn chunk_vectors(
     connection: &Object,
     after: Option<ChunkPlace>,
@@ -133,7 +134,7 @@ pub(super) async fn chunk_vectors(
     vectors.collect()
 }
 
-/// The cosines of messages to a vector.
+/// Computes the cosines of messages to a vector.
 pub(super) async fn cosines(
     connection: &Object,
     messages: &[MessageOrdinal],
@@ -158,7 +159,7 @@ pub(super) async fn cosines(
 
 /// Writes vectors, except for texts that no longer exist.
 pub(super) async fn write(transaction: &Transaction<'_>, vectors: &[(VectorKey, Vector)]) -> Result<()> {
-    // The last one counts, where one thing has two.
+    // If a text has two vectors, the last one counts.
     let (mut terms, mut chunks) = (HashMap::new(), HashMap::new());
     for (key, vector) in vectors {
         match key {
@@ -197,12 +198,13 @@ pub(super) async fn write(transaction: &Transaction<'_>, vectors: &[(VectorKey, 
     Ok(())
 }
 
-/// Terms and chunks after `cursor` without a vector.
+/// Lists terms and chunks after `cursor` without a vector.
 pub(super) async fn texts_without(
     connection: &Object,
     mut cursor: VectorCursor,
     limit: usize,
 ) -> Result<VectorTexts> {
+    let begin = cursor;
     let mut texts = Vec::new();
     let statement = connection
         .prepare_cached(
@@ -239,7 +241,7 @@ pub(super) async fn texts_without(
             let message = row.try_get::<_, i64>(0)? as u32;
             let body: Message =
                 serde_json::from_str(row.try_get(1)?).map_err(|error| damaged("a message", error))?;
-            // All chunks of one message, so that the cursor stands between messages.
+            // A message adds all its chunks, so that the cursor is always between messages.
             texts.extend((0..).zip(body.text_chunks).map(|(chunk, text)| {
                 let message = MessageOrdinal(message);
                 (VectorKey::Chunk { message, chunk }, text)
@@ -247,10 +249,14 @@ pub(super) async fn texts_without(
             cursor.message = message + 1;
         }
     }
+    assert!(
+        cursor.term >= begin.term && cursor.message >= begin.message,
+        "a cursor only moves forward"
+    );
     Ok(VectorTexts { texts, cursor })
 }
 
-/// The terms nearest to each of some vectors, in one scan.
+/// Finds the terms nearest to each of some vectors, in one scan.
 pub(super) async fn nearest_terms(
     connection: &Object,
     vectors: &[Vector],
@@ -292,7 +298,7 @@ pub(super) async fn nearest_terms(
     Ok(related.collect())
 }
 
-/// The messages from one on with the chunks nearest to a vector.
+/// Finds the messages from a number on whose chunks are nearest to a vector.
 pub(super) async fn nearest_messages(
     connection: &Object,
     from: MessageOrdinal,
@@ -317,7 +323,7 @@ pub(super) async fn nearest_messages(
     Ok(nearest.into_best())
 }
 
-/// How many vectors there are.
+/// Counts the vectors.
 pub(super) async fn counts(connection: &Object) -> Result<VectorCounts> {
     let sql = "SELECT (SELECT count(*) FROM term_vector), (SELECT count(*) FROM chunk_vector)";
     let row = connection.query_one(sql, &[]).await?;

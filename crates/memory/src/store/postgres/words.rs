@@ -1,4 +1,4 @@
-//! The index of the messages' words.
+//! The index of the words in messages.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::without_nul;
 use crate::limits::{POSTGRES_TERMS_AT_ONCE, SEGMENT_REFS_MAX};
 use crate::store::posting::{NewWords, Segment, decode};
 
-/// The messages in which words stand.
+/// Finds the messages that contain words.
 pub(super) async fn messages_with(connection: &Object, words: &[String]) -> Result<Vec<Vec<u32>>> {
     let statement = connection
         .prepare_cached(
@@ -36,7 +36,7 @@ fn decode_row(row: &Row, first: usize, messages: &mut Vec<u32>) -> Result<()> {
         .ok_or_else(|| damaged("the index of words", number))
 }
 
-/// Words that begin with `prefix`, in order.
+/// Lists words that begin with `prefix`, in order.
 pub(super) async fn beginning(connection: &Object, prefix: &str, limit: usize) -> Result<Vec<String>> {
     let statement = connection
         .prepare_cached(
@@ -50,7 +50,7 @@ pub(super) async fn beginning(connection: &Object, prefix: &str, limit: usize) -
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Writes the words of new messages: to the last segments of each word while these have room, then to new ones.
+/// Writes the words of new messages: to the last segment of each word while it has room, and then to new segments.
 pub(super) async fn write(transaction: &Transaction<'_>, words: &mut NewWords) -> Result<()> {
     let words = words.take();
     for part in words.chunks(POSTGRES_TERMS_AT_ONCE) {
@@ -80,7 +80,7 @@ pub(super) async fn write(transaction: &Transaction<'_>, words: &mut NewWords) -
     Ok(())
 }
 
-/// The last segments of words, where they have room.
+/// Reads the last segments of words that have room.
 async fn last_segments(
     transaction: &Transaction<'_>,
     words: &[(String, Vec<u32>)],
@@ -111,7 +111,7 @@ async fn last_segments(
         .collect()
 }
 
-/// Takes messages out of the segments of their words.
+/// Removes messages from the segments of their words.
 pub(super) async fn remove(
     transaction: &Transaction<'_>,
     removed: BTreeMap<String, HashSet<u32>>,
@@ -156,6 +156,10 @@ async fn remove_part(transaction: &Transaction<'_>, removed: &[(String, HashSet<
         if messages.len() == before {
             continue;
         }
+        assert!(
+            messages.len() < before,
+            "removing messages shortens their segment"
+        );
         gone_words.push(word.as_str());
         gone_firsts.push(row.try_get::<_, i64>(1)?);
         if let Some(segment) = Segment::of(&messages) {
@@ -174,7 +178,7 @@ async fn remove_part(transaction: &Transaction<'_>, removed: &[(String, HashSet<
     left.insert(transaction).await
 }
 
-/// Segments that are to be written.
+/// Segments to write, column by column.
 #[derive(Default)]
 struct Rows<'a> {
     words: Vec<&'a str>,
@@ -206,6 +210,10 @@ impl<'a> Rows<'a> {
         if self.words.is_empty() {
             return Ok(());
         }
+        assert!(
+            self.words.len() == self.firsts.len() && self.words.len() == self.bytes.len(),
+            "each segment fills each column"
+        );
         let statement = transaction.prepare_cached(sql).await?;
         transaction
             .execute(

@@ -1,4 +1,4 @@
-//! Writing: all changes of one call in one transaction, gathered and written by a few statements.
+//! Writes all changes of one call in one transaction. Rows are gathered and written with a few statements.
 
 use deadpool_postgres::Transaction;
 
@@ -13,7 +13,7 @@ use crate::store::posting::{NewPostings, NewWords};
 use crate::store::vectors::dimensions;
 use crate::store::{Applied, Change, Learned, NewMessage, NewSource, VectorKey};
 
-/// Carries out changes, in order, in one transaction.
+/// Applies changes in order, in one transaction.
 pub(super) async fn apply(database: &Database, changes: Vec<Change>) -> Result<Applied> {
     let mut connection = database.connection().await?;
     let transaction = connection.transaction().await?;
@@ -26,13 +26,15 @@ pub(super) async fn apply(database: &Database, changes: Vec<Change>) -> Result<A
     Ok(applied)
 }
 
-/// A transaction under way.
+/// A transaction in progress.
 struct Writing<'a> {
     transaction: &'a Transaction<'a>,
     next_message: u32,
     next_ref: u32,
+    /// The numbers at the beginning of the transaction.
+    first: (u32, u32),
     rewrites: i64,
-    /// Not written yet.
+    /// Rows that are not written yet.
     rows: Rows,
     postings: NewPostings,
     words: NewWords,
@@ -40,7 +42,7 @@ struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// Takes the lock of those that write.
+    /// Takes the lock of the writers.
     async fn begin(transaction: &'a Transaction<'a>) -> Result<Self> {
         let row = transaction
             .query_one(
@@ -52,6 +54,7 @@ impl<'a> Writing<'a> {
             transaction,
             next_message: row.try_get::<_, i64>(0)? as u32,
             next_ref: row.try_get::<_, i64>(1)? as u32,
+            first: (row.try_get::<_, i64>(0)? as u32, row.try_get::<_, i64>(1)? as u32),
             rewrites: row.try_get(2)?,
             rows: Rows::default(),
             postings: NewPostings::default(),
@@ -109,7 +112,7 @@ impl<'a> Writing<'a> {
                 Ok(())
             }
             Change::Vectors { model, vectors } => {
-                // The terms may have been added by this call.
+                // This call may have added the terms.
                 self.write().await?;
                 self.write_vectors(&model, &vectors).await
             }
@@ -118,10 +121,13 @@ impl<'a> Writing<'a> {
                 lists,
                 entries,
                 rewrites,
-            } => match rewrites == self.rewrites {
-                true => vectors::write_lists(self.transaction, &lists, &entries).await,
-                false => Ok(()),
-            },
+            } => {
+                if rewrites == self.rewrites {
+                    vectors::write_lists(self.transaction, &lists, &entries).await
+                } else {
+                    Ok(())
+                }
+            }
         }
     }
 
@@ -170,7 +176,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// The id of a source, and how many messages it has.
+    /// Reads the id of a source, and the number of its messages.
     async fn source(&self, name: &str) -> Result<(i64, u32)> {
         let statement = self
             .transaction
@@ -234,6 +240,7 @@ impl<'a> Writing<'a> {
             .await?;
         let rows = self.transaction.query(&statement, &[&id, &positions]).await?;
         let (mut messages, mut chunks) = (Vec::new(), Vec::new());
+        assert_eq!(rows.len(), positions.len(), "each position has a row");
         for (row, learned) in rows.iter().zip(learned) {
             let Some(ordinal) = row.try_get::<_, Option<i64>>(0)? else {
                 return Err(MemoryError::invalid(
@@ -253,7 +260,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Adds refs to one chunk: one row for all of them, and their terms to the pending writes.
+    /// Adds refs to one chunk, in one row. Their terms join the pending writes.
     fn add_knowledge(&mut self, message: u32, chunk: u32, knowledge: &[Knowledge]) -> Result<()> {
         if knowledge.is_empty() {
             return Ok(());
@@ -269,7 +276,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Writes all that was gathered.
+    /// Writes all gathered rows.
     async fn write(&mut self) -> Result<()> {
         self.rows.write(self.transaction).await?;
         words::write(self.transaction, &mut self.words).await?;
@@ -278,6 +285,12 @@ impl<'a> Writing<'a> {
 
     async fn finish(mut self) -> Result<Applied> {
         self.write().await?;
+        let added = (self.next_message - self.first.0, self.next_ref - self.first.1);
+        assert_eq!(
+            added,
+            (self.applied.messages, self.applied.refs),
+            "each new row has a number of its own"
+        );
         self.transaction
             .execute(
                 "UPDATE counter SET next_message = $1, next_ref = $2, rewrites = $3, languages = languages | $4",

@@ -1,4 +1,4 @@
-//! Opening the file: whose it is, which schema it has, how it is synced.
+//! Opens the file: checks its owner, migrates its schema, and sets its durability.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const LAYOUT: Layout = Layout {
 /// The id in the header of a knowledge base: `GRMK`.
 pub const APPLICATION_ID: i64 = 0x4752_4d4b;
 
-/// Opens the connection that writes; makes the file where `create` allows it, and brings its schema up to date.
+/// Opens the connection that writes. Creates a missing file if `create` is set, and migrates its schema.
 pub(super) fn open_writer(path: &Path, create: bool, sync: bool) -> Result<Connection, MemoryError> {
     if !create && !path.exists() {
         return Err(MemoryError::Missing {
@@ -71,7 +71,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Refuses foreign files, before anything is written to them.
+/// Refuses a file of another program, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<(), MemoryError> {
     let failed = |error| database_error(path, &error);
     let application_id: i64 = connection

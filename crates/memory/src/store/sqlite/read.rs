@@ -1,4 +1,4 @@
-//! Queries.
+//! Queries of the SQLite store.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::store::{
 };
 use crate::words::Languages;
 
-/// Newer columns, where there are any.
+/// Reads the columns again, if they have changed.
 pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Result<Option<Columns>> {
     let counter = |name: &str| -> rusqlite::Result<i64> {
         connection
@@ -38,7 +38,7 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
     };
     let (first_ref, first_message) = (columns.ref_end(), columns.message_end());
     columns.grow(ref_end, message_end);
-    // The covering index serves where all is read, the key where only the newest are.
+    // The covering index is best for reading everything, and the key for reading the newest rows.
     let sql = if first_ref == 0 {
         "SELECT first_ref, message, kinds FROM knowledge INDEXED BY knowledge_columns WHERE first_ref >= ?"
     } else {
@@ -70,7 +70,7 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
     Ok(Some(columns))
 }
 
-/// The postings of terms.
+/// Reads the postings of terms.
 pub(super) fn postings(connection: &Connection, terms: &[String]) -> rusqlite::Result<Vec<Postings>> {
     let mut statement = connection.prepare_cached(
         "SELECT property, first_ref, refs FROM posting WHERE term = (SELECT id FROM term WHERE text = ?)
@@ -100,7 +100,7 @@ pub(super) fn postings(connection: &Connection, terms: &[String]) -> rusqlite::R
     Ok(found)
 }
 
-/// The aliases of terms.
+/// Reads the aliases of terms.
 pub(super) fn aliases(
     connection: &Connection,
     terms: &[String],
@@ -117,7 +117,7 @@ pub(super) fn aliases(
     Ok(found)
 }
 
-/// All aliases.
+/// Reads all aliases.
 pub(super) fn all_aliases(connection: &Connection) -> rusqlite::Result<Vec<(String, RelatedTerm)>> {
     connection
         .prepare_cached("SELECT term, related, weight FROM alias ORDER BY term, related")?
@@ -132,7 +132,7 @@ fn related_term(row: &Row<'_>, first: usize) -> rusqlite::Result<RelatedTerm> {
     })
 }
 
-/// Terms that are written like `terms`.
+/// Finds terms with a similar spelling.
 pub(super) fn similar_terms(
     connection: &Connection,
     terms: &[String],
@@ -156,7 +156,7 @@ fn similar_to(connection: &Connection, term: &str) -> rusqlite::Result<Vec<Relat
     Ok(similar::nearest(term, &wanted, candidates))
 }
 
-/// Terms with this prefix: equal to exact matches.
+/// Finds terms with this prefix. They count as exact matches.
 fn beginning_with(connection: &Connection, prefix: &str) -> rusqlite::Result<Vec<RelatedTerm>> {
     connection
         .prepare_cached("SELECT text, NULL FROM term WHERE text >= ?1 AND text < ?1 || char(1114111) ORDER BY text LIMIT ?2")?
@@ -164,7 +164,7 @@ fn beginning_with(connection: &Connection, prefix: &str) -> rusqlite::Result<Vec
         .collect()
 }
 
-/// Terms that have a stem in common with `wanted`.
+/// Finds terms that have a stem in common with `wanted`.
 fn sharing_a_stem(connection: &Connection, wanted: &[String]) -> rusqlite::Result<BTreeSet<String>> {
     let words_max = similar::words_max(wanted);
     let mut statement = connection.prepare_cached(
@@ -183,7 +183,7 @@ fn sharing_a_stem(connection: &Connection, wanted: &[String]) -> rusqlite::Resul
     Ok(found)
 }
 
-/// The stem that is written most like a word, among those that begin like it.
+/// Finds the stem with the spelling nearest to a word, among the stems with the same beginning.
 fn nearest_stem(connection: &Connection, word: &str) -> rusqlite::Result<Option<(String, f64)>> {
     let prefix = similar::stem_prefix(word);
     let mut next = connection.prepare_cached("SELECT min(stem) FROM stem WHERE stem > ?")?;
@@ -200,7 +200,7 @@ fn nearest_stem(connection: &Connection, word: &str) -> rusqlite::Result<Option<
     Ok(similar::nearest_stem(word, stems))
 }
 
-/// Messages by their numbers.
+/// Reads messages by their numbers.
 pub(super) fn messages(
     connection: &Connection,
     ordinals: &[MessageOrdinal],
@@ -217,7 +217,7 @@ pub(super) fn messages(
     Ok(found)
 }
 
-/// Messages of one source.
+/// Reads messages of one source.
 pub(super) fn source_messages(
     connection: &Connection,
     source: &str,
@@ -263,7 +263,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
     })
 }
 
-/// Refs by their numbers.
+/// Reads refs by their numbers.
 pub(super) fn refs(connection: &Connection, ordinals: &[RefOrdinal]) -> rusqlite::Result<Vec<SemanticRef>> {
     let mut statement = connection.prepare_cached(
         "SELECT first_ref, message, chunk, kinds, items FROM knowledge WHERE first_ref <= ?
@@ -289,7 +289,7 @@ pub(super) fn refs(connection: &Connection, ordinals: &[RefOrdinal]) -> rusqlite
     Ok(found)
 }
 
-/// All sources, or the one of a name.
+/// Reads all sources, or the one with this name.
 pub(super) fn sources(connection: &Connection, name: Option<&str>) -> rusqlite::Result<Vec<Source>> {
     connection
         .prepare_cached(
@@ -311,7 +311,7 @@ pub(super) fn sources(connection: &Connection, name: Option<&str>) -> rusqlite::
         .collect()
 }
 
-/// The failed chunks.
+/// Reads the failed chunks.
 pub(super) fn failures(connection: &Connection) -> rusqlite::Result<Vec<StoredFailure>> {
     connection
         .prepare_cached(
@@ -332,7 +332,7 @@ pub(super) fn failures(connection: &Connection) -> rusqlite::Result<Vec<StoredFa
         .collect()
 }
 
-/// The sources that could not be read.
+/// Reads the sources that could not be read.
 pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<SourceFailure>> {
     connection
         .prepare_cached("SELECT source, error, at FROM source_failure ORDER BY source")?
@@ -346,7 +346,7 @@ pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<S
         .collect()
 }
 
-/// How much there is of everything.
+/// Counts everything.
 pub(super) fn stats(connection: &Connection, columns: &Columns) -> rusqlite::Result<KnowledgeStats> {
     let count = |sql: &str| -> rusqlite::Result<u64> {
         connection.query_row(sql, [], |row| Ok(row.get::<_, i64>(0)? as u64))

@@ -1,4 +1,4 @@
-//! Deleting a source: its messages, their refs, and these refs in every posting, without a trace.
+//! Deletes a source completely: its messages, their refs, and these refs in every posting.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::property::{Property, terms};
 use crate::store::packed;
 use crate::store::posting::{RemovedWords, Segment, decode};
 
-/// Deletes a source and returns how many refs it had.
+/// Deletes a source, and returns the number of its refs.
 pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<u32> {
     let removed = refs_of(transaction, source)?;
     for ((term, property), refs) in &removed.by_term {
@@ -27,7 +27,7 @@ pub(super) fn source(transaction: &Transaction<'_>, source: i64) -> rusqlite::Re
     ] {
         transaction.prepare_cached(statement)?.execute([source])?;
     }
-    // Lists are not searched for single messages; the next ingestion makes them anew.
+    // A list is not searched for single messages. The next ingestion makes all lists anew.
     super::vectors::forget_lists(transaction)?;
     Ok(removed.count)
 }
@@ -67,7 +67,7 @@ fn refs_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<Remov
     Ok(removed)
 }
 
-/// The words of a source's messages.
+/// Gathers the words of a source's messages.
 fn words_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<RemovedWords> {
     let mut removed = RemovedWords::default();
     let mut statement = transaction
@@ -86,7 +86,7 @@ fn words_of(transaction: &Transaction<'_>, source: i64) -> rusqlite::Result<Remo
     Ok(removed)
 }
 
-/// Takes refs out of the segments of one term in one role.
+/// Removes refs from the segments of one term in one role.
 fn remove_refs(
     transaction: &Transaction<'_>,
     term: &str,
@@ -112,6 +112,7 @@ fn remove_refs(
         if refs.len() == before {
             continue;
         }
+        assert!(refs.len() < before, "removing refs shortens their segment");
         transaction
             .prepare_cached("DELETE FROM posting WHERE term = ? AND property = ? AND first_ref = ?")?
             .execute(params![id, property as u8, first])?;
@@ -126,7 +127,7 @@ fn remove_refs(
     Ok(())
 }
 
-/// Deletes those of some terms that stand nowhere any more.
+/// Deletes those of some terms that no ref contains any more.
 fn remove_unused_terms<'a>(
     transaction: &Transaction<'_>,
     terms: impl Iterator<Item = &'a str>,

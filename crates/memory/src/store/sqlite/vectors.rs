@@ -1,4 +1,5 @@
-//! Vectors of terms and chunks: written with everything else, found by an exact scan, or where there are many, in lists.
+//! Vectors of terms and chunks. They are written with all other rows, and found by an exact scan, or in lists if there
+//! are many.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -10,7 +11,7 @@ use crate::store::{
     ChunkPlace, RelatedTerm, StoredEmbedder, VectorCounts, VectorCursor, VectorKey, VectorLists, VectorTexts,
 };
 
-/// The embedder that made the vectors.
+/// Reads the embedder that made the vectors.
 pub(super) fn embedder(connection: &Connection) -> rusqlite::Result<Option<StoredEmbedder>> {
     connection
         .prepare_cached("SELECT model, dimensions FROM embedder")?
@@ -23,7 +24,7 @@ pub(super) fn embedder(connection: &Connection) -> rusqlite::Result<Option<Store
         .optional()
 }
 
-/// Writes that this embedder makes the vectors.
+/// Records the embedder of the vectors.
 pub(super) fn write_embedder(
     transaction: &Transaction<'_>,
     model: &str,
@@ -46,7 +47,7 @@ pub(super) fn forget_lists(transaction: &Transaction<'_>) -> rusqlite::Result<()
     transaction.execute_batch("DELETE FROM vector_centres; DELETE FROM vector_list")
 }
 
-/// Writes the lists of vectors anew.
+/// Replaces the lists of vectors.
 pub(super) fn write_lists(
     transaction: &Transaction<'_>,
     lists: &VectorLists,
@@ -64,7 +65,7 @@ pub(super) fn write_lists(
     Ok(())
 }
 
-/// Reads the centres of the lists of vectors, and the messages that they hold.
+/// Reads the centres of the lists of vectors, and the end of the listed messages.
 pub(super) fn lists(connection: &Connection) -> rusqlite::Result<Option<VectorLists>> {
     connection
         .prepare_cached("SELECT next_message, centres FROM vector_centres")?
@@ -77,7 +78,7 @@ pub(super) fn lists(connection: &Connection) -> rusqlite::Result<Option<VectorLi
         .optional()
 }
 
-/// The entries of some lists.
+/// Reads the entries of some lists.
 pub(super) fn list_entries(connection: &Connection, lists: &[u32]) -> rusqlite::Result<Vec<Vec<u8>>> {
     let mut entries = connection.prepare_cached("SELECT entries FROM vector_list WHERE list = ?")?;
     let found = lists
@@ -86,7 +87,7 @@ pub(super) fn list_entries(connection: &Connection, lists: &[u32]) -> rusqlite::
     found.filter_map(Result::transpose).collect()
 }
 
-/// The vectors of chunks after one.
+/// Reads the vectors of chunks after a place.
 pub(super) fn chunk_vectors(
     connection: &Connection,
     after: Option<ChunkPlace>,
@@ -110,7 +111,7 @@ pub(super) fn chunk_vectors(
         .collect()
 }
 
-/// The cosines of messages to a vector.
+/// Computes the cosines of messages to a vector.
 pub(super) fn cosines(
     connection: &Connection,
     messages: &[MessageOrdinal],
@@ -151,12 +152,13 @@ pub(super) fn write(transaction: &Transaction<'_>, vectors: &[(VectorKey, Vector
     Ok(())
 }
 
-/// Terms and chunks after `cursor` without a vector.
+/// Lists terms and chunks after `cursor` without a vector.
 pub(super) fn texts_without(
     connection: &Connection,
     mut cursor: VectorCursor,
     limit: usize,
 ) -> rusqlite::Result<VectorTexts> {
+    let begin = cursor;
     let mut texts = Vec::new();
     let mut statement = connection.prepare_cached(
         "SELECT id, text FROM term
@@ -180,17 +182,21 @@ pub(super) fn texts_without(
         let message: u32 = row.get(0)?;
         let chunks: Vec<String> =
             serde_json::from_str(row.get_ref(1)?.as_str()?).map_err(|error| damaged("a message", error))?;
-        // All chunks of one message, so that the cursor stands between messages.
+        // A message adds all its chunks, so that the cursor is always between messages.
         texts.extend((0..).zip(chunks).map(|(chunk, text)| {
             let message = MessageOrdinal(message);
             (VectorKey::Chunk { message, chunk }, text)
         }));
         cursor.message = message + 1;
     }
+    assert!(
+        cursor.term >= begin.term && cursor.message >= begin.message,
+        "a cursor only moves forward"
+    );
     Ok(VectorTexts { texts, cursor })
 }
 
-/// The terms nearest to each of some vectors, in one scan.
+/// Finds the terms nearest to each of some vectors, in one scan.
 pub(super) fn nearest_terms(
     connection: &Connection,
     vectors: &[Vector],
@@ -227,7 +233,7 @@ pub(super) fn nearest_terms(
     Ok(found)
 }
 
-/// The messages from one on with the chunks nearest to a vector.
+/// Finds the messages from a number on whose chunks are nearest to a vector.
 pub(super) fn nearest_messages(
     connection: &Connection,
     from: MessageOrdinal,
@@ -236,7 +242,7 @@ pub(super) fn nearest_messages(
     cosine_min: f64,
 ) -> rusqlite::Result<Vec<(MessageOrdinal, f64)>> {
     let mut nearest = Nearest::new(limit, cosine_min);
-    // In the order of the key: the chunks of one message come together.
+    // In the order of the key, the chunks of a message come together.
     let mut statement = connection.prepare_cached(
         "SELECT message, vector FROM chunk_vector WHERE message >= ? ORDER BY message, chunk",
     )?;
@@ -251,6 +257,7 @@ pub(super) fn nearest_messages(
             Some((last, known)) if *last == message => *known = known.max(cosine),
             other => {
                 if let Some((last, known)) = other.replace((message, cosine)) {
+                    assert!(last < message, "rows come in the order of messages");
                     nearest.look(MessageOrdinal(last), known);
                 }
             }
@@ -262,7 +269,7 @@ pub(super) fn nearest_messages(
     Ok(nearest.into_best())
 }
 
-/// How many vectors there are.
+/// Counts the vectors.
 pub(super) fn counts(connection: &Connection) -> rusqlite::Result<VectorCounts> {
     connection
         .prepare_cached("SELECT (SELECT count(*) FROM term_vector), (SELECT count(*) FROM chunk_vector)")?

@@ -1,4 +1,4 @@
-//! The index of the messages' words.
+//! The index of the words in messages.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use super::damaged;
 use crate::store::posting::{NewWords, Segment, decode};
 
-/// The messages in which words stand.
+/// Finds the messages that contain words.
 pub(super) fn messages_with(connection: &Connection, words: &[String]) -> rusqlite::Result<Vec<Vec<u32>>> {
     let mut statement = connection
         .prepare_cached("SELECT first_message, messages FROM word WHERE word = ? ORDER BY first_message")?;
@@ -24,13 +24,13 @@ pub(super) fn messages_with(connection: &Connection, words: &[String]) -> rusqli
     Ok(found)
 }
 
-/// Words that begin with `prefix`, in order.
+/// Lists words that begin with `prefix`, in order.
 pub(super) fn beginning(
     connection: &Connection,
     prefix: &str,
     limit: usize,
 ) -> rusqlite::Result<Vec<String>> {
-    // One step a word, whatever the number of its segments.
+    // Each step finds one word, whatever the number of its segments.
     let mut next = connection.prepare_cached("SELECT min(word) FROM word WHERE word > ?")?;
     let mut words = Vec::new();
     let mut at = prefix.to_owned();
@@ -45,7 +45,7 @@ pub(super) fn beginning(
     Ok(words)
 }
 
-/// Writes the words of new messages: to the last segments of each word while these have room, then to new ones.
+/// Writes the words of new messages: to the last segment of each word while it has room, and then to new segments.
 pub(super) fn write(transaction: &Transaction<'_>, words: &mut NewWords) -> rusqlite::Result<()> {
     let mut last = transaction.prepare_cached(
         "SELECT first_message, last_message, count, messages FROM word WHERE word = ?
@@ -98,7 +98,7 @@ fn insert(transaction: &Transaction<'_>, word: &str, segment: &Segment) -> rusql
     Ok(())
 }
 
-/// Takes messages out of the segments of their words.
+/// Removes messages from the segments of their words.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     removed: &BTreeMap<String, HashSet<u32>>,

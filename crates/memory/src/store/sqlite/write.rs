@@ -1,4 +1,4 @@
-//! Writing: all changes of one call in one transaction, the postings of all of them together.
+//! Writes all changes of one call in one transaction. The postings of all changes are written together.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::store::similar::stems;
 use crate::store::vectors::dimensions;
 use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm, VectorKey};
 
-/// Carries out changes, in order, in one transaction.
+/// Applies changes in order, in one transaction.
 pub(super) fn apply(
     connection: &mut Connection,
     path: &Path,
@@ -40,7 +40,7 @@ pub(super) fn apply(
     Ok(applied)
 }
 
-/// Why a change is not carried out.
+/// The reason why a change failed.
 enum Refused {
     Database(rusqlite::Error),
     Change(MemoryError),
@@ -52,13 +52,15 @@ impl From<rusqlite::Error> for Refused {
     }
 }
 
-/// A transaction under way.
+/// A transaction in progress.
 struct Writing<'a> {
     transaction: &'a Transaction<'a>,
     next_message: u32,
     next_ref: u32,
+    /// The numbers at the beginning of the transaction.
+    first: (u32, u32),
     rewrites: i64,
-    /// Not written yet.
+    /// Postings that are not written yet.
     postings: NewPostings,
     words: NewWords,
     applied: Applied,
@@ -71,10 +73,12 @@ impl<'a> Writing<'a> {
                 .prepare_cached("SELECT value FROM counter WHERE name = ?")?
                 .query_row([name], |row| row.get(0))
         };
+        let (next_message, next_ref) = (counter("next_message")? as u32, counter("next_ref")? as u32);
         Ok(Writing {
             transaction,
-            next_message: counter("next_message")? as u32,
-            next_ref: counter("next_ref")? as u32,
+            next_message,
+            next_ref,
+            first: (next_message, next_ref),
             rewrites: counter("rewrites")?,
             postings: NewPostings::default(),
             words: NewWords::default(),
@@ -132,7 +136,7 @@ impl<'a> Writing<'a> {
                 Ok(())
             }
             Change::Vectors { model, vectors } => {
-                // The terms may have been added by this call.
+                // This call may have added the terms.
                 self.write_postings()?;
                 self.write_vectors(&model, &vectors)
             }
@@ -141,10 +145,12 @@ impl<'a> Writing<'a> {
                 lists,
                 entries,
                 rewrites,
-            } => match rewrites == self.rewrites {
-                true => Ok(vectors::write_lists(self.transaction, &lists, &entries)?),
-                false => Ok(()),
-            },
+            } => {
+                if rewrites == self.rewrites {
+                    vectors::write_lists(self.transaction, &lists, &entries)?;
+                }
+                Ok(())
+            }
             Change::Alias { term, related } => self.alias(&term, &related),
         }
     }
@@ -186,7 +192,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// The id of a source, and how many messages it has.
+    /// Reads the id of a source, and the number of its messages.
     fn source(&self, name: &str) -> Result<(i64, u32), Refused> {
         let found = self
             .transaction
@@ -289,7 +295,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Adds refs to one chunk: one row for all of them, and their terms to the pending writes.
+    /// Adds refs to one chunk, in one row. Their terms join the pending writes.
     fn add_knowledge(&mut self, message: u32, chunk: u32, knowledge: &[Knowledge]) -> rusqlite::Result<()> {
         if knowledge.is_empty() {
             return Ok(());
@@ -354,6 +360,12 @@ impl<'a> Writing<'a> {
     fn finish(mut self) -> rusqlite::Result<Applied> {
         self.write_postings()?;
         words::write(self.transaction, &mut self.words)?;
+        let added = (self.next_message - self.first.0, self.next_ref - self.first.1);
+        assert_eq!(
+            added,
+            (self.applied.messages, self.applied.refs),
+            "each new row has a number of its own"
+        );
         self.transaction
             .prepare_cached(
                 "UPDATE counter SET value = value | ?1 WHERE name = 'languages' AND value | ?1 <> value",
@@ -395,8 +407,8 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// Adds refs, ascending and not below those that are there: to the last segment while that has room, then to
-    /// new ones.
+    /// Adds ascending refs, none of them below the stored ones: to the last segment while it has room, and then to new
+    /// segments.
     fn add(&mut self, term: i64, property: Property, refs: &[u32], is_new: bool) -> rusqlite::Result<()> {
         let property = property as u8;
         let mut rest = refs;
