@@ -28,76 +28,75 @@ use crate::tag::{Tag, check_tags};
 use crate::trace_parent::TraceParent;
 use crate::unique::Unique;
 
-/// The queue that is used where none is named.
+/// The queue of batches that name none.
 pub const DEFAULT_QUEUE: &str = "default";
 
 /// The options of all jobs of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BatchOptions {
-    /// Higher is claimed first.
+    /// The priority. Jobs with a higher one are claimed first.
     pub priority: i16,
-    /// Not to be claimed before this moment; now, where none is given.
+    /// The earliest time of a claim; at once if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// A job that no worker has started by this time expires.
+    /// The time at which a job expires that no worker has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// A job that has not completed this long after its first attempt began is not retried, and ends as dead.
-    /// Milliseconds.
+    /// The time limit from the beginning of the first attempt, in milliseconds. A job that has not completed by then is
+    /// not retried, and ends as dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete_within_ms: Option<u64>,
-    /// A job has the value with which another one of the same queue, kind, group and payload (letter for letter) completed
-    /// at most so long ago, without running; its own value is kept for so long. Only jobs with this option look, and only
-    /// theirs are kept. They have no keys and wait for no others. Milliseconds.
+    /// The time for which a completed value is kept, in milliseconds. Within it, another job with this option and the
+    /// same queue, kind, group and payload (byte for byte) completes with the kept value, without running. Such jobs
+    /// have neither keys nor prerequisites.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_ms: Option<u64>,
-    /// When a failed job is tried again.
+    /// The retry policy of a failed job.
     pub retry: RetryPolicy,
-    /// How the deduplication keys of the jobs are meant; none has one, where `None`. Only a
-    /// [`KeyedBatch`] has this.
+    /// The rules of the jobs' deduplication keys; `None` for jobs without keys. Only a [`KeyedBatch`] has this option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
-    /// The tenant or customer that owns the jobs: limits, pauses and shares can apply to a group.
+    /// The tenant or customer that owns the jobs. Limits, pauses and shares can apply to a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The jobs that the store submits when the batch has ended; usually none. Not for jobs with keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<Hooks>>,
-    /// The submitter's span: spans of the jobs belong to its trace.
+    /// The submitter's span. The spans of the jobs belong to its trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
 }
 
-/// A job that cannot run: it is dead from the start, with an error that says why. Its payload in the
-/// batch is whatever could be kept of it (a string, or `null`).
+/// A job that cannot run. It is dead from the start, with an error that gives the reason. Its payload in the batch is a
+/// string or `null`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
     /// The job's position in its batch.
     pub position: u32,
-    /// Why it cannot run.
+    /// The reason.
     pub error: JobError,
 }
 
-/// A batch to be submitted: 1 to [`BATCH_JOBS_MAX`] jobs of one kind.
+/// A batch to submit: 1 to [`BATCH_JOBS_MAX`] jobs of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewBatch {
-    /// Which handler runs the jobs.
+    /// The name of the handler that runs the jobs.
     pub kind: String,
-    /// Which workers may take them.
+    /// The name that selects their workers.
     pub queue: String,
-    /// One payload a job.
+    /// The payload of each job.
     pub payloads: PackedArray,
-    /// The options of all of them.
+    /// The options of all jobs.
     pub options: BatchOptions,
-    /// Jobs that are dead from the start, by position ascending; usually none.
+    /// Jobs that are dead from the start, in ascending order of position; usually none.
     pub rejected: Vec<Rejected>,
-    /// Their prerequisites; usually none.
+    /// The prerequisites of the jobs; usually none.
     pub after: Vec<After>,
-    /// Tags, by which jobs are found again; usually none.
+    /// Tags that filters find; usually none.
     pub tags: Vec<Tag>,
 }
 
@@ -114,7 +113,7 @@ impl AsRef<NewBatch> for NewBatch {
 }
 
 impl NewBatch {
-    /// A batch on the default queue with default options.
+    /// Makes a batch on the default queue with default options.
     pub fn new(kind: impl Into<String>, payloads: PackedArray) -> Self {
         NewBatch {
             kind: kind.into(),
@@ -127,7 +126,7 @@ impl NewBatch {
         }
     }
 
-    /// Checks everything that needs no store.
+    /// Checks everything that can be checked without a store.
     pub fn check(&self) -> Result<(), InvalidBatch> {
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;

@@ -1,7 +1,8 @@
-//! Lists and maps of foreign texts: read entry by entry, so that a limit stops the reader before it takes memory for more.
+//! Lists and maps of untrusted texts. They are read entry by entry, so that a limit stops the reader before they take
+//! much memory.
 //!
-//! A few bytes of JSON become much memory: `{},` is an object of some hundred bytes. A list therefore has a limit of its own,
-//! and [`within`] bounds the entries of all lists and maps of one text together.
+//! A few bytes of JSON can become much memory: `{},` becomes an object of some hundred bytes. So each list has a limit
+//! of its own, and [`within`] bounds the entries of all lists and maps of one text together.
 
 pub mod near;
 
@@ -14,11 +15,11 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 thread_local! {
-    /// The entries that the text that this thread reads may still have.
+    /// The number of entries that the text being read by this thread may still have.
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Reads one text, which may have `entries_max` entries in all its bounded lists and maps together.
+/// Reads one text that may have `entries_max` entries in all its bounded lists and maps together.
 pub fn within<R>(entries_max: usize, read: impl FnOnce() -> R) -> R {
     let before = LEFT.replace(entries_max);
     let read = read();
@@ -90,7 +91,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T,
     }
 }
 
-/// Texts by name, at most `MAX`.
+/// An object of texts with at most `MAX` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts<const MAX: usize>(pub BTreeMap<String, String>);
 
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn a_list_ends_at_its_limit() {
         assert_eq!(numbers("[1,2,3]"), Ok(List(vec![1, 2, 3])));
-        // The text is cut behind the fourth entry: nothing after it is read.
+        // The text ends behind the fourth entry, and nothing after it is read.
         let error = numbers("[1,2,3,4").unwrap_err();
         assert!(error.starts_with("a list has more than 3 entries"), "{error}");
         assert!(

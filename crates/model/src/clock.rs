@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
-/// A clock that is set back by less does not count as set back: a job waits so long at most. Milliseconds.
+/// A clock that is set back by less does not count as set back. A job may wait for as long, in milliseconds.
 pub const SET_BACK_MS_MIN: i64 = 1_000;
 
 impl Timestamp {
-    /// This moment and `milliseconds` more.
+    /// This moment plus `milliseconds`.
     pub const fn plus_ms(self, milliseconds: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(milliseconds))
     }
@@ -24,18 +24,18 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Whether a clock that has shown `latest` and shows this moment has been set back, by [`SET_BACK_MS_MIN`] or more.
+    /// Whether a clock that has shown `latest` and now shows this moment was set back by [`SET_BACK_MS_MIN`] or more.
     ///
-    /// A job that is to run at once can be claimed from the moment of its submit or retry on, by the store's clock. Where that
-    /// clock was fast and is set right, this moment is in the future again. So a store that finds its clock set back makes all
-    /// jobs due that were due before.
+    /// A job that is to run at once can be claimed from the moment of its submit or retry on, by the store's clock. If
+    /// that clock was fast and is then set right, this moment lies in the future again. So a store that finds its clock
+    /// set back makes all jobs due that were due before.
     pub const fn is_set_back_from(self, latest: Timestamp) -> bool {
         latest.since_ms(self) >= SET_BACK_MS_MIN
     }
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds. The date is Howard Hinnant's `civil_from_days`
+    /// Writes RFC 3339 in UTC with milliseconds. The algorithm of the date is Howard Hinnant's `civil_from_days`
     /// (<https://howardhinnant.github.io/date_algorithms.html>).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (days, millis) = (self.0.div_euclid(86_400_000), self.0.rem_euclid(86_400_000));
@@ -53,6 +53,10 @@ impl fmt::Display for Timestamp {
             shifted_month - 9
         };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
+        debug_assert!(
+            (1..=12).contains(&month) && (1..=31).contains(&day),
+            "a date has a month and a day"
+        );
         let (hour, minute) = (millis / 3_600_000, millis / 60_000 % 60);
         let (second, milli) = (millis / 1_000 % 60, millis % 1_000);
         write!(
@@ -62,12 +66,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where the time comes from.
+/// A source of time.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present moment.
     fn now(&self) -> Timestamp;
 
-    /// Whether it is the machine's, which people and time services may set forward and back.
+    /// Whether it is the machine's clock, which people and time services may set forward and back.
     fn is_machine(&self) -> bool {
         false
     }
@@ -99,7 +103,7 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// Makes a clock that shows `start`.
     pub fn new(start: Timestamp) -> Self {
         ManualClock(AtomicI64::new(start.0))
     }

@@ -1,4 +1,4 @@
-//! Controls: pauses, limits, rates, shares and aging, which decide with priority and time when jobs can be claimed.
+//! Controls: pauses, limits, rates, shares and aging. With priority and time, they decide when jobs can be claimed.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +8,26 @@ use crate::clock::Timestamp;
 /// The shortest period of a rate. Milliseconds.
 pub const RATE_PERIOD_MS_MIN: u64 = 1;
 
-/// The longest period of a rate, grace or step. Milliseconds: a year.
+/// The longest period of a rate, grace or step, in milliseconds: a year.
 pub const CONTROL_SPAN_MS_MAX: u64 = 366 * 86_400_000;
 
 /// The largest weight of a share.
 pub const WEIGHT_MAX: u32 = 10_000;
 
-/// Which jobs a control is for: those of all that it names. One that names nothing is for all jobs.
+/// The jobs to which a control applies: those that match all given names. A scope without names has all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scope {
-    /// On this queue.
+    /// The queue of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Of this kind.
+    /// The kind of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Of this group.
+    /// The group of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Each group has a limit of its own; jobs without a group have none.
+    /// Whether each group has a limit of its own. Jobs without a group have none then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub each_group: bool,
 }
@@ -36,49 +36,49 @@ pub struct Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Effect {
-    /// Nothing is claimed. Jobs run again once the last pause that holds them is gone.
+    /// Pauses the jobs: none is claimed until the last pause that applies to them ends.
     Pause {
         /// The reason. Pauses with different reasons stack, and each is resumed by its reason.
         reason: String,
-        /// When it is over by itself; never, where nothing is said.
+        /// The time at which the pause ends by itself; never if `None`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
-    /// No more jobs than this run at the same time.
+    /// Limits the number of jobs that run at the same time.
     Concurrency {
-        /// How many. With 0, none are claimed.
+        /// The limit. With 0, no jobs are claimed.
         jobs_max: u32,
     },
-    /// No more attempts than this are begun in a time: a bucket of tokens, one an attempt.
+    /// Limits the attempts that begin in a period, by a token bucket with one token for each attempt.
     Rate {
-        /// Tokens that come in a period.
+        /// Tokens that are added in each period.
         jobs: u32,
         /// The period. Milliseconds.
         period_ms: u64,
-        /// Tokens that the bucket holds: how many attempts may begin at once.
+        /// Tokens that the bucket holds: the number of attempts that may begin at once.
         burst: u32,
     },
-    /// The share in claims, among groups or queues with waiting jobs.
+    /// Sets the share in claims, among groups or queues with waiting jobs.
     Share {
-        /// How much of it, in proportion to the others'; 1 where nothing is said.
+        /// The weight, in proportion to the other weights; 1 without a control.
         weight: u32,
-        /// While fewer of its jobs run, it comes before those that run at least as many as their own minimum.
+        /// While fewer of its jobs run, it precedes groups or queues that have reached their own minimum.
         jobs_min: u32,
     },
-    /// Jobs that wait for long come before those of a higher priority.
+    /// Raises the priority of jobs that wait for long.
     Aging {
-        /// How long a job waits before it ages. Milliseconds.
+        /// The time that a job waits before it ages, in milliseconds.
         grace_ms: u64,
-        /// The span that raises the priority by one. Milliseconds.
+        /// The time that raises the priority by one, in milliseconds.
         step_ms: u64,
     },
 }
 
 impl Effect {
-    /// Their names.
+    /// The names of all effects.
     pub const NAMES: [&str; 5] = ["pause", "concurrency", "rate", "share", "aging"];
 
-    /// Its name.
+    /// The name of the effect.
     pub fn name(&self) -> &'static str {
         match self {
             Effect::Pause { .. } => "pause",
@@ -90,47 +90,47 @@ impl Effect {
     }
 }
 
-/// A pause, a limit, a share or an aging of some jobs. Of one scope there is one of each, and of pauses one a reason.
+/// A pause, a limit, a share or an aging of some jobs. A scope has one of each, and one pause for each reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// Which jobs.
+    /// The jobs.
     pub scope: Scope,
-    /// What.
+    /// The effect on the jobs.
     pub effect: Effect,
 }
 
-/// Why a control was refused.
+/// The reason for which a control was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidControl {
-    /// A name that nothing can have.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] InvalidBatch),
-    /// A scope that the effect cannot have.
+    /// The effect does not allow this scope.
     #[error("a {effect} cannot have this scope: {reason}")]
     Scope {
-        /// Its name.
+        /// The name of the effect.
         effect: &'static str,
         /// The remedy.
         reason: &'static str,
     },
-    /// A number out of its range.
+    /// A number is out of its range.
     #[error("the {what} of a {effect} is {given}; give {least} to {most}")]
     Number {
-        /// Its name.
+        /// The name of the effect.
         effect: &'static str,
         /// The name of the number.
         what: &'static str,
         /// The number.
         given: u64,
-        /// The least it may be.
+        /// The minimum.
         least: u64,
-        /// The most it may be.
+        /// The maximum.
         most: u64,
     },
 }
 
 impl Control {
-    /// Checks everything that needs no store.
+    /// Checks everything that can be checked without a store.
     pub fn check(&self) -> Result<(), InvalidControl> {
         let scope = &self.scope;
         for (what, name) in [
@@ -144,15 +144,17 @@ impl Control {
         }
         let effect = self.effect.name();
         let refuse = |reason| Err(InvalidControl::Scope { effect, reason });
-        let within = |what, given, least, most| match (least..=most).contains(&given) {
-            true => Ok(()),
-            false => Err(InvalidControl::Number {
+        let within = |what, given, least, most| {
+            if (least..=most).contains(&given) {
+                return Ok(());
+            }
+            Err(InvalidControl::Number {
                 effect,
                 what,
                 given,
                 least,
                 most,
-            }),
+            })
         };
         if scope.each_group && scope.group.is_some() {
             return refuse("name one group or each group, not both");
@@ -192,7 +194,7 @@ impl Control {
         Ok(())
     }
 
-    /// Its identity: a control replaces an earlier one with the same key.
+    /// The identity of the control: it replaces an earlier control with the same key.
     pub fn key(&self) -> String {
         let scope = &self.scope;
         let reason = match &self.effect {
@@ -207,13 +209,13 @@ impl Control {
             scope.each_group,
             reason,
         );
-        // Texts, options and a boolean are always JSON.
+        // Texts, options and a boolean can always be written as JSON.
         serde_json::to_string(&parts).unwrap_or_default()
     }
 }
 
 impl Scope {
-    /// Whether jobs of this queue, kind and group are meant; the group is empty for jobs without one.
+    /// Whether jobs of this queue, kind and group are in the scope. The group is empty for jobs without one.
     pub fn covers(&self, queue: &str, kind: &str, group: &str) -> bool {
         let is = |named: &Option<String>, is: &str| named.as_deref().is_none_or(|named| named == is);
         is(&self.queue, queue)
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_covers_what_it_names() {
+    fn a_scope_covers_the_jobs_that_it_names() {
         for (scope, covers, expected) in [
             (scope("", "", "", false), ("q", "k", ""), true),
             (scope("q", "", "", false), ("q", "k", "g"), true),
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn impossible_controls_are_refused_by_name() {
         let rate = |jobs, period_ms, burst| Effect::Rate {
             jobs,
             period_ms,
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_controls_apart() {
+    fn different_controls_have_different_keys() {
         let pause = |reason: &str, until| Control {
             scope: scope("q", "", "", false),
             effect: Effect::Pause {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-/// Linear steps between two powers of two: the relative error of a quantile is at most 1 in 16.
+/// Linear steps between two powers of two. The relative error of a quantile is at most 1 in 16.
 const STEPS: u32 = 16;
 
-/// Buckets for all of `u32`.
+/// Number of buckets for all `u32`.
 const BUCKETS: usize = (STEPS * 29) as usize;
 
-/// Counts durations in microseconds in buckets that grow with the duration.
+/// Counts durations in microseconds, in buckets whose width grows with the duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurationHistogram {
     counts: Box<[u64]>,
@@ -39,12 +39,12 @@ impl DurationHistogram {
         self.sum_us += u64::from(duration_us) * times;
     }
 
-    /// How many were counted.
+    /// Number of counted durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// All of them together, in microseconds.
+    /// Sum of the counted durations, in microseconds.
     pub fn sum_us(&self) -> u64 {
         self.sum_us
     }
@@ -58,7 +58,7 @@ impl DurationHistogram {
         self.sum_us += other.sum_us;
     }
 
-    /// The buckets that are not empty, as a store keeps them: `number:count` with spaces between, ascending.
+    /// Writes the buckets that are not empty, as a store keeps them: `number:count`, separated by spaces, ascending.
     pub fn buckets(&self) -> String {
         let mut text = String::new();
         for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -69,8 +69,8 @@ impl DurationHistogram {
         text
     }
 
-    /// Counts `times` times what [`buckets`](Self::buckets) has written, which took `sum_us` in all. `None` where it
-    /// has not written that.
+    /// Adds buckets that [`buckets`](Self::buckets) has written, `times` times. Their sum is `sum_us` in all. `None` if
+    /// the text is malformed.
     pub fn add_buckets(&mut self, buckets: &str, times: u64, sum_us: u64) -> Option<()> {
         for part in buckets.split_whitespace() {
             let (bucket, count) = part.split_once(':')?;
@@ -82,14 +82,18 @@ impl DurationHistogram {
         Some(())
     }
 
-    /// The mean in microseconds; `None` where nothing was counted.
+    /// The mean in microseconds; `None` if nothing was counted.
     pub fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum_us as f64 / self.count as f64)
     }
 
-    /// The duration that a share of `quantile` (0 to 1) of all do not exceed, in microseconds, rounded up
-    /// to its bucket's end.
+    /// The duration that a share `quantile` (0 to 1) of all durations does not exceed, in microseconds, rounded up to
+    /// the end of its bucket.
     pub fn quantile_us(&self, quantile: f64) -> Option<u64> {
+        assert!(
+            (0.0..=1.0).contains(&quantile),
+            "a quantile is a share from 0 to 1"
+        );
         let rank = ((self.count as f64 * quantile).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
         let bucket = self.counts.iter().position(|count| {
@@ -100,14 +104,19 @@ impl DurationHistogram {
     }
 }
 
-/// Durations below [`STEPS`] have a bucket each; above, each power of two has [`STEPS`].
+/// The bucket of a duration. Each duration below [`STEPS`] has a bucket. Above, each power of two has [`STEPS`] buckets.
 fn bucket(duration_us: u32) -> usize {
     if duration_us < STEPS {
         return duration_us as usize;
     }
     let exponent = duration_us.ilog2();
     let step = (duration_us >> (exponent - STEPS.ilog2())) - STEPS;
-    (STEPS * (exponent - STEPS.ilog2() + 1) + step) as usize
+    let bucket = (STEPS * (exponent - STEPS.ilog2() + 1) + step) as usize;
+    debug_assert!(
+        bucket < BUCKETS && u64::from(duration_us) <= bucket_end(bucket),
+        "a duration is in a bucket that does not end before it"
+    );
+    bucket
 }
 
 /// The longest duration of a bucket.
@@ -159,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_apart_adds_up() {
+    fn histograms_add_up() {
         let (mut whole, mut left, mut right) =
             <(DurationHistogram, DurationHistogram, DurationHistogram)>::default();
         for duration in [0, 3, 17, 17, 5_000, u32::MAX] {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{ERROR_MESSAGE_BYTES_MAX, ERROR_TRACEBACK_BYTES_MAX};
 
-/// The error of one attempt of one job, and the job's advice on a retry.
+/// The error of one attempt of one job, with the job's advice on a retry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
     /// The kind of error, for grouping: an exception's class, or `timeout`, `crash`, `panic`, …
@@ -12,19 +12,19 @@ pub struct JobError {
     pub error_type: String,
     /// The message.
     pub message: String,
-    /// Where, if known: a traceback or a stack.
+    /// The place of the error, if known: a traceback or a stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceback: Option<String>,
-    /// Trying again cannot help: the job is dead at once.
+    /// Whether a retry cannot help. The job is dead at once then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub permanent: bool,
-    /// Wait this long before the next attempt, whatever the policy says. Milliseconds.
+    /// The delay before the next attempt, whatever the policy says, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
 impl JobError {
-    /// A retryable error. Text over its limit is cut.
+    /// Makes a retryable error. Text beyond its limit is cut.
     pub fn new(error_type: impl Into<String>, message: impl Into<String>) -> Self {
         JobError {
             error_type: cut(error_type.into(), 200),
@@ -35,20 +35,19 @@ impl JobError {
         }
     }
 
-    /// The same error, after which trying again cannot help.
+    /// Marks the error as permanent: a retry cannot help.
     pub fn permanent(mut self) -> Self {
         self.permanent = true;
         self
     }
 
-    /// The same error, with its own wish when to be tried again.
+    /// Sets the delay before the next attempt.
     pub fn retry_after_ms(mut self, milliseconds: u64) -> Self {
         self.retry_after_ms = Some(milliseconds);
         self
     }
 
-    /// The same error, with where it happened. Over its limit the beginning is cut, since a
-    /// traceback says the most at its end.
+    /// Adds the place of the error. A long traceback loses its beginning, because its end says most.
     pub fn with_traceback(mut self, traceback: impl Into<String>) -> Self {
         let mut traceback = traceback.into();
         if traceback.len() > ERROR_TRACEBACK_BYTES_MAX {

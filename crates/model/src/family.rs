@@ -1,4 +1,4 @@
-//! A family: the children that a job spawns, and the siblings that a child adds.
+//! Families: the children that a job spawns, and the siblings that a child adds.
 
 pub mod siblings;
 pub mod spawn;

@@ -1,4 +1,4 @@
-//! Ids. A job has no row of its own: its id is its batch's id and its position in it.
+//! Ids. A job has no row of its own. Its id is the id of its batch, with its position in the batch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,19 +21,19 @@ macro_rules! integer_id {
 }
 
 integer_id!(
-    /// A batch. Given by the store on submit, counted upwards from 1, never used twice.
+    /// The id of a batch. The store counts upwards from 1 and never reuses an id.
     BatchId
 );
 integer_id!(
-    /// A lease. Given by the store on claim, never used twice (but for one that a loss of power undid without a trace).
+    /// The id of a lease. The store never reuses one, unless a power loss undid the lease without a trace.
     LeaseId
 );
 integer_id!(
-    /// A registered worker. Given by the store, never used twice.
+    /// The id of a registered worker. The store never reuses one.
     WorkerId
 );
 integer_id!(
-    /// A run: one resumable stream of submitted batches.
+    /// The id of a run: one resumable stream of submitted batches.
     RunId
 );
 

@@ -1,4 +1,4 @@
-//! What a worker holds.
+//! Leases: the jobs that a worker holds.
 
 use std::sync::Arc;
 
@@ -13,50 +13,49 @@ use crate::trace_parent::TraceParent;
 /// Jobs of one batch that a worker holds, all on the same attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedSlice {
-    /// The lease that they are held under.
+    /// The lease that holds them.
     pub lease: LeaseId,
     /// Their batch.
     pub batch: BatchId,
-    /// Which handler runs them.
+    /// The name of the handler that runs them.
     pub kind: Arc<str>,
-    /// The queue that they were submitted to.
+    /// The queue to which they were submitted.
     pub queue: Arc<str>,
-    /// Whose jobs they are, where that is said.
+    /// The group of the jobs, if they have one.
     pub group: Option<Arc<str>>,
     /// Their positions in the batch.
     pub positions: Positions,
-    /// One payload a position, in the order of the positions.
+    /// The payload of each job, in the order of the positions.
     pub payloads: PackedArray,
-    /// The number of this attempt, from 1.
+    /// The number of the current attempt, from 1.
     pub attempt: u32,
-    /// How often a worker died while it held these jobs.
+    /// The number of times that a worker died while it held these jobs.
     pub rescues: u32,
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt, in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// Higher was claimed first.
+    /// The priority. Jobs with a higher one were claimed first.
     pub priority: i16,
-    /// When a failed job is tried again: at once, it may be in the same slot.
+    /// The retry policy. An immediate retry may use the same slot.
     pub retry: RetryPolicy,
-    /// When they were submitted.
+    /// The time of the submit.
     pub submitted_at: Timestamp,
-    /// Where they finalize, since all of their children have ended: what each remembered, in the order of the
-    /// positions.
+    /// The memo of each job, in the order of the positions, if the jobs finalize because all their children have ended.
     pub memos: Option<PackedArray>,
-    /// The moment by which they have to have completed, since no attempt is made after it.
+    /// The time by which they have to complete. No attempt begins after it.
     pub deadline: Option<Timestamp>,
-    /// Their keys and tags, where some have any. There may be those of other jobs of the batch, too.
+    /// Their keys and tags, if they have any. Labels of other jobs of the batch may be included.
     pub labels: Option<Arc<JobLabels>>,
-    /// The submitter's span, where one was given.
+    /// The submitter's span, if there is one.
     pub traceparent: Option<TraceParent>,
 }
 
 impl LeasedSlice {
-    /// How many jobs there are.
+    /// Number of jobs.
     pub fn len(&self) -> u32 {
         self.positions.len()
     }
 
-    /// How many bytes its payloads, memos, keys, tags and group have, which count towards
+    /// Number of bytes of the payloads, memos, keys, tags and group, which count towards
     /// [`LEASE_BYTES_TARGET`](crate::limits::LEASE_BYTES_TARGET).
     pub fn weight_bytes(&self) -> usize {
         let memos = self.memos.as_ref().map_or(0, |memos| memos.as_str().len());
@@ -69,28 +68,28 @@ impl LeasedSlice {
             + size_of_val(&self.deadline)
     }
 
-    /// Whether no job is left.
+    /// Whether there are no jobs left.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }
 
-    /// The keys and tags of some of the jobs, where these have any.
+    /// The keys and tags of some of the jobs; `None` if these have none.
     pub fn labels_of(&self, positions: &Positions) -> Option<JobLabels> {
         self.labels.as_ref()?.select(positions)
     }
 }
 
-/// One claim: the slices that it took.
+/// The slices that one claim took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Fences the reports: one under a lost lease is refused.
+    /// The id, which fences reports: a report under a lost lease is refused.
     pub id: LeaseId,
-    /// What is held, in the order in which it is to be run.
+    /// The slices, in the order in which they are to run.
     pub slices: Vec<LeasedSlice>,
 }
 
 impl Lease {
-    /// How many jobs the lease holds.
+    /// Number of jobs of the lease.
     pub fn jobs(&self) -> u32 {
         self.slices.iter().map(LeasedSlice::len).sum()
     }

@@ -1,5 +1,5 @@
-//! The terms of Gristmill, as types: [`Batch`](batch::NewBatch), [`JobId`], [`Positions`],
-//! [`Lease`], [`Report`], outcomes, retry policies and limits.
+//! The terms of Gristmill, as types: [`Batch`](batch::NewBatch), [`JobId`], [`Positions`], [`Lease`], [`Report`],
+//! outcomes, retry policies and limits.
 //!
 //! This crate does no I/O and depends on no other crate of the project. Time and randomness are parameters
 //! ([`Clock`], [`Rng`]).
@@ -24,7 +24,7 @@ pub mod retry;
 pub mod rng;
 pub mod state;
 
-// The parts of a batch and of a family also have these short paths.
+// Short paths to the modules of a batch and of a family.
 pub use batch::{dependency, hooks, labels, priority, tag, trace_parent, unique};
 pub use family::{siblings, spawn};
 

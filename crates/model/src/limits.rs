@@ -1,26 +1,26 @@
-//! All shared limits, in one place: nothing is unbounded.
+//! All shared limits. Nothing is unbounded.
 //!
-//! Input over a limit gets an error that names the limit, and nothing is stored.
+//! Input beyond a limit gets an error that names the limit, and nothing is stored.
 
-/// Jobs in one batch at most. Positions are below it, so that a report's id can be derived from its
-/// batch and its first position.
+/// Maximum jobs of one batch. All positions are smaller, so that a report's id can be computed from its batch and its
+/// first position.
 pub const BATCH_JOBS_MAX: u32 = 10_000;
 
-/// Bytes of packed payloads in one batch by default; a single larger payload travels alone.
+/// Target bytes of packed payloads in one batch. A single larger payload travels alone.
 pub const BATCH_BYTES_TARGET: usize = 1 << 20;
 
-/// Bytes of one payload at most. SQLite and PostgreSQL hold more; a queue of larger things should
-/// hold references to them.
+/// Maximum bytes of one payload. SQLite and PostgreSQL allow more, but a queue of larger things should hold references
+/// to them.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 
-/// Levels of lists and objects in one payload or value at most. Readers are recursive: serde_json ends at about as many,
-/// Python and PostgreSQL at some thousand.
+/// Maximum depth of lists and objects in one payload or value. Readers are recursive: serde_json allows about as many
+/// levels, Python and PostgreSQL allow some thousand.
 pub const JSON_DEPTH_MAX: usize = 128;
 
-/// Levels that Gristmill itself puts around a payload or value: of merged payloads, and of outcomes of children.
+/// Levels that Gristmill adds around a payload or value: for merged payloads, and for outcomes of children.
 pub const WRAPPED_DEPTH_MAX: usize = 4;
 
-/// Bytes of one returned value at most, for the same reason as of a payload.
+/// Maximum bytes of one returned value, for the same reason.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// Statements that one job writes with its report.
@@ -41,202 +41,200 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Bytes of the URL of a completion hook.
 pub const HOOK_URL_BYTES_MAX: usize = 2_000;
 
-/// Attempts of one job at most, whatever its policy says.
+/// Maximum attempts of one job, whatever its policy says.
 pub const ATTEMPTS_MAX: u32 = 1_000;
 
-/// How often a failed job runs again at once in the same slot of its worker; then it goes back in line, so that no job
-/// keeps a slot for good.
+/// Maximum immediate retries of a job in the same slot of its worker. After them, the job returns to the store, so that
+/// no job keeps a slot for ever.
 pub const REPEATS_MAX: u32 = 15;
 
-/// Bytes of failures that a slot keeps of the jobs that it runs again; above, failed jobs go back in line.
+/// Maximum bytes of failures that a slot keeps for the jobs that it retries. Beyond, failed jobs return to the store.
 pub const EARLIER_FAILURES_BYTES_MAX: usize = 4 << 20;
 
-/// How often a job may be held by a worker that dies before the job is given up as dead. Not charged
-/// as attempts, since most of the jobs that a dying worker holds are innocent; bounded all the same,
-/// so that a job that kills its worker ends.
+/// Maximum rescues of a job, after which it is dead. A rescue is not charged as an attempt, because most jobs of a
+/// dying worker are innocent. The limit stops a job that kills its worker each time.
 pub const RESCUES_MAX: u32 = 20;
 
 /// The default time that a cancelled job may continue after the signal. Milliseconds.
 pub const CANCEL_GRACE_MS: u64 = 10_000;
 
-/// Slices in one lease at most: bounds the lease's row and the claim's transaction.
+/// Maximum slices of one lease. It bounds the lease's row and the transaction of the claim.
 pub const LEASE_SLICES_MAX: u32 = 1_000;
 
-/// Jobs in one lease at most.
+/// Maximum jobs of one lease.
 pub const LEASE_JOBS_MAX: u32 = 10_000;
 
 /// Bytes of payloads, memos, keys, tags and groups in one lease after which the claim stops adding slices.
 pub const LEASE_BYTES_TARGET: usize = 4 << 20;
 
-/// Waiting workers of one process that a store keeps the wishes of, so that submits claim for them. Further ones are
-/// woken and look by themselves.
+/// Maximum waiting workers of one process whose wishes a store keeps, so that submits claim for them. Further workers
+/// are woken, and claim by themselves.
 pub const WAITING_WANTS_MAX: usize = 1_000;
 
-/// Waiting workers that one transaction claims for, so that a submit does not wait for more.
+/// Maximum waiting workers for which one transaction claims, so that a submit does not wait for long.
 pub const HAND_OVERS_PER_TRANSACTION_MAX: usize = 16;
 
-/// Jobs or batches that one batch waits for at most: whole batches count once, however many jobs they have.
+/// Maximum prerequisites of one batch. A whole batch counts once, whatever its number of jobs.
 pub const PREREQUISITES_MAX: usize = 100_000;
 
-/// Prerequisites that the details of a blocked job list at most.
+/// Maximum prerequisites that the details of a blocked job list.
 pub const SHOWN_PREREQUISITES_MAX: usize = 100;
 
-/// Batches of children that one job spawns at most.
+/// Maximum batches of children that one job spawns.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 
-/// The maximum number of batches of children of parents that were suspended together, siblings included: each child
-/// that ends searches them.
+/// Maximum batches of children, siblings included, of parents that were suspended together. Each child that ends
+/// searches them.
 pub const FAMILY_BATCHES_MAX: usize = 10_000;
 
-/// The maximum size of a memo. Bytes.
+/// Maximum bytes of a memo.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 
-/// Jobs that finalize together at most: the outcomes of their children are read at once.
+/// Maximum jobs that finalize together. The outcomes of their children are read at once.
 pub const FINALIZED_JOBS_MAX: u32 = 64;
 
-/// Operations that may wait for a store's writer; more wait for room.
+/// Maximum operations that wait for a store's writer. Further ones wait for room.
 pub const WRITER_OPERATIONS_MAX: usize = 8_192;
 
-/// Bytes of operations that may wait for a store's writer.
+/// Maximum bytes of operations that wait for a store's writer.
 pub const WRITER_BYTES_MAX: usize = 32 << 20;
 
-/// Operations in one transaction of a store's writer.
+/// Maximum operations in one transaction of a store's writer.
 pub const TRANSACTION_OPERATIONS_MAX: usize = 2_048;
 
-/// Bytes of operations in one transaction of a store's writer.
+/// Maximum bytes of operations in one transaction of a store's writer.
 pub const TRANSACTION_BYTES_MAX: usize = 8 << 20;
 
-/// Rows that one page of a listing returns at most.
+/// Maximum rows of one page of a listing.
 pub const PAGE_ROWS_MAX: u32 = 10_000;
 
-/// Jobs that one transaction changes of those that match a filter: a whole batch.
+/// Maximum jobs matching a filter that one transaction changes: a whole batch.
 pub const PORTION_JOBS_MAX: u32 = BATCH_JOBS_MAX;
 
-/// How long events are kept, and recorded after the last listener. Milliseconds: an hour.
+/// Milliseconds for which events are kept, and for which they are recorded after the last listener left: an hour.
 pub const EVENTS_KEPT_MS: i64 = 3_600_000;
 
-/// Small reports of a batch that has ended, above which they are compacted.
+/// Maximum small reports of an ended batch. Beyond, they are compacted.
 pub const REPORTS_LEFT_MAX: u32 = 4;
 
-/// Bytes of a report that is small.
+/// Maximum bytes of a small report.
 pub const SMALL_REPORT_BYTES_MAX: u32 = 64 << 10;
 
-/// Bytes of small reports that are compacted in one transaction. Batches with more of them are left as they are.
+/// Maximum bytes of small reports that one transaction compacts. Batches with more of them stay unchanged.
 pub const COMPACTED_BYTES_MAX: u32 = 2 << 20;
 
-/// How many of the latest batches are looked at to be compacted.
+/// Number of latest batches that are considered for compaction.
 pub const COMPACTED_BATCHES_BACK: u32 = 10_000;
 
-/// Batches that are compacted in one transaction, so that others do not wait for long.
+/// Maximum batches that one transaction compacts, so that other operations do not wait for long.
 pub const COMPACTED_BATCHES_PER_TRANSACTION: u32 = 16;
 
-/// Batches that one handle of a store watches for outcomes; further ones are polled.
+/// Maximum batches that one handle of a store watches for outcomes. Further ones are polled.
 pub const AWAITED_BATCHES_MAX: usize = 10_000;
 
-/// Events that are kept at most, about.
+/// Approximate maximum number of kept events.
 pub const EVENTS_KEPT_MAX: i64 = 1_000_000;
 
-/// Old events that are deleted at once, so that others do not wait for long.
+/// Old events that one transaction deletes, so that other operations do not wait for long.
 pub const EVENTS_FORGOTTEN_PER_TRANSACTION: i64 = 100_000;
 
-/// Events that a listener reads at once.
+/// Maximum events in one page of a listener.
 pub const EVENTS_PAGE_MAX: u32 = 1_000;
 
 /// Bytes of a progress message.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 400;
 
-/// Jobs of one worker with progress in one heartbeat; further jobs have none.
+/// Maximum jobs of one worker with progress in one heartbeat. Further jobs have none.
 pub const PROGRESS_JOBS_MAX: usize = 1_000;
 
 /// The minimum interval of a worker's progress reports, for all jobs together. Milliseconds.
 pub const PROGRESS_EVERY_MS: u64 = 1_000;
 
-/// Jobs, batches and kinds that one follower of output names at most, and that a worker receives.
+/// Maximum jobs, batches and kinds that one follower of output names, and that a worker receives.
 pub const FOLLOWED_MAX: usize = 1_000;
 
-/// Running jobs whose output one follower sees at once; it receives the number of the others.
+/// Maximum running jobs whose output one follower sees. It also gets the number of other jobs.
 pub const LIVE_JOBS_MAX: usize = 100;
 
-/// How long a follower lasts without renewal. Milliseconds.
+/// Milliseconds after which a follower ends that is not renewed.
 pub const FOLLOWED_FOR_MS: i64 = 15_000;
 
-/// How long a store keeps the live output of followed jobs. Milliseconds.
+/// Milliseconds for which a store keeps the live output of followed jobs.
 pub const LIVE_OUTPUT_KEPT_MS: i64 = 30_000;
 
-/// Pieces of output that a store keeps at most.
+/// Maximum pieces of output that a store keeps.
 pub const LIVE_OUTPUT_ROWS_MAX: i64 = 10_000;
 
-/// Bytes of output that a worker writes at once at most.
+/// Maximum bytes of output in one write of a worker.
 pub const LIVE_OUTPUT_BYTES_PER_WRITE_MAX: usize = 256 << 10;
 
-/// Bytes of output of one job that a worker gathers between two writes; of more, the oldest are dropped.
+/// Maximum bytes of output of one job that a worker gathers between two writes. Beyond, the oldest are dropped.
 pub const LIVE_OUTPUT_BYTES_PER_JOB_MAX: usize = 32 << 10;
 
 /// The minimum interval of a worker's writes of live output. Milliseconds.
 pub const LIVE_OUTPUT_EVERY_MS: u64 = 250;
 
-/// The latest batches, of all kinds, that give the mean duration of a kind: bounds the cost of showing one job.
+/// Number of latest batches, of all kinds, from which the mean duration of a kind is computed. It bounds the cost of
+/// showing a job.
 pub const ESTIMATE_BATCHES_MAX: i64 = 1_000;
 
-/// Milliseconds without a heartbeat after which a worker's leases are rescued, where nothing else is said.
+/// Default milliseconds without a heartbeat after which a worker's leases are rescued.
 pub const LEASE_LOST_AFTER_MS: i64 = 15_000;
 
-/// Milliseconds between a worker's heartbeats: three may be lost before the lease is.
+/// Milliseconds between heartbeats of a worker. Three may be lost before its lease is.
 pub const HEARTBEAT_EVERY_MS: i64 = heartbeat_every_ms(LEASE_LOST_AFTER_MS);
 
-/// The shortest time without a heartbeat after which leases may be rescued. Milliseconds: below, a pause of the
-/// scheduler or of a disk looks like a death.
+/// Minimum milliseconds without a heartbeat after which leases are rescued. With less, a pause of the scheduler or of a
+/// disk would look like a death.
 pub const LEASE_LOST_AFTER_MS_MIN: i64 = 1_000;
 
-/// The longest time without a heartbeat after which leases may be rescued. Milliseconds: an hour.
+/// Maximum milliseconds without a heartbeat after which leases are rescued: an hour.
 pub const LEASE_LOST_AFTER_MS_MAX: i64 = 3_600_000;
 
-/// The interval of heartbeats for a lease: three heartbeats can be lost, and the fourth still has time to arrive.
-/// Milliseconds.
+/// The interval of heartbeats for a lease, in milliseconds. Three heartbeats can be lost, and the fourth still arrives
+/// in time.
 pub const fn heartbeat_every_ms(lease_lost_after_ms: i64) -> i64 {
     lease_lost_after_ms * 4 / 15
 }
 
-/// The shortest interval of a schedule: the engine reads schedules once a second, so shorter intervals would fire in
-/// bursts. Milliseconds.
+/// The shortest interval of a schedule, in milliseconds. The engine reads schedules once a second, so shorter intervals
+/// would fire in bursts.
 pub const INTERVAL_MS_MIN: i64 = 1_000;
-/// Longest interval of a schedule: ten years.
+/// The longest interval of a schedule, in milliseconds: ten years.
 pub const INTERVAL_MS_MAX: i64 = 10 * 366 * 86_400_000;
 
-/// How late a moment of a schedule may be noticed and still count as met, where missed moments are skipped: schedules
-/// are looked at once a second, and a failover takes some seconds. Milliseconds.
+/// Milliseconds by which a moment of a schedule may be late and still count as met, if missed moments are skipped.
+/// Schedules are read once a second, and a failover takes some seconds.
 pub const SCHEDULE_LATE_MS_MAX: i64 = 30_000;
 
-/// Moments that one schedule catches up with in one look, where all missed ones are made up for; the rest follows in
-/// the next looks.
+/// Maximum missed moments that one schedule makes up for in one read. The rest follows in the next reads.
 pub const CATCH_UP_MOMENTS_MAX: usize = 1_000;
 
-/// Schedules that fire in one transaction: others wait no longer than for a batch of this size.
+/// Maximum schedules that fire in one transaction. Others wait no longer than for a batch of this size.
 pub const SCHEDULES_FIRED_MAX: u32 = 1_000;
 
-/// The maximum number of rows of a history; request longer ones in parts.
+/// Maximum rows of a history. Longer ones are requested in parts.
 pub const HISTORY_ROWS_MAX: usize = 10_000;
 
 /// Bytes of one job's deduplication key.
 pub const KEY_BYTES_MAX: usize = 200;
 
-/// The longest period for which a job keeps its deduplication key, over or not. Milliseconds: ten years.
+/// The longest period for which a job keeps its deduplication key, even after its end, in milliseconds: ten years.
 pub const KEY_PERIOD_MS_MAX: u64 = 10 * 366 * 86_400_000;
 
-/// Payloads that one debounced job stands for, where they are merged; the next one waits behind it, with as many others.
+/// Maximum payloads of one debounced job that merges them. The next payload waits in another job behind it.
 pub const DEBOUNCED_PAYLOADS_MAX: u32 = 10_000;
 
-/// Bytes of payloads that one debounced job stands for, where they are merged; the next one waits behind it, with as many
-/// others.
+/// Maximum bytes of payloads of one debounced job that merges them. The next payload waits in another job behind it.
 pub const DEBOUNCED_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a value that is kept for jobs of the same queue, kind and group with the same payload; larger ones are not.
+/// Maximum bytes of a value that is kept for jobs with the same queue, kind, group and payload.
 pub const CACHED_VALUE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of kept values that the jobs of one batch are answered with; the others run.
+/// Maximum bytes of kept values that complete the jobs of one batch. Its other jobs run.
 pub const CACHED_BYTES_PER_BATCH_MAX: usize = 16 << 20;
 
-/// Tags of one job at most.
+/// Maximum tags of one job.
 pub const TAGS_PER_JOB_MAX: u32 = 32;
 
 /// Bytes of a tag's name.
@@ -248,15 +246,15 @@ pub const TAG_VALUE_BYTES_MAX: usize = 200;
 /// Conditions on tags in one filter.
 pub const TAG_CONDITIONS_MAX: usize = 32;
 
-/// Reasons for which one job is paused at the same time.
+/// Maximum reasons for which one job is paused at the same time.
 pub const PAUSES_PER_JOB_MAX: usize = 32;
 
-/// Pauses, limits, shares and agings of one store: each change reads them all.
+/// Maximum pauses, limits, shares and agings of one store. Each change reads them all.
 pub const CONTROLS_MAX: usize = 10_000;
 
-/// How much of a rate gathers before a waiting worker is woken for it, as far as half the burst allows (a bucket that is full
-/// loses what comes meanwhile): 200 jobs a second wake it 10 times. Milliseconds.
+/// Milliseconds for which tokens of a rate gather before a waiting worker is woken, as far as half the burst allows (a
+/// full bucket loses further tokens). With 200 jobs a second, it is woken 10 times.
 pub const RATE_WAKE_MS: u64 = 100;
 
-/// The shortest time between two exchanges of a busy worker with its source. Outcomes gather meanwhile. Milliseconds.
+/// Minimum milliseconds between two exchanges of a busy worker with its source. Outcomes gather in between.
 pub const EXCHANGE_EVERY_MS: u64 = 10;

@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::id::{BatchId, JobId};
 
-/// Jobs with followers of their output.
+/// A filter of jobs whose output is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Followed {
     /// One job.
     Job(JobId),
-    /// All of a batch.
+    /// All jobs of a batch.
     Batch(BatchId),
-    /// All of a kind.
+    /// All jobs of a kind.
     Kind(Arc<str>),
 }
 
 impl Followed {
-    /// Whether a job of this kind is among them.
+    /// Whether a job of this kind matches.
     pub fn includes(&self, job: JobId, kind: &str) -> bool {
         match self {
             Followed::Job(followed) => *followed == job,
@@ -37,20 +37,20 @@ pub struct Printed {
     pub job: JobId,
     /// Its kind.
     pub kind: Arc<str>,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// How much the attempt had printed before. Bytes of text. Where pieces were dropped, it is more than has come.
+    /// Bytes of text that the attempt printed before. It is more than the received bytes if pieces were dropped.
     pub offset: u64,
     /// The output.
     pub text: String,
 }
 
-/// A piece of output, as a store keeps it for a while.
+/// A piece of output that a store keeps for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptOutput {
-    /// Its place. Pieces of other workers may still come before it for some seconds.
+    /// The id of the piece. For some seconds, pieces of other workers may still get lower ids.
     pub id: i64,
-    /// When it was kept.
+    /// The time at which it was kept.
     pub at: Timestamp,
     /// The printed text.
     #[serde(flatten)]

@@ -1,8 +1,8 @@
-//! Packed JSON: the items of a batch as one JSON array, in the form in which it is stored and sent.
+//! Packed JSON: the items of a batch as one JSON array, in the form that is stored and sent.
 //!
-//! The text is a valid JSON array with one item a line: `[1\n,{"a":2}\n,"x"]`. A JSON string never
-//! holds a raw line feed (RFC 8259, section 7), so the line feeds separate the items, and a
-//! positions' share of a batch is cut out by looking for line feeds, without parsing an item.
+//! The text is a valid JSON array with one item on each line: `[1\n,{"a":2}\n,"x"]`. A JSON string never holds a raw
+//! line feed (RFC 8259, section 7), so line feeds separate the items. Some positions of a batch are cut out by
+//! searching for line feeds, without parsing any item.
 
 pub mod item;
 
@@ -16,34 +16,34 @@ use serde_json::value::RawValue;
 use crate::limits::{BATCH_JOBS_MAX, JSON_DEPTH_MAX, PAYLOAD_BYTES_MAX, WRAPPED_DEPTH_MAX};
 use crate::positions::Positions;
 
-/// Why text was refused as an item or as a packed array.
+/// The reason why a text is not an item or a packed array.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackedError {
     /// An item is not JSON.
     #[error("item {index} is not JSON: {reason}")]
     NotJson {
-        /// Which item, from 0.
+        /// The index of the item, from 0.
         index: u32,
         /// The parser's message.
         reason: String,
     },
-    /// The text as a whole is not a JSON array.
+    /// The text is not a JSON array.
     #[error("not a JSON array: {0}")]
     NotAnArray(String),
-    /// An item is over the limit.
+    /// An item exceeds its limit.
     #[error("item {index} is {bytes} bytes long; the limit is {bytes_max}")]
     ItemTooLarge {
-        /// Which item, from 0.
+        /// The index of the item, from 0.
         index: u32,
         /// Its size in bytes.
         bytes: usize,
         /// The limit in bytes.
         bytes_max: usize,
     },
-    /// An item has more levels of lists and objects than the limit.
+    /// An item has too many levels of lists and objects.
     #[error("item {index} nests deeper than {JSON_DEPTH_MAX} levels")]
     TooDeep {
-        /// Which item, from 0.
+        /// The index of the item, from 0.
         index: u32,
     },
     /// There are more items than a batch holds.
@@ -51,7 +51,7 @@ pub enum PackedError {
     TooManyItems,
 }
 
-/// The items of a batch, packed. Cheap to clone.
+/// The packed items of a batch. Clones share the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedArray {
     text: Arc<str>,
@@ -69,8 +69,7 @@ impl PackedArray {
         Ok(builder.finish())
     }
 
-    /// Takes text that a [`PackedBuilder`] made and that a store kept. Checks only the number of
-    /// items, which costs a search for line feeds.
+    /// Takes text that a [`PackedBuilder`] made and that a store kept. Only counts its items, by a search for line feeds.
     pub fn from_stored(text: impl Into<Arc<str>>) -> PackedArray {
         let text = text.into();
         let count = if text.len() <= 2 {
@@ -81,7 +80,7 @@ impl PackedArray {
         PackedArray { text, count }
     }
 
-    /// One array of the same item, `count` times; for handlers that return nothing.
+    /// Makes an array that repeats one item `count` times, for handlers that return nothing.
     pub fn repeat(item: &str, count: u32) -> Result<PackedArray, PackedError> {
         let mut builder = PackedBuilder::new();
         if count > 0 {
@@ -93,7 +92,7 @@ impl PackedArray {
         Ok(builder.finish())
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -131,7 +130,7 @@ impl PackedArray {
         self.items().nth(index as usize)
     }
 
-    /// The items at `positions` (of this array, from 0), packed. The whole array is shared, not copied.
+    /// Selects the items at `positions` (indexes of this array, from 0). A selection of all items shares the text.
     pub fn select(&self, positions: &Positions) -> PackedArray {
         if positions.len() >= self.count {
             return self.clone();
@@ -140,7 +139,7 @@ impl PackedArray {
         let mut selected = String::with_capacity(body.len() / 2 + 2);
         selected.push('[');
         let mut count = 0;
-        // The walk goes forward once: `at` is where item `index` begins.
+        // The walk only goes forward: `at` is the beginning of item `index`.
         let (mut at, mut index) = (0, 0u32);
         let mut skip_to = |target: u32| -> Option<usize> {
             if target > index {
@@ -166,6 +165,11 @@ impl PackedArray {
             count += end - start;
         }
         selected.push(']');
+        debug_assert_eq!(
+            PackedArray::from_stored(&*selected).count(),
+            count,
+            "each selected item is on a line"
+        );
         PackedArray {
             text: selected.into(),
             count,
@@ -179,17 +183,22 @@ impl PackedArray {
         if self.count > 0 {
             starts.push(0);
             starts.extend(memchr::memchr_iter(b'\n', body).map(|end| end + 2));
-            // As if another item followed.
+            // The end of the array, as if another item followed.
             starts.push(body.len() + 2);
         }
         PackedIndex(starts.into())
     }
 
-    /// As [`select`](PackedArray::select), by the array's index: the cost is that of the selected items alone.
+    /// Selects like [`select`](PackedArray::select), with the array's index. The cost is proportional to the selection.
     pub fn select_indexed(&self, positions: &Positions, index: &PackedIndex) -> PackedArray {
         if positions.len() >= self.count {
             return self.clone();
         }
+        assert_eq!(
+            index.0.len(),
+            self.count as usize + 1,
+            "the index belongs to this array"
+        );
         let body = &self.text[1..self.text.len() - 1];
         let mut selected = String::from("[");
         let mut count = 0;
@@ -211,7 +220,7 @@ impl PackedArray {
         }
     }
 
-    /// Cuts the array into pieces of the given numbers of items, from the first item on; drops the rest.
+    /// Cuts the array into pieces with these numbers of items, from the first item on. Drops the rest.
     pub fn cut(&self, counts: impl IntoIterator<Item = u32>) -> Vec<PackedArray> {
         let mut items = self.items();
         let piece = |count: u32| {
@@ -225,7 +234,7 @@ impl PackedArray {
         counts.into_iter().map(piece).collect()
     }
 
-    /// The items of `parts` one after the other.
+    /// Joins the items of all parts.
     pub fn concat<'a>(parts: impl IntoIterator<Item = &'a PackedArray>) -> PackedArray {
         let mut builder = PackedBuilder::new();
         for part in parts {
@@ -235,13 +244,13 @@ impl PackedArray {
     }
 }
 
-/// Where the items of a [`PackedArray`] begin.
+/// The beginning of each item of a [`PackedArray`].
 #[derive(Debug, Clone)]
 pub struct PackedIndex(Box<[usize]>);
 
 impl Serialize for PackedArray {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The text is valid JSON by construction, so it passes through unparsed.
+        // The text is valid JSON by construction, so it is passed on without parsing.
         let raw: &RawValue = serde_json::from_str(&self.text).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
     }
@@ -270,12 +279,12 @@ impl Default for PackedBuilder {
 }
 
 impl PackedBuilder {
-    /// An empty array whose items may be [`PAYLOAD_BYTES_MAX`] long.
+    /// Makes an empty array whose items may have [`PAYLOAD_BYTES_MAX`] bytes.
     pub fn new() -> Self {
         PackedBuilder::with_item_bytes_max(PAYLOAD_BYTES_MAX)
     }
 
-    /// An empty array with a limit of its own for an item's bytes.
+    /// Makes an empty array with its own limit for the bytes of an item.
     pub fn with_item_bytes_max(item_bytes_max: usize) -> Self {
         PackedBuilder {
             text: String::from("["),
@@ -285,23 +294,23 @@ impl PackedBuilder {
         }
     }
 
-    /// The same array for items that Gristmill makes of others: it puts some more levels around these.
+    /// Allows the levels that Gristmill adds around other items.
     pub fn of_wrapped(mut self) -> Self {
         self.depth_max = JSON_DEPTH_MAX + WRAPPED_DEPTH_MAX;
         self
     }
 
-    /// How many items there are so far.
+    /// Number of items so far.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How long the text is so far, in bytes.
+    /// Number of bytes so far.
     pub fn bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// Checks one JSON text and adds it. On an error nothing is added.
+    /// Checks one JSON text and adds it. After an error, nothing is added.
     pub fn push(&mut self, item: &str) -> Result<(), PackedError> {
         let item = item.trim_matches([' ', '\t', '\n', '\r']);
         self.check_room(item)?;
@@ -310,7 +319,7 @@ impl PackedBuilder {
             reason,
         })?;
         if memchr::memchr2(b'\n', b'\r', item.as_bytes()).is_some() {
-            // Outside of strings a line feed is white space, and inside it cannot stand.
+            // Outside of strings a line feed is white space, and a string cannot contain one.
             self.push_valid(&item.replace(['\n', '\r'], " "));
         } else {
             self.push_valid(item);
@@ -339,7 +348,7 @@ impl PackedBuilder {
         }
     }
 
-    /// The packed array.
+    /// Returns the packed array.
     pub fn finish(mut self) -> PackedArray {
         self.text.push(']');
         PackedArray {
@@ -379,10 +388,10 @@ impl PackedBuilder {
     }
 }
 
-/// Whether JSON text has more than `depth_max` levels of lists and objects. The parser that checks texts has no such limit: it
-/// keeps no value.
+/// Whether JSON text has more than `depth_max` levels of lists and objects. The parser that checks texts has no such
+/// limit, because it keeps no value.
 fn is_deeper(item: &[u8], depth_max: usize) -> bool {
-    // A level has a bracket at both ends. Most texts are too short, or have too few brackets, to be looked at byte by byte.
+    // A level has a bracket at both ends. Most texts are too short, or have too few brackets, to need a look at each byte.
     let mut openings = memchr::memchr2_iter(b'[', b'{', item);
     if item.len() <= 2 * depth_max || openings.nth(depth_max).is_none() {
         return false;
@@ -403,7 +412,7 @@ fn is_deeper(item: &[u8], depth_max: usize) -> bool {
     false
 }
 
-/// Where the string ends whose first byte is at `at`.
+/// The end of the string whose first byte is at `at`.
 fn end_of_string(item: &[u8], mut at: usize) -> usize {
     while let Some(rest) = item.get(at..)
         && let Some(offset) = memchr::memchr2(b'"', b'\\', rest)
@@ -411,14 +420,14 @@ fn end_of_string(item: &[u8], mut at: usize) -> usize {
         if rest[offset] == b'"' {
             return at + offset;
         }
-        // The backslash, and the byte that it escapes.
+        // Skip the backslash and the byte that it escapes.
         at += offset + 2;
     }
     item.len()
 }
 
-/// Says whether `item` is JSON whose strings are Unicode. The grammar alone allows a lone surrogate
-/// (`"\ud800"`), which no store and few readers can hold.
+/// Checks that `item` is JSON whose strings are Unicode. The grammar alone allows a lone surrogate (`"\ud800"`), which
+/// no store and few readers accept.
 fn check_json(item: &str) -> Result<(), String> {
     serde_json::from_str::<serde::de::IgnoredAny>(item).map_err(|error| error.to_string())?;
     match memchr::memmem::find(item.as_bytes(), b"\\u").and_then(|_| lone_surrogate(item.as_bytes())) {
@@ -427,7 +436,7 @@ fn check_json(item: &str) -> Result<(), String> {
     }
 }
 
-/// Where JSON text has an escaped half of a character without the other half.
+/// The place of an escaped surrogate without its other half.
 fn lone_surrogate(item: &[u8]) -> Option<usize> {
     let escaped = |at: usize| -> Option<u16> {
         let digits = item.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -442,7 +451,7 @@ fn lone_surrogate(item: &[u8]) -> Option<usize> {
                 _ => return Some(at),
             },
             Some(0xDC00..=0xDFFF) => return Some(at),
-            // Another escape: the backslash, and the byte that it escapes.
+            // Any other escape: the backslash, and the byte that it escapes.
             _ => 2,
         };
     }
@@ -462,7 +471,7 @@ impl<'de> Visitor<'de> for PackingVisitor {
         let mut builder = PackedBuilder::new();
         let mut refused = None;
         while let Some(item) = items.next_element::<&RawValue>()? {
-            // The sequence is read to its end all the same: the parser wants to see it closed.
+            // The parser requires that the sequence is read to its end.
             if refused.is_none() {
                 refused = builder.push(item.get()).err();
             }
@@ -497,7 +506,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packs_any_array_and_gives_its_items_back(
+        fn any_array_is_packed_and_gives_its_items_back(
             values in proptest::collection::vec(some_value(), 0..20),
             pretty in any::<bool>(),
             mask in any::<u32>(),
@@ -523,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused_and_leaves_the_rest() {
+    fn invalid_json_is_refused_and_adds_nothing() {
         let mut builder = PackedBuilder::new();
         builder.push("1").unwrap();
         for text in [
@@ -556,12 +565,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_too_deep_is_refused() {
+    fn deep_nesting_is_refused() {
         let nested = |levels: usize, inner: &str| {
             let (open, close) = (r#"{"a":["#.repeat(levels / 2), "]}".repeat(levels / 2));
             format!("{open}{inner}{close}")
         };
-        // Brackets inside of strings are no levels.
+        // Brackets inside strings are not levels.
         let brackets = format!("[{}]", vec![r#""\\\"[[[[{\u005b""#; 200].join(","));
         for inner in ["1", r#""\u005b""#] {
             let mut builder = PackedBuilder::new();

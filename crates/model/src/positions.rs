@@ -1,4 +1,4 @@
-//! A set of positions in a batch, kept as ranges and written `0-499,731`.
+//! A set of positions in a batch, kept as ranges, and written `0-499,731`.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits::BATCH_JOBS_MAX;
 
-/// Positions of a batch: sorted, disjoint, non-adjacent half-open ranges.
+/// Positions in a batch: sorted, disjoint, non-adjacent half-open ranges.
 ///
-/// All set operations cost the number of ranges, not of positions.
+/// The cost of each set operation depends on the number of ranges, not of positions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Positions {
     ranges: Vec<Range<u32>>,
@@ -27,12 +27,12 @@ impl Positions {
         Positions::from(0..count)
     }
 
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many positions are in the set.
+    /// Number of positions in the set.
     pub fn len(&self) -> u32 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
@@ -47,12 +47,12 @@ impl Positions {
         self.ranges.last().map(|range| range.end - 1)
     }
 
-    /// The ranges, ascending.
+    /// The ranges, in ascending order.
     pub fn ranges(&self) -> &[Range<u32>] {
         &self.ranges
     }
 
-    /// Each position, ascending.
+    /// The positions, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges.iter().cloned().flatten()
     }
@@ -63,7 +63,7 @@ impl Positions {
         after > 0 && self.ranges[after - 1].end > position
     }
 
-    /// Whether all of `other` is in this set.
+    /// Whether the set has all positions of `other`.
     pub fn contains_all(&self, other: &Positions) -> bool {
         other.ranges.iter().all(|range| {
             let after = self.ranges.partition_point(|own| own.start <= range.start);
@@ -71,12 +71,18 @@ impl Positions {
         })
     }
 
+    /// Whether the ranges are sorted, disjoint and not adjacent, and none is empty.
+    fn is_normal(&self) -> bool {
+        self.ranges.iter().all(|range| range.start < range.end)
+            && self.ranges.windows(2).all(|pair| pair[0].end < pair[1].start)
+    }
+
     /// Adds one position.
     pub fn insert(&mut self, position: u32) {
         self.insert_range(position..position + 1);
     }
 
-    /// Adds a range; appending at the end is the cheap case.
+    /// Adds a range. Appending at the end is the cheap case.
     pub fn insert_range(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
@@ -93,11 +99,12 @@ impl Positions {
                     [ref first, ..] => first.start.min(range.start)..self.ranges[to - 1].end.max(range.end),
                 };
                 self.ranges.splice(from..to, [merged]);
+                debug_assert!(self.is_normal(), "an insertion keeps ranges sorted and disjoint");
             }
         }
     }
 
-    /// This set with all of `other`.
+    /// Makes the union with `other`.
     pub fn union(&self, other: &Positions) -> Positions {
         let mut union = self.clone();
         for range in &other.ranges {
@@ -106,7 +113,7 @@ impl Positions {
         union
     }
 
-    /// The intersection.
+    /// Makes the intersection with `other`.
     pub fn intersection(&self, other: &Positions) -> Positions {
         let mut common = Positions::new();
         let (mut left, mut right) = (0, 0);
@@ -118,10 +125,11 @@ impl Positions {
                 right += 1;
             }
         }
+        debug_assert!(common.is_normal(), "an intersection has disjoint ranges");
         common
     }
 
-    /// The difference: positions of this set that are not in `other`.
+    /// Makes the difference: the positions that are not in `other`.
     pub fn difference(&self, other: &Positions) -> Positions {
         let mut rest = Positions::new();
         let mut right = 0;
@@ -142,10 +150,15 @@ impl Positions {
             }
             rest.insert_range(start.min(range.end)..range.end);
         }
+        debug_assert_eq!(
+            rest.len() + self.intersection(other).len(),
+            self.len(),
+            "difference and intersection make up the set"
+        );
         rest
     }
 
-    /// The positions at these indexes of the set, counted from 0 in ascending order. Indexes past the end are
+    /// Selects the positions at these indexes of the set, counted from 0 in ascending order. Indexes past the end are
     /// left out.
     pub fn select(&self, indexes: &Positions) -> Positions {
         let mut selected = Positions::new();
@@ -165,11 +178,16 @@ impl Positions {
             }
             index = index_end;
         }
+        debug_assert!(selected.is_normal(), "a selection has disjoint ranges");
+        debug_assert!(
+            selected.len() <= indexes.len(),
+            "each index selects at most one position"
+        );
         selected
     }
 
-    /// The indexes at which these positions stand in the set, as far as they do: what
-    /// [`select`](Positions::select) takes.
+    /// Finds the indexes of those positions that are in the set. [`select`](Positions::select) turns them back into
+    /// positions.
     pub fn indexes_of(&self, positions: &Positions) -> Positions {
         let mut indexes = Positions::new();
         let mut others = positions.ranges.as_slice();
@@ -190,10 +208,15 @@ impl Positions {
             }
             index += range.end - range.start;
         }
+        debug_assert_eq!(
+            self.select(&indexes),
+            self.intersection(positions),
+            "indexes select the common positions"
+        );
         indexes
     }
 
-    /// Each position plus `by`.
+    /// Adds `by` to each position.
     pub fn shifted_up(mut self, by: u32) -> Positions {
         for range in &mut self.ranges {
             *range = range.start + by..range.end + by;
@@ -201,16 +224,21 @@ impl Positions {
         self
     }
 
-    /// Each position less `by`, which is not above any of them.
+    /// Subtracts `by` from each position. No position is smaller than `by`.
     pub fn shifted_down(mut self, by: u32) -> Positions {
+        assert!(
+            self.first().is_none_or(|first| first >= by),
+            "no position becomes negative"
+        );
         for range in &mut self.ranges {
             *range = range.start - by..range.end - by;
         }
         self
     }
 
-    /// Takes the lowest `count` positions out of the set and returns them.
+    /// Removes the lowest `count` positions from the set, and returns them.
     pub fn take_first(&mut self, count: u32) -> Positions {
+        let before = self.len();
         let mut left = count;
         let mut taken = Positions::new();
         let mut whole = 0;
@@ -229,6 +257,15 @@ impl Positions {
             }
         }
         self.ranges.drain(..whole);
+        assert_eq!(
+            taken.len() + self.len(),
+            before,
+            "taken and remaining positions make up the set"
+        );
+        assert!(
+            taken.len() == count.min(before),
+            "as many positions are taken as there are"
+        );
         taken
     }
 }
@@ -370,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_form_of_the_design_and_refuses_others() {
+    fn reads_the_written_form_and_refuses_others() {
         let positions: Positions = "0-499,731".parse().unwrap();
         assert_eq!(positions.ranges(), [0..500, 731..732]);
         for text in [

@@ -6,23 +6,23 @@ use crate::clock::Timestamp;
 use crate::id::JobId;
 use crate::limits::PROGRESS_MESSAGE_BYTES_MAX;
 
-/// The half-life of a rate: after this time, older values count half. Seconds.
+/// The half-life of a rate, in seconds. After this time, older values count half.
 const HALF_LIFE_S: f64 = 10.0;
 
-/// How far a job is estimated to be at most, when it has run for as long as its kind does in the mean, or longer.
+/// The largest estimated fraction of a job, once it has run for the mean duration of its kind.
 const ESTIMATE_MAX: f64 = 0.99;
 
-/// How far a job is, as its handler says. Everything may be left out.
+/// The progress of a job, as its handler reports it. Every part is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
-    /// From 0 to 1. Where it is left out, it is `done` of `total`.
+    /// The fraction from 0 to 1. Without it, `done` of `total` counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// How much is done: bytes, rows, whatever the job counts.
+    /// The finished work: bytes, rows, or whatever the job counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<u64>,
-    /// How much there is to do, in the same unit.
+    /// The total work, in the same unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// A message; cut at [`PROGRESS_MESSAGE_BYTES_MAX`].
@@ -31,7 +31,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// So much is done of so much.
+    /// Makes progress from finished and total work.
     pub fn of(done: u64, total: u64) -> Self {
         Progress {
             done: Some(done),
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// This part is done, from 0 to 1.
+    /// Makes progress from a fraction, from 0 to 1.
     pub fn fraction(fraction: f64) -> Self {
         Progress {
             fraction: Some(fraction),
@@ -48,13 +48,13 @@ impl Progress {
         }
     }
 
-    /// The same, with a message.
+    /// Adds a message.
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// The same, within its bounds.
+    /// Brings all parts within their bounds.
     pub fn cleaned(mut self) -> Self {
         self.fraction = self
             .fraction
@@ -69,7 +69,7 @@ impl Progress {
         self
     }
 
-    /// The part that is done, as far as it is known.
+    /// The finished fraction, as far as it is known.
     pub fn known_fraction(&self) -> Option<f64> {
         self.fraction.or(match (self.done, self.total) {
             (Some(done), Some(total)) if total > 0 => Some((done as f64 / total as f64).min(1.0)),
@@ -77,7 +77,7 @@ impl Progress {
         })
     }
 
-    /// The basis of the rate: the finished work, or the fraction.
+    /// The amount from which the rate is computed: the finished work, or the fraction.
     pub fn amount(&self) -> Option<f64> {
         self.done.map(|done| done as f64).or(self.fraction)
     }
@@ -87,19 +87,19 @@ impl Progress {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "FlatJobProgress")]
 pub struct JobProgress {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// The attempt that runs.
+    /// The running attempt.
     pub attempt: u32,
     /// The handler's last report.
     #[serde(flatten)]
     pub progress: Progress,
-    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    /// The increase in a second, in the unit of `done`, or of the fraction if only that is reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
 }
 
-/// The same without a part of its own for the handler's report: a reader of parts would keep all names that it does not know.
+/// The same fields on one level. A flattened reader would keep all unknown names.
 #[derive(Deserialize)]
 struct FlatJobProgress {
     job: JobId,
@@ -132,33 +132,33 @@ impl From<FlatJobProgress> for JobProgress {
     }
 }
 
-/// How far a job is, as it is shown.
+/// The progress of a job, as it is shown.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownProgress {
     /// The handler's report; without one, a fraction estimated from the mean duration of its kind.
     #[serde(flatten)]
     pub progress: Progress,
-    /// How much is done a second, in the unit of `done`, or of the fraction where that alone is said.
+    /// The increase in a second, in the unit of `done`, or of the fraction if only that is reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// The estimated time left. Milliseconds.
+    /// The estimated remaining time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
     /// The time of the worker's report, or of the query if this is an estimate.
     pub at: Timestamp,
-    /// Whether its handler said nothing, and this comes from others of its kind.
+    /// Whether the handler reported nothing, so that the progress is estimated from other jobs of its kind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
 }
 
 impl ShownProgress {
-    /// The report of `at`, as of `now`.
+    /// Shows the report of time `at` at time `now`.
     pub fn told(told: JobProgress, at: Timestamp, now: Timestamp) -> Self {
         let JobProgress {
             progress, rate_per_s, ..
         } = told;
         let fraction = progress.known_fraction();
-        // In parts of the whole a second.
+        // The fraction that is finished in a second.
         let speed = match (rate_per_s, progress.done, progress.total) {
             (Some(rate_per_s), Some(_), Some(total)) if total > 0 => Some(rate_per_s / total as f64),
             (Some(rate_per_s), None, _) => Some(rate_per_s),
@@ -180,17 +180,18 @@ impl ShownProgress {
         }
     }
 
-    /// An estimate for a job that has run since `since`, from the mean duration of its kind. Microseconds.
+    /// Estimates the progress of a job that has run since `since`, from the mean duration of its kind in microseconds.
     pub fn estimated(since: Timestamp, mean_us: u64, now: Timestamp) -> Self {
         let (passed_ms, mean_ms) = (now.since_ms(since).max(0) as f64, mean_us as f64 / 1_000.0);
-        let fraction = match mean_ms > 0.0 {
-            true => (passed_ms / mean_ms).min(ESTIMATE_MAX),
-            false => ESTIMATE_MAX,
+        let fraction = if mean_ms > 0.0 {
+            (passed_ms / mean_ms).min(ESTIMATE_MAX)
+        } else {
+            ESTIMATE_MAX
         };
         ShownProgress {
             progress: Progress::fraction(fraction),
             rate_per_s: None,
-            // Once it has taken longer than the mean, there is no estimate.
+            // A job that has taken longer than the mean has no estimate.
             left_ms: (passed_ms < mean_ms).then_some((mean_ms - passed_ms) as u64),
             at: now,
             estimated: true,
@@ -198,7 +199,7 @@ impl ShownProgress {
     }
 }
 
-/// How fast an amount grows: the mean over the last while, by exponential weights.
+/// Measures the growth of an amount: the recent mean, with exponential weights.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RateMeter {
     last: Option<(f64, f64)>,
@@ -206,8 +207,8 @@ pub struct RateMeter {
 }
 
 impl RateMeter {
-    /// The amount at a time, in seconds from any origin. Returns the increase a second; `None` before the second
-    /// call, nor after the amount has shrunk (the job began again).
+    /// Takes the amount at a time, in seconds from any origin. Returns the increase in a second; `None` before the
+    /// second call, and after the amount has shrunk (the job began again).
     pub fn measure(&mut self, amount: f64, at_s: f64) -> Option<f64> {
         match self.last {
             Some((before, _)) if amount < before => *self = RateMeter::default(),
@@ -221,7 +222,7 @@ impl RateMeter {
                 let per_s = self.per_s.unwrap_or_default();
                 self.per_s = Some(per_s + weight * (now_per_s - per_s));
             }
-            // Twice at one moment: the next measurement counts both.
+            // Two measurements at one moment: the next one counts both.
             Some(_) => return self.per_s,
             None => {}
         }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_follows_from_the_rate_and_the_time_since() {
+    fn the_remaining_time_follows_from_the_rate_and_the_time_since() {
         let (at, now) = (Timestamp(10_000), Timestamp(12_000));
         let shown = ShownProgress::told(told(Progress::of(250, 1_000), Some(50.0)), at, now);
         assert_eq!(shown.progress.fraction, Some(0.25));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_said_others_of_the_kind_tell() {
+    fn without_reports_the_mean_of_the_kind_is_used() {
         let since = Timestamp(0);
         let half = ShownProgress::estimated(since, 10_000_000, Timestamp(5_000));
         assert_eq!((half.progress.fraction, half.left_ms), (Some(0.5), Some(5_000)));
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_follow_what_happens_and_begin_anew() {
+    fn rates_follow_the_amount_and_begin_anew() {
         let mut meter = RateMeter::default();
         assert_eq!(meter.measure(0.0, 0.0), None);
         assert_eq!(meter.measure(100.0, 1.0), Some(100.0));
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_stays_within_bounds() {
+    fn reports_are_kept_within_bounds() {
         let said = Progress {
             fraction: Some(f64::NAN),
             message: Some("é".repeat(PROGRESS_MESSAGE_BYTES_MAX)),

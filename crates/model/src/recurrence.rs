@@ -1,13 +1,12 @@
 //! Recurrences of schedules: cron expressions in a time zone, and fixed intervals.
 //!
-//! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, as
-//! the Open Cron Pattern Specification has them (<https://github.com/open-source-cron/ocps>): ranges, steps, lists,
-//! `L`, `LW`, `#`, `W`, names, and `@daily` with its kin. It has no years.
+//! A cron expression has five fields (minute, hour, day of month, month, day of week) or six, with seconds first, by
+//! the Open Cron Pattern Specification (<https://github.com/open-source-cron/ocps>): ranges, steps, lists, `L`, `LW`,
+//! `#`, `W`, names, and nicknames such as `@daily`. There are no years.
 //!
-//! On the two edges of daylight saving, what names fixed times (`30 2 * * *`) happens once a day: in the hour
-//! that is left out, at the first moment after it; in the hour that comes twice, the first time. What repeats
-//! (`*/5 * * * *`) keeps its rhythm: it skips the hour that is left out, and happens in both hours of the one that
-//! comes twice. So does Vixie cron.
+//! At the changes of daylight saving, fixed times (`30 2 * * *`) happen once a day: in a skipped hour, at the first
+//! moment after it; in a repeated hour, the first time. A rhythm (`*/5 * * * *`) goes on: it skips the skipped hour,
+//! and happens in both repeated hours. Vixie cron does the same.
 
 mod expression;
 
@@ -22,7 +21,7 @@ use self::expression::Pattern;
 use crate::clock::Timestamp;
 use crate::limits::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
 
-/// Why a recurrence was refused.
+/// The reason for which a recurrence was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRecurrence {
     /// The expression cannot be read.
@@ -33,29 +32,29 @@ pub enum InvalidRecurrence {
         /// The problem, with its place and the remedy.
         reason: String,
     },
-    /// There is no such time zone.
+    /// The time zone does not exist.
     #[error("time zone `{0}` does not exist; give an IANA name, as in `Europe/Berlin` or `UTC`")]
     TimeZone(String),
     /// The interval is too short, or too long.
     #[error("an interval of {0} ms is out of range: give {INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms")]
     Interval(u64),
-    /// No moment matches.
+    /// No moment ever matches.
     #[error("`{0}` never matches a time")]
     Never(String),
 }
 
-/// A recurrence as people write it.
+/// A recurrence as a user writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecurrenceRule {
-    /// By a cron expression.
+    /// A cron expression.
     Cron {
         /// Five or six fields, or a nickname: `30 4 * * mon-fri`, `@daily`.
         expression: String,
         /// The time zone, by its IANA name: `Europe/Berlin`, `UTC`.
         time_zone: String,
     },
-    /// At a fixed interval.
+    /// A fixed interval.
     Every {
         /// Milliseconds, from [`INTERVAL_MS_MIN`] to [`INTERVAL_MS_MAX`].
         interval_ms: u64,
@@ -63,8 +62,7 @@ pub enum RecurrenceRule {
 }
 
 impl RecurrenceRule {
-    /// Checks a rule that somebody writes now. A store may hold rules from before a check; [`RecurrenceRule::recurrence`]
-    /// reads them.
+    /// Checks a new rule. A store may hold rules that are older than a check; [`RecurrenceRule::recurrence`] accepts them.
     pub fn check(&self) -> Result<(), InvalidRecurrence> {
         match self {
             RecurrenceRule::Cron { expression, .. } => {
@@ -77,7 +75,7 @@ impl RecurrenceRule {
         }
     }
 
-    /// Reads the rule. Intervals are counted from `anchor`, one interval after which is the first moment.
+    /// Reads the rule. Intervals count from `anchor`: the first moment is one interval after it.
     pub fn recurrence(&self, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
         match self {
             RecurrenceRule::Cron {
@@ -90,7 +88,7 @@ impl RecurrenceRule {
 }
 
 impl fmt::Display for RecurrenceRule {
-    /// As in a listing: `30 4 * * mon-fri (Europe/Berlin)`, `every 90s`.
+    /// Writes the rule as in a listing: `30 4 * * mon-fri (Europe/Berlin)`, `every 90s`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RecurrenceRule::Cron {
@@ -105,7 +103,7 @@ impl fmt::Display for RecurrenceRule {
     }
 }
 
-/// When something happens again and again.
+/// A recurrence: a series of moments.
 #[derive(Debug, Clone)]
 pub struct Recurrence(Rule);
 
@@ -122,11 +120,11 @@ enum Rule {
     },
 }
 
-/// A step of the search for a change of the offset. Changes lie at least weeks apart, in every zone.
+/// A step of the search for a change of the offset. In every zone, changes are at least weeks apart.
 const SEARCH_STEP: TimeDelta = TimeDelta::days(1);
 
 impl Recurrence {
-    /// By a cron expression, on the clocks of a time zone (`Europe/Berlin`, `UTC`).
+    /// Makes a recurrence from a cron expression, by the clocks of a time zone (`Europe/Berlin`, `UTC`).
     pub fn cron(expression: &str, time_zone: &str) -> Result<Recurrence, InvalidRecurrence> {
         let zone = Tz::from_str(time_zone).map_err(|_| InvalidRecurrence::TimeZone(cut(time_zone)))?;
         let pattern = Pattern::read(expression).map_err(|error| InvalidRecurrence::Cron {
@@ -144,7 +142,7 @@ impl Recurrence {
         }
     }
 
-    /// Every `interval_ms` milliseconds, counted from `anchor`, which is itself one of the moments.
+    /// Makes a recurrence of every `interval_ms` milliseconds. `anchor` is one of the moments.
     pub fn every(interval_ms: u64, anchor: Timestamp) -> Result<Recurrence, InvalidRecurrence> {
         match i64::try_from(interval_ms) {
             Ok(interval_ms) if (INTERVAL_MS_MIN..=INTERVAL_MS_MAX).contains(&interval_ms) => {
@@ -154,8 +152,17 @@ impl Recurrence {
         }
     }
 
-    /// The first moment after `moment`; `None` where there is none any more.
+    /// The first moment after `moment`; `None` if there are no more.
     pub fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
+        let next = self.search_after(moment);
+        assert!(
+            next.is_none_or(|next| next > moment),
+            "the moments of a recurrence ascend"
+        );
+        next
+    }
+
+    fn search_after(&self, moment: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Rule::Every { interval_ms, anchor } => {
                 let since = moment.0.checked_sub(anchor.0)?;
@@ -175,7 +182,7 @@ impl Recurrence {
         }
     }
 
-    /// The moments after `after` and not after `until`, the first `count_max` of them.
+    /// The moments after `after` up to `until`, but at most `count_max`.
     pub fn between(&self, after: Timestamp, until: Timestamp, count_max: usize) -> Vec<Timestamp> {
         let following = std::iter::successors(self.next_after(after), |moment| self.next_after(*moment));
         following
@@ -185,7 +192,7 @@ impl Recurrence {
     }
 }
 
-/// Whether an expression names times of day, and no rhythm: neither its seconds, minutes nor hours begin with a star.
+/// Whether an expression names fixed times and no rhythm: neither its seconds, minutes nor hours begin with a star.
 fn is_fixed(expression: &str) -> bool {
     let fields: Vec<&str> = expression.split_whitespace().collect();
     let times = match fields.as_slice() {
@@ -196,9 +203,9 @@ fn is_fixed(expression: &str) -> bool {
     !times.iter().any(|field| field.starts_with(['*', '?']))
 }
 
-/// Walks the wall clock.
+/// Finds the next moment by walking along the wall clock.
 fn next_of_cron(pattern: &Pattern, zone: Tz, is_fixed: bool, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    // The moment from which is searched, and whether it may itself be the answer.
+    // The moment at which the search begins, and whether it may itself be the answer.
     let (mut from, mut inclusive) = (after, false);
     loop {
         let offset = offset_at(zone, from);
@@ -206,6 +213,7 @@ fn next_of_cron(pattern: &Pattern, zone: Tz, is_fixed: bool, after: DateTime<Utc
         let matched = pattern.next(wall, inclusive)?;
         let moment = matched.checked_sub_signed(offset)?.and_utc();
         if let Some(change) = first_change(zone, from, moment) {
+            assert!(change > from && change <= moment, "the search moves forward");
             let wall_after = change.naive_utc() + offset_at(zone, change);
             if is_fixed && change.naive_utc() + offset <= matched && matched < wall_after {
                 return Some(change);
@@ -228,7 +236,7 @@ fn offset_at(zone: Tz, moment: DateTime<Utc>) -> TimeDelta {
     )
 }
 
-/// The first moment after `from`, up to and with `to`, at which the zone's clocks are set.
+/// Finds the first moment after `from` and up to `to` at which the zone's clocks are set.
 fn first_change(zone: Tz, from: DateTime<Utc>, to: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let offset = offset_at(zone, from);
     let mut before = from;
@@ -238,7 +246,7 @@ fn first_change(zone: Tz, from: DateTime<Utc>, to: DateTime<Utc>) -> Option<Date
             before = changed;
             continue;
         }
-        // The change lies after `before` and not after `changed`.
+        // The change is after `before`, and at `changed` at the latest.
         while changed - before > TimeDelta::seconds(1) {
             let middle = before + TimeDelta::seconds((changed - before).num_seconds() / 2);
             if offset_at(zone, middle) == offset {
@@ -285,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_times_happen_once_on_both_edges_of_daylight_saving() {
+    fn fixed_times_happen_once_at_both_changes_of_daylight_saving() {
         assert_eq!(
             berlin("30 2 * * *", "2026-03-28T00:00:00+01:00", 3),
             ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"],
@@ -301,7 +309,7 @@ mod tests {
             ["29 03:00+0200", "30 02:00+0200"],
             "what was left out happens once"
         );
-        // Asked in the middle of the hour that comes twice.
+        // The search begins in the middle of the repeated hour.
         assert_eq!(
             berlin("30 2 * * *", "2026-10-25T02:10:00+01:00", 1),
             ["26 02:30+0100"]
@@ -313,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_keeps_its_rhythm_on_both_edges() {
+    fn a_rhythm_goes_on_at_both_changes_of_daylight_saving() {
         assert_eq!(
             berlin("*/20 * * * *", "2026-03-29T01:30:00+01:00", 3),
             ["29 01:40+0100", "29 03:00+0200", "29 03:20+0200"]
@@ -329,7 +337,7 @@ mod tests {
                 "25 03:20+0100"
             ]
         );
-        // A day of the year whose hour comes twice: the second time is not a year away.
+        // The hour repeats on one day of the year, and its second time is not a year away.
         assert_eq!(
             berlin("*/30 2 25 10 *", "2026-10-25T02:45:00+02:00", 2),
             ["25 02:00+0100", "25 02:30+0100"]
@@ -337,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_hour_of_four_years_is_met_once_in_any_zone() {
+    fn every_hour_of_four_years_happens_once_in_any_zone() {
         for zone in [
             "Europe/Berlin",
             "America/New_York",
@@ -346,10 +354,10 @@ mod tests {
             "UTC",
         ] {
             let recurrence = Recurrence::cron("* * * * *", zone).unwrap();
-            // Each minute has one moment, whatever the clocks do: they are set by whole minutes.
+            // Each minute has one moment, because clocks are set by whole minutes.
             let mut moment = at("2026-01-01T00:00:00Z");
             for _ in 0..4 * 366 {
-                // Ten minutes of each day are looked at, at a time of day that moves.
+                // Ten minutes of each day are checked, at a time of day that moves.
                 for _ in 0..10 {
                     let next = recurrence.next_after(moment).unwrap();
                     assert_eq!(next.since_ms(moment), 60_000, "{zone} after {moment}");
@@ -394,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_recurrence() {
+    fn other_texts_are_not_recurrences() {
         assert_eq!(
             refusal("* * * * *", "Berlin"),
             "time zone `Berlin` does not exist; give an IANA name, as in \
@@ -411,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_expression_has_the_place_and_the_remedy() {
+    fn a_refusal_names_the_place_and_the_remedy() {
         for (expression, told) in [
             (
                 "often",
@@ -478,9 +486,9 @@ mod tests {
         }
     }
 
-    /// An expression that the check takes can also be read, and one from before the check goes on.
+    /// Every expression that the check accepts can be read, and so can older ones.
     #[test]
-    fn what_the_check_takes_can_be_read() {
+    fn checked_expressions_can_be_read() {
         let items = [
             "*",
             "?",

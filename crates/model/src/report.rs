@@ -11,40 +11,40 @@ use crate::positions::Positions;
 use crate::siblings::Siblings;
 use crate::spawn::Suspended;
 
-/// Jobs that completed.
+/// The completed jobs of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completed {
-    /// Which.
+    /// The positions of the jobs.
     pub positions: Positions,
-    /// One value a position, in the order of the positions.
+    /// The value of each job, in the order of the positions.
     pub values: PackedArray,
-    /// How long each took, in microseconds, in the same order.
+    /// The duration of each job in microseconds, in the same order.
     pub durations_us: Vec<u32>,
 }
 
 /// One failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedJob {
-    /// Which job.
+    /// The position of the job.
     pub position: u32,
-    /// Why.
+    /// The error.
     pub error: JobError,
-    /// How long it took. Microseconds.
+    /// The duration of the attempt, in microseconds.
     pub duration_us: u32,
 }
 
-/// A failed attempt after which the job ran again at once, in the same slot of its worker.
+/// A failed attempt after which the job was retried at once, in the same slot of its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierFailure {
-    /// Which job.
+    /// The position of the job.
     pub position: u32,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Why.
+    /// The error.
     pub error: JobError,
-    /// How long it took. Microseconds.
+    /// The duration of the attempt, in microseconds.
     pub duration_us: u32,
-    /// Its log.
+    /// The log of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
@@ -52,58 +52,58 @@ pub struct EarlierFailure {
 /// The log of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLog {
-    /// Which job.
+    /// The position of the job.
     pub position: u32,
     /// The text, cut at [`LOG_BYTES_MAX`](crate::limits::LOG_BYTES_MAX).
     pub text: String,
 }
 
-/// Something that a completed job writes in the transaction of its report, into tables of its own program's.
+/// Data that a completed job writes in the transaction of its report, into its program's own tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportWrite {
-    /// Which job.
+    /// The position of the job.
     pub position: u32,
     /// A statement with one parameter: a JSON array with the data of all jobs of a report.
     pub sql: Arc<str>,
-    /// This job's data, as JSON.
+    /// The job's data, as JSON.
     pub item: String,
 }
 
 /// The outcomes of some positions of one leased slice: the unit of commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The lease that the jobs are held under.
+    /// The lease that holds the jobs.
     pub lease: LeaseId,
     /// Their batch.
     pub batch: BatchId,
-    /// The attempt that they were claimed for.
+    /// The attempt for which they were claimed.
     pub attempt: u32,
-    /// The number of immediate retries of these jobs: the report is about attempt `attempt + repeats`.
+    /// The number of immediate retries of these jobs. The report describes attempt `attempt + repeats`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u32,
-    /// The attempts before that one, as many for each job, by position and attempt ascending.
+    /// The earlier failed attempts, equally many for each job, in ascending order of position and attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<EarlierFailure>,
-    /// Those that completed.
+    /// The jobs that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Completed>,
-    /// Those that failed.
+    /// The jobs that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedJob>,
-    /// Those that were not run and go back uncharged.
+    /// The jobs that did not run, and return to the store without a charged attempt.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub released: Positions,
-    /// Those that wait for children, which are stored with the report.
+    /// The jobs that wait for children. The children are stored with the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suspended: Vec<Suspended>,
-    /// Siblings that completed jobs spawned, which the store adds with the report.
+    /// The siblings that completed jobs spawned. The store adds them with the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<Siblings>,
-    /// Logs, by position ascending.
+    /// The logs of jobs, in ascending order of position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<JobLog>,
-    /// SQL statements of completed jobs, for the report's transaction. Only for a store in the same process: they do
-    /// not travel.
+    /// SQL statements of completed jobs, for the transaction of the report. They do not travel, so the store must be in
+    /// the same process.
     #[serde(skip)]
     pub writes: Vec<ReportWrite>,
 }
@@ -113,7 +113,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Report {
-    /// A report of nothing yet.
+    /// Makes an empty report.
     pub fn new(lease: LeaseId, batch: BatchId, attempt: u32) -> Self {
         Report {
             lease,
@@ -131,12 +131,12 @@ impl Report {
         }
     }
 
-    /// The attempt that the outcomes are of.
+    /// The attempt that the outcomes describe.
     pub fn last_attempt(&self) -> u32 {
         self.attempt.saturating_add(self.repeats)
     }
 
-    /// All positions that the report speaks of.
+    /// All positions in the report.
     pub fn positions(&self) -> Positions {
         let mut positions = self.released.clone();
         if let Some(completed) = &self.completed {
@@ -151,7 +151,7 @@ impl Report {
         positions
     }
 
-    /// How many bytes the report weighs, roughly: for the limits of queues.
+    /// Approximate number of bytes, for the limits of queues.
     pub fn weight_bytes(&self) -> usize {
         let values = self.completed.as_ref().map_or(0, |completed| {
             completed.values.as_str().len() + completed.durations_us.len() * 4
@@ -171,14 +171,14 @@ impl Report {
 }
 
 impl ReportWrite {
-    /// How many bytes it weighs, roughly.
+    /// Approximate number of bytes.
     pub fn weight_bytes(&self) -> usize {
         50 + self.item.len()
     }
 }
 
 impl EarlierFailure {
-    /// How many bytes it weighs, roughly.
+    /// Approximate number of bytes.
     pub fn weight_bytes(&self) -> usize {
         let traceback = self.error.traceback.as_ref().map_or(0, String::len);
         100 + self.error.message.len() + traceback + self.log.as_ref().map_or(0, String::len)
@@ -190,15 +190,14 @@ impl EarlierFailure {
 pub struct Receipt {
     /// The committed positions.
     pub accepted: Positions,
-    /// What was refused, because the lease no longer holds it: it was rescued, cancelled, or
-    /// reported before.
+    /// The refused positions, which the lease no longer holds, because they were rescued, cancelled or reported before.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub refused: Positions,
     /// Failed jobs that are now dead.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub dead: Positions,
-    /// Of what was reported as completed, and accepted: jobs whose own statements failed, or that spawned siblings that
-    /// cannot be, and which have failed so.
+    /// The accepted positions that were reported as completed, but failed because their statements failed or their
+    /// siblings are invalid.
     #[serde(default, skip_serializing_if = "Positions::is_empty")]
     pub failed: Positions,
 }

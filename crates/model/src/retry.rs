@@ -6,11 +6,11 @@ use crate::error::JobError;
 use crate::limits::ATTEMPTS_MAX;
 use crate::rng::Rng;
 
-/// How the delay grows from attempt to attempt.
+/// The growth of the delay from attempt to attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backoff {
-    /// Always the base delay.
+    /// The base delay each time.
     Constant,
     /// The base delay times the number of failed attempts.
     Linear,
@@ -22,16 +22,16 @@ pub enum Backoff {
     Jitter,
 }
 
-/// How often and when a job is tried again.
+/// The number and the times of retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first one included: at least 1.
+    /// Maximum number of attempts, including the first one: at least 1.
     pub attempts_max: u32,
-    /// How the delay grows.
+    /// The growth of the delay.
     pub backoff: Backoff,
-    /// The base delay in milliseconds.
+    /// The base delay, in milliseconds.
     pub delay_ms: u64,
-    /// No delay is longer than this. Milliseconds.
+    /// The longest delay, in milliseconds.
     pub delay_ms_max: u64,
 }
 
@@ -50,17 +50,17 @@ impl Default for RetryPolicy {
 /// The action after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFailure {
-    /// Another attempt in so many milliseconds.
+    /// Another attempt.
     Retry {
-        /// Milliseconds to wait.
+        /// Milliseconds until the attempt.
         delay_ms: u64,
     },
-    /// No more attempts: the job is dead until someone retries or discards it.
+    /// No more attempts. The job is dead until someone retries or discards it.
     Dead,
 }
 
 impl RetryPolicy {
-    /// One attempt, no second.
+    /// One attempt, without retries.
     pub const NEVER: RetryPolicy = RetryPolicy {
         attempts_max: 1,
         backoff: Backoff::Constant,
@@ -84,8 +84,7 @@ impl RetryPolicy {
         error.permanent || attempt >= self.attempts_max.min(ATTEMPTS_MAX)
     }
 
-    /// Whether a job whose attempt number `attempt` failed with `error` can run again immediately, without a random
-    /// delay.
+    /// Whether a job whose attempt number `attempt` failed with `error` can be retried at once, without a random delay.
     pub fn repeats_at_once(&self, attempt: u32, error: &JobError) -> bool {
         let no_delay = match error.retry_after_ms {
             Some(retry_after_ms) => retry_after_ms == 0,
@@ -99,7 +98,7 @@ impl RetryPolicy {
             self.delay_ms
                 .saturating_mul(1 << (attempt.saturating_sub(1)).min(40))
         };
-        match self.backoff {
+        let delay_ms = match self.backoff {
             Backoff::Constant => self.delay_ms.min(self.delay_ms_max),
             Backoff::Linear => self
                 .delay_ms
@@ -107,7 +106,9 @@ impl RetryPolicy {
                 .min(self.delay_ms_max),
             Backoff::Exponential => doubled().min(self.delay_ms_max),
             Backoff::Jitter => rng.below(doubled().min(self.delay_ms_max).saturating_add(1)),
-        }
+        };
+        assert!(delay_ms <= self.delay_ms_max, "a policy bounds its delays");
+        delay_ms
     }
 }
 
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_as_the_policy_says_and_stay_below_its_maximum() {
+    fn delays_grow_by_the_policy_and_stay_below_its_maximum() {
         assert_eq!(delays(Backoff::Constant), retries([100, 100, 100, 100]));
         assert_eq!(delays(Backoff::Linear), retries([100, 200, 300, 350]));
         assert_eq!(delays(Backoff::Exponential), retries([100, 200, 350, 350]));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_retried_without_a_delay_repeats_at_once() {
+    fn only_retries_without_a_delay_are_immediate() {
         let error = JobError::new("Http", "503");
         let at_once = RetryPolicy {
             delay_ms: 0,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_has_the_last_word() {
+    fn the_error_overrides_the_policy() {
         let (policy, mut rng) = (RetryPolicy::default(), SplitMix64::new(1));
         let error = JobError::new("Http", "429");
         let asked = error.clone().retry_after_ms(7_000);

@@ -5,8 +5,8 @@ pub trait Rng: Send {
     /// The next 64 random bits.
     fn next_u64(&mut self) -> u64;
 
-    /// A number below `bound`, or 0 where `bound` is 0. By multiplication (Lemire 2019), whose bias
-    /// is below 2^-32 for the delays that it serves.
+    /// A number below `bound`, or 0 if `bound` is 0. Uses multiplication (Lemire 2019), whose bias is below 2^-32 for
+    /// the delays that it serves.
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -17,7 +17,7 @@ pub trait Rng: Send {
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator that gives the same numbers for the same seed.
+    /// Makes a generator that gives the same numbers for the same seed.
     pub const fn new(seed: u64) -> Self {
         SplitMix64(seed)
     }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_below_the_bound_and_reaches_it() {
+    fn numbers_stay_below_the_bound_and_reach_it() {
         let mut rng = SplitMix64::new(7);
         let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| rng.below(10)).collect();
         assert_eq!(drawn, (0..10).collect());

@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits for other jobs to end before it can be claimed.
+    /// Waits until other jobs have ended.
     Blocked,
-    /// Ready to be claimed.
+    /// Can be claimed.
     Waiting,
-    /// To be claimed later: delayed, or waiting for its next attempt.
+    /// Waits for its time: it is delayed, or waits for its next attempt.
     Scheduled,
-    /// Held by its own pause. (A job that is paused with its queue, kind or group is `waiting`.)
+    /// Is paused by its id, batch or tag. (A job that is paused with its queue, kind or group is `waiting`.)
     Paused,
-    /// Held by a worker's lease.
+    /// Is held by a worker's lease.
     Running,
-    /// Ended with a value.
+    /// Has ended with a value.
     Completed,
-    /// Out of attempts; stays until someone retries or discards it.
+    /// Has no attempts left, until someone retries or discards it.
     Dead,
-    /// Ended by a cancel.
+    /// Was cancelled or discarded.
     Cancelled,
-    /// Ended because no worker started it in time.
+    /// Has expired, because no worker started it in time.
     Expired,
 }
 
@@ -43,7 +43,7 @@ impl JobState {
         JobState::Expired,
     ];
 
-    /// The state's name, as in `--state dead`.
+    /// The name of the state, as in `--state dead`.
     pub const fn name(self) -> &'static str {
         match self {
             JobState::Blocked => "blocked",
@@ -58,7 +58,7 @@ impl JobState {
         }
     }
 
-    /// Whether the job is over.
+    /// Whether the job has ended.
     pub const fn is_final(self) -> bool {
         !matches!(
             self,

@@ -13,12 +13,12 @@ use crate::positions::Positions;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Its jobs are cancelled.
+    /// Cancels its jobs.
     #[default]
     Cancel,
-    /// Its jobs end as dead, with an error that names the prerequisite.
+    /// Ends its jobs as dead, with an error that names the prerequisite.
     Fail,
-    /// It does not matter how the others end: once they have ended, the jobs can be claimed.
+    /// Lets its jobs be claimed, once the prerequisites have ended in any way.
     Ignore,
 }
 
@@ -55,29 +55,29 @@ impl FromStr for OnFailure {
     }
 }
 
-/// A batch that another one waits for.
+/// A batch for which another batch waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Prerequisite {
-    /// One that is stored.
+    /// A stored batch.
     Batch(BatchId),
-    /// One of the same submit, by its place in it, from 0. It comes before the batch that waits.
+    /// A batch of the same submit, by its index in it, from 0. It precedes the batch that waits.
     Earlier(usize),
 }
 
-/// One thing that a batch waits for: jobs of one other batch. They may be of any kind and on any queue. It counts as
-/// met once all of them have ended; of things that name the same batch and policy, once all of those have.
+/// A prerequisite: jobs of one other batch, of any kind and on any queue. It is met once all these jobs have ended.
+/// Prerequisites with the same batch and policy are met together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct After {
-    /// Their batch.
+    /// The other batch.
     pub prerequisite: Prerequisite,
-    /// Which of its jobs; all of them, where `None`.
+    /// The positions of its jobs; all jobs if `None`.
     pub positions: Option<Positions>,
-    /// The action on the batch if one of them does not complete.
+    /// The action on the waiting batch if one of these jobs does not complete.
     pub on_failure: OnFailure,
 }
 
 impl After {
-    /// All jobs of a batch.
+    /// Makes a prerequisite of all jobs of a batch.
     pub fn batch(batch: BatchId) -> Self {
         After {
             prerequisite: Prerequisite::Batch(batch),
@@ -86,7 +86,7 @@ impl After {
         }
     }
 
-    /// One job.
+    /// Makes a prerequisite of one job.
     pub fn job(job: JobId) -> Self {
         After {
             positions: Some(Positions::from(job.position..job.position + 1)),
@@ -94,7 +94,7 @@ impl After {
         }
     }
 
-    /// All jobs of the batch in this place of the same submit.
+    /// Makes a prerequisite of all jobs of a batch in the same submit, by its index.
     pub fn earlier(place: usize) -> Self {
         After {
             prerequisite: Prerequisite::Earlier(place),
@@ -102,7 +102,7 @@ impl After {
         }
     }
 
-    /// The same, with the action on a failure.
+    /// Sets the action on a failure.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_read() {
+    fn prerequisites_read_back_as_written() {
         assert_eq!("42".parse(), Ok(After::batch(BatchId(42))));
         let job = JobId {
             batch: BatchId(42),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_read_as_they_are_written() {
+    fn policies_read_back_as_written() {
         for policy in [OnFailure::Cancel, OnFailure::Fail, OnFailure::Ignore] {
             assert_eq!(policy.name().parse(), Ok(policy));
         }

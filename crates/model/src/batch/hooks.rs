@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::invalid::{InvalidBatch, check_name};
 use crate::limits::HOOK_URL_BYTES_MAX;
 
-/// The kind of the jobs that send a summary to a URL.
+/// The kind of the jobs that post a summary to a URL.
 pub const WEBHOOK_KIND: &str = "http";
 
-/// The environment variable of the secret that signs webhooks. Scripts do not get it.
+/// The environment variable with the secret that signs webhooks. Scripts do not get it.
 pub const WEBHOOK_SECRET_VARIABLE: &str = "GRISTMILL_HOOK_SECRET";
 
 /// The recipient of a summary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum HookTarget {
-    /// A job of this kind, with the summary as its payload.
+    /// A job of this kind, whose payload is the summary.
     Kind(String),
     /// A job of [`WEBHOOK_KIND`], which posts the summary to this URL.
     Url(String),
 }
 
-/// The jobs that the store submits when all jobs of a batch have ended, in the transaction that ends the last one. The
-/// store submits at most one of them, and only the first time that the batch ends. They are on the queue of the batch,
-/// and have default options.
+/// The jobs that the store submits when all jobs of a batch have ended, in the transaction that ends the last job. The
+/// store submits at most one of them, and only when the batch ends for the first time. They are on the queue of the
+/// batch, with default options.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hooks {
-    /// The name of the work, for the summary.
+    /// The name of the work in the summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Gets the summary if all jobs completed.
+    /// The recipient of the summary if all jobs completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_success: Option<HookTarget>,
-    /// Gets the summary if a job is dead, cancelled or expired.
+    /// The recipient of the summary if a job is dead, cancelled or expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<HookTarget>,
 }
@@ -44,10 +44,10 @@ pub struct Hooks {
 /// The text is neither a kind nor a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseHookTargetError {
-    /// The name of no kind.
+    /// The name of a kind is invalid.
     #[error(transparent)]
     Kind(#[from] InvalidBatch),
-    /// A URL of another scheme, without a host, or a long one.
+    /// The URL has another scheme, no host, or too many bytes.
     #[error(
         "`{0}` is not a URL for a hook: give http:// or https:// with a host, without blanks and fragment, of at most \
          {HOOK_URL_BYTES_MAX} bytes"
@@ -66,11 +66,12 @@ impl HookTarget {
 }
 
 impl Hooks {
-    /// The recipient of the summary of a batch.
+    /// The recipient of the summary of an ended batch.
     pub fn target(&self, all_completed: bool) -> Option<&HookTarget> {
-        match all_completed {
-            true => self.on_success.as_ref(),
-            false => self.on_failure.as_ref(),
+        if all_completed {
+            self.on_success.as_ref()
+        } else {
+            self.on_failure.as_ref()
         }
     }
 
@@ -79,7 +80,7 @@ impl Hooks {
         self.on_success.iter().chain(&self.on_failure)
     }
 
-    /// Hooks with these recipients, if there are any.
+    /// Makes hooks with these recipients; `None` if there are none.
     pub fn of(on_success: Option<HookTarget>, on_failure: Option<HookTarget>) -> Option<Box<Hooks>> {
         (on_success.is_some() || on_failure.is_some()).then(|| {
             Box::new(Hooks {
@@ -134,7 +135,7 @@ impl TryFrom<String> for HookTarget {
 impl FromStr for HookTarget {
     type Err = ParseHookTargetError;
 
-    /// Reads the name of a kind, or a URL: a text with `://` in it.
+    /// Reads a URL (a text with `://`), or the name of a kind.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some((scheme, rest)) = text.split_once("://") else {
             check_name("kind", text)?;
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_urls_are_told_apart() {
+    fn kinds_are_distinguished_from_urls() {
         assert_eq!("tell".parse(), Ok(HookTarget::Kind("tell".to_owned())));
         let url: HookTarget = "https://hooks.example/a?b=c".parse().unwrap();
         assert_eq!(

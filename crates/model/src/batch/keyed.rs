@@ -6,15 +6,15 @@ use crate::batch::NewBatch;
 use crate::limits::{KEY_BYTES_MAX, KEY_PERIOD_MS_MAX};
 use crate::packed::PackedArray;
 
-/// A batch whose jobs have deduplication keys, each at most one. Of jobs of one batch with the same key, the last one
-/// stays (or the batch is refused, where duplicates are). A job that takes the place of one that waits for others
-/// ([`after`](NewBatch::after)) waits for these, too. Jobs that run once more ([`Rerun`](OnDuplicate::Rerun)) or are
-/// debounced cannot wait for others.
+/// A batch whose jobs have at most one deduplication key each. Of several jobs in the batch with the same key, the last
+/// one stays (or the batch is refused, if duplicates are). A job that replaces one with prerequisites
+/// ([`after`](NewBatch::after)) waits for these too. Jobs that run once more ([`Rerun`](OnDuplicate::Rerun)) or are
+/// debounced cannot have prerequisites.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedBatch {
-    /// The jobs; [`BatchOptions::unique`](crate::BatchOptions::unique) says how their keys are meant.
+    /// The jobs. [`BatchOptions::unique`](crate::BatchOptions::unique) has the rules of their keys.
     pub batch: NewBatch,
-    /// One string a job, or `null` for a job without a key.
+    /// The key of each job, as a string; `null` for a job without a key.
     pub keys: PackedArray,
 }
 
@@ -31,13 +31,13 @@ impl AsRef<NewBatch> for KeyedBatch {
 }
 
 impl KeyedBatch {
-    /// Gives the jobs of a batch their keys.
+    /// Gives keys to the jobs of a batch.
     pub fn new(mut batch: NewBatch, keys: PackedArray, unique: Unique) -> Self {
         batch.options.unique = Some(unique);
         KeyedBatch { batch, keys }
     }
 
-    /// How the keys are meant.
+    /// The rules of the keys.
     pub fn unique(&self) -> Unique {
         self.batch.options.unique.unwrap_or_default()
     }

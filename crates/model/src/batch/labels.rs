@@ -10,53 +10,53 @@ use crate::packed::{PackedArray, PackedIndex};
 use crate::positions::Positions;
 use crate::tag::Tag;
 
-/// The keys and tags of some jobs of one batch, packed as they are stored. Only jobs that are asked about are unpacked.
+/// The keys and tags of some jobs of one batch, packed as they are stored. A job's labels are unpacked when they are needed.
 #[derive(Debug, Clone)]
 pub struct JobLabels {
-    /// Which jobs these are the labels of.
+    /// The positions of the jobs.
     positions: Positions,
-    /// One string or `null` a position.
+    /// The key of each job, as a string or `null`.
     keys: Option<PackedArray>,
     tags: Vec<Tag>,
     weight_bytes: usize,
     index: OnceLock<LabelIndex>,
 }
 
-/// The places of one job's labels, for repeated selections from the same labels.
+/// An index of the labels by job, for repeated selections.
 #[derive(Debug, Clone)]
 struct LabelIndex {
     keys: Option<PackedIndex>,
-    /// The tags of all jobs.
+    /// The tags that all jobs have.
     of_all: Vec<usize>,
-    /// The tags of the others, job by job.
+    /// The tags that some jobs have, job by job.
     of_some: Vec<usize>,
-    /// Where those of each job begin, and of one more.
+    /// The beginning of each job's tags in `of_some`, and the end of the last job's.
     starts: Vec<usize>,
 }
 
-/// Why texts are not the labels of some jobs.
+/// The reason why texts are not labels of some jobs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLabels {
-    /// More or fewer keys than jobs.
+    /// There are more or fewer keys than jobs.
     #[error("{keys} keys for {jobs} jobs")]
     KeyCount {
-        /// The keys.
+        /// Number of keys.
         keys: u32,
-        /// The jobs.
+        /// Number of jobs.
         jobs: u32,
     },
-    /// A key that is neither a string nor `null`.
+    /// A key is neither a string nor `null`.
     #[error("key {0} is not a string")]
     Key(usize),
-    /// A tag of jobs that are not meant.
+    /// A tag belongs to other jobs.
     #[error("the tag `{0}` is of other jobs")]
     TagPositions(String),
-    /// Something else than labels.
+    /// The text has another form.
     #[error("not an object of keys and tags: {0}")]
     Json(String),
 }
 
-/// Labels as they travel: beside them, it is known which jobs they are of.
+/// Labels as they travel. The positions of their jobs travel separately.
 #[derive(Serialize, Deserialize)]
 struct PackedLabels<'l> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,15 +65,15 @@ struct PackedLabels<'l> {
     tags: Vec<PackedTag<'l>>,
 }
 
-/// Name, value, and the positions of the jobs that have the tag; `null` where all have it.
+/// Name, value, and the positions of the jobs with the tag; `null` if all jobs have it.
 type PackedTag<'l> = (Cow<'l, str>, Cow<'l, str>, Option<Positions>);
 
 impl JobLabels {
-    /// The labels of these jobs of a batch: one key for each job, and tags with positions of the batch.
+    /// Makes the labels of these jobs: one key for each job, and tags with positions in the batch.
     ///
     /// # Errors
     ///
-    /// For more or fewer keys than jobs, and tags of other jobs.
+    /// There are more or fewer keys than jobs, or tags of other jobs.
     pub fn new(
         positions: Positions,
         keys: Option<PackedArray>,
@@ -108,11 +108,11 @@ impl JobLabels {
         }
     }
 
-    /// Reads labels of these jobs that [`to_text`](JobLabels::to_text) wrote.
+    /// Reads labels of these jobs, which [`to_text`](JobLabels::to_text) wrote.
     ///
     /// # Errors
     ///
-    /// If the text is invalid, or has labels of other jobs.
+    /// The text is malformed, or has labels of other jobs.
     pub fn read(text: &str, positions: Positions) -> Result<JobLabels, InvalidLabels> {
         let packed: PackedLabels<'_> =
             serde_json::from_str(text).map_err(|error| InvalidLabels::Json(error.to_string()))?;
@@ -129,18 +129,18 @@ impl JobLabels {
         JobLabels::new(positions, packed.keys, tags.collect())
     }
 
-    /// A JSON object with `keys` and `tags`, as far as there are some.
+    /// Writes a JSON object with `keys` and `tags`, if there are any.
     pub fn to_text(&self) -> String {
-        // Strings and lists: serialising them cannot fail.
+        // Serialising strings and lists cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// How many bytes the key and the tags of one job have, in the mean.
+    /// Mean number of bytes of the key and the tags of one job.
     pub fn job_bytes(&self) -> usize {
         self.weight_bytes / self.positions.len().max(1) as usize
     }
 
-    /// One string or `null` a job, in the order of the positions; `None` where no job has a key.
+    /// The key of each job, as a string or `null`, in the order of the positions; `None` if no job has a key.
     pub fn keys(&self) -> Option<&PackedArray> {
         self.keys.as_ref()
     }
@@ -150,12 +150,12 @@ impl JobLabels {
         &self.tags
     }
 
-    /// Bytes that they take, roughly.
+    /// Approximate number of bytes of the labels.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
 
-    /// The labels of some of the jobs; `None` without any. The cost is that of the selection alone.
+    /// Selects the labels of some of the jobs; `None` if these have none. The cost is proportional to the selection.
     pub fn select(&self, positions: &Positions) -> Option<JobLabels> {
         if *positions == self.positions {
             return Some(self.clone());
@@ -179,7 +179,7 @@ impl JobLabels {
             positions,
             ..self.tags[tag].clone()
         });
-        // A key is a string, and none is `null`.
+        // A key is a string, and a missing key is `null`.
         let keys = keys.filter(|keys| keys.as_str().contains('"'));
         let selected = JobLabels::of(positions.clone(), keys, tags.collect());
         (selected.keys.is_some() || !selected.tags.is_empty()).then_some(selected)
@@ -217,7 +217,7 @@ impl JobLabels {
             total += std::mem::replace(count, total);
         }
         starts.push(total);
-        // What was counted is now where the next tag of each job goes.
+        // Each count has become the place for the next tag of its job.
         let (mut of_some, mut ends) = (vec![0; total], counts);
         for (tag, places) in places.iter().enumerate() {
             for place in places.iter().flat_map(Positions::iter) {
@@ -226,6 +226,10 @@ impl JobLabels {
                 *end += 1;
             }
         }
+        debug_assert!(
+            ends.iter().zip(&starts[1..]).all(|(end, next)| end == next),
+            "the tags of each job fill its part of the index"
+        );
         LabelIndex {
             keys: self.keys.as_ref().map(PackedArray::index),
             of_all,
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_is_packed_again() {
+    fn selected_labels_are_packed_again() {
         let some = labels().select(&"4,9".parse().unwrap()).unwrap();
         assert_eq!(some.keys(), None, "none of the two has one");
         assert_eq!(some.tags(), [tag("tenant", "acme", ""), tag("part", "x", "9")]);
@@ -321,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_checked_as_they_are_read() {
+    fn labels_are_checked_when_they_are_read() {
         let read =
             |text: &str| JobLabels::read(text, "3-5,9".parse().unwrap()).map_err(|error| error.to_string());
         assert_eq!(read(&labels().to_text()), Ok(labels()));
@@ -341,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selection_says_of_each_job_what_the_whole_says(
+        fn a_selection_agrees_with_the_whole(
             tags in proptest::collection::vec((0u8..3, 0u8..3, proptest::collection::btree_set(0u32..40, 0..20)), 0..6),
             selected in proptest::collection::btree_set(0u32..40, 1..20),
         ) {

@@ -1,4 +1,4 @@
-//! The prerequisites of the batches of one submit: each names an earlier batch, so that they form no cycle.
+//! The prerequisites of the batches in one submit. Each names an earlier batch, so that they form no cycle.
 
 use super::dependency::Prerequisite;
 use super::invalid::InvalidBatch;
@@ -6,7 +6,7 @@ use crate::batch::NewBatch;
 use crate::limits::PREREQUISITES_MAX;
 use crate::positions::Positions;
 
-/// Checks the prerequisites of the batches of one submit, without a store.
+/// Checks the prerequisites of the batches in one submit, without a store.
 pub fn check_after<B: AsRef<NewBatch>>(batches: &[B]) -> Result<(), InvalidBatch> {
     for (place, batch) in batches.iter().map(AsRef::as_ref).enumerate() {
         if batch.after.len() > PREREQUISITES_MAX {
@@ -42,7 +42,7 @@ pub fn check_after<B: AsRef<NewBatch>>(batches: &[B]) -> Result<(), InvalidBatch
     Ok(())
 }
 
-/// The way from `place` over `next` back to `place`, in words, if there is one. Without recursion, since a chain may
+/// Finds the cycle from `place` over `next` back to `place`, in words. The search has no recursion, because a chain may
 /// be long.
 fn cycle<B: AsRef<NewBatch>>(batches: &[B], place: usize, next: usize) -> Option<String> {
     let mut came_from: Vec<Option<usize>> = vec![None; batches.len()];
@@ -75,7 +75,7 @@ fn cycle<B: AsRef<NewBatch>>(batches: &[B], place: usize, next: usize) -> Option
     None
 }
 
-/// Places of a cycle that are named at most: the rest goes without saying.
+/// Maximum number of batches of a cycle that an error names.
 const CYCLE_PLACES_MAX: usize = 20;
 
 fn in_words(way: &[usize]) -> String {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_earlier_batch_is_refused() {
+    fn prerequisites_that_are_not_earlier_batches_are_refused() {
         let message = |after: &[&[usize]]| check_after(&batches(after)).unwrap_err().to_string();
         assert!(message(&[&[1], &[]]).contains("put batch 1 before batch 0"));
         assert!(message(&[&[], &[7]]).contains("waits for batch 7, which the submit does not have"));

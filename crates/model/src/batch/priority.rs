@@ -1,6 +1,6 @@
 //! Priorities by name.
 
-/// The names of some priorities, the lowest first. A priority is any `i16`; higher is claimed first.
+/// The names of some priorities, lowest first. Any `i16` is a priority. A higher one is claimed first.
 pub const PRIORITY_LEVELS: [(&str, i16); 5] = [
     ("background", -100),
     ("low", -10),

@@ -1,11 +1,11 @@
-//! Tags: names with values, to find jobs by.
+//! Tags: names with values, by which jobs are found.
 //!
 //! A store keeps one row for each pair of name and value in a batch, with the positions of its jobs. A filter on tags,
 //! keys or parents first becomes positions of batches; queries and changes then work on these.
 //!
-//! A claim hands out the keys and tags of a batch beside its slices (`labels`), packed, and reads them once for each
-//! batch. The options of a batch tell whether it has any. They travel to agents as a segment, and to scripts in the
-//! identity of a micro-batch, and are unpacked when a job asks.
+//! A claim returns the keys and tags of a batch beside its slices (`labels`), packed, and reads them once for each
+//! batch. The options of a batch say whether it has any. Agents get them as a segment, and scripts get them with the
+//! identity of a micro-batch. They are unpacked when a job asks for them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,23 +18,23 @@ use crate::positions::Positions;
 /// One tag, and the jobs of a batch that have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag {
-    /// Its name: a job has at most one value of it.
+    /// The name. A job has at most one value of it.
     pub name: String,
     /// Its value.
     pub value: String,
-    /// Which jobs have it; all, where `None`.
+    /// The positions of the jobs with the tag; all jobs if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<Positions>,
 }
 
 impl Tag {
-    /// How many bytes it weighs with its positions, roughly.
+    /// Approximate number of bytes, including the positions.
     pub fn weight_bytes(&self) -> usize {
         let ranges = self.positions.as_ref().map_or(0, |of| of.ranges().len());
         self.name.len() + self.value.len() + size_of::<Tag>() + 8 * ranges
     }
 
-    /// A tag of all jobs of a batch.
+    /// Makes a tag of all jobs of a batch.
     pub fn all(name: impl Into<String>, value: impl Into<String>) -> Self {
         Tag {
             name: name.into(),
@@ -44,7 +44,7 @@ impl Tag {
     }
 }
 
-/// Packs the tags of jobs, given in the order of the jobs: equal tags become one.
+/// Packs the tags of jobs, given in the order of the jobs. Equal tags become one.
 pub fn pack_tags<'t>(jobs: impl IntoIterator<Item = &'t BTreeMap<String, String>>) -> Vec<Tag> {
     let mut packed: BTreeMap<(&str, &str), Positions> = BTreeMap::new();
     let mut count = 0;
@@ -62,21 +62,21 @@ pub fn pack_tags<'t>(jobs: impl IntoIterator<Item = &'t BTreeMap<String, String>
     tags.collect()
 }
 
-/// Which tags a job must have.
+/// A condition on the tags of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TagCondition {
     /// The name, or its prefix.
     pub name: String,
-    /// Whether it is a prefix of the name.
+    /// Whether `name` is a prefix of the name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefix: bool,
-    /// The value; any, where `None`.
+    /// The value; any value if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
 impl TagCondition {
-    /// Reads `name=value`, `name` (with any value), or `name*` (a name that begins so), also with `=value`.
+    /// Reads `name=value`, `name` (with any value), or `name*` (a prefix of the name), also with `=value`.
     pub fn parse(text: &str) -> Self {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -90,7 +90,7 @@ impl TagCondition {
     }
 }
 
-/// Checks the tags of a batch of `count` jobs: one step for each job of each tag, in whatever order they come.
+/// Checks the tags of a batch of `count` jobs, in one step for each job of each tag.
 pub(crate) fn check_tags(tags: &[Tag], count: u32) -> Result<(), InvalidBatch> {
     let mut named: HashMap<&str, Tagged> = HashMap::new();
     let mut for_all = 0;
@@ -139,21 +139,21 @@ fn check_texts(tag: &Tag) -> Result<(), InvalidBatch> {
     Ok(())
 }
 
-/// Which jobs have a tag of one name.
+/// The jobs with a tag of one name.
 #[derive(Default)]
 struct Tagged {
     all: bool,
-    /// By position; empty before the first.
+    /// Whether a job has the tag, by position; empty before the first tag of some jobs.
     some: Vec<bool>,
 }
 
 impl Tagged {
-    /// Whether none had it before.
+    /// Gives the tag to all jobs. Returns whether no job had it before.
     fn add_all(&mut self) -> bool {
         !std::mem::replace(&mut self.all, true) && self.some.is_empty()
     }
 
-    /// Whether none of these had it before.
+    /// Gives the tag to some jobs. Returns whether none of these had it before.
     fn add(&mut self, positions: &Positions, count: u32) -> bool {
         self.some.resize(count as usize, false);
         !self.all

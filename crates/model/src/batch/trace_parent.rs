@@ -1,18 +1,18 @@
-//! The trace that a submit belongs to.
+//! The trace of a submit.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A sampled span of the submitter, as the header `traceparent` names it (<https://www.w3.org/TR/trace-context/>). Spans of the
-/// jobs are its children. A context that is not sampled is not kept, since no span is recorded for it.
+/// A sampled span of the submitter, as the header `traceparent` names it (<https://www.w3.org/TR/trace-context/>).
+/// Spans of the jobs are its children. A context that is not sampled is dropped, because no span is recorded for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TraceParent {
-    /// The trace; not 0.
+    /// The id of the trace; not 0.
     pub trace_id: u128,
-    /// The submitter's span in it; not 0.
+    /// The id of the submitter's span; not 0.
     pub span_id: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct ParseTraceParentError(String);
 /// The flag of a sampled trace.
 const SAMPLED: u8 = 1;
 
-/// Characters of a text in an error.
+/// Characters of a malformed text that an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
 impl TraceParent {
-    /// Reads a trace context. `None` if its trace is not sampled.
+    /// Reads a trace context; `None` if its trace is not sampled.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl TraceParent {
     }
 }
 
-/// The value of exactly so many lower-case hexadecimal digits.
+/// Reads exactly `count` lower-case hexadecimal digits.
 fn digits(text: &str, count: usize) -> Option<u128> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let are_digits = text.len() == count && text.bytes().all(is_digit);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_that_are_not_sampled_are_not_kept() {
+    fn contexts_that_are_not_sampled_are_dropped() {
         let unsampled = TEXT.replace("-01", "-00");
         assert_eq!(TraceParent::read(&unsampled), Ok(None));
         assert!(unsampled.parse::<TraceParent>().is_err());

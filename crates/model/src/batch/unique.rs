@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The jobs among which a key is unique.
+/// The scope within which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
@@ -13,20 +13,20 @@ pub enum KeyScope {
     Queue,
 }
 
-/// The action on a job whose key another job has.
+/// The action on a new job whose key another job has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicate {
-    /// The store drops it. The other job stands for it, with the higher priority of the two while it waits.
+    /// Drops the new job. The other job stands for it, and gets the higher priority of the two while it waits.
     #[default]
     Skip,
-    /// It replaces the other job, which is cancelled, running or not. An ended job cannot be replaced: within its
-    /// period it stands for the new one.
+    /// Replaces the other job, which is cancelled, even if it runs. An ended job is not replaced. Within its period, it
+    /// stands for the new job.
     Replace,
-    /// If the other job is running, the new payload becomes a job that runs after it (of several such, the last one).
-    /// Otherwise as [`Skip`](OnDuplicate::Skip).
+    /// Runs the new payload after the other job, if that job is running. The last of several such payloads counts.
+    /// Otherwise acts as [`Skip`](OnDuplicate::Skip).
     Rerun,
-    /// The whole submit fails, with an error that names the key.
+    /// Fails the whole submit, with an error that names the key.
     Reject,
 }
 
@@ -34,22 +34,22 @@ pub enum OnDuplicate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DebouncedPayloads {
-    /// The last one.
+    /// The payload of the last submit.
     #[default]
     Last,
-    /// All payloads as one JSON array, in the order of their submits; also for a single one.
+    /// All payloads as one JSON array, in the order of their submits, even if there is only one.
     Merged,
 }
 
-/// Debouncing: jobs with the same key become one, which waits until submits cease.
+/// Debouncing: jobs with the same key become one job, which waits until submits stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Debounce {
-    /// The delay after the last submit before the job can be claimed. Milliseconds.
+    /// The delay from the last submit until the job can be claimed, in milliseconds.
     pub delay_ms: u64,
-    /// The maximum delay after the first submit; unlimited if `None`. Milliseconds.
+    /// The maximum delay from the first submit, in milliseconds; unlimited if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms_max: Option<u64>,
-    /// Its payload.
+    /// The payload of the job.
     #[serde(default)]
     pub payloads: DebouncedPayloads,
 }
@@ -58,17 +58,18 @@ pub struct Debounce {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unique {
-    /// Among which jobs.
+    /// The scope of the keys.
     pub scope: KeyScope,
-    /// The action on a job whose key another job has.
+    /// The action on a new job whose key another job has.
     pub on_duplicate: OnDuplicate,
-    /// The minimum time that a job keeps its key, from its submit; it also keeps the key until it ends. Milliseconds.
+    /// The minimum time for which a job keeps its key, from its submit, in milliseconds. A job also keeps its key until
+    /// it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
-    /// Debouncing: a new job becomes part of a job with its key that has not started. Behind a job that has started, is
-    /// not debounced in the same way, or has reached its limit of payloads, the new job waits: it is submitted when that
-    /// job completes, or soon after it dies or expires, and is cancelled with it. Requires a key for each job, the
-    /// default `on_duplicate`, and no period or `run_at`.
+    /// Debouncing: a new job joins a job with its key that has not started. If that job has started, is debounced
+    /// differently, or has reached its limit of payloads, the new job waits behind it. The new job is submitted when
+    /// that job completes, or soon after it dies or expires, and is cancelled with it. Debouncing requires a key for
+    /// each job, the default `on_duplicate`, and neither a period nor `run_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debounce: Option<Debounce>,
 }

@@ -1,6 +1,6 @@
-//! The name that a misspelt one was meant to be.
+//! Suggestions for misspelt names.
 
-/// The known name that is nearest to `name`, if one is near: all but a few letters are the same, or one begins with the other.
+/// Finds the known name nearest to `name`, if one is near: all but a few letters are equal, or one is a prefix of the other.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     // Nobody misspells a name of a hundred letters.
     let letters: Vec<char> = name.chars().take(100).collect();
@@ -18,7 +18,7 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
     (near.0 <= (letters.len() / 3).max(1)).then_some(near.1)
 }
 
-/// The message of `serde` about an unknown name, with the name that was meant in front of the list of all.
+/// Adds the nearest known name to the message of `serde` about an unknown name, before its list of names.
 pub fn with_near_name(message: &str) -> String {
     let named = ["unknown field `", "unknown variant `"]
         .iter()
@@ -37,7 +37,7 @@ pub fn with_near_name(message: &str) -> String {
     improved.unwrap_or_else(|| message.to_owned())
 }
 
-/// How many letters have to be added, left out, changed or exchanged with their neighbour.
+/// Counts the letters to add, omit, change or swap with their neighbour.
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=other.len()).collect();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_what_was_meant() {
+    fn messages_suggest_the_nearest_name() {
         for (message, expected) in [
             (
                 "unknown field `priorty`, expected one of `priority`, `retry`, `group` at line 1 column 9",

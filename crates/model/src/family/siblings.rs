@@ -7,19 +7,20 @@ use crate::packed::PackedArray;
 use crate::positions::Positions;
 use crate::spawn::{CHILD_BATCHES_READ_MAX, ChildBatch, InvalidSpawn, OnChildFailure, Suspended};
 
-/// Jobs that spawned further children of their own parents, which wait for these too. Positions are ascending, and so are
-/// the shares of the children. In a report they are those of jobs that completed; where they are stored, the parents'.
+/// Jobs that spawned further children of their own parents, which wait for these children too. Positions ascend, and
+/// the shares of children are in their order. In a report, the positions are those of completed jobs. In a store, they
+/// are those of the parents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Siblings {
-    /// Which.
+    /// The positions of the jobs or parents.
     pub positions: Positions,
-    /// Their siblings, with one share for each position.
+    /// The siblings, with one share for each position.
     #[serde(deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
 }
 
 impl Siblings {
-    /// The siblings of one job, each batch with one share.
+    /// Makes the siblings of one job, each batch with one share.
     pub fn one(position: u32, children: Vec<ChildBatch>) -> Self {
         Siblings {
             positions: Positions::from(position..position + 1),
@@ -27,7 +28,7 @@ impl Siblings {
         }
     }
 
-    /// Checks everything that needs no store.
+    /// Checks everything that can be checked without a store.
     ///
     /// # Errors
     ///
@@ -36,18 +37,24 @@ impl Siblings {
         self.clone().into_suspended().check()
     }
 
-    /// Those of these positions alone; `None` where there are none.
+    /// Selects the siblings at these positions; `None` if there are none.
     pub fn select(&self, positions: &Positions) -> Option<Siblings> {
         let selected = self.clone().into_suspended().select(positions)?;
         Some(Siblings::from_suspended(selected)).filter(|siblings| !siblings.children.is_empty())
     }
 
-    /// The same by the jobs' parents, which ascend with them: the children of one parent's jobs are all its own. What has
-    /// no parent is left out.
+    /// Converts the positions of jobs to those of their parents, which ascend with them. The children of all jobs of
+    /// one parent become its children. Jobs without a parent are left out.
     pub fn by_parent(&self, parent_of: impl Fn(u32) -> Option<u32>) -> Option<Siblings> {
         let orphans = self.positions.iter().filter(|job| parent_of(*job).is_none());
         let kept = self.select(&self.positions.difference(&orphans.collect()))?;
         let parents: Vec<u32> = kept.positions.iter().filter_map(&parent_of).collect();
+        debug_assert!(parents.is_sorted(), "parents ascend with their jobs");
+        debug_assert_eq!(
+            parents.len(),
+            kept.positions.len() as usize,
+            "each kept job has a parent"
+        );
         let children = kept.children.into_iter().map(|children| {
             let mut shares: Vec<u32> = Vec::new();
             let mut last = None;
@@ -66,20 +73,20 @@ impl Siblings {
         })
     }
 
-    /// How many bytes it weighs, roughly.
+    /// Approximate number of bytes.
     pub fn weight_bytes(&self) -> usize {
         let children = self.children.iter();
         children.map(ChildBatch::weight_bytes).sum()
     }
 
-    /// Packs the siblings of jobs of one batch: similar ones share batches.
+    /// Packs the siblings of jobs in one batch. Similar siblings share batches.
     pub fn pack(all: Vec<Siblings>) -> Vec<Siblings> {
         let all = all.into_iter().map(Siblings::into_suspended).collect();
         let packed = Suspended::pack(all).into_iter();
         packed.map(Siblings::from_suspended).collect()
     }
 
-    /// The same as suspended jobs without memos.
+    /// Converts the siblings to suspended jobs without memos.
     fn into_suspended(self) -> Suspended {
         let nulls = vec!["null"; self.positions.len() as usize].join("\n,");
         Suspended {

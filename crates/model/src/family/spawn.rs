@@ -1,4 +1,4 @@
-//! Children: jobs that a running job spawns, and waits for without a slot.
+//! Children: jobs that a running job spawns. Their parent waits for them without a slot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,20 +18,21 @@ use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
 use crate::tag::Tag;
 
-/// Batches of children that are read of a foreign text: one more than a job may spawn, so that the check names that limit.
+/// Batches of children that are read from an untrusted text: one more than a job may spawn, so that the check names
+/// that limit.
 pub(crate) const CHILD_BATCHES_READ_MAX: usize = CHILD_BATCHES_MAX + 1;
 
-/// Tags that are read of a foreign text, for the same reason.
+/// Tags that are read from an untrusted text: one more than a job may have, for the same reason.
 const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
 
 /// The action on a parent when its child ends without completing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChildFailure {
-    /// The other children are cancelled, and the parent is dead, with an error that names the child.
+    /// The other children are cancelled. The parent is dead, with an error that names the child.
     #[default]
     Fail,
-    /// The parent waits for the others all the same, and decides when it finalizes.
+    /// The parent still waits for the other children, and decides when it finalizes.
     Collect,
 }
 
@@ -67,45 +68,45 @@ impl FromStr for OnChildFailure {
     }
 }
 
-/// Earlier children of the same parent that children wait for.
+/// Earlier children of the same parent, for which children wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildAfter {
-    /// Their place among the parent's batches of children, from 0. It comes before the batch that waits.
+    /// The index of their batch among the parent's batches of children, from 0. It precedes the batch that waits.
     pub place: usize,
-    /// The action on dependents if one of them does not complete.
+    /// The action on the dependents if one of them does not complete.
     #[serde(default)]
     pub on_failure: OnFailure,
 }
 
-/// Children of one kind. They have the tags of their parent, but for those that they have another value of.
+/// Children of one kind. They inherit the tags of their parent, except for tags of which they have a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildBatch {
-    /// Which handler runs them.
+    /// The name of the handler that runs them.
     pub kind: String,
-    /// Which workers may take them: those of their parent, where `None`.
+    /// The queue of the children; the parent's queue if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// One payload a child.
+    /// The payload of each child.
     pub payloads: PackedArray,
-    /// The options of all of them. The group defaults to the parent's.
+    /// The options of all children. The group defaults to the parent's.
     #[serde(default)]
     pub options: BatchOptions,
-    /// Tags of all of them.
+    /// The tags of all children.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "bounded::texts::<_, TAGS_READ_MAX>"
     )]
     pub tags: BTreeMap<String, String>,
-    /// Their prerequisites. Only if all are children of one parent.
+    /// The prerequisites of the children. Only allowed if all children have the same parent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ChildAfter>,
-    /// How many of them are each parent's, in the order of the parents: first those of the first one, and so on.
+    /// The number of children of each parent, in the order of the parents. The children are in the same order.
     pub shares: Vec<u32>,
 }
 
 impl ChildBatch {
-    /// Children of one parent, with default options.
+    /// Makes children of one parent, with default options.
     pub fn new(kind: impl Into<String>, payloads: PackedArray) -> Self {
         ChildBatch {
             kind: kind.into(),
@@ -118,11 +119,11 @@ impl ChildBatch {
         }
     }
 
-    /// Children of a kind of one parent, one a payload, in as many batches as they need.
+    /// Makes children of one parent, one for each payload, in as many batches as necessary.
     ///
     /// # Errors
     ///
-    /// Where a payload is no JSON, or over its limit.
+    /// A payload is not JSON, or exceeds its limit.
     pub fn of<P: Serialize>(
         kind: &str,
         payloads: impl IntoIterator<Item = P>,
@@ -142,8 +143,8 @@ impl ChildBatch {
         Ok(batches)
     }
 
-    /// The batch that is stored. `queue` and `group` are the parents', and `inherited` their tags, each with the places
-    /// of the parents that have it (all, where it has none).
+    /// Makes the batch that is stored. `queue` and `group` are the parents'. `inherited` has their tags, each with the
+    /// indexes of the parents that have it (all parents if it has none).
     pub fn to_batch(&self, queue: &str, group: Option<&str>, inherited: &[Tag]) -> NewBatch {
         let mut options = self.options.clone();
         options.group = options.group.or_else(|| group.map(str::to_owned));
@@ -185,7 +186,7 @@ impl ChildBatch {
         })
     }
 
-    /// How many bytes it weighs, roughly.
+    /// Approximate number of bytes.
     pub(crate) fn weight_bytes(&self) -> usize {
         self.payloads.as_str().len() + 4 * self.shares.len() + 200
     }
@@ -199,7 +200,7 @@ impl ChildBatch {
             && other.after.is_empty()
     }
 
-    /// The children of some parents alone.
+    /// Selects the children of some parents.
     fn select(&self, parents: &Positions) -> ChildBatch {
         let mut positions = Positions::new();
         let mut shares = Vec::with_capacity(parents.len() as usize);
@@ -219,7 +220,7 @@ impl ChildBatch {
     }
 }
 
-/// The positions of each parent's children, in the order of the parents.
+/// The range of each parent's children, in the order of the parents.
 pub fn ranges(shares: &[u32]) -> impl Iterator<Item = Range<u32>> + '_ {
     let mut end = 0;
     shares.iter().map(move |share| {
@@ -229,8 +230,8 @@ pub fn ranges(shares: &[u32]) -> impl Iterator<Item = Range<u32>> + '_ {
     })
 }
 
-/// What a handler spawns for the job that it runs, which then waits for these children. Once all have ended, it runs
-/// once more to finalize, with its memo and their outcomes.
+/// Children that a handler spawns for its running job. The job then waits for them. Once all have ended, it runs once
+/// more to finalize, with its memo and their outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spawn {
     /// The children, each batch with one share.
@@ -242,16 +243,16 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// No children yet.
+    /// Makes a spawn without children.
     pub fn new() -> Self {
         Spawn::default()
     }
 
-    /// Adds children of a kind, one a payload.
+    /// Adds children of a kind, one for each payload.
     ///
     /// # Errors
     ///
-    /// Where a payload is no JSON, or over its limit.
+    /// A payload is not JSON, or exceeds its limit.
     pub fn children<P: Serialize>(
         mut self,
         kind: &str,
@@ -267,11 +268,11 @@ impl Spawn {
         self
     }
 
-    /// Remembers something until the job finalizes.
+    /// Sets the memo, which the job gets when it finalizes.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written as JSON, or is over its limit.
+    /// The memo cannot be written as JSON, or exceeds its limit.
     pub fn memo<M: Serialize + ?Sized>(mut self, memo: &M) -> Result<Self, PackedError> {
         let mut builder = PackedBuilder::with_item_bytes_max(MEMO_BYTES_MAX);
         builder.push_value(memo)?;
@@ -286,71 +287,70 @@ impl Spawn {
     }
 }
 
-/// Jobs of a report that wait for new children. Positions are ascending, and so are all things that are given one a
-/// position.
+/// Jobs of a report that wait for new children. Positions ascend, and memos and shares are in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspended {
-    /// Which.
+    /// The positions of the jobs.
     pub positions: Positions,
-    /// One memo a position.
+    /// The memo of each job.
     pub memos: PackedArray,
     /// The action on the parent when a child fails.
     #[serde(default)]
     pub on_failure: OnChildFailure,
-    /// Their children.
+    /// The children of the jobs.
     #[serde(default, deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
 }
 
-/// Why jobs cannot be suspended.
+/// The reason why jobs cannot be suspended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSpawn {
-    /// More or fewer memos, or shares of a batch, than jobs.
+    /// There are more or fewer memos, or shares of a batch, than jobs.
     #[error("{found} {what} for {parents} jobs that wait for children")]
     Count {
         /// `memos` or `shares of children`.
         what: &'static str,
-        /// How many.
+        /// Number of memos or shares.
         found: usize,
-        /// The jobs.
+        /// Number of jobs.
         parents: u32,
     },
-    /// A memo that is too long.
+    /// A memo is too long.
     #[error("the memo has {0} bytes; the limit is {MEMO_BYTES_MAX}: store a reference instead")]
     Memo(usize),
-    /// More batches than a job may spawn.
+    /// There are more batches than a job may spawn.
     #[error(
         "a job spawns at most {CHILD_BATCHES_MAX} batches of children; this one has {0}: put more jobs into one"
     )]
     TooManyBatches(usize),
-    /// Shares that are not all of the children.
+    /// The shares of a batch do not add up to its children.
     #[error("child batch {place} has {jobs} jobs, but its shares sum to {shared}")]
     Shares {
-        /// The batch's place.
+        /// The index of the batch.
         place: usize,
-        /// Its jobs.
+        /// Number of its jobs.
         jobs: u32,
         /// The sum of the shares.
         shared: u64,
     },
-    /// Children that wait for others, of several parents.
+    /// Children of several parents have prerequisites.
     #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
-    /// Children that cannot be.
+    /// A batch of children is invalid.
     #[error("child batch {place}: {reason}")]
     Batch {
-        /// The batch's place.
+        /// The index of the batch.
         place: usize,
         /// The problem.
         reason: InvalidBatch,
     },
-    /// Batches with prerequisites that do not precede them.
+    /// A batch does not follow its prerequisites.
     #[error("the children: {0}")]
     After(InvalidBatch),
 }
 
 impl Suspended {
-    /// One job that waits for its children.
+    /// Makes one job that waits for its children.
     pub fn one(position: u32, spawn: Spawn) -> Self {
         let null = || PackedArray::from_stored("[null]");
         Suspended {
@@ -361,16 +361,19 @@ impl Suspended {
         }
     }
 
-    /// Checks everything that needs no store.
+    /// Checks everything that can be checked without a store.
     ///
     /// # Errors
     ///
     /// The first problem.
     pub fn check(&self) -> Result<(), InvalidSpawn> {
         let parents = self.positions.len();
-        let count = |what, found: usize| match found == parents as usize {
-            true => Ok(()),
-            false => Err(InvalidSpawn::Count { what, found, parents }),
+        let count = |what, found: usize| {
+            if found == parents as usize {
+                Ok(())
+            } else {
+                Err(InvalidSpawn::Count { what, found, parents })
+            }
         };
         count("memos", self.memos.count() as usize)?;
         if let Some(memo) = self.memos.items().find(|memo| memo.len() > MEMO_BYTES_MAX) {
@@ -399,7 +402,7 @@ impl Suspended {
         check_after(&batches).map_err(InvalidSpawn::After)
     }
 
-    /// Those of these positions alone; `None` where there are none.
+    /// Selects the jobs at these positions; `None` if there are none.
     pub fn select(&self, positions: &Positions) -> Option<Suspended> {
         let positions = self.positions.intersection(positions);
         if positions.is_empty() {
@@ -420,7 +423,7 @@ impl Suspended {
         })
     }
 
-    /// The places of the parents that have children, from 0.
+    /// The indexes of the parents that have children, from 0.
     pub fn with_children(&self) -> Positions {
         let mut places = Positions::new();
         for children in &self.children {
@@ -433,18 +436,18 @@ impl Suspended {
         places
     }
 
-    /// How many bytes it weighs, roughly.
+    /// Approximate number of bytes.
     pub fn weight_bytes(&self) -> usize {
         let children = self.children.iter().map(ChildBatch::weight_bytes);
         self.memos.as_str().len() + children.sum::<usize>()
     }
 
-    /// Packs the children of jobs of one batch: similar children of many parents share batches.
+    /// Packs the children of jobs in one batch. Similar children of many parents share batches.
     pub fn pack(mut all: Vec<Suspended>) -> Vec<Suspended> {
         all.sort_by_key(|suspended| suspended.positions.first());
         let mut packs: Vec<Pack> = Vec::new();
         for suspended in all {
-            // Only the latest are looked at, so that many different ones do not make this quadratic.
+            // Only the latest packs are tried, so that many different ones do not take quadratic time.
             let open = packs.iter_mut().rev().take(OPEN_PACKS_MAX);
             match open.into_iter().find(|pack| pack.admits(&suspended)) {
                 Some(pack) => pack.push(suspended),
@@ -455,13 +458,13 @@ impl Suspended {
     }
 }
 
-/// Different spawns that are packed at the same time.
+/// Maximum number of packs that are tried for a job.
 const OPEN_PACKS_MAX: usize = 32;
 
-/// Jobs that spawned alike, by position ascending. At least one.
+/// Jobs that spawned similar children, in ascending order of position. At least one.
 struct Pack {
     parts: Vec<Suspended>,
-    /// How many children there are, of each batch.
+    /// Number of children in each batch.
     jobs: Vec<u32>,
     bytes: usize,
 }
@@ -511,13 +514,21 @@ impl Pack {
         }
         let parts = &self.parts;
         let first = &parts[0];
-        let packed = |place: usize, like: &ChildBatch| ChildBatch {
-            payloads: PackedArray::concat(parts.iter().map(|part| &part.children[place].payloads)),
-            shares: parts
-                .iter()
-                .flat_map(|part| part.children[place].shares.iter().copied())
-                .collect(),
-            ..like.clone()
+        let packed = |place: usize, like: &ChildBatch| {
+            let payloads = PackedArray::concat(parts.iter().map(|part| &part.children[place].payloads));
+            assert_eq!(
+                payloads.count(),
+                self.jobs[place],
+                "a pack holds the children of all its jobs"
+            );
+            ChildBatch {
+                payloads,
+                shares: parts
+                    .iter()
+                    .flat_map(|part| part.children[place].shares.iter().copied())
+                    .collect(),
+                ..like.clone()
+            }
         };
         Suspended {
             positions: parts
@@ -561,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_or_is_too_much_stays_apart() {
+    fn different_or_too_many_children_stay_apart() {
         let mut collecting = one(1, &[1]);
         collecting.on_failure = OnChildFailure::Collect;
         let mut other = one(2, &[2]);
@@ -601,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_spawns_are_refused_by_name() {
+    fn invalid_spawns_are_refused_by_name() {
         let check = |change: &dyn Fn(&mut Suspended)| {
             let mut wrong = one(0, &[1, 2]);
             change(&mut wrong);

@@ -1,7 +1,7 @@
-//! Values inside of an item, as the item has them.
+//! Values inside an item, in the item's own text.
 //!
-//! An item is JSON text, and stays so: a number becomes no float, since that would round an id of 20 digits, write 1.10 as 1.1
-//! and refuse 1e400. Reading a field scans the item once and builds none of its values.
+//! An item stays JSON text. A number never becomes a float, which would round an id of 20 digits, write 1.10 as 1.1,
+//! and refuse 1e400. Reading a field scans the item once, and builds none of its values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The JSON text of a field of an item; `None` unless the item is an object with this field. The last of several fields of one
+/// The JSON text of a field; `None` unless the item is an object with this field. The last of several fields with one
 /// name counts, as in most readers of JSON.
 pub fn field<'i>(item: &'i str, name: &str) -> Option<&'i str> {
     let mut found = None;
@@ -22,28 +22,29 @@ pub fn field<'i>(item: &'i str, name: &str) -> Option<&'i str> {
     found
 }
 
-/// The names of an item's fields, in their order; `None` unless the item is an object.
+/// The names of an item's fields, in order; `None` unless the item is an object.
 pub fn field_names(item: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let is_object = fields(item, |name, _| names.push(name.to_owned()));
     is_object.then_some(names)
 }
 
-/// A JSON text as people write it: a string without its quotes and escapes, any other value as it is.
+/// Writes a JSON text for people: a string without quotes and escapes, any other value unchanged.
 pub fn plain_text(json: &str) -> String {
-    match json.starts_with('"') {
-        true => serde_json::from_str(json).unwrap_or_else(|_| json.to_owned()),
-        false => json.to_owned(),
+    if json.starts_with('"') {
+        serde_json::from_str(json).unwrap_or_else(|_| json.to_owned())
+    } else {
+        json.to_owned()
     }
 }
 
-/// The text of a string, a number or a boolean; `None` of anything else.
+/// The text of a string, a number or a boolean; `None` for anything else.
 pub fn scalar_text(json: &str) -> Option<String> {
     let is_scalar = !json.starts_with(['{', '[']) && json != "null";
     is_scalar.then(|| plain_text(json))
 }
 
-/// Calls `see` for each field with its name and its text. Returns whether the item is an object.
+/// Calls `see` for each field, with its name and its text. Returns whether the item is an object.
 fn fields<'i>(item: &'i str, see: impl FnMut(&str, &'i str)) -> bool {
     item.trim_ascii_start().starts_with('{')
         && serde_json::Deserializer::from_str(item)
@@ -61,7 +62,7 @@ impl<'i, F: FnMut(&str, &'i str)> Visitor<'i> for Each<F> {
     }
 
     fn visit_map<A: MapAccess<'i>>(mut self, mut map: A) -> Result<(), A::Error> {
-        // A name may have escapes, and is then no part of the item.
+        // A name with escapes cannot be borrowed from the item.
         while let Some((Name(name), value)) = map.next_entry::<Name<'i>, &'i RawValue>()? {
             (self.0)(&name, value.get());
         }

@@ -1,8 +1,8 @@
-//! Cron expressions: the check of what people write, and the search for the next time.
+//! Cron expressions: their check, and the search for the next time.
 //!
-//! `croner` searches. It replaces names anywhere in the text, takes a year and a step that is longer than its field, and
-//! knows neither `@midnight` nor `LW`, so the check comes before it. A store may hold expressions from before the check:
-//! [`Pattern::read`] takes them.
+//! `croner` does the search. It replaces names anywhere in the text, accepts a year and a step longer than its field,
+//! and knows neither `@midnight` nor `LW`, so the check comes first. A store may hold expressions that are older than
+//! the check: [`Pattern::read`] accepts them.
 
 use chrono::{Datelike as _, Days, NaiveDate, NaiveDateTime, NaiveTime, Weekday};
 use croner::Cron;
@@ -14,7 +14,7 @@ struct Field {
     name: &'static str,
     min: u16,
     max: u16,
-    /// The names of its values, in three letters, from `min` on.
+    /// The names of its values, in three letters, beginning with `min`.
     names: &'static [&'static str],
     /// The unit of an interval: as a noun, and as in `--every 90m`.
     unit: Option<(&'static str, &'static str)>,
@@ -39,10 +39,10 @@ const FIELDS: [Field; 6] = [
 ];
 
 const FIVE_FIELDS: &str = "write minute, hour, day of month, month and day of week, as in `30 4 * * mon-fri`; seconds may stand first";
-/// A number of four digits in the last field is meant as a year.
+/// A number of at least four digits in the last field is meant as a year.
 const YEAR_MIN: u16 = 1_000;
 
-/// Checks an expression that somebody writes now.
+/// Checks a new expression.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let text = text.to_uppercase();
     let fields: Vec<&str> = text.split_whitespace().collect();
@@ -87,7 +87,7 @@ fn check_nickname(nickname: &str) -> Result<(), String> {
 fn check_field(index: usize, text: &str) -> Result<(), String> {
     let field = &FIELDS[index];
     let has_days = index == DAY_OF_MONTH || index == DAY_OF_WEEK;
-    // `+` in front of the day of week: both days have to match.
+    // After `+`, both the day of the week and the day of the month have to match.
     let text = match text.strip_prefix('+') {
         Some(rest) if index == DAY_OF_WEEK => rest,
         _ => text,
@@ -145,9 +145,10 @@ fn check_step(field: &Field, base: &str, step_text: &str) -> Result<(), String> 
         _ if base.contains('-') => range(field, base)?,
         _ => (value(field, base)?, field.max),
     };
-    let values = match base.contains('-') {
-        true => last - first + 1,
-        false => field.max - field.min + 1,
+    let values = if base.contains('-') {
+        last - first + 1
+    } else {
+        field.max - field.min + 1
     };
     if step <= values {
         return Ok(());
@@ -163,7 +164,7 @@ fn check_step(field: &Field, base: &str, step_text: &str) -> Result<(), String> 
     ))
 }
 
-/// The first and the last value of `a` or `a-b`.
+/// Reads the first and the last value of `a` or `a-b`.
 fn range(field: &Field, text: &str) -> Result<(u16, u16), String> {
     let Some((first, last)) = text.split_once('-') else {
         let only = value(field, text)?;
@@ -171,16 +172,17 @@ fn range(field: &Field, text: &str) -> Result<(u16, u16), String> {
     };
     let (first, mut last) = (value(field, first)?, (value(field, last)?, last));
     if last == (0, "SUN") {
-        // A week may end with Sunday.
+        // Sunday may end a week.
         last.0 = 7;
     }
-    match first <= last.0 {
-        true => Ok((first, last.0)),
-        false => Err("the range runs backwards: write two, with a comma".to_owned()),
+    if first <= last.0 {
+        Ok((first, last.0))
+    } else {
+        Err("the range runs backwards: write two, with a comma".to_owned())
     }
 }
 
-/// Digits alone: `parse` takes a sign too.
+/// Reads digits only, while `parse` accepts a sign too.
 fn number(text: &str) -> Option<u16> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
@@ -211,14 +213,14 @@ fn value(field: &Field, text: &str) -> Result<u16, String> {
 /// The times of an expression on a wall clock.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
-    /// All but `LW`; `None` where nothing else chooses days.
+    /// The expression without `LW`; `None` if `LW` alone chooses the days.
     days: Option<Cron>,
-    /// The last days of months, if `LW` is one of the days of month: the last from Monday to Friday is meant.
+    /// The last days of months, if `LW` is one of the days of the month: the last day from Monday to Friday.
     last_weekday: Option<Cron>,
 }
 
 impl Pattern {
-    /// Reads an expression, also one that [`check`] refuses and a store holds.
+    /// Reads an expression, even a stored one that [`check`] refuses.
     pub(super) fn read(text: &str) -> Result<Pattern, CronError> {
         let parse = |text: &str| {
             CronParser::builder()
@@ -253,7 +255,7 @@ impl Pattern {
             }
             parse(&fields.join(" "))
         };
-        // The last weekday of February 2026, whose 28th is a Saturday, is the 27th; no month's is before the 26th.
+        // The last weekday of February 2026 is the 27th, because the 28th is a Saturday. No month has one before the 26th.
         let last_weekday = with("26-31", if is_both { day_of_week } else { "*" })?;
         let days = match others.as_str() {
             "" if is_any || is_both => None,
@@ -275,13 +277,13 @@ impl Pattern {
     }
 }
 
-/// The expression knows nothing of zones, and is asked for wall-clock times.
+/// Finds the next time on a wall clock. The expression knows no zones.
 fn find(cron: &Cron, wall: NaiveDateTime, inclusive: bool) -> Option<NaiveDateTime> {
     let found = cron.find_next_occurrence(&wall.and_utc(), inclusive);
     found.ok().map(|found| found.naive_utc())
 }
 
-/// Ends at the latest where the library does: it searches up to the year 5000.
+/// Finds the next time on a last weekday. The library searches up to the year 5000, so the loop ends.
 fn find_last_weekday(cron: &Cron, mut wall: NaiveDateTime, mut inclusive: bool) -> Option<NaiveDateTime> {
     loop {
         let found = find(cron, wall, inclusive)?;
