@@ -1,6 +1,5 @@
-//! What a group commit costs by itself: its committer does nothing but reply. Prints the round trip of a lone
-//! caller beside the floor (a plain channel there and a oneshot back, measured in the same run), and the
-//! throughput of 64 callers.
+//! The cost of a group commit by itself: its committer only replies. Prints the round trip of a lone caller beside the
+//! floor (a plain channel there and a oneshot back, measured in the same run), and the throughput of 64 callers.
 //!
 //! `cargo bench -p gristmill-batching --bench group_commit`
 
@@ -105,9 +104,10 @@ fn start_floor() -> (Floor, JoinHandle<()>) {
     (sender, serving)
 }
 
-/// How the round trips of a lone caller follow one another.
+/// The pace at which the round trips of a lone caller follow one another.
 #[derive(Clone, Copy)]
 enum Pace {
+    /// Without pauses.
     Busy,
     /// With a pause before each, in which both sides fall asleep.
     Idle,
@@ -122,8 +122,7 @@ impl Pace {
     }
 }
 
-/// Prints the round trips of the floor and of the group commit, for a thread and for a task on a worker
-/// thread.
+/// Prints the round trips of the floor and of the group commit, for a thread and for a task on a worker thread.
 fn lone_callers(submitter: &Submitter<u64, u64>, floor: &Floor, runtime: &Runtime, pace: Pace) {
     blocking_round_trips("floor, thread", pace, || {
         let (sender, receiver) = oneshot::channel();
@@ -170,7 +169,7 @@ fn async_round_trips<O>(
 ) where
     O: Future<Output = u64> + Send,
 {
-    // On a worker thread, as in a server, rather than on the thread that waits for the runtime.
+    // The tasks run on a worker thread, as in a server, and not on the thread that waits for the runtime.
     let run = runtime.spawn(async move {
         let mut durations = Vec::new();
         let mut cpu_before = Duration::ZERO;
@@ -199,7 +198,7 @@ fn print_round_trip(name: &str, mut durations: Vec<Duration>, cpu_time: Duration
     println!("  {name:<32} {:>8.1} {:>8.1} {cpu_us:>8.1}", at(50), at(99));
 }
 
-/// The processor time of all threads of this process: what spinning would burn.
+/// The processor time of all threads of this process, which spinning would increase.
 fn cpu_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("schedstat")).ok());

@@ -1,4 +1,4 @@
-//! How many batches each hop moved, how large they were, and why they ended.
+//! Counts of the batches that each hop moved, their sizes, and the reasons for their ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a batch ended where it did. Written in lower case (`full`) in JSON and in text.
+/// The reason why a batch ended. It is written in lower case (`full`) in JSON and in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndReason {
-    /// It held as many items as a batch may hold.
+    /// The batch holds as many items as a batch may hold.
     Full,
-    /// Nothing more was waiting: the batch took all there was.
+    /// No more items were waiting.
     Drained,
-    /// The next item would have brought it over its limit of bytes (or another weight).
+    /// The next item would have exceeded the limit of bytes (or of another weight).
     Bytes,
-    /// Its time was up.
+    /// The time of the batch was over.
     Deadline,
-    /// A limit from outside was reached, such as `--limit` or a rate limit.
+    /// An external limit was reached, such as `--limit` or a rate limit.
     Limit,
 }
 
@@ -33,7 +33,7 @@ impl EndReason {
         EndReason::Limit,
     ];
 
-    /// The reason as it is written: `full`, `drained`, `bytes`, `deadline` or `limit`.
+    /// The written form: `full`, `drained`, `bytes`, `deadline` or `limit`.
     pub const fn as_str(self) -> &'static str {
         match self {
             EndReason::Full => "full",
@@ -51,17 +51,16 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What one hop (submit, claim, run, commit, ...) has moved. Counts never wrap: they stop at the largest
-/// `u64`.
+/// The batches that one hop (submit, claim, run, commit, ...) has moved. Counts never wrap: they stop at the largest `u64`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopStats {
-    /// Batches moved.
+    /// Number of batches.
     pub batches: u64,
-    /// Items in all of them together.
+    /// Number of items in all batches.
     pub items: u64,
-    /// Items in the largest of them.
+    /// Number of items in the largest batch.
     pub items_max: u64,
-    /// Batches by the reason for which they ended; a reason that never occurred has no entry.
+    /// Number of batches by the reason of their end. A reason that never occurred has no entry.
     pub end_reasons: BTreeMap<EndReason, u64>,
 }
 
@@ -87,7 +86,7 @@ impl HopStats {
         }
     }
 
-    /// Mean items a batch; 0 before the first batch.
+    /// Mean number of items in a batch; 0 before the first batch.
     pub fn items_mean(&self) -> f64 {
         if self.batches == 0 {
             0.0
@@ -97,7 +96,7 @@ impl HopStats {
     }
 }
 
-/// The counts of every hop, by the hop's name: the plain value that is shown, sent and stored.
+/// The counts of every hop, by its name. This plain value is shown, sent and stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BatchStats {
@@ -131,20 +130,20 @@ impl BatchStats {
     }
 }
 
-/// Batch statistics that many threads record into at once. Hop names are literals of the program, so that
-/// their number is bounded by its text.
+/// Batch statistics into which many threads record at the same time. Names of hops are literals of the program, so
+/// their number is bounded.
 #[derive(Debug, Default)]
 pub struct AtomicBatchStats {
     hops: RwLock<BTreeMap<&'static str, HopRecorder>>,
 }
 
 impl AtomicBatchStats {
-    /// Statistics in which nothing has been counted yet.
+    /// Makes empty statistics.
     pub fn new() -> AtomicBatchStats {
         AtomicBatchStats::default()
     }
 
-    /// The recorder of one hop. A hot path keeps it, and so looks the name up only once.
+    /// The recorder of one hop. A hot path keeps it, so that it looks the name up only once.
     pub fn hop(&self, hop: &'static str) -> HopRecorder {
         if let Some(recorder) = self.hops.read().unwrap_or_else(PoisonError::into_inner).get(hop) {
             return recorder.clone();
@@ -162,8 +161,8 @@ impl AtomicBatchStats {
         self.hop(hop).record(items, end_reason);
     }
 
-    /// What has been counted up to now. A batch recorded at this very moment may be in some of its counts
-    /// only; once the recording threads are still, all counts agree. Hops without a batch are left out.
+    /// The counts up to now. A batch that is being recorded may be in only some of the counts. Once the recording
+    /// threads are still, all counts agree. Hops without batches are left out.
     pub fn snapshot(&self) -> BatchStats {
         let hops = self.hops.read().unwrap_or_else(PoisonError::into_inner);
         let hops = hops
@@ -175,7 +174,7 @@ impl AtomicBatchStats {
     }
 }
 
-/// Records the batches of one hop, from any number of threads. A clone records into the same counts.
+/// Records the batches of one hop, from any number of threads. Clones record into the same counts.
 #[derive(Debug, Clone, Default)]
 pub struct HopRecorder {
     counters: Arc<HopCounters>,
@@ -191,13 +190,13 @@ struct HopCounters {
 impl HopRecorder {
     /// Adds one batch of `items` that ended for `end_reason`.
     pub fn record(&self, items: usize, end_reason: EndReason) {
-        // Counters order nothing else in the program, so relaxed is enough.
+        // The counters order nothing else in the program, so relaxed access is enough.
         self.counters.items.fetch_add(items as u64, Ordering::Relaxed);
         self.counters.items_max.fetch_max(items as u64, Ordering::Relaxed);
         self.counters.end_reasons[end_reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What this hop has counted up to now; see [`AtomicBatchStats::snapshot`].
+    /// The counts of this hop up to now; see [`AtomicBatchStats::snapshot`].
     pub fn snapshot(&self) -> HopStats {
         let counts = EndReason::ALL.map(|end_reason| {
             (
@@ -219,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_written_alike_in_text_and_in_json() {
+    fn reasons_have_the_same_form_in_text_and_json() {
         for (position, end_reason) in EndReason::ALL.into_iter().enumerate() {
             assert_eq!(
                 serde_json::to_string(&end_reason).unwrap(),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_goes_through_json_and_back() {
+    fn a_snapshot_survives_json() {
         let mut stats = BatchStats::default();
         stats.record("submit", 3, EndReason::Drained);
         stats.record("submit", 10, EndReason::Full);

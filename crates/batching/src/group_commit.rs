@@ -1,10 +1,9 @@
-//! Group commit: whatever operations have gathered while the last transaction ran go together into the next
-//! one.
+//! Group commit: operations that gather during a transaction go together into the next one.
 //!
-//! Many callers hold a [`Submitter`]; one thread or task holds the [`Committer`]. A caller hands over an
-//! operation and waits for its own reply. The committer takes everything that has gathered, carries it out at
-//! one fixed cost (a transaction, an fsync, a round trip), and then replies to each. There is no timer: a
-//! lone caller is served at once, and groups grow by themselves as the committer gets slower or callers more.
+//! Many callers hold a [`Submitter`], and one thread or task holds the [`Committer`]. A caller hands over an operation
+//! and waits for its own reply. The committer takes all gathered operations, executes them at one fixed cost (a
+//! transaction, an fsync, a round trip), and then replies to each caller. There is no timer. A lone caller is served at
+//! once, and groups grow by themselves when the committer gets slower or callers get more.
 //!
 //! ```
 //! use gristmill_batching::{GroupLimits, group_commit};
@@ -51,30 +50,30 @@ pub use ticket::{Responder, Ticket};
 use queue::Shared;
 use sync::Arc;
 
-/// How much goes into one group, and how much may wait. Weight is whatever the caller measures its operations
-/// in, as a rule bytes.
+/// The limits of one group, and of the queue in front of the committer. The caller chooses the unit of weight,
+/// usually bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// Operations in one group, at least 1.
+    /// The largest number of operations in one group, at least 1.
     pub operations_max: usize,
-    /// Weight of one group. An operation that alone is heavier goes in a group of its own.
+    /// The largest weight of one group. A heavier operation gets a group of its own.
     pub weight_max: usize,
-    /// Operations that wait for the committer, at least 1; further callers wait for space.
+    /// The largest number of operations that wait for the committer, at least 1. Further callers wait for space.
     pub queue_operations_max: usize,
-    /// Weight that waits for the committer. An operation that alone is heavier enters when nothing else
-    /// waits.
+    /// The largest weight of the operations that wait for the committer. A heavier operation enters an empty
+    /// queue.
     pub queue_weight_max: usize,
 }
 
-/// Why an operation has no reply.
+/// The reason an operation has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GroupCommitError {
-    /// The committer was gone before it took the operation, which therefore was not carried out.
+    /// The committer stopped before it took the operation. The operation was not carried out.
     #[error(
         "the operation was not carried out: its committer has stopped; submit it again once the store is open"
     )]
     Closed,
-    /// The committer took the operation and gave no reply, because it panicked or dropped the group.
+    /// The committer took the operation, then panicked or dropped the group without a reply.
     #[error(
         "the committer gave up on the operation without a reply: it may or may not have been carried out; \
          look before submitting it again"
@@ -82,18 +81,18 @@ pub enum GroupCommitError {
     Abandoned,
 }
 
-/// Why [`Submitter::enqueue`] took no operation. The operation comes back.
+/// The reason [`Submitter::enqueue`] refused an operation, and the operation itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError<Op> {
-    /// The queue is full, or others wait for space already.
+    /// The queue is full, or other callers already wait for space.
     #[error("the queue of operations is full; wait for a reply, or enqueue with enqueue_when_space")]
     Full(Op),
-    /// The committer is gone.
+    /// The committer has stopped.
     #[error("the operation was not enqueued: its committer has stopped")]
     Closed(Op),
 }
 
-/// Makes a group commit: the end that callers clone, and the one end that commits.
+/// Makes a group commit: a submitter, which callers clone, and the only committer.
 ///
 /// # Panics
 ///

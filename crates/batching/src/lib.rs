@@ -1,9 +1,9 @@
-//! What every batched hop of Gristmill is made of. Pure: no I/O, no jobs, no clock, no executor of its own.
+//! The parts of every batched hop of Gristmill. They are pure: no I/O, no jobs, no clock, no executor of their own.
 //!
-//! * [`group_commit()`]: operations that arrive while the last transaction ran go together into the next one.
-//! * [`RampUp`]: how many jobs a worker claims next, so that it is busy and never hoards.
+//! * [`group_commit()`]: operations that arrive during a transaction go together into the next one.
+//! * [`RampUp`]: the number of jobs that a worker claims next, so that it is busy and does not hoard jobs.
 //! * [`OrderedWindow`]: results that arrive in any order leave in order, within bounds.
-//! * [`BatchStats`]: how many batches each hop moved, how large, and why they ended.
+//! * [`BatchStats`]: the batches that each hop moved, their sizes, and the reasons for their ends.
 
 mod batch_stats;
 mod group_commit;

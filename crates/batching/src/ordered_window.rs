@@ -1,16 +1,15 @@
-//! Items that arrive in any order and leave in order.
+//! A window in which items arrive in any order and leave in order.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-/// Puts items numbered from 0 back into order. They arrive in any order and leave in order; what has to wait
-/// for an earlier item is held here, within bounds.
+/// Puts items numbered from 0 back into order. They arrive in any order and leave in order. Items that wait for earlier
+/// ones are held within bounds.
 ///
-/// The window reaches from the next item to leave over `items_max` indexes, and holds at most `weight_max`.
-/// The next item to leave is accepted always, whatever it weighs, so the window cannot lock itself up: who is
-/// refused takes out what is ready ([`pop_ready`](OrderedWindow::pop_ready)), waits for the earlier items,
-/// and then tries again.
+/// The window reaches over `items_max` indexes from the next item to leave, and holds at most `weight_max`. The next
+/// item to leave is always accepted, whatever it weighs, so the window never locks up. A caller whose item is refused
+/// takes the ready items out ([`pop_ready`](OrderedWindow::pop_ready)), waits for earlier items, and tries again.
 ///
 /// ```
 /// use gristmill_batching::OrderedWindow;
@@ -27,52 +26,52 @@ pub struct OrderedWindow<T> {
     items_max: usize,
     weight_max: usize,
     next_index: u64,
-    /// The item with index `next_index + position` and its weight, if it is there. The last position is never
-    /// empty.
+    /// The items and their weights, from index `next_index` on; `None` for an item that has not arrived. The last slot
+    /// is never empty.
     slots: VecDeque<Option<(T, usize)>>,
     items: usize,
-    /// In 128 bits, because the next item to leave may weigh anything on top of the rest.
+    /// The weight of all items. It has 128 bits, because the next item to leave may have any weight on top of the others.
     weight: u128,
 }
 
-/// Why an item was not inserted. The item comes back.
+/// The reason why an item was not inserted. The item is returned.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError<T> {
-    /// The item lies beyond the window, or weighs more than there is space for.
+    /// The item is beyond the window, or too heavy for the remaining room.
     #[error("no space in the window for item {index} while item {next_index} is still to leave")]
     Full {
-        /// The index of the item refused.
+        /// The index of the refused item.
         index: u64,
         /// The index of the next item to leave.
         next_index: u64,
-        /// The item refused.
+        /// The refused item.
         item: T,
     },
-    /// An item of this index is in the window, or has left it.
+    /// An item with this index is in the window, or has left it.
     #[error("item {index} has arrived before; each index may be inserted once")]
     Duplicate {
-        /// The index of both.
+        /// The index of both items.
         index: u64,
-        /// The item refused.
+        /// The refused item.
         item: T,
     },
 }
 
 impl<T> InsertError<T> {
-    /// The item that was refused.
+    /// Returns the refused item.
     pub fn into_item(self) -> T {
         match self {
             InsertError::Full { item, .. } | InsertError::Duplicate { item, .. } => item,
         }
     }
 
-    /// Whether the item may be tried again later.
+    /// Whether the insertion may be tried again later.
     pub fn is_full(&self) -> bool {
         matches!(self, InsertError::Full { .. })
     }
 }
 
-/// Without the item, which need not be printable.
+/// Prints the error without the item, which may not be printable.
 impl<T> fmt::Debug for InsertError<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -92,9 +91,9 @@ impl<T> fmt::Debug for InsertError<T> {
 }
 
 impl<T> OrderedWindow<T> {
-    /// An empty window that expects item 0. `items_max` bounds how far an item may be ahead of the next one
-    /// to leave, and so how many are held; `weight_max` (as a rule bytes) bounds their weight together,
-    /// except that the next to leave may exceed it.
+    /// Makes an empty window that expects item 0. `items_max` bounds the distance of an item to the next one to leave,
+    /// and so the number of held items. `weight_max` (usually bytes) bounds their total weight, except that the next
+    /// item to leave may exceed it.
     ///
     /// # Panics
     ///
@@ -103,8 +102,7 @@ impl<T> OrderedWindow<T> {
         OrderedWindow::starting_at(0, items_max, weight_max)
     }
 
-    /// As [`new`](OrderedWindow::new), but the first item to leave is `next_index`: for work that goes on
-    /// where it stopped.
+    /// Makes an empty window that expects item `next_index`, for work that resumes there.
     ///
     /// # Panics
     ///
@@ -128,8 +126,8 @@ impl<T> OrderedWindow<T> {
     ///
     /// # Errors
     ///
-    /// [`InsertError::Full`] if the item has to wait outside, [`InsertError::Duplicate`] if the index has
-    /// been there before; both with the item in it. The window is then as it was.
+    /// [`InsertError::Full`] if the item has to wait outside, [`InsertError::Duplicate`] if the index has occurred
+    /// before. Both return the item, and leave the window unchanged.
     pub fn try_insert(&mut self, index: u64, item: T, weight: usize) -> Result<(), InsertError<T>> {
         let next_index = self.next_index;
         let Some(ahead) = index.checked_sub(next_index) else {
@@ -161,10 +159,28 @@ impl<T> OrderedWindow<T> {
         self.slots[position] = Some((item, weight));
         self.items += 1;
         self.weight += weight as u128;
+        assert!(
+            self.slots.len() <= self.items_max,
+            "the window keeps to its limit of items"
+        );
+        self.check();
         Ok(())
     }
 
-    /// The next item in order, with its index, if it has arrived.
+    /// Checks the counts against the slots.
+    fn check(&self) {
+        assert!(self.items <= self.slots.len(), "each item has a slot");
+        assert!(
+            self.items > 0 || (self.weight == 0 && self.slots.is_empty()),
+            "an empty window weighs nothing"
+        );
+        assert!(
+            self.slots.back().is_none_or(Option::is_some),
+            "the last slot holds an item"
+        );
+    }
+
+    /// Takes the next item in order, with its index, if it has arrived.
     pub fn pop_ready(&mut self) -> Option<(u64, T)> {
         let (item, weight) = self.slots.front_mut()?.take()?;
         self.slots.pop_front();
@@ -172,6 +188,7 @@ impl<T> OrderedWindow<T> {
         self.next_index += 1;
         self.items -= 1;
         self.weight -= weight as u128;
+        self.check();
         Some((index, item))
     }
 
@@ -180,23 +197,22 @@ impl<T> OrderedWindow<T> {
         self.next_index
     }
 
-    /// Items held.
+    /// Number of held items.
     pub fn len(&self) -> usize {
         self.items
     }
 
-    /// Whether nothing is held.
+    /// Whether no items are held.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }
 
-    /// The weight of the items held.
+    /// The weight of the held items.
     pub fn weight(&self) -> u128 {
         self.weight
     }
 
-    /// The indexes that are missing before the last item held, as ascending ranges. Empty if all that is held
-    /// could leave.
+    /// The missing indexes before the last held item, as ascending ranges. Empty if all held items can leave.
     pub fn gaps(&self) -> impl Iterator<Item = Range<u64>> {
         let mut position = 0;
         std::iter::from_fn(move || {

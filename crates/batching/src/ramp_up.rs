@@ -1,19 +1,18 @@
-//! How many jobs a worker claims next.
+//! The number of jobs that a worker claims next.
 
 use std::time::Duration;
 
-/// What bounds a [`RampUp`].
+/// The bounds of a [`RampUp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RampUpSettings {
-    /// The work that the worker wants to hold beyond its free slots, as the time it takes to run it. It should be at
-    /// least twice as long as a claim takes, since the next claim is made when half of it is left. Default 100 ms.
+    /// The duration of the work that the worker holds beyond its free slots. It should be at least twice as long as a
+    /// claim, because the next claim begins when half of it is left. Default 100 ms.
     pub buffer_target: Duration,
-    /// Jobs to hold beyond the free slots once the first jobs were quick; at least 1. Default 16.
+    /// Jobs to hold beyond the free slots after the first quick jobs; at least 1. Default 16.
     pub hold_start: usize,
-    /// Jobs in one claim at most, and jobs held at most; at least 1. Default 10,000, the jobs of the largest
-    /// batch.
+    /// Maximum jobs of one claim, and maximum jobs held; at least 1. Default 10,000, the jobs of the largest batch.
     pub claim_max: usize,
-    /// Jobs to claim in all (`--limit`). Default none.
+    /// Maximum jobs to claim in all (`--limit`). Default none.
     pub jobs_limit: Option<u64>,
 }
 
@@ -28,24 +27,24 @@ impl Default for RampUpSettings {
     }
 }
 
-/// Measurements lose weight by the factor e in so many buffer targets: long enough to even out single jobs,
-/// short enough that a worker notices slow jobs within half a second.
+/// Measurements fade by the factor e in this number of buffer targets. It is long enough to even out single jobs, and
+/// short enough to notice slow jobs within half a second.
 const MEMORY_BUFFER_TARGETS: f64 = 5.0;
 
-/// Claims that take longer count as if they took so long.
+/// Longer claims count as if they took this time.
 const CLAIM_SECONDS_MAX: f64 = 2.0;
 
-/// The last so many claims count for how long one takes.
+/// Number of claims over which the duration of a claim is averaged.
 const CLAIM_MEMORY: f64 = 8.0;
 
-/// What the buffer grows by each time it runs dry.
+/// The factor by which the buffer grows each time it runs dry.
 const GROWTH: usize = 4;
 
-/// Decides how many jobs a worker claims next: one for each free slot, and beyond these about `buffer_target` of work. It
-/// holds nothing beyond the free slots until jobs are known to be quick, grows while claims are filled and the buffer
-/// runs dry, and shrinks when jobs turn out slow.
+/// Decides how many jobs a worker claims next: one for each free slot, and about `buffer_target` of work beyond these.
+/// It holds nothing beyond the free slots until it knows that jobs are quick. It grows while claims are filled and the
+/// buffer runs dry, and shrinks when jobs are slow.
 ///
-/// It reads no clock and claims nothing: the worker tells it what happened, and asks.
+/// It reads no clock and claims nothing. The worker reports events, and asks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,27 +64,27 @@ pub struct RampUp {
     settings: RampUpSettings,
     /// Jobs to hold beyond the free slots.
     hold: usize,
-    /// What the durations of jobs allow to hold, where they are known.
+    /// Jobs that the durations of jobs allow to hold; `None` while these are unknown.
     fitting: Option<usize>,
-    /// The hold before the buffered jobs stalled, until a job ends.
+    /// The value of `hold` before the buffered jobs stalled, until a job ends.
     stalled_hold: Option<usize>,
-    /// Seconds that a claim takes, exponentially weighted.
+    /// Seconds of a claim, exponentially weighted.
     claim_seconds: f64,
-    /// Seconds that the last claim took.
+    /// Seconds of the last claim.
     last_claim_seconds: f64,
-    /// The last claim got all that it asked for, and `hold` has not grown for it yet. Without it there is no
-    /// reason to ask for more: the source has none.
+    /// Whether the last claim was filled and `hold` has not grown for it yet. If it was not filled, the source has no
+    /// more jobs to ask for.
     may_grow: bool,
-    /// What is left of `jobs_limit`.
+    /// The rest of `jobs_limit`.
     left: Option<u64>,
-    /// Jobs finished, and seconds in which they did, both with the past fading. Their ratio is the
-    /// exponentially weighted rate, without a first value to begin from.
+    /// Finished jobs and the seconds in which they finished, both fading. Their ratio is the exponentially weighted
+    /// rate, without a first value.
     jobs: f64,
     seconds: f64,
 }
 
 impl RampUp {
-    /// A worker's start.
+    /// Makes the ramp-up of a starting worker.
     ///
     /// # Panics
     ///
@@ -113,30 +112,35 @@ impl RampUp {
         }
     }
 
-    /// How many jobs to claim now, given the jobs that are claimed and not started yet, and the jobs that could start at
-    /// once. 0 while more than half of what the worker wants to hold is there, so that claims are few and large.
+    /// The number of jobs to claim now, for the number of claimed jobs that have not started, and of jobs that could
+    /// start at once. It is 0 while the worker holds more than half of its target, so that claims are few and large.
     pub fn want(&self, buffered_jobs: usize, free_slots: usize) -> usize {
         let hold = free_slots.saturating_add(self.hold).min(self.settings.claim_max);
         if hold == 0 || buffered_jobs > hold / 2 {
             return 0;
         }
+        assert!(
+            hold <= self.settings.claim_max,
+            "a worker holds at most one claim of jobs"
+        );
         let want = hold - buffered_jobs;
         self.left.map_or(want, |left| {
             usize::try_from(left).map_or(want, |left| want.min(left))
         })
     }
 
-    /// A claim asked for `asked` jobs and got `got`.
+    /// Records a claim that asked for `asked` jobs and got `got`.
     pub fn claimed(&mut self, asked: usize, got: usize) {
         self.left = self.left.map(|left| left.saturating_sub(got as u64));
         if got == 0 && asked > 0 {
-            // What comes after a pause may be of another kind and slow.
+            // Jobs after a pause may be of another kind, and slow.
             self.hold = self.hold.min(self.settings.hold_start);
         }
         self.may_grow = asked > 0 && got >= asked;
     }
 
-    /// The worker's slots end so many jobs within `buffer_target`, by the durations of jobs: it holds no more.
+    /// Records that the worker's slots end this number of jobs within `buffer_target`, judged by their durations. It
+    /// holds no more.
     pub fn fits(&mut self, jobs: f64) {
         // A float beyond the largest usize becomes the largest usize.
         let fitting = jobs.round() as usize;
@@ -144,15 +148,15 @@ impl RampUp {
         self.hold = self.hold.min(fitting);
     }
 
-    /// A claim took so long. Behind a slow network the worker holds more, so that it does not run dry meanwhile.
+    /// Records the duration of a claim. Over a slow network the worker holds more, so that it does not run dry during a
+    /// claim.
     pub fn claim_took(&mut self, elapsed: Duration) {
         let seconds = elapsed.as_secs_f64().min(CLAIM_SECONDS_MAX);
         self.claim_seconds += (seconds - self.claim_seconds) / CLAIM_MEMORY;
         self.last_claim_seconds = seconds;
     }
 
-    /// The work that the worker wants to hold, as the time it takes to run it: the buffer target, and what runs while the
-    /// next two claims travel.
+    /// The duration of the work that the worker holds: the buffer target, and the duration of the next two claims.
     pub fn hold_target(&self) -> Duration {
         match self.settings.buffer_target {
             Duration::ZERO => Duration::ZERO,
@@ -160,24 +164,22 @@ impl RampUp {
         }
     }
 
-    /// The buffered jobs cannot begin soon. The worker claims nothing beyond the free slots until a job ends; from then on
-    /// it holds less than before.
+    /// Records that buffered jobs cannot begin soon. The worker claims nothing beyond the free slots until a job ends,
+    /// and then holds less than before.
     pub fn stalled(&mut self) {
         self.stalled_hold = Some(self.hold.max(self.stalled_hold.unwrap_or(0)));
         self.hold = 0;
         self.may_grow = false;
     }
 
-    /// `jobs` claimed jobs were given back to the source without being run, and so do not count against the
-    /// limit.
+    /// Records that `jobs` claimed jobs were released without running. They do not count against the limit.
     pub fn given_back(&mut self, jobs: usize) {
         self.left = self.left.map(|left| left.saturating_add(jobs as u64));
     }
 
-    /// `jobs` were finished (in whatever way) in `elapsed`: time of the worker as a whole by the wall, since
-    /// the last such call, without the time during which it had no job at all. With several jobs at once, the
-    /// rate is that of all of them. A worker whose jobs are long may report 0 jobs, so that it learns of
-    /// their slowness before they end.
+    /// Records that `jobs` finished (in any way) in `elapsed`: the wall time of the whole worker since the last such
+    /// call, without the time in which it had no job. With several jobs at a time, the rate is the rate of all of them.
+    /// A worker with long jobs may report 0 jobs, so that it learns of their slowness before they end.
     pub fn ran(&mut self, jobs: usize, elapsed: Duration) {
         let elapsed = elapsed.as_secs_f64();
         let memory = self.settings.buffer_target.as_secs_f64() * MEMORY_BUFFER_TARGETS;
@@ -191,6 +193,10 @@ impl RampUp {
         if jobs > 0 {
             self.hold += self.stalled_hold.take().unwrap_or(0) / GROWTH;
         }
+        assert!(
+            self.jobs.is_finite() && self.seconds.is_finite(),
+            "the rate of jobs stays a number"
+        );
         let hold_max = self.hold_max();
         if self.hold > hold_max {
             self.hold = hold_max;
@@ -199,19 +205,18 @@ impl RampUp {
         }
     }
 
-    /// The worker could have run a job and had none.
+    /// Records that the worker could have run a job and had none.
     pub fn ran_dry(&mut self) {
         self.grow();
     }
 
-    /// The rate at which the worker finishes jobs, exponentially weighted; `None` before the first
-    /// measurement.
+    /// The rate at which the worker finishes jobs, exponentially weighted; `None` before the first measurement.
     pub fn jobs_per_second(&self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.jobs / self.seconds)
     }
 
-    /// Grows, once for each claim that was filled, up to the jobs that run within `buffer_target`. It grows at least to the
-    /// jobs that run while a claim travels: with fewer, slots that run quick jobs mostly wait.
+    /// Grows once for each filled claim, up to the jobs that run within `buffer_target`, and at least to the jobs that
+    /// run during a claim. With fewer, slots with quick jobs would mostly wait.
     fn grow(&mut self) {
         if std::mem::take(&mut self.may_grow) {
             let share = self.last_claim_seconds / self.hold_target().as_secs_f64().max(f64::MIN_POSITIVE);
@@ -222,7 +227,7 @@ impl RampUp {
         }
     }
 
-    /// The jobs that run within `buffer_target`, as far as known; at most `claim_max`. Nothing while nothing is known.
+    /// The jobs that run within `buffer_target`, as far as known, and at most `claim_max`; 0 while nothing is known.
     fn hold_max(&self) -> usize {
         let within = |jobs_per_second: f64| {
             // A float beyond the largest usize becomes the largest usize.

@@ -1,9 +1,9 @@
-//! Every interleaving (of up to so many preemptions) of a group commit's ends, explored by loom.
+//! Every interleaving (with a limited number of preemptions) of the ends of a group commit, explored by loom.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p gristmill-batching --test loom --target host-tuple`
 //!
-//! Loom itself fails a model in which a thread waits for ever (a lost wake-up) or in which something is never
-//! dropped (a lost operation or reply).
+//! Loom itself fails a model in which a thread waits for ever (a lost wake-up), or in which a value is never dropped (a
+//! lost operation or reply).
 
 #![cfg(loom)]
 
@@ -24,7 +24,7 @@ const LIMITS: GroupLimits = GroupLimits {
     queue_operations_max: 2,
     queue_weight_max: 100,
 };
-/// A queue with space for one operation, so that a second caller has to wait.
+/// Limits of a queue with room for one operation, so that a second caller has to wait.
 const NARROW: GroupLimits = GroupLimits {
     queue_operations_max: 1,
     ..LIMITS

@@ -1,4 +1,4 @@
-//! The one end that commits.
+//! The committing end of a group commit.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,8 +11,8 @@ use super::sync::{Arc, park};
 use super::waiter::Waiter;
 use crate::HopRecorder;
 
-/// The committing end: takes one group after the other. When it is dropped, whatever still waits is answered
-/// with [`GroupCommitError::Closed`](super::GroupCommitError::Closed), as is everything submitted later.
+/// The committing end, which takes one group after another. When it is dropped, waiting and later operations are
+/// answered with [`GroupCommitError::Closed`](super::GroupCommitError::Closed).
 pub struct Committer<Op, Reply> {
     shared: Arc<Shared<Op, Reply>>,
     spin: Spin,
@@ -40,14 +40,13 @@ impl<Op, Reply> Committer<Op, Reply> {
         }
     }
 
-    /// From now on, every group taken is counted in `recorder`, with its size and the reason for which it
-    /// ended.
+    /// Counts every further group in `recorder`, with its size and the reason of its end.
     pub fn record_into(&mut self, recorder: HopRecorder) {
         self.recorder = Some(recorder);
     }
 
-    /// Blocks this thread until something is queued, and takes everything gathered, up to the limits. `None`
-    /// once all submitters are gone and the queue is empty.
+    /// Blocks this thread until operations are queued, and takes all of them, up to the limits. `None` once all
+    /// submitters are gone and the queue is empty.
     pub fn next_group(&mut self) -> Option<Group<Op, Reply>> {
         self.spin.until(|| self.shared.is_stirred());
         loop {
@@ -59,8 +58,8 @@ impl<Op, Reply> Committer<Op, Reply> {
         }
     }
 
-    /// As [`next_group`](Committer::next_group), for a task instead of a thread. Dropping the future loses
-    /// nothing.
+    /// Takes a group like [`next_group`](Committer::next_group), for a task instead of a thread. Dropping the future
+    /// loses nothing.
     pub async fn next_group_async(&mut self) -> Option<Group<Op, Reply>> {
         poll_fn(
             |context| match self.shared.next(Some(|| Waiter::Task(context.waker().clone()))) {
@@ -72,7 +71,7 @@ impl<Op, Reply> Committer<Op, Reply> {
         .await
     }
 
-    /// What has gathered up to this moment, without waiting. `None` if that is nothing.
+    /// Takes the operations that have gathered up to now, without waiting; `None` if there are none.
     pub fn try_next_group(&mut self) -> Option<Group<Op, Reply>> {
         match self.shared.next(None::<fn() -> Waiter>) {
             Next::Group(group) => Some(self.count(group)),

@@ -1,4 +1,4 @@
-//! The groups that a committer takes.
+//! Groups of operations.
 
 use std::collections::{VecDeque, vec_deque};
 use std::fmt;
@@ -7,20 +7,20 @@ use std::iter::FusedIterator;
 use super::ticket::Responder;
 use crate::EndReason;
 
-/// An operation with its weight and the duty to answer it.
+/// An operation with its weight, and the means to answer it.
 pub(super) struct Entry<Op, Reply> {
     pub(super) op: Op,
     pub(super) weight: usize,
     pub(super) responder: Responder<Reply>,
 }
 
-/// Operations to be carried out together, in the order in which they were submitted; at least one. Those that
-/// are dropped unanswered, with the group or with their [`Responder`], are answered with
+/// Operations to execute together, in the order of their submits; at least one. An operation that is dropped without an
+/// answer, with the group or with its [`Responder`], is answered with
 /// [`GroupCommitError::Abandoned`](super::GroupCommitError::Abandoned).
 pub struct Group<Op, Reply> {
     pub(super) entries: VecDeque<Entry<Op, Reply>>,
     pub(super) weight: usize,
-    /// Why the group ended: `Full`, `Bytes` (by weight) or `Drained`.
+    /// The reason of the group's end: `Full`, `Bytes` (by weight) or `Drained`.
     pub end_reason: EndReason,
 }
 
@@ -36,13 +36,13 @@ impl<Op, Reply> fmt::Debug for Group<Op, Reply> {
 }
 
 impl<Op, Reply> Group<Op, Reply> {
-    /// Operations in the group.
+    /// Number of operations in the group.
     #[expect(clippy::len_without_is_empty, reason = "a group is never empty")]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Their weight together.
+    /// The weight of all operations.
     pub fn weight(&self) -> usize {
         self.weight
     }
@@ -59,7 +59,7 @@ impl<Op, Reply> IntoIterator for Group<Op, Reply> {
     }
 }
 
-/// The operations of a [`Group`], each with the duty to answer it.
+/// The operations of a [`Group`], each with the means to answer it.
 pub struct GroupIntoIter<Op, Reply> {
     entries: vec_deque::IntoIter<Entry<Op, Reply>>,
 }

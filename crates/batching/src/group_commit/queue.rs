@@ -1,4 +1,4 @@
-//! The queue between submitters and committer, and the line of submitters that wait for space in it.
+//! The queue between submitters and committer, and the line of submitters that wait for room in it.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,20 @@ use super::waiter::Waiter;
 use super::{EnqueueError, GroupLimits};
 use crate::EndReason;
 
-/// What all ends share.
+/// The state that all ends share.
 pub(super) struct Shared<Op, Reply> {
     limits: GroupLimits,
     queue: Mutex<Queue<Op, Reply>>,
-    /// There is something for the committer to see; for its spin only, the queue decides.
+    /// Whether the committer should look into the queue. Only its spin reads this; the queue decides.
     stirred: AtomicBool,
 }
 
-/// Invariant: the line is empty whenever the queue is, because an empty queue takes any operation.
+/// Invariant: the line is empty if the queue is, because an empty queue accepts any operation.
 struct Queue<Op, Reply> {
     entries: VecDeque<Entry<Op, Reply>>,
     weight: usize,
-    /// Operations for which there is no space yet, by ascending number. Each belongs to a caller that is
-    /// still there (it takes its operation back when it goes), so the line is no longer than the callers are
-    /// many.
+    /// Operations without room in the queue, by ascending number. Each belongs to a caller that still waits, because a
+    /// caller that leaves takes its operation back. So the line is no longer than the number of callers.
     line: VecDeque<InLine<Op, Reply>>,
     line_next: u64,
     submitters: usize,
@@ -34,23 +33,24 @@ struct Queue<Op, Reply> {
 struct InLine<Op, Reply> {
     number: u64,
     entry: Entry<Op, Reply>,
-    /// Who wants to know of the operation's admission; callers of `submit` only wait for the reply.
+    /// The waiter for the admission. Callers of `submit` only wait for the reply.
     admitted: Option<Waiter>,
 }
 
-/// Where an operation went.
+/// The place of an operation.
 pub(super) enum Place {
+    /// The queue.
     Queue,
-    /// Into the line, under this number.
+    /// The line, under this number.
     Line(u64),
 }
 
-/// What the committer finds.
+/// The result of a look into the queue.
 pub(super) enum Next<Op, Reply> {
     Group(Group<Op, Reply>),
-    /// Nothing yet.
+    /// There are no operations yet.
     Empty,
-    /// Nothing ever again.
+    /// There will never be operations again.
     Finished,
 }
 
@@ -78,13 +78,14 @@ impl<Op, Reply> Shared<Op, Reply> {
 
     pub(super) fn submitter_went(&self) {
         let mut queue = lock(&self.queue);
+        assert!(queue.submitters > 0, "a submitter goes once");
         queue.submitters -= 1;
         if queue.submitters == 0 {
             self.stir(queue);
         }
     }
 
-    /// Puts an operation into the queue, or into the line if there is no space and `may_wait`.
+    /// Puts an operation into the queue, or into the line if there is no room and `may_wait` is set.
     pub(super) fn push(
         &self,
         op: Op,
@@ -110,6 +111,10 @@ impl<Op, Reply> Shared<Op, Reply> {
         }
         let number = queue.line_next;
         queue.line_next += 1;
+        assert!(
+            queue.line.back().is_none_or(|last| last.number < number),
+            "operations in line have ascending numbers"
+        );
         queue.line.push_back(InLine {
             number,
             entry: Entry {
@@ -122,20 +127,20 @@ impl<Op, Reply> Shared<Op, Reply> {
         Ok((ticket, Place::Line(number)))
     }
 
-    /// Whether the operation has left the line; if not, `waiter` is woken when it does.
+    /// Whether the operation has left the line. If not, `waiter` is woken when it does.
     pub(super) fn is_admitted(&self, number: u64, waiter: impl FnOnce() -> Waiter) -> bool {
         let mut queue = lock(&self.queue);
         let Some(index) = queue.find_in_line(number) else {
             return true;
         };
         let before = queue.line[index].admitted.replace(waiter());
-        // Dropping a waker may drop a task, and with it anything, so not under the lock.
+        // Dropping a waker may drop a task, and any value with it, so it happens outside the lock.
         drop(queue);
         drop(before);
         false
     }
 
-    /// Takes an operation back that is still in line.
+    /// Removes an operation that is still in line.
     pub(super) fn withdraw(&self, number: u64) {
         let mut queue = lock(&self.queue);
         let withdrawn = queue
@@ -153,7 +158,7 @@ impl<Op, Reply> Shared<Op, Reply> {
         self.stirred.load(Ordering::Relaxed)
     }
 
-    /// Takes the next group, or else leaves `waiter` to be woken.
+    /// Takes the next group. Without one, `waiter` is woken when there is one.
     pub(super) fn next(&self, waiter: Option<impl FnOnce() -> Waiter>) -> Next<Op, Reply> {
         let mut queue = lock(&self.queue);
         self.stirred.store(false, Ordering::Relaxed);
@@ -175,7 +180,7 @@ impl<Op, Reply> Shared<Op, Reply> {
         Next::Group(group)
     }
 
-    /// The committer is gone: whatever waits is answered so, and nothing more is accepted.
+    /// Records that the committer is gone. Waiting operations are answered with an error, and no more are accepted.
     pub(super) fn close(&self) {
         let mut queue = lock(&self.queue);
         queue.committer_gone = true;
@@ -193,7 +198,7 @@ impl<Op, Reply> Shared<Op, Reply> {
         }
     }
 
-    /// Tells the committer that the queue has changed, and wakes it only if it is parked.
+    /// Tells the committer that the queue has changed. Wakes it only if it is parked.
     fn stir(&self, mut queue: MutexGuard<'_, Queue<Op, Reply>>) {
         self.stirred.store(true, Ordering::Relaxed);
         let committer = queue.committer.take();
@@ -223,7 +228,7 @@ impl<Op, Reply> Queue<Op, Reply> {
             .ok()
     }
 
-    /// Moves operations from the line into the queue, in order, while it has space; returns the waiters to wake.
+    /// Moves operations from the line into the queue, in order, while there is room. Returns the waiters to wake.
     fn admit_line(&mut self, limits: &GroupLimits) -> Vec<Waiter> {
         let mut admitted = Vec::new();
         while let Some(first) = self.line.front()
@@ -233,16 +238,20 @@ impl<Op, Reply> Queue<Op, Reply> {
             self.admit(first.entry);
             admitted.extend(first.admitted);
         }
+        assert!(
+            !self.entries.is_empty() || self.line.is_empty(),
+            "an empty queue leaves no operation in line"
+        );
         admitted
     }
 
-    /// Takes everything gathered, up to the limits. The queue is not empty.
+    /// Takes the gathered operations, up to the limits. The queue is not empty.
     fn take_group(&mut self, limits: &GroupLimits) -> (Group<Op, Reply>, Vec<Waiter>) {
         let mut admitted = Vec::new();
         let mut entries = VecDeque::new();
         let mut weight: usize = 0;
         if self.entries.len() <= limits.operations_max && self.weight <= limits.weight_max {
-            // The whole queue at once. The next one will need about as much room.
+            // Take the whole queue at once. The next one needs about as much room.
             let room = VecDeque::with_capacity(self.entries.len());
             entries = std::mem::replace(&mut self.entries, room);
             weight = std::mem::take(&mut self.weight);
@@ -269,6 +278,20 @@ impl<Op, Reply> Queue<Op, Reply> {
             }
         };
         admitted.append(&mut self.admit_line(limits));
+        assert!(!entries.is_empty(), "a group has at least one operation");
+        assert!(
+            entries.len() <= limits.operations_max,
+            "a group keeps to its limit of operations"
+        );
+        assert!(
+            weight <= limits.weight_max || entries.len() == 1,
+            "only a lone operation may exceed the weight of a group"
+        );
+        debug_assert_eq!(
+            weight,
+            entries.iter().map(|entry| entry.weight).sum::<usize>(),
+            "a group weighs as much as its operations"
+        );
         (
             Group {
                 entries,

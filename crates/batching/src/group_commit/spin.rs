@@ -1,23 +1,23 @@
-//! A short wait without giving the processor away, for as long as that pays.
+//! A short wait that keeps the processor, as long as that pays.
 
-/// Looks before a thread parks. A pause takes 5 to 50 ns by processor, so that this is 50 us at most.
+/// Spins before a thread parks. One pause takes 5 to 50 ns, depending on the processor, so that all take 50 us at most.
 ///
-/// Measured with `benches/group_commit.rs` on two cores (a pause takes 25 ns there), median round trip of a
-/// lone thread, four runs each on a machine with other work: 0.3, 0.3, 1.1 and 4.6 us with 1,000 pauses (4.6
-/// where the scheduler kept both threads on one core), 3.9 to 5.0 us without spinning, 4.6 to 41 us with 200,
-/// which is shorter than a wake-up from one core to the other. A plain channel and a oneshot took 4.7 to 55
-/// us. 64 tasks together exceeded a million operations a second either way, and with a round trip every 2 ms
-/// the processor time was that of the channel.
+/// Measured with `benches/group_commit.rs` on two cores (a pause takes 25 ns there): the median round trip of a lone
+/// thread, in four runs each on a machine with other work. 1,000 pauses gave 0.3, 0.3, 1.1 and 4.6 us (4.6 when the
+/// scheduler kept both threads on one core), no spinning gave 3.9 to 5.0 us, and 200 pauses gave 4.6 to 41 us, because
+/// they are shorter than a wake-up from one core to the other. A plain channel and a oneshot took 4.7 to 55 us. 64
+/// tasks together exceeded a million operations a second in both ways. With a round trip every 2 ms, the processor time
+/// equalled the channel's.
 #[cfg(not(loom))]
 const PAUSES_MAX: u32 = 1_000;
 /// Spins of a thread after recent long waits.
 #[cfg(not(loom))]
 const PAUSES_MIN: u32 = 10;
-/// After recent long waits, a thread retries the whole spin once in this number of waits.
+/// After recent long waits, a thread tries all spins again once in this number of waits.
 #[cfg(not(loom))]
 const WAITS_PER_PROBE: u32 = 64;
 
-/// How long to spin before parking: the maximum after a successful spin, half of the last one after each failed spin.
+/// The number of spins before parking: the maximum after a successful wait, half of the last number after each failed one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spin {
     #[cfg(not(loom))]
@@ -35,7 +35,7 @@ impl Spin {
         }
     }
 
-    /// Spins until `ready` or until the spin is used up; whether it became ready.
+    /// Spins until `ready`, or until the spins are used up. Returns whether it became ready.
     pub(super) fn until(&mut self, ready: impl Fn() -> bool) -> bool {
         self.waits = self.waits.wrapping_add(1);
         let pauses = if self.waits.is_multiple_of(WAITS_PER_PROBE) {
@@ -45,7 +45,7 @@ impl Spin {
         };
         for _ in 0..pauses {
             if ready() {
-                // Straight back to the whole spin: what takes 500 pauses is never found with twice 10.
+                // Return to the maximum at once: doubling 10 would never reach a wait of 500 pauses.
                 self.pauses = PAUSES_MAX;
                 return true;
             }
@@ -56,7 +56,7 @@ impl Spin {
     }
 }
 
-/// Under loom there is nothing to win by spinning, only interleavings to explore twice.
+/// Under loom, spinning gains nothing and doubles the interleavings to explore.
 #[cfg(loom)]
 impl Spin {
     pub(super) const fn new() -> Spin {

@@ -1,4 +1,4 @@
-//! The callers' end.
+//! The submitting end of a group commit.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,12 +10,11 @@ use super::ticket::Ticket;
 use super::waiter::Waiter;
 use super::{EnqueueError, GroupCommitError};
 
-/// The callers' end of a group commit. Clones feed the same committer; once all are dropped, the committer
-/// finishes queued operations and ends.
+/// The submitting end of a group commit. Clones feed the same committer. Once all are dropped, the committer finishes
+/// the queued operations and ends.
 ///
-/// When the queue is full, callers wait in line for space, first come first served. An operation in line is
-/// taken back if its caller goes away (the future is dropped); once it is in the queue, it will be carried
-/// out.
+/// When the queue is full, callers wait in line for room, first come first served. If a caller leaves the line (its
+/// future is dropped), its operation leaves too. An operation in the queue will be executed.
 pub struct Submitter<Op, Reply> {
     shared: Arc<Shared<Op, Reply>>,
 }
@@ -44,9 +43,8 @@ impl<Op, Reply> Submitter<Op, Reply> {
         Submitter { shared }
     }
 
-    /// Hands over `op` and waits for its reply, and for space before that when the queue is full. The
-    /// operation is in the queue, or in line for it, after the first poll. `weight` counts against the limits
-    /// of weight.
+    /// Hands over `op`, waits for room if the queue is full, and waits for the reply. The operation is in the queue, or
+    /// in line for it, after the first poll. `weight` counts against the limits of weight.
     ///
     /// # Errors
     ///
@@ -56,7 +54,7 @@ impl<Op, Reply> Submitter<Op, Reply> {
         ticket.await
     }
 
-    /// As [`submit`](Submitter::submit), but blocks this thread.
+    /// Submits like [`submit`](Submitter::submit), but blocks this thread.
     ///
     /// # Errors
     ///
@@ -66,8 +64,7 @@ impl<Op, Reply> Submitter<Op, Reply> {
         ticket.wait()
     }
 
-    /// Hands over `op` if there is space at this moment, and does not wait for the reply: that is what the
-    /// ticket is for.
+    /// Hands over `op` if there is room now. Does not wait for the reply, for which the ticket is.
     ///
     /// # Errors
     ///
@@ -76,28 +73,29 @@ impl<Op, Reply> Submitter<Op, Reply> {
         self.shared.push(op, weight, false).map(|(ticket, _)| ticket)
     }
 
-    /// Hands over `op`, once there is space, and does not wait for the reply. For callers that keep several
-    /// operations under way: they wait exactly when the queue is full.
+    /// Hands over `op` once there is room. Does not wait for the reply. Callers that keep several operations under way
+    /// wait only when the queue is full.
     ///
     /// # Errors
     ///
-    /// [`GroupCommitError::Closed`] if the committer is gone. If it goes while the operation is in line, the
-    /// ticket says so.
+    /// [`GroupCommitError::Closed`] if the committer is gone. If it goes while the operation is in line, the ticket has
+    /// the error.
     pub async fn enqueue_when_space(&self, op: Op, weight: usize) -> Result<Ticket<Reply>, GroupCommitError> {
         let (ticket, in_line) = self.join(op, weight)?;
         if let Some(in_line) = &in_line {
-            poll_fn(
-                |context| match in_line.is_admitted(|| Waiter::Task(context.waker().clone())) {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                },
-            )
+            poll_fn(|context| {
+                if in_line.is_admitted(|| Waiter::Task(context.waker().clone())) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
             .await;
         }
         Ok(ticket)
     }
 
-    /// As [`enqueue_when_space`](Submitter::enqueue_when_space), but blocks this thread.
+    /// Enqueues like [`enqueue_when_space`](Submitter::enqueue_when_space), but blocks this thread.
     ///
     /// # Errors
     ///
@@ -122,10 +120,10 @@ impl<Op, Reply> Submitter<Op, Reply> {
     }
 }
 
-/// The way to the reply, and the place in line, if there was no space.
+/// The ticket for the reply, and the place in line if there was no room.
 type Joined<'submitter, Op, Reply> = (Ticket<Reply>, Option<InLine<'submitter, Op, Reply>>);
 
-/// An operation that waits for space; dropped before it is admitted, it takes the operation back.
+/// An operation that waits for room. If it is dropped before its admission, the operation is removed.
 struct InLine<'submitter, Op, Reply> {
     shared: &'submitter Shared<Op, Reply>,
     number: u64,

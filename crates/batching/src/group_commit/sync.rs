@@ -1,4 +1,4 @@
-//! What threads share: from std, or from loom when its tests explore every interleaving.
+//! Synchronisation of threads: from std, or from loom when its tests explore every interleaving.
 
 #[cfg(loom)]
 pub(super) use loom::{
@@ -17,8 +17,8 @@ pub(super) use std::{
     thread::{Thread, current, park},
 };
 
-/// Locks, poisoned or not. No code of a caller runs under our locks except the cloning and dropping of a
-/// waker, and every change under them is complete before that, so a panic leaves nothing half done.
+/// Locks a mutex, even if it is poisoned. No code of callers runs under these locks, except for cloning and dropping a
+/// waker. Every change under them is complete before that, so a panic leaves no half-done change.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,5 +1,4 @@
-//! One caller after the other, where the order of events is known; every interleaving is explored in
-//! `tests/loom.rs`.
+//! Tests with callers one after another, where the order of events is known. `tests/loom.rs` explores every interleaving.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,7 +35,7 @@ fn operations<Reply>(group: Group<&'static str, Reply>) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_group_ends_when_it_is_full_heavy_or_all_there_is() {
+fn a_group_ends_when_it_is_full_or_heavy_or_the_queue_is_empty() {
     let (submitter, mut committer) = group_commit::<&str, ()>(LIMITS);
     let stats = AtomicBatchStats::new();
     committer.record_into(stats.hop("commit"));
@@ -107,7 +106,7 @@ fn replies_reach_their_own_callers_only() {
 }
 
 #[test]
-fn a_panic_while_committing_abandons_what_is_left_of_its_group_and_nothing_else() {
+fn a_panic_while_committing_abandons_the_rest_of_its_group_and_nothing_else() {
     let (submitter, mut committer) = group_commit::<u32, u32>(LIMITS);
     let first = [1, 2, 3].map(|operation| submitter.enqueue(operation, 1).unwrap());
     let later = submitter.enqueue(4, 1).unwrap();
@@ -151,7 +150,7 @@ fn callers_wait_in_line_when_the_queue_is_full_and_enter_in_order() {
 }
 
 #[test]
-fn an_operation_in_line_is_taken_back_when_its_caller_goes_and_those_behind_move_up() {
+fn an_operation_leaves_the_line_with_its_caller_and_the_others_move_up() {
     let (submitter, mut committer) = group_commit::<&str, ()>(LIMITS);
     let _queued = submitter.enqueue("a", 150).unwrap();
     {
@@ -164,7 +163,7 @@ fn an_operation_in_line_is_taken_back_when_its_caller_goes_and_those_behind_move
             "nobody overtakes those in line"
         );
         drop(heavy);
-        // Now it is in the queue, and stays there without its caller.
+        // The operation has entered the queue, and stays there without its caller.
         drop(behind);
     }
     assert_eq!(operations(committer.next_group().unwrap()), ["a"]);
@@ -182,7 +181,7 @@ fn dropping_a_ticket_does_not_undo_the_operation() {
 }
 
 #[test]
-fn the_committer_finishes_what_is_queued_after_the_last_submitter_is_gone() {
+fn the_committer_finishes_queued_operations_after_the_last_submitter_is_gone() {
     let (submitter, mut committer) = group_commit::<&str, ()>(LIMITS);
     let ticket = submitter.clone().enqueue("a", 1).unwrap();
     drop(submitter);

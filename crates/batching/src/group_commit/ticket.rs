@@ -1,4 +1,4 @@
-//! The way back from the committer to one caller: a [`Responder`] on its side, a [`Ticket`] on the other.
+//! The way of a reply from the committer to one caller: a [`Responder`] on one side, a [`Ticket`] on the other.
 
 #[cfg(not(loom))]
 use std::cell::Cell;
@@ -12,10 +12,10 @@ use super::spin::Spin;
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, lock, park};
 use super::waiter::Waiter;
 
-/// Where the reply is put down.
+/// The place of the reply.
 struct Slot<Reply> {
     state: Mutex<SlotState<Reply>>,
-    /// Set after the state has become `Answered`, for spinning threads; the state decides.
+    /// Whether the state is `Answered`, for spinning threads. The state decides.
     answered: AtomicBool,
 }
 
@@ -28,18 +28,22 @@ enum SlotState<Reply> {
 impl<Reply> Slot<Reply> {
     fn answer(&self, answer: Result<Reply, GroupCommitError>) {
         let waiting = std::mem::replace(&mut *lock(&self.state), SlotState::Answered(answer));
+        assert!(
+            matches!(waiting, SlotState::Waiting(_)),
+            "an operation is answered once"
+        );
         self.answered.store(true, Ordering::Release);
         if let SlotState::Waiting(Some(waiter)) = waiting {
             waiter.wake();
         }
     }
 
-    /// The answer, or else `waiter` is left to be woken by it.
+    /// Takes the answer. Without one, `waiter` is woken by it.
     fn take(&self, waiter: impl FnOnce() -> Waiter) -> Option<Result<Reply, GroupCommitError>> {
         let mut state = lock(&self.state);
         if let SlotState::Waiting(registered) = &mut *state {
             let before = registered.replace(waiter());
-            // Dropping a waker may drop a task, and with it anything, so not under the lock.
+            // Dropping a waker may drop a task, and any value with it, so it happens outside the lock.
             drop(state);
             drop(before);
             return None;
@@ -53,7 +57,7 @@ impl<Reply> Slot<Reply> {
     }
 }
 
-/// A ticket and the responder that answers it.
+/// Makes a ticket and the responder that answers it.
 pub(super) fn ticket<Reply>() -> (Ticket<Reply>, Responder<Reply>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(SlotState::Waiting(None)),
@@ -62,8 +66,8 @@ pub(super) fn ticket<Reply>() -> (Ticket<Reply>, Responder<Reply>) {
     (Ticket { slot: slot.clone() }, Responder { slot: Some(slot) })
 }
 
-/// The caller's claim to the reply of an operation that is enqueued: a future, or a blocking
-/// [`wait`](Ticket::wait). Dropping it does not undo the operation.
+/// A caller's claim to the reply of its enqueued operation: a future, or a blocking [`wait`](Ticket::wait). Dropping it
+/// does not undo the operation.
 #[must_use = "a ticket is waited for, or dropped on purpose when the reply does not matter"]
 pub struct Ticket<Reply> {
     slot: Arc<Slot<Reply>>,
@@ -76,7 +80,7 @@ impl<Reply> fmt::Debug for Ticket<Reply> {
 }
 
 impl<Reply> Ticket<Reply> {
-    /// Blocks this thread until the reply is there.
+    /// Blocks this thread until the reply arrives.
     ///
     /// # Errors
     ///
@@ -101,8 +105,8 @@ impl<Reply> Future for Ticket<Reply> {
     }
 }
 
-/// How a thread fared with its waits, kept with the thread: a count shared by all would be one more contended
-/// cache line.
+/// Waits with the spin of this thread, which remembers its recent waits. A count shared by all threads would be one
+/// more contended cache line.
 #[cfg(not(loom))]
 fn with_thread_spin(wait: impl FnOnce(&mut Spin) -> bool) {
     thread_local!(static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) });
@@ -116,8 +120,8 @@ fn with_thread_spin(wait: impl FnOnce(&mut Spin) -> bool) {
     wait(&mut Spin::new());
 }
 
-/// The committer's duty to answer one operation. Dropped without a reply, it answers
-/// [`GroupCommitError::Abandoned`], so that no caller ever hangs.
+/// The committer's duty to answer one operation. If it is dropped without a reply, it answers
+/// [`GroupCommitError::Abandoned`], so that no caller hangs.
 pub struct Responder<Reply> {
     slot: Option<Arc<Slot<Reply>>>,
 }
@@ -129,12 +133,12 @@ impl<Reply> fmt::Debug for Responder<Reply> {
 }
 
 impl<Reply> Responder<Reply> {
-    /// Answers the caller. If it has dropped its ticket, the reply is dropped.
+    /// Answers the caller. The reply is dropped if the caller has dropped its ticket.
     pub fn reply(self, reply: Reply) {
         self.answer(Ok(reply));
     }
 
-    /// Answers that the operation was never taken.
+    /// Answers that the operation was not taken.
     pub(super) fn close(self) {
         self.answer(Err(GroupCommitError::Closed));
     }

@@ -9,7 +9,7 @@ fn drain<T>(window: &mut OrderedWindow<T>) -> Vec<(u64, T)> {
 }
 
 #[test]
-fn the_next_item_is_accepted_whatever_it_weighs() {
+fn the_next_item_is_accepted_with_any_weight() {
     let mut window = OrderedWindow::new(4, 10);
     window.try_insert(1, 'b', 10).unwrap();
     assert!(window.try_insert(2, 'c', 1).unwrap_err().is_full());
@@ -34,7 +34,7 @@ fn a_refused_item_comes_back_and_changes_nothing() {
 }
 
 #[test]
-fn an_index_may_arrive_once_only() {
+fn an_index_may_arrive_only_once() {
     let mut window = OrderedWindow::new(4, 10);
     window.try_insert(1, 'b', 1).unwrap();
     let error = window.try_insert(1, 'B', 1).unwrap_err();
@@ -50,7 +50,7 @@ fn an_index_may_arrive_once_only() {
 }
 
 #[test]
-fn gaps_name_what_is_missing() {
+fn gaps_name_the_missing_items() {
     let mut window = OrderedWindow::starting_at(10, 100, 100);
     assert_eq!(window.gaps().count(), 0);
     for index in [12, 13, 17] {
@@ -64,7 +64,7 @@ fn gaps_name_what_is_missing() {
 }
 
 proptest! {
-    /// Against a map as the model: the same answers, order and bounds, for any arrivals.
+    /// Compares the window with a map: the same answers, order and bounds, for any arrivals.
     #[test]
     fn behaves_like_a_bounded_sorted_map(
         items_max in 1_usize..20,
@@ -108,8 +108,7 @@ proptest! {
         }
     }
 
-    /// Whoever tries refused items again after each pop gets every permutation through, in order, and never
-    /// sticks.
+    /// A caller that retries refused items after each pop gets every permutation through in order, and never gets stuck.
     #[test]
     fn every_permutation_leaves_in_order(
         order in Just((0_u64..60).collect::<Vec<_>>()).prop_shuffle(),

@@ -12,7 +12,7 @@ fn ramp_up() -> RampUp {
     })
 }
 
-/// A worker with jobs of one duration, over a source that always has jobs and gives them at once. It asks
+/// Runs a worker with jobs of one duration, and a source that always has jobs and returns them at once. The worker asks
 /// before each micro-batch, which is a quarter of its buffer.
 fn run_steadily(ramp_up: &mut RampUp, job_duration: Duration, runs: usize) {
     let mut buffered = 0;
@@ -37,7 +37,7 @@ fn asks_for_a_job_a_free_slot_and_grows_while_quick_jobs_run_dry() {
         wants.push(want);
         ramp_up.claimed(want, want);
         ramp_up.ran(want, Duration::from_nanos(100) * want as u32);
-        // Several idle slots notice at once; the claim has grown for all of them.
+        // Several idle slots notice at the same time. The claim has grown once for all of them.
         ramp_up.ran_dry();
         ramp_up.ran_dry();
     }
@@ -105,7 +105,7 @@ fn shrinks_at_once_when_jobs_turn_out_slow_and_grows_back() {
     let mut ramp_up = ramp_up();
     run_steadily(&mut ramp_up, Duration::from_micros(20), 100);
     assert_eq!(ramp_up.want(0, 0), 5_000);
-    // No job has ended within 5 s: the worker hears of it before the first one does.
+    // No job has ended within 5 s, and the worker learns of it before the first one ends.
     ramp_up.ran(0, Duration::from_secs(5));
     assert_eq!(ramp_up.want(0, 1), 1);
     run_steadily(&mut ramp_up, Duration::from_micros(20), 2_000);
@@ -167,8 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens: never beyond `claim_max` in one claim or held, never past the limit, and never
-    /// stuck.
+    /// For any events: it never claims or holds more than `claim_max`, never exceeds the limit, and never gets stuck.
     #[test]
     fn stays_within_its_bounds(
         hold_start in 1_usize..100,
@@ -198,7 +197,7 @@ proptest! {
         }
     }
 
-    /// Under a steady load it settles at the buffer target, and so holds no more than that.
+    /// Under a steady load it settles at the buffer target, and holds no more.
     #[test]
     fn settles_at_the_buffer_target(job_us in 20_u64..200_000, buffer_target_ms in 10_u64..1_000) {
         let settings = RampUpSettings {
@@ -213,7 +212,7 @@ proptest! {
         prop_assert!(want.abs_diff(expected) <= 1, "{want} instead of {expected}");
     }
 
-    /// How the measurements are cut up makes no great difference: the rate stays within those measured.
+    /// The division of measurements makes no great difference: the rate stays within the measured rates.
     #[test]
     fn the_rate_lies_within_those_measured(
         runs in prop::collection::vec((0_usize..10_000, 1_u64..1_000_000), 1..50),
