@@ -258,6 +258,7 @@ impl Source for HttpSource {
         &self,
         stats: BatchStats,
         progress: Vec<JobProgress>,
+        idle: Option<Want>,
     ) -> Result<Heartbeat, SourceError> {
         let shared = &self.shared;
         let Registration { worker, .. } = shared.registration()?;
@@ -278,6 +279,7 @@ impl Source for HttpSource {
             number,
             hops: stats,
             progress,
+            idle,
         };
         let answer = shared.send_json::<HeartbeatAnswer>(&request, &body).await;
         let is_former = shared
@@ -305,6 +307,7 @@ impl Source for HttpSource {
                     revoked: answer.revoked,
                     followed: answer.followed,
                     drain: answer.drain,
+                    held_back: answer.held_back,
                 })
             }
             Err(error) if error.kind == SourceErrorKind::Unregistered => Ok(Heartbeat {
@@ -329,7 +332,7 @@ impl Source for HttpSource {
             // Without heartbeats the leases expire, and the jobs go back.
             return Ok(());
         }
-        if let Err(error) = self.heartbeat(stats, Vec::new()).await {
+        if let Err(error) = self.heartbeat(stats, Vec::new(), None).await {
             tracing::debug!(%error, "the last statistics did not arrive");
             if self.shared.connection.is_given_up() {
                 return Ok(());

@@ -309,8 +309,9 @@ impl Source for Forgetful {
         &self,
         stats: BatchStats,
         progress: Vec<JobProgress>,
+        idle: Option<Want>,
     ) -> Result<Heartbeat, SourceError> {
-        let mut answer = self.inner.heartbeat(stats, progress).await?;
+        let mut answer = self.inner.heartbeat(stats, progress, idle).await?;
         if self.is_running.load(Ordering::Relaxed) && !self.is_told.swap(true, Ordering::Relaxed) {
             answer.known = false;
         }
@@ -523,7 +524,10 @@ async fn an_agent_goes_on_with_the_next_server_and_says_so_once() {
     };
     let first = Server::start_on(folder, again).await;
     // The other one is used still; a heartbeat looks back.
-    source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
+    source
+        .heartbeat(BatchStats::default(), Vec::new(), None)
+        .await
+        .unwrap();
     let back = tokio::time::timeout(PATIENCE, news.recv())
         .await
         .unwrap()

@@ -10,8 +10,8 @@ use gristmill_batching::BatchStats;
 use gristmill_engine::Engine;
 use gristmill_engine::process::this_worker;
 use gristmill_model::{
-    ChildBatch, Completed, FailedJob, JobError, JobLog, JobState, KeyedBatch, Lease, PackedArray,
-    PackedBuilder, Positions, Report, Spawn, Tag, Unique,
+    ChildBatch, Completed, Control, Effect, FailedJob, JobError, JobLog, JobState, KeyedBatch, Lease,
+    PackedArray, PackedBuilder, Positions, Report, Scope, Spawn, Tag, Timestamp, Unique,
 };
 use gristmill_store::{Selection, Store};
 use gristmill_worker::{
@@ -124,6 +124,7 @@ suite!(
     a_cancel_revokes_once_and_refuses_the_report,
     leaving_gives_back_uncharged,
     a_heartbeat_asks_to_drain,
+    a_heartbeat_tells_what_holds_jobs_back,
     a_lost_worker_registers_again_and_its_late_report_is_refused,
     nothing_can_be_done_before_registering,
     waiting_ends_when_there_is_work,
@@ -275,7 +276,10 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
         position: 2,
     };
     fixture.store().cancel(Selection::Jobs(vec![job])).await.unwrap();
-    let heartbeat = source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
+    let heartbeat = source
+        .heartbeat(BatchStats::default(), Vec::new(), None)
+        .await
+        .unwrap();
     assert!(heartbeat.known);
     assert_eq!(
         (
@@ -286,7 +290,7 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
     );
     assert!(
         source
-            .heartbeat(BatchStats::default(), Vec::new())
+            .heartbeat(BatchStats::default(), Vec::new(), None)
             .await
             .unwrap()
             .revoked
@@ -297,10 +301,42 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
     assert_eq!(states(fixture.store(), id).await[2], Some(JobState::Cancelled));
 }
 
+async fn a_heartbeat_tells_what_holds_jobs_back(fixture: Fixture) {
+    let source = fixture.registered().await;
+    let told = async || {
+        let heartbeat = source
+            .heartbeat(BatchStats::default(), Vec::new(), want(1))
+            .await
+            .unwrap();
+        assert!(heartbeat.known);
+        heartbeat.held_back
+    };
+    assert_eq!(told().await, None);
+    let mut due = batch("double", 1);
+    due.options.run_at = Some(Timestamp(1));
+    submit(&fixture.engine, due).await;
+    let pause = Control {
+        scope: Scope::default(),
+        effect: Effect::Pause {
+            reason: "stocktaking".to_owned(),
+            until: None,
+        },
+    };
+    fixture.store().put_controls(vec![pause]).await.unwrap();
+    let text = told().await.unwrap();
+    assert!(
+        text.ends_with("a pause of all jobs holds them (stocktaking, until it is resumed)"),
+        "{text}"
+    );
+}
+
 async fn a_heartbeat_asks_to_drain(fixture: Fixture) {
     let source = fixture.registered().await;
     let asked = async || {
-        let heartbeat = source.heartbeat(BatchStats::default(), Vec::new()).await.unwrap();
+        let heartbeat = source
+            .heartbeat(BatchStats::default(), Vec::new(), None)
+            .await
+            .unwrap();
         assert!(heartbeat.known);
         heartbeat.drain
     };
@@ -336,7 +372,7 @@ async fn a_lost_worker_registers_again_and_its_late_report_is_refused(fixture: F
         .unwrap();
     assert!(
         !source
-            .heartbeat(BatchStats::default(), Vec::new())
+            .heartbeat(BatchStats::default(), Vec::new(), None)
             .await
             .unwrap()
             .known

@@ -66,11 +66,7 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     store.close().await?;
     match arguments.json {
         true => print_json(&control)?,
-        false => print_line(&format!(
-            "{} paused: {}",
-            show_scope(&control.scope),
-            show_effect(&control.effect)
-        ))?,
+        false => print_line(&format!("{} paused: {}", control.scope, control.effect))?,
     }
     Ok(Exit::Done)
 }
@@ -233,7 +229,7 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
     for control in &controls {
         print_line(&match arguments.json {
             true => serde_json::to_string(control)?,
-            false => format!("{}: {}", show_scope(&control.scope), show_effect(&control.effect)),
+            false => format!("{}: {}", control.scope, control.effect),
         })?;
     }
     Ok(Exit::Done)
@@ -272,7 +268,7 @@ async fn list(store: &StoreArguments, as_json: bool, effects: &[&str], none: &st
     }
     let mut table = Table::new(&[("jobs", Align::Left), ("what", Align::Left)]);
     for control in &controls {
-        table.row([show_scope(&control.scope), show_effect(&control.effect)]);
+        table.row([control.scope.to_string(), control.effect.to_string()]);
     }
     if table.is_empty() {
         say!("{none}");
@@ -280,47 +276,4 @@ async fn list(store: &StoreArguments, as_json: bool, effects: &[&str], none: &st
         print_line(&table.text())?;
     }
     Ok(Exit::Done)
-}
-
-/// The jobs of a scope, in words.
-pub fn show_scope(scope: &Scope) -> String {
-    let mut parts = Vec::new();
-    let named = [
-        ("queue", &scope.queue),
-        ("kind", &scope.kind),
-        ("group", &scope.group),
-    ];
-    for (what, name) in named {
-        parts.extend(name.as_ref().map(|name| format!("{what} {name}")));
-    }
-    if scope.each_group {
-        parts.push("each group".to_owned());
-    }
-    match parts.is_empty() {
-        true => "all jobs".to_owned(),
-        false => parts.join(", "),
-    }
-}
-
-/// An effect, in words.
-pub fn show_effect(effect: &Effect) -> String {
-    match effect {
-        Effect::Pause { reason, until: None } => format!("{reason}, until it is resumed"),
-        Effect::Pause {
-            reason,
-            until: Some(until),
-        } => format!("{reason}, until {until}"),
-        Effect::Concurrency { jobs_max } => format!("at most {jobs_max} running"),
-        Effect::Rate {
-            jobs,
-            period_ms,
-            burst,
-        } => format!("at most {jobs} in {period_ms} ms, {burst} at once"),
-        Effect::Share { weight, jobs_min } => {
-            format!("weight {weight}, first while fewer than {jobs_min} run")
-        }
-        Effect::Aging { grace_ms, step_ms } => {
-            format!("one priority higher for each {step_ms} ms after {grace_ms} ms")
-        }
-    }
 }

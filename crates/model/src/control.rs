@@ -1,5 +1,7 @@
 //! Controls: pauses, limits, rates, shares and aging. With priority and time, they decide when jobs can be claimed.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{InvalidBatch, check_name};
@@ -222,6 +224,57 @@ impl Scope {
             && is(&self.kind, kind)
             && is(&self.group, group)
             && !(self.each_group && group.is_empty())
+    }
+}
+
+/// In words.
+impl fmt::Display for Scope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = [
+            ("queue", &self.queue),
+            ("kind", &self.kind),
+            ("group", &self.group),
+        ];
+        let named = named
+            .iter()
+            .filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?)));
+        let each = self.each_group.then(|| "each group".to_owned());
+        let parts: Vec<String> = named.chain(each).collect();
+        match parts.is_empty() {
+            true => formatter.write_str("all jobs"),
+            false => formatter.write_str(&parts.join(", ")),
+        }
+    }
+}
+
+/// In words.
+impl fmt::Display for Effect {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Effect::Pause { reason, until: None } => write!(formatter, "{reason}, until it is resumed"),
+            Effect::Pause {
+                reason,
+                until: Some(until),
+            } => write!(formatter, "{reason}, until {until}"),
+            Effect::Concurrency { jobs_max } => write!(formatter, "at most {jobs_max} running"),
+            Effect::Rate {
+                jobs,
+                period_ms,
+                burst,
+            } => write!(formatter, "at most {jobs} in {period_ms} ms, {burst} at once"),
+            Effect::Share { weight, jobs_min } => {
+                write!(
+                    formatter,
+                    "weight {weight}, first while fewer than {jobs_min} run"
+                )
+            }
+            Effect::Aging { grace_ms, step_ms } => {
+                write!(
+                    formatter,
+                    "one priority higher for each {step_ms} ms after {grace_ms} ms"
+                )
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use gristmill_model::{
     Printed, Report, RunId, SplitMix64, Timestamp, WorkerId,
 };
 use gristmill_store::awaited::Awaited;
+use gristmill_store::rules::lanes::Lane;
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
@@ -350,6 +351,10 @@ impl Store for FaultyStore {
 
     async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
         operate!(self.open_lanes())
+    }
+
+    async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError> {
+        operate!(self.due_lanes(want, due_by))
     }
 
     async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {

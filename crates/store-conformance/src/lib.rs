@@ -79,6 +79,9 @@ macro_rules! store_conformance {
                 a_worker_that_goes_away_gives_back,
                 strangers_wait_in_vain,
             ]
+            claim::held_back [
+                what_holds_due_jobs_back_is_told,
+            ]
             claim::lanes [
                 jobs_of_many_lanes_are_claimed,
                 lanes_of_others_do_not_matter,

@@ -43,6 +43,7 @@ use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
+use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
     ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
@@ -156,6 +157,16 @@ macro_rules! operate {
             async move { $work.await }.boxed()
         })
     }};
+}
+
+/// A query on one snapshot.
+macro_rules! look {
+    ($store:expr, |$snapshot:ident| $query:expr) => {
+        $store
+            .database
+            .read(|$snapshot| async move { $query.await })
+            .await
+    };
 }
 
 impl PostgresStore {
@@ -305,9 +316,7 @@ impl Store for PostgresStore {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::workers(&snapshot).await })
-            .await
+        look!(self, |snapshot| query::workers(&snapshot))
     }
 
     async fn rescue(&self, silent_before: Timestamp, dead: Vec<WorkerId>) -> Result<Rescued, StoreError> {
@@ -389,25 +398,21 @@ impl Store for PostgresStore {
 
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::job(&snapshot, now, id).await })
-            .await
+        look!(self, |snapshot| query::job(&snapshot, now, id))
     }
 
     async fn jobs(&self, filter: &JobFilter, page: Page) -> Result<Vec<JobRow>, StoreError> {
         check_filter(filter)?;
         let (now, limit) = (self.database.now(), page.limit.min(PAGE_ROWS_MAX));
-        self.database
-            .read(|snapshot| async move { query::jobs(&snapshot, now, filter, page.after, limit).await })
-            .await
+        look!(self, |snapshot| query::jobs(
+            &snapshot, now, filter, page.after, limit
+        ))
     }
 
     async fn counts(&self, filter: &JobFilter) -> Result<JobCounts, StoreError> {
         check_filter(filter)?;
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::counts(&snapshot, now, filter).await })
-            .await
+        look!(self, |snapshot| query::counts(&snapshot, now, filter))
     }
 
     async fn batch_summaries(&self, batches: &[BatchId]) -> Result<Vec<BatchSummary>, StoreError> {
@@ -427,9 +432,13 @@ impl Store for PostgresStore {
     ) -> Result<Vec<BatchPositions>, StoreError> {
         check_filter(filter)?;
         let (now, batches_max) = (self.database.now(), batches_max.min(PAGE_ROWS_MAX));
-        self.database
-            .read(|snapshot| async move { query::job_ids(&snapshot, now, filter, after, batches_max).await })
-            .await
+        look!(self, |snapshot| query::job_ids(
+            &snapshot,
+            now,
+            filter,
+            after,
+            batches_max
+        ))
     }
 
     async fn tag_values(
@@ -439,16 +448,16 @@ impl Store for PostgresStore {
         limit: u32,
     ) -> Result<Vec<TagValue>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
-        self.database
-            .read(|snapshot| async move { query::tag::tag_values(&snapshot, name, after, limit).await })
-            .await
+        look!(self, |snapshot| query::tag::tag_values(
+            &snapshot, name, after, limit
+        ))
     }
 
     async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
-        self.database
-            .read(|snapshot| async move { query::tag::groups(&snapshot, queue, prefix, limit).await })
-            .await
+        look!(self, |snapshot| query::tag::groups(
+            &snapshot, queue, prefix, limit
+        ))
     }
 
     async fn run_batches(
@@ -458,68 +467,57 @@ impl Store for PostgresStore {
         limit: u32,
     ) -> Result<Vec<BatchRow>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
-        self.database
-            .read(|snapshot| async move { query::run_batches(&snapshot, run, after, limit).await })
-            .await
+        look!(self, |snapshot| query::run_batches(&snapshot, run, after, limit))
     }
 
     async fn payloads(&self, batch: BatchId) -> Result<Option<PackedArray>, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::payloads(&snapshot, batch).await })
-            .await
+        look!(self, |snapshot| query::payloads(&snapshot, batch))
     }
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::outcomes(&snapshot, batch).await })
-            .await
+        look!(self, |snapshot| query::outcomes(&snapshot, batch))
     }
 
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {
-        self.database
-            .read(|snapshot| async move { graph::family::children(&snapshot, batch, parents).await })
-            .await
+        look!(self, |snapshot| graph::family::children(
+            &snapshot, batch, parents
+        ))
     }
 
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::is_finished(&snapshot, batch).await })
-            .await
+        look!(self, |snapshot| query::is_finished(&snapshot, batch))
     }
 
     async fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryRow>, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::history(&snapshot, filter).await })
-            .await
+        look!(self, |snapshot| query::history(&snapshot, filter))
     }
 
     async fn stats(&self) -> Result<StoreStats, StoreError> {
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::stats(&snapshot, now).await })
-            .await
+        look!(self, |snapshot| query::stats(&snapshot, now))
     }
 
     async fn metrics(&self) -> Result<StoreMetrics, StoreError> {
         self.database.flush_or_warn().await;
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::metrics(&snapshot, now).await })
-            .await
+        look!(self, |snapshot| query::metrics(&snapshot, now))
     }
 
     async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::open_lanes(&snapshot, now).await })
-            .await
+        look!(self, |snapshot| query::open_lanes(&snapshot, now))
+    }
+
+    async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError> {
+        let now = self.database.now();
+        look!(self, |snapshot| query::due::due_lanes(
+            &snapshot, want, due_by, now
+        ))
     }
 
     async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { query::kind_counts(&snapshot, now).await })
-            .await
+        look!(self, |snapshot| query::kind_counts(&snapshot, now))
     }
 
     async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {
@@ -527,15 +525,11 @@ impl Store for PostgresStore {
     }
 
     async fn run(&self, name: &str) -> Result<Option<Run>, StoreError> {
-        self.database
-            .read(|snapshot| async move { submit::run::run_named(&snapshot, name).await })
-            .await
+        look!(self, |snapshot| submit::run::run_named(&snapshot, name))
     }
 
     async fn runs(&self) -> Result<Vec<Run>, StoreError> {
-        self.database
-            .read(|snapshot| async move { submit::run::runs(&snapshot).await })
-            .await
+        look!(self, |snapshot| submit::run::runs(&snapshot))
     }
 
     async fn create_run(&self, run: NewRun) -> Result<Run, StoreError> {
@@ -619,28 +613,22 @@ impl Store for PostgresStore {
 
     async fn controls(&self) -> Result<Vec<Control>, StoreError> {
         let now = self.database.now();
-        self.database
-            .read(|snapshot| async move { claim::control::controls(&snapshot, now).await })
-            .await
+        look!(self, |snapshot| claim::control::controls(&snapshot, now))
     }
 
     async fn lock_waits(&self) -> Result<LockWaits, StoreError> {
-        self.database
-            .read(|snapshot| async move { query::lock_waits(&snapshot).await })
-            .await
+        look!(self, |snapshot| query::lock_waits(&snapshot))
     }
 
     async fn schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
-        self.database
-            .read(|snapshot| async move { submit::schedule::schedule(&snapshot, name).await })
-            .await
+        look!(self, |snapshot| submit::schedule::schedule(&snapshot, name))
     }
 
     async fn schedules(&self, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>, StoreError> {
         let limit = limit.min(PAGE_ROWS_MAX);
-        self.database
-            .read(|snapshot| async move { submit::schedule::schedules(&snapshot, after, limit).await })
-            .await
+        look!(self, |snapshot| submit::schedule::schedules(
+            &snapshot, after, limit
+        ))
     }
 
     async fn listen(&self) -> Result<EventCursor, StoreError> {
@@ -649,9 +637,9 @@ impl Store for PostgresStore {
 
     async fn events(&self, after: Option<EventCursor>, limit: u32) -> Result<EventPage, StoreError> {
         let (now, limit) = (self.database.now(), limit.min(EVENTS_PAGE_MAX));
-        self.database
-            .read(|snapshot| async move { query::event::events(&snapshot, after, limit, now).await })
-            .await
+        look!(self, |snapshot| query::event::events(
+            &snapshot, after, limit, now
+        ))
     }
 
     fn now(&self) -> Timestamp {

@@ -66,6 +66,7 @@ impl Transaction {
             revoked: self.take_revoked(worker).await?,
             followed: all_followed(followed.iter().flatten().map(String::as_str))?,
             drain,
+            held_back: None,
         })
     }
 

@@ -44,6 +44,7 @@ use gristmill_store::rules::check::{
     check_batches, check_change, check_filter, check_keyed, check_report, check_single,
 };
 use gristmill_store::rules::controls::check_controls;
+use gristmill_store::rules::lanes::Lane;
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
@@ -511,6 +512,12 @@ impl Store for SqliteStore {
     async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError> {
         let now = self.clock.now();
         self.read(move |connection| query::open_lanes(connection, now))
+            .await
+    }
+
+    async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError> {
+        let (want, now) = (want.clone(), self.clock.now());
+        self.read(move |connection| query::due::due_lanes(connection, &want, due_by, now))
             .await
     }
 

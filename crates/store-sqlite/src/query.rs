@@ -2,6 +2,7 @@
 
 mod batches;
 mod counts;
+pub(crate) mod due;
 pub(crate) mod ended;
 pub(crate) mod event;
 pub(crate) mod filter;

@@ -85,6 +85,7 @@ impl Transaction<'_> {
             revoked: self.take_revoked(worker)?,
             followed: self.followed()?,
             drain: drain.unwrap_or_default(),
+            held_back: None,
         })
     }
 

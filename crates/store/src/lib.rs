@@ -8,6 +8,7 @@ pub mod awaited;
 pub mod error;
 pub mod event;
 pub mod family;
+pub mod held_back;
 pub mod history;
 pub mod hook;
 pub mod integrity;
@@ -33,6 +34,8 @@ use gristmill_model::{
     Timestamp, WorkerId,
 };
 use gristmill_model::{Followed, Printed};
+
+use rules::lanes::Lane;
 
 pub use awaited::OutcomeWatch;
 pub use error::StoreError;
@@ -278,6 +281,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// The open jobs of [`metrics`](Store::metrics), without those that have ended: nothing is written, and no size is measured.
     async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError>;
+
+    /// Lanes with jobs that a worker wants and that could be claimed at `due_by` already, were it not for controls and for others: at
+    /// most [`DUE_LANES_MAX`](held_back::DUE_LANES_MAX). Costs about as much as a claim: it looks into as many lanes at most.
+    async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError>;
 
     /// The jobs by queue, kind and state.
     async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError>;

@@ -114,6 +114,9 @@ pub struct Heartbeat {
     /// Whether it was asked to drain: to claim nothing more, to end or release the jobs that it holds, and to leave.
     #[serde(default)]
     pub drain: bool,
+    /// What keeps due jobs from it, in words, where it asked and some are due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
 }
 
 /// What a rescue did.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LIVE_OUTPUT_EVERY_MS, PROGRESS_EVERY_MS};
-use gristmill_store::Heartbeat;
+use gristmill_store::{Heartbeat, NEWS};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -74,8 +74,9 @@ impl Heart {
                 if progress.is_some() {
                     told_at = Some(Instant::now());
                 }
+                let idle = felt.ask_why(Instant::now());
                 match source
-                    .heartbeat(moved.clone(), progress.unwrap_or_default())
+                    .heartbeat(moved.clone(), progress.unwrap_or_default(), idle)
                     .await
                 {
                     Ok(mut answer) => {
@@ -85,6 +86,9 @@ impl Heart {
                             ticks.reset();
                         }
                         printed.follow(std::mem::take(&mut answer.followed));
+                        if let Some(reasons) = answer.held_back.take() {
+                            tracing::warn!(target: NEWS, "the worker runs nothing: {reasons}");
+                        }
                         if answer == ALL_IS_WELL {
                             continue;
                         }
@@ -165,4 +169,5 @@ const ALL_IS_WELL: Heartbeat = Heartbeat {
     revoked: Vec::new(),
     followed: Vec::new(),
     drain: false,
+    held_back: None,
 };

@@ -3,6 +3,7 @@
 pub mod delivery;
 mod ending;
 mod exchange;
+pub(crate) mod idleness;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod outage;
@@ -180,6 +181,7 @@ impl Mill {
             let look_at = self.dispatch();
             self.preempt();
             self.begin_trip();
+            self.show_idleness();
             if self.is_done() {
                 break;
             }
@@ -222,6 +224,17 @@ impl Mill {
         let error = self.fatal.take().or(self.failed.take());
         let ended = error.map_or(Ok(self.summary), Err);
         (heart, ended)
+    }
+
+    /// Shows the heart whether the worker runs nothing although it could: then it asks why, now and then.
+    fn show_idleness(&mut self) {
+        let is_busy = !self.deliveries.is_empty() || self.waiting() > 0;
+        if is_busy || self.is_draining() || self.outage.is_some() || !self.can_run_any() {
+            self.pulse.is_busy();
+            return;
+        }
+        let (pulse, after) = (self.pulse.clone(), self.settings.asks_why_after);
+        pulse.is_idle(Instant::now(), after, || self.want(1, false));
     }
 
     fn is_draining(&self) -> bool {

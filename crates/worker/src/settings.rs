@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_model::limits::{CANCEL_GRACE_MS, HEARTBEAT_EVERY_MS};
+use gristmill_store::held_back::HELD_BACK_AFTER_MS;
 
 use crate::io::IoRate;
 use crate::pressure::Backpressure;
@@ -28,6 +29,8 @@ pub struct WorkerSettings {
     pub poll_every: Duration,
     /// How often it says that it lives, where its source does not say.
     pub heartbeat_every: Duration,
+    /// How long it claims in vain and runs nothing before it asks its source what holds due jobs back.
+    pub asks_why_after: Duration,
     /// How long running jobs may continue when the worker stops. Then it releases them uncharged, and ends. Until their own ends,
     /// where `None`.
     pub grace: Option<Duration>,
@@ -68,6 +71,7 @@ impl Default for WorkerSettings {
             micro_batch_jobs_max: 1_000,
             poll_every: Duration::from_millis(100),
             heartbeat_every: Duration::from_millis(HEARTBEAT_EVERY_MS as u64),
+            asks_why_after: Duration::from_millis(HELD_BACK_AFTER_MS.unsigned_abs()),
             grace: None,
             until_empty: false,
             until_idle: false,

@@ -8,6 +8,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LEASE_JOBS_MAX, heartbeat_every_ms};
 use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
 use gristmill_store::family::child_outcomes;
+use gristmill_store::held_back::held_back;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
@@ -65,11 +66,13 @@ pub trait Source: Send + Sync + 'static {
     async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError>;
 
     /// Sends a heartbeat; `stats` has the batches of its hops since the last call, and `progress` the progress of its
-    /// jobs are, where there is something new to that.
+    /// jobs, where there is news of it. `idle` is what the worker wants, where it runs nothing and asks why: the answer says
+    /// what holds such jobs back.
     async fn heartbeat(
         &self,
         stats: BatchStats,
         progress: Vec<JobProgress>,
+        idle: Option<Want>,
     ) -> Result<Heartbeat, SourceError>;
 
     /// Sends the output of followed jobs. Lost output still appears in the jobs' logs.
@@ -184,11 +187,16 @@ impl Source for StoreSource {
         &self,
         stats: BatchStats,
         progress: Vec<JobProgress>,
+        idle: Option<Want>,
     ) -> Result<Heartbeat, SourceError> {
         if !progress.is_empty() {
             self.store.put_progress(self.id().await?, progress).await?;
         }
-        Ok(self.store.heartbeat(self.id().await?, stats).await?)
+        let mut heartbeat = self.store.heartbeat(self.id().await?, stats).await?;
+        if let Some(want) = &idle {
+            heartbeat.held_back = held_back(&*self.store, want).await;
+        }
+        Ok(heartbeat)
     }
 
     async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
@@ -10,6 +11,7 @@ use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
 use gristmill_worker::{
     Job, NoObserver, Source, SourceError, SourceErrorKind, Worker, WorkerSettings, job_handler,
 };
+use tokio::sync::Notify;
 
 /// A source without jobs that answers as it is told, and notes what it is asked.
 #[derive(Default)]
@@ -17,6 +19,9 @@ struct Scripted {
     asked: Mutex<Vec<&'static str>>,
     /// How the next registrations and exchanges fail; those after them succeed.
     failures: Mutex<VecDeque<Option<SourceErrorKind>>>,
+    /// The jobs that the worker asks for with its heartbeat, and why it gets none.
+    idle: Mutex<Option<Want>>,
+    asked_why: Notify,
 }
 
 impl Scripted {
@@ -42,7 +47,16 @@ impl Source for Scripted {
         self.answer("exchange").map(|()| Exchanged::default())
     }
 
-    async fn heartbeat(&self, _: BatchStats, _: Vec<JobProgress>) -> Result<Heartbeat, SourceError> {
+    async fn heartbeat(
+        &self,
+        _: BatchStats,
+        _: Vec<JobProgress>,
+        idle: Option<Want>,
+    ) -> Result<Heartbeat, SourceError> {
+        if idle.is_some() {
+            *self.idle.lock().unwrap() = idle;
+            self.asked_why.notify_one();
+        }
         Ok(Heartbeat {
             known: true,
             ..Heartbeat::default()
@@ -62,7 +76,9 @@ impl Source for Scripted {
         Ok(Vec::new())
     }
 
-    async fn wait_for_work(&self) {}
+    async fn wait_for_work(&self) {
+        std::future::pending().await
+    }
 
     fn gives_all(&self) -> bool {
         true
@@ -97,4 +113,35 @@ async fn a_worker_that_cannot_register_anew_does_not_go_on_as_before() {
     worker.run().await.unwrap();
     let asked = source.asked.lock().unwrap().join(" ");
     assert_eq!(asked, "register exchange register register register exchange");
+}
+
+/// A worker that runs nothing asks its source what holds jobs back.
+#[tokio::test]
+async fn a_worker_that_claims_in_vain_asks_why() {
+    let source = Arc::new(Scripted::default());
+    let settings = WorkerSettings {
+        queues: vec!["mails".into()],
+        heartbeat_every: Duration::from_millis(1),
+        asks_why_after: Duration::ZERO,
+        ..WorkerSettings::default()
+    };
+    let mut worker = Worker::new(
+        source.clone(),
+        settings,
+        Arc::new(NoObserver),
+        Arc::new(SystemClock),
+    );
+    worker.handle(
+        "mail",
+        job_handler(|job: Job<u32>| async move { Ok(job.payload) }),
+    );
+    tokio::select! {
+        ended = worker.run() => panic!("nothing ends the worker: {ended:?}"),
+        () = source.asked_why.notified() => {}
+    }
+    let idle = source.idle.lock().unwrap().clone().unwrap();
+    assert_eq!(
+        (idle.queues, idle.kinds),
+        (vec!["mails".into()], vec!["mail".into()])
+    );
 }

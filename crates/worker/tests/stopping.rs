@@ -69,7 +69,12 @@ impl Source for OneJob {
         })
     }
 
-    async fn heartbeat(&self, _: BatchStats, _: Vec<JobProgress>) -> Result<Heartbeat, SourceError> {
+    async fn heartbeat(
+        &self,
+        _: BatchStats,
+        _: Vec<JobProgress>,
+        _: Option<Want>,
+    ) -> Result<Heartbeat, SourceError> {
         self.answer().await;
         Ok(Heartbeat {
             known: true,

@@ -1,10 +1,11 @@
 //! `gristmill show`: everything about one job.
 
-use gristmill_model::{Effect, JobState, Scope, ShownProgress};
-use gristmill_store::{JobCounts, JobDetails, JobFilter, Store, StoredFailure};
+use gristmill_model::{Effect, JobState, ShownProgress};
+use gristmill_store::held_back::controls_that_hold;
+use gristmill_store::rules::lanes::LaneName;
+use gristmill_store::{JobCounts, JobDetails, Store, StoredFailure};
 
 use crate::arguments::job::ShowArguments;
-use crate::control::{show_effect, show_scope};
 use crate::exit::Exit;
 use crate::output::json::print_json;
 use crate::output::print_line;
@@ -46,23 +47,22 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
         .iter()
         .any(|known| known.worker.may_serve(&row.queue, &row.kind));
     let mut reasons = Vec::new();
-    for control in store.controls().await? {
+    let lane = LaneName {
+        queue: &row.queue,
+        kind: &row.kind,
+        group,
+    };
+    for control in controls_that_hold(store, &store.controls().await?, lane).await? {
         let perhaps = match control.effect {
-            _ if !control.scope.covers(&row.queue, &row.kind, group) => continue,
-            Effect::Concurrency { jobs_max } => {
-                if running_under(store, &control.scope, group).await? < u64::from(jobs_max) {
-                    continue;
-                }
-                ""
-            }
+            Effect::Concurrency { .. } => "",
             // Only the claim knows the tokens that are left; without a worker, nothing takes any.
             Effect::Rate { .. } if is_served => "perhaps ",
+            // Pauses are shown with the job.
             _ => continue,
         };
         reasons.push(format!(
             "{perhaps}a limit of {}: {}",
-            show_scope(&control.scope),
-            show_effect(&control.effect)
+            control.scope, control.effect
         ));
     }
     match workers.len() {
@@ -74,22 +74,6 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
         )),
     }
     Ok(reasons)
-}
-
-/// The running jobs that count for a limit of a job of this group.
-async fn running_under(store: &dyn Store, scope: &Scope, group: &str) -> anyhow::Result<u64> {
-    let of_group = match scope.each_group {
-        true => Some(group.to_owned()),
-        false => scope.group.clone(),
-    };
-    let filter = JobFilter {
-        states: vec![JobState::Running],
-        queue: scope.queue.clone(),
-        kind: scope.kind.clone(),
-        group: of_group,
-        ..JobFilter::default()
-    };
-    Ok(store.counts(&filter).await?.total())
 }
 
 fn describe(details: &JobDetails) -> String {
@@ -123,10 +107,7 @@ fn describe(details: &JobDetails) -> String {
             Some(until) => format!("until {until}"),
             None => "until it is resumed".to_owned(),
         };
-        let whose = pause
-            .scope
-            .as_ref()
-            .map(|scope| format!(" ({})", show_scope(scope)));
+        let whose = pause.scope.as_ref().map(|scope| format!(" ({scope})"));
         add(
             "paused",
             Some(format!("{}, {until}{}", pause.reason, whose.unwrap_or_default())),

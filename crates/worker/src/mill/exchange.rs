@@ -87,7 +87,7 @@ impl Mill {
     }
 
     /// The worker's wish, for its source: jobs of the kinds that can be run, of which there is one.
-    fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
+    pub(super) fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
         let kinds = (0..).zip(&self.lanes);
         let kinds = kinds.filter(|(number, _)| self.dispatcher.can_run(*number));
         Want {

@@ -52,7 +52,12 @@ impl Source for NoSource {
         unreachable!("a delivery reports to its worker")
     }
 
-    async fn heartbeat(&self, _: BatchStats, _: Vec<JobProgress>) -> Result<Heartbeat, SourceError> {
+    async fn heartbeat(
+        &self,
+        _: BatchStats,
+        _: Vec<JobProgress>,
+        _: Option<Want>,
+    ) -> Result<Heartbeat, SourceError> {
         unreachable!("a delivery has no heartbeat")
     }
 

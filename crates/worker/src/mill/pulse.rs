@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_store::NEWS;
+use gristmill_store::{NEWS, Want};
 
+use crate::mill::idleness::Idleness;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// How long a claim or a report may be unanswered, or the loop without a turn, before the heart stops beating. Longer than a
@@ -26,6 +27,8 @@ struct Signs {
     /// When the source was asked that has not answered since.
     asked_at: Option<Instant>,
     is_stalled: bool,
+    /// Where the worker runs nothing.
+    idleness: Option<Idleness>,
 }
 
 impl Pulse {
@@ -37,6 +40,7 @@ impl Pulse {
                 turned_at: now,
                 asked_at: None,
                 is_stalled: false,
+                idleness: None,
             })),
         }
     }
@@ -58,6 +62,24 @@ impl Pulse {
     /// The source has answered, or nothing is asked of it any more.
     pub fn answered(&self) {
         self.lock().asked_at = None;
+    }
+
+    /// The worker runs something, or wants nothing.
+    pub fn is_busy(&self) {
+        self.lock().idleness = None;
+    }
+
+    /// The worker runs nothing, claims in vain what `want` says, and asks why after a while.
+    pub fn is_idle(&self, now: Instant, after: Duration, want: impl FnOnce() -> Want) {
+        let mut signs = self.lock();
+        if signs.idleness.is_none() {
+            signs.idleness = Some(Idleness::since(now, want(), after));
+        }
+    }
+
+    /// What the worker wants in vain, where it is time to ask why.
+    pub fn ask_why(&self, now: Instant) -> Option<Want> {
+        self.lock().idleness.as_mut()?.ask(now)
     }
 
     /// Whether nothing can be done, for so long that others should do it. Says so when that begins and ends.

@@ -5,10 +5,12 @@ use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{Followed, JobProgress, bounded};
-use gristmill_store::Revoked;
+use gristmill_store::held_back::held_back;
+use gristmill_store::{Revoked, Want};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::exchange::check_want;
 use super::worker_id;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
@@ -40,6 +42,11 @@ pub struct HeartbeatRequest {
     )]
     #[schema(value_type = Vec<Object>)]
     pub progress: Vec<JobProgress>,
+    /// The jobs that the worker wants, where it runs nothing and asks why: `jobs_max`, `queues`, `kinds` (all where empty) and
+    /// optionally `priority_min`. Asking may cost as much as a claim: ask after 10 s without jobs, and then once a minute at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub idle: Option<Want>,
 }
 
 /// Jobs that the worker no longer holds.
@@ -58,6 +65,9 @@ pub struct HeartbeatAnswer {
     /// Whether the worker is asked to claim nothing more, to finish or release the jobs that it holds, and to unregister.
     #[serde(default)]
     pub drain: bool,
+    /// What keeps the jobs of `idle` from the worker that have been due for 10 s, in words; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
 }
 
 /// Send a heartbeat
@@ -97,6 +107,9 @@ pub async fn heartbeat(
             "report at most 1000 jobs in one heartbeat",
         ));
     }
+    if let Some(want) = &request.idle {
+        check_want(want, &caller)?;
+    }
     let session = app.sessions.of_caller(&**app.store(), &caller, worker).await?;
     let hops = if session.is_new_heartbeat(request.number) {
         request.hops
@@ -112,11 +125,16 @@ pub async fn heartbeat(
     } else {
         app.interest.learn(&heartbeat.followed);
     }
+    let held_back = match &request.idle {
+        Some(want) => held_back(&**app.store(), want).await,
+        None => None,
+    };
     Ok(Json(HeartbeatAnswer {
         known: heartbeat.known,
         revoked: heartbeat.revoked,
         followed: heartbeat.followed,
         drain: heartbeat.drain,
+        held_back,
     }))
 }
 
