@@ -16,6 +16,11 @@ bench-postgres: ## The same on PostgreSQL, with servers and agents; the table go
 bench-postgres-quick: ## The same with few jobs and one run each, to see that it works
 	bench/run-postgres --quick
 
+.PHONY: bench-lanes
+bench-lanes: ## Submits, claims and drains with up to 100,000 combinations of queue, kind and group, on both stores
+	$(CARGO) bench --locked -p gristmill-store-sqlite --bench sqlite -- lanes
+	ONLY=lanes $(CARGO) bench --locked -p gristmill-store-postgres --bench postgres
+
 .PHONY: bench-scheduler
 bench-scheduler: ## The scheduler on both stores beside its peer; the table goes to bench/RESULTS-scheduler.md
 	bench/run-scheduler

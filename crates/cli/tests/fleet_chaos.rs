@@ -263,7 +263,7 @@ impl Fleet {
     }
 }
 
-/// Lets a store know so many groups that no batch is of any more.
+/// Lets a store make and forget so many groups. The load makes those anew that its batches are of.
 async fn make_groups(store: &dyn Store, groups: u64) {
     let payloads = PackedArray::parse("[0]").expect("JSON");
     let news = (0..groups).map(|group| {

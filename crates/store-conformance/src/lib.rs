@@ -82,6 +82,12 @@ macro_rules! store_conformance {
             claim::held_back [
                 what_holds_due_jobs_back_is_told,
             ]
+            submit::forgotten_lanes [
+                lanes_without_jobs_are_forgotten,
+                submits_make_forgotten_lanes_anew,
+                keys_hold_where_lanes_are_forgotten,
+                counts_of_forgotten_groups_are_kept,
+            ]
             claim::lanes [
                 jobs_of_many_lanes_are_claimed,
                 lanes_of_others_do_not_matter,

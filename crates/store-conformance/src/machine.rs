@@ -110,6 +110,8 @@ fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) ->
 struct Machine<'a> {
     database: &'a dyn Database,
     store: std::sync::Arc<dyn Store>,
+    /// Another handle.
+    other: std::sync::Arc<dyn Store>,
     reference: Reference,
     batches: Vec<BatchId>,
     workers: Vec<WorkerId>,
@@ -126,6 +128,7 @@ impl<'a> Machine<'a> {
         Machine {
             database,
             store,
+            other: database.open().await,
             reference: Reference::new(workers[0]),
             batches: Vec::new(),
             workers,
@@ -219,6 +222,7 @@ impl<'a> Machine<'a> {
                 self.store = self.database.open().await;
                 no_damage(&*self.store).await;
             }
+            Step::Swap => std::mem::swap(&mut self.store, &mut self.other),
         }
         self.compare().await;
     }

@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod debounce;
+pub mod forgotten_lanes;
 pub mod keys;
 pub mod schedules;
 pub mod submits;

@@ -563,18 +563,30 @@ async fn depth(server: &PrivatePostgres) {
     }
 }
 
-/// Claims of 100 with a job in each of few and of many lanes, and with as many lanes whose jobs are over.
+/// Batches of one job that are spread over the lanes, where there are fewer lanes.
+const LANE_BATCHES: usize = 12_000;
+
+/// Claims of 100 with jobs in all of so many lanes, and with jobs in one of them. Then the rest is drained, with 1,000 a claim.
 async fn lanes(server: &PrivatePostgres) {
     let mut few = None;
     for lanes in [10, 1_000, 10_000, 100_000] {
         for are_busy in [true, false] {
-            let url = filled(server, 12_000, 1).await;
-            let client = raw(&url).await;
-            let add = format!(
-                "INSERT INTO gristmill.lane SELECT 1 + g, 'default', 'work', 'tenant ' || g FROM generate_series(1, {lanes}) g; \
-                 UPDATE gristmill.slice SET lane_id = 2 + batch_id % {lanes} WHERE {are_busy}"
-            );
-            client.batch_execute(&add).await.expect("lanes");
+            let url = server.create_database().expect("a database");
+            let batches = if are_busy {
+                lanes.max(LANE_BATCHES)
+            } else {
+                LANE_BATCHES
+            };
+            let began = Instant::now();
+            fill_lanes(&url, batches, if are_busy { lanes } else { 0 }).await;
+            let filled = batches as f64 / began.elapsed().as_secs_f64();
+            if !are_busy {
+                let add = format!(
+                    "INSERT INTO gristmill.lane (id, queue, kind, job_group) \
+                     SELECT 1 + g, 'default', 'work', 'tenant ' || g FROM generate_series(1, {lanes}) g"
+                );
+                raw(&url).await.batch_execute(&add).await.expect("lanes");
+            }
             settle(&url).await;
             let store = open(&url).await;
             let worker = register(&*store).await;
@@ -584,16 +596,42 @@ async fn lanes(server: &PrivatePostgres) {
             }
             claims.drain(..10);
             claims.sort_unstable();
+            let (began, mut drained, mut reports) = (Instant::now(), 0, Vec::new());
+            loop {
+                let claimed = exchange(store.clone(), worker, reports, 1_000).await;
+                if claimed.is_empty() {
+                    break;
+                }
+                drained += claimed.len();
+                reports = claimed.iter().map(completed).collect();
+            }
+            let drain = drained as f64 / began.elapsed().as_secs_f64();
             let few = *few.get_or_insert_with(|| percentile(&claims, 50));
             println!(
-                "claim of 100: {lanes:>7} lanes, {:<14} p50 {:>7.3} ms   p99 {:>7.3} ms   ratio to 10 {:.2}",
-                if are_busy { "jobs in all" } else { "jobs in one" },
+                "claim of 100: {lanes:>7} lanes, jobs in {}  p50 {:>8.3} ms  p99 {:>8.3} ms  ratio to 10 {:>5.2}  \
+                 submit {filled:>6.0} jobs/s  drain {drain:>6.0} jobs/s",
+                if are_busy { "all" } else { "one" },
                 percentile(&claims, 50),
                 percentile(&claims, 99),
                 percentile(&claims, 50) / few,
             );
         }
     }
+}
+
+/// Stores batches of one job, in turn in so many groups; in none where that is 0.
+async fn fill_lanes(url: &str, batches: usize, groups: usize) {
+    let store = open(url).await;
+    let pack = payloads(1, 1);
+    for first in (0..batches).step_by(2_000) {
+        let part = (first..batches.min(first + 2_000)).map(|number| {
+            let mut batch = NewBatch::new("work", pack.clone());
+            batch.options.group = (groups > 0).then(|| format!("tenant {}", number % groups));
+            batch
+        });
+        store.submit(part.collect(), None).await.expect("submitted");
+    }
+    store.close().await.expect("closed");
 }
 
 /// A database in which so many batches wait.

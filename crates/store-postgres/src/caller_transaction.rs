@@ -13,7 +13,7 @@ use crate::database::writes::Writes;
 use crate::failure::Result;
 use crate::graph::dependency::{Ended, check_prerequisites};
 use crate::submit::cache::{HITS, hits_params, read_hits};
-use crate::submit::{Circumstances, Packed, awaited, check_texts, may_be_over};
+use crate::submit::{Circumstances, awaited, check_texts, may_be_over};
 
 impl PostgresStore {
     /// Stores batches within a transaction of the caller's on the same database, and returns their ids: they are there
@@ -80,13 +80,10 @@ impl PostgresStore {
                 )
                 .await?;
             let id = BatchId(row.try_get(0)?);
-            let packed = Packed {
-                lane_id: i64::from(row.try_get::<_, i32>(1)?),
-                batch,
-            };
+            let lane = i64::from(row.try_get::<_, i32>(1)?);
             let is_awaited = awaited.contains(&place);
-            let is_watched = is_awaited || packed.batch.options.hooks.is_some();
-            if is_watched && may_be_over(&packed.batch) {
+            let is_watched = is_awaited || batch.options.hooks.is_some();
+            if is_watched && may_be_over(&batch) {
                 ended.add_all(id);
             }
             let mut circumstances = Circumstances {
@@ -94,14 +91,14 @@ impl PostgresStore {
                 is_awaited,
                 ..Circumstances::default()
             };
-            if let Some(params) = hits_params(&packed.batch, now) {
+            if let Some(params) = hits_params(&batch, now) {
                 let params = params
                     .iter()
                     .map(|param| &**param as &(dyn tokio_postgres::types::ToSql + Sync));
                 let params: Vec<_> = params.collect();
                 circumstances.hits = read_hits(&transaction.query(HITS, &params).await?)?;
             }
-            writes.submit(now, id, &packed, circumstances)?;
+            writes.submit(now, id, lane, &batch, circumstances)?;
             ids.push(id);
         }
         for (sql, params) in writes.into_statements() {

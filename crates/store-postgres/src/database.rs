@@ -256,6 +256,9 @@ impl Database {
                     }
                 }
             };
+            if let Failure::LanesGone(lanes) = &failure {
+                self.restore_lanes(lanes).await?;
+            }
             self.wait_after(failure, &mut patience).await?;
         }
     }
@@ -282,11 +285,14 @@ impl Database {
         let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {
+                let failure = transaction.cause(failure).await;
+                let failure = Transaction::lanes_gone(&self.cache, &transaction.lanes_used, failure);
                 transaction.roll_back().await;
                 return Attempt::Failed(failure);
             }
         };
         let woke = transaction.writes.woke || transaction.writes.freed;
+        let lanes_used = std::mem::take(&mut transaction.lanes_used);
         match transaction.finish().await {
             Ok(()) => {
                 if woke {
@@ -294,7 +300,9 @@ impl Database {
                 }
                 Attempt::Done(answer)
             }
-            Err(NotCommitted::Failed(failure)) => Attempt::Failed(failure),
+            Err(NotCommitted::Failed(failure)) => {
+                Attempt::Failed(Transaction::lanes_gone(&self.cache, &lanes_used, failure))
+            }
             Err(NotCommitted::Unknown(mark, failure)) => {
                 if woke {
                     self.work_came();

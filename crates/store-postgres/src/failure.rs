@@ -4,6 +4,7 @@ use gristmill_model::positions::ParsePositionsError;
 use gristmill_postgres_link::failure;
 pub(crate) use gristmill_postgres_link::failure::Remedy;
 use gristmill_store::StoreError;
+use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::error::SqlState;
 
 /// The constraint that refuses the writers of other layouts.
@@ -35,6 +36,8 @@ pub(crate) enum Failure {
     ReadOnly(String),
     /// Others have changed what was looked at.
     Overtaken,
+    /// Lanes that this process knows are deleted, or about to be: these have to be made anew.
+    LanesGone(Vec<Lane>),
     /// All connections were in use for too long.
     Crowded,
 }
@@ -75,9 +78,21 @@ impl Failure {
             }
             // Its transaction has waited for as long as it may.
             Failure::Postgres(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Remedy::None,
-            Failure::Overtaken => Remedy::Again,
+            Failure::Overtaken | Failure::LanesGone(_) => Remedy::Again,
             Failure::Postgres(error) => failure::remedy(error),
         }
+    }
+
+    /// Whether a batch was not stored because its lane is deleted, or about to be.
+    pub fn lane_gone(&self) -> bool {
+        let Failure::Postgres(error) = self else {
+            return false;
+        };
+        error.as_db_error().is_some_and(|error| {
+            *error.code() == SqlState::NOT_NULL_VIOLATION
+                && error.table() == Some("batch")
+                && error.column() == Some("lane_id")
+        })
     }
 
     /// Whether it only says that the statements before it failed.
@@ -121,6 +136,9 @@ impl Failure {
             | Failure::Damaged(reason)
             | Failure::ReadOnly(reason) => reason.clone(),
             Failure::Refused(error) => error.to_string(),
+            Failure::LanesGone(_) => {
+                "the names of kinds, queues and groups were deleted again and again meanwhile".to_owned()
+            }
             Failure::Overtaken => "others changed the same jobs again and again meanwhile".to_owned(),
             Failure::Crowded => "all connections were in use by operations that wait for others".to_owned(),
         }
@@ -206,6 +224,7 @@ impl Failure {
             | Failure::Silent(_)
             | Failure::Unanswered(_)
             | Failure::Overtaken
+            | Failure::LanesGone(_)
             | Failure::Crowded => None,
             Failure::Postgres(error) => error.code(),
         };

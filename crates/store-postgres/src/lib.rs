@@ -193,9 +193,7 @@ impl Store for PostgresStore {
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, StoreError> {
         check_batches(&batches)?;
-        for batch in &batches {
-            self.database.prepare_lanes(batch).await?;
-        }
+        self.database.prepare_lanes(&batches).await?;
         let bytes = batches.iter().map(|batch| batch.payloads.as_str().len()).sum();
         match self.hand_over(Submit::Batches(batches, advance), bytes).await? {
             Submitted::Batches(batches) => Ok(batches),
@@ -205,7 +203,7 @@ impl Store for PostgresStore {
 
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {
         check_single(&job)?;
-        self.database.prepare_lanes(&job).await?;
+        self.database.prepare_lanes(std::slice::from_ref(&job)).await?;
         let bytes = job.payloads.as_str().len();
         match self.hand_over(Submit::Single(Box::new(job)), bytes).await? {
             Submitted::Single(job) => Ok(job),
@@ -250,6 +248,7 @@ impl Store for PostgresStore {
             .heartbeat(worker, &hops))
         .await?;
         self.database.flush_or_warn().await;
+        self.database.forget_stale_lanes().await;
         self.compare_clocks().await?;
         Ok(heartbeat)
     }
@@ -350,6 +349,9 @@ impl Store for PostgresStore {
                 .read(|snapshot| async move { pruning.next(&snapshot, after).await })
                 .await?;
             let Some((last, _)) = batches.last() else {
+                if !options.dry_run {
+                    self.database.delete_empty_lanes().await?;
+                }
                 return Ok(total);
             };
             after = *last;
@@ -549,8 +551,7 @@ impl Store for PostgresStore {
     async fn finish_run(&self, run: RunId, new: NewRun, hook: NewBatch) -> Result<(), StoreError> {
         check_name("run", &new.name)?;
         check_batches(std::slice::from_ref(&hook))?;
-        let lane_id = self.database.prepare_batch(&hook).await?;
-        let hook = submit::Packed { batch: hook, lane_id };
+        self.database.prepare(std::slice::from_ref(&hook)).await?;
         let work = (new, hook);
         operate!(self, Work, Promised, |transaction, work| transaction
             .finish_run(run, &work.0, &work.1))

@@ -164,3 +164,13 @@ pub(crate) const COUNTED_BATCHES_PER_STATEMENT: usize = 1_000;
 
 /// Batches whose sums housekeeping adds at once. SQL functions store batches of a megabyte, or a larger payload alone.
 pub(crate) const SUMS_ADDED_AT_ONCE: i64 = 16;
+
+/// Lanes without jobs that one transaction of a prune deletes. First submits of new kinds, queues and groups wait for it.
+pub(crate) const DELETED_LANES_PER_TRANSACTION: i64 = 10_000;
+
+/// How long a prune that deletes lanes waits for a lock. Submits wait behind it. Where that is too short, the lanes are left for the
+/// next prune.
+pub(crate) const LANE_LOCKS_WAIT_MS: u32 = 200;
+
+/// Lanes that one statement makes. Others that make lanes wait for it.
+pub(crate) const LANES_PER_STATEMENT: usize = 1_000;

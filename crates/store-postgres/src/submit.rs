@@ -84,15 +84,8 @@ pub(crate) type SubmitReply = std::result::Result<Submitted, StoreError>;
 /// Batches that are stored as a whole.
 #[derive(Debug)]
 struct Unit {
-    batches: Vec<Packed>,
+    batches: Vec<NewBatch>,
     advance: Option<RunAdvance>,
-}
-
-/// A batch, with the single jobs packed that it was made of.
-#[derive(Debug)]
-pub(crate) struct Packed {
-    pub batch: NewBatch,
-    pub lane_id: i64,
 }
 
 /// The callers that wait for a unit.
@@ -142,15 +135,11 @@ pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Commit
 fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
     let mut merges: Vec<Merge<Responder<SubmitReply>>> = Vec::new();
     let (mut units, mut waiting) = (Vec::new(), Vec::new());
-    let pack = |batch| Packed { batch, lane_id: 0 };
     for (submit, responder) in group {
         match submit {
             Submit::Single(single) => merge(&mut merges, *single, responder),
             Submit::Batches(batches, advance) => {
-                units.push(Unit {
-                    batches: batches.into_iter().map(pack).collect(),
-                    advance,
-                });
+                units.push(Unit { batches, advance });
                 waiting.push(Waiting::Batches(responder));
             }
         }
@@ -162,7 +151,7 @@ fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
             ..merge.singles.swap_remove(0)
         };
         units.push(Unit {
-            batches: vec![pack(batch)],
+            batches: vec![batch],
             advance: None,
         });
         waiting.push(Waiting::Singles(merge.waiting));
@@ -190,10 +179,10 @@ impl Waiting {
 }
 
 /// Stores all units in one transaction, or each in its own, where that fails.
-async fn carry_out(database: &Arc<Database>, mut units: Vec<Unit>) -> Vec<Outcome> {
+async fn carry_out(database: &Arc<Database>, units: Vec<Unit>) -> Vec<Outcome> {
     let mut refusals = Vec::with_capacity(units.len());
-    for unit in &mut units {
-        refusals.push(prepare(database, unit).await.err());
+    for unit in &units {
+        refusals.push(database.prepare(&unit.batches).await.err());
     }
     let accepted: Vec<Arc<Unit>> = units
         .into_iter()
@@ -253,19 +242,11 @@ pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreErro
     }
 }
 
-/// Finds a unit's lanes, and checks what PostgreSQL asks of its texts.
-async fn prepare(database: &Database, unit: &mut Unit) -> std::result::Result<(), StoreError> {
-    for packed in &mut unit.batches {
-        packed.lane_id = database.prepare_batch(&packed.batch).await?;
-    }
-    Ok(())
-}
-
 impl Database {
-    /// Makes the lanes of a batch that are new, before it waits in line with others: a new lane may have to wait for the
-    /// transaction of a SQL client. One at a time, so that others of the same lane find it made.
-    pub async fn prepare_lanes(&self, batch: &NewBatch) -> std::result::Result<(), StoreError> {
-        if self.knows_lanes(batch) {
+    /// Makes the lanes of batches that are new, before they wait in line with others: a new lane may have to wait for the
+    /// transaction of a SQL client. One caller at a time, so that others with the same lanes find them made.
+    pub async fn prepare_lanes(&self, batches: &[NewBatch]) -> std::result::Result<(), StoreError> {
+        if self.knows_lanes(batches) {
             return Ok(());
         }
         // The wait for the turn counts: all that wait are told after the same time.
@@ -276,44 +257,50 @@ impl Database {
                 waited_ms: u64::try_from(self.lock_wait.as_millis()).unwrap_or(u64::MAX),
             });
         };
-        if !self.knows_lanes(batch) {
-            self.prepare_batch_by(batch, deadline).await?;
+        if !self.knows_lanes(batches) {
+            self.prepare_by(batches, deadline).await?;
         }
         Ok(())
     }
 
-    fn knows_lanes(&self, batch: &NewBatch) -> bool {
+    fn knows_lanes(&self, batches: &[NewBatch]) -> bool {
         let lanes = self.cache.lanes();
-        let mut names = lanes_of_hooks(batch).chain([LaneName::of(batch)]);
-        names.all(|name| lanes.find(name).is_some())
+        names(batches).all(|name| lanes.find(name).is_some())
     }
 
-    /// Checks what PostgreSQL asks of a batch's texts. Gives back its lane.
-    pub async fn prepare_batch(&self, batch: &NewBatch) -> std::result::Result<i64, StoreError> {
-        self.prepare_batch_by(batch, Instant::now() + self.lock_wait)
-            .await
+    /// Makes batches' lanes where there are none, and checks what PostgreSQL asks of their texts.
+    pub async fn prepare(&self, batches: &[NewBatch]) -> std::result::Result<(), StoreError> {
+        self.prepare_by(batches, Instant::now() + self.lock_wait).await
     }
 
-    async fn prepare_batch_by(
+    async fn prepare_by(
         &self,
-        batch: &NewBatch,
+        batches: &[NewBatch],
         deadline: Instant,
-    ) -> std::result::Result<i64, StoreError> {
-        check_texts(batch)?;
-        for name in lanes_of_hooks(batch) {
-            self.intern_lane(name, deadline).await?;
-        }
-        self.intern_lane(LaneName::of(batch), deadline).await
+    ) -> std::result::Result<(), StoreError> {
+        batches.iter().try_for_each(check_texts)?;
+        self.intern_lanes(names(batches), deadline).await
     }
+}
+
+/// The lanes that batches need: their own, and those of their hooks.
+fn names(batches: &[NewBatch]) -> impl Iterator<Item = LaneName<'_>> {
+    batches
+        .iter()
+        .flat_map(|batch| lanes_of_hooks(batch).chain([LaneName::of(batch)]))
 }
 
 async fn store(
     database: &Arc<Database>,
     units: Vec<Arc<Unit>>,
 ) -> std::result::Result<Vec<Outcome>, StoreError> {
-    let stored = match lone(&units) {
+    let lone = match lone(&units) {
+        Some(batch) => database.submit_lone(batch).await?,
+        None => None,
+    };
+    let stored = match lone {
         _ if units.is_empty() => Vec::new(),
-        Some(packed) => vec![Ok(vec![database.submit_lone(packed).await?])],
+        Some(stored) => vec![Ok(vec![stored])],
         None => {
             let work = units.clone();
             database
@@ -329,8 +316,8 @@ async fn store(
         outcomes.push(stored.map(|stored| {
             let batches = unit.batches.iter().zip(stored);
             batches
-                .map(|(packed, (id, head))| {
-                    let content = Content::new(Arc::new(head), Some(packed.batch.payloads.clone()));
+                .map(|(batch, (id, head))| {
+                    let content = Content::new(Arc::new(head), Some(batch.payloads.clone()));
                     database.cache.keep(id, content);
                     id
                 })
@@ -341,10 +328,10 @@ async fn store(
 }
 
 /// The one batch of all units, where that needs no more than [`Database::submit_lone`].
-fn lone(units: &[Arc<Unit>]) -> Option<&Packed> {
+fn lone(units: &[Arc<Unit>]) -> Option<&NewBatch> {
     match units {
         [unit] if unit.advance.is_none() => match unit.batches.as_slice() {
-            [packed] if is_lone(&packed.batch) => Some(packed),
+            [batch] if is_lone(batch) => Some(batch),
             _ => None,
         },
         _ => None,
@@ -415,15 +402,14 @@ impl Transaction {
         refusals: &mut [Option<StoreError>],
     ) -> Result<Vec<i64>> {
         let batches = units.iter().flat_map(|unit| &unit.batches);
-        let stored = stored_prerequisites(batches.map(|packed| &packed.batch));
+        let stored = stored_prerequisites(batches);
         if stored.is_empty() {
             return Ok(Vec::new());
         }
         let mut stored: Vec<i64> = stored.into_keys().map(|batch| batch.0).collect();
         let counts = self.lock_prerequisites(&stored).await?;
         for (unit, refusal) in units.iter().zip(refusals) {
-            let batches = unit.batches.iter().map(|packed| &packed.batch);
-            if let (None, Err(error)) = (&refusal, check_prerequisites(batches, &counts)) {
+            if let (None, Err(error)) = (&refusal, check_prerequisites(unit.batches.iter(), &counts)) {
                 // Its run was moved on already.
                 if unit.advance.is_some() {
                     return Err(error.into());
@@ -457,14 +443,14 @@ impl Transaction {
         let run = unit.advance.as_ref().map(|advance| advance.run.0);
         let mut stored = Vec::with_capacity(unit.batches.len());
         let mut earlier = Vec::with_capacity(unit.batches.len());
-        let awaited = awaited(unit.batches.iter().map(|packed| &packed.batch));
-        for (place, packed) in unit.batches.iter().enumerate() {
+        let awaited = awaited(unit.batches.iter());
+        for (place, batch) in unit.batches.iter().enumerate() {
             let id = ids
                 .next()
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
             let is_awaited = awaited.contains(&place);
-            let is_watched = is_awaited || packed.batch.options.hooks.is_some();
-            if is_watched && may_be_over(&packed.batch) {
+            let is_watched = is_awaited || batch.options.hooks.is_some();
+            if is_watched && may_be_over(batch) {
                 ended.add_all(id);
             }
             let circumstances = Circumstances {
@@ -473,9 +459,10 @@ impl Transaction {
                 is_awaited,
                 waiting: &[],
                 key_bytes: 0,
-                hits: self.hits(&packed.batch).await?,
+                hits: self.hits(batch).await?,
             };
-            let head = self.writes.submit(self.now, id, packed, circumstances)?;
+            let lane = self.lane(LaneName::of(batch))?;
+            let head = self.writes.submit(self.now, id, lane, batch, circumstances)?;
             earlier.push(id);
             stored.push((id, head));
         }
@@ -483,20 +470,22 @@ impl Transaction {
     }
 
     /// Stores a batch that waits for nothing and that nothing waits for.
-    pub fn insert_batch(&mut self, id: BatchId, packed: &Packed) -> Result<()> {
+    pub fn insert_batch(&mut self, id: BatchId, batch: &NewBatch) -> Result<()> {
+        let lane = self.lane(LaneName::of(batch))?;
         self.writes
-            .submit(self.now, id, packed, Circumstances::default())?;
+            .submit(self.now, id, lane, batch, Circumstances::default())?;
         Ok(())
     }
 }
 
 impl Writes {
-    /// Stores a batch.
+    /// Stores a batch in this lane.
     pub fn submit(
         &mut self,
         now: Timestamp,
         id: BatchId,
-        packed: &Packed,
+        lane_id: i64,
+        batch: &NewBatch,
         circumstances: Circumstances<'_>,
     ) -> Result<BatchHead> {
         let Circumstances {
@@ -507,10 +496,9 @@ impl Writes {
             key_bytes,
             hits,
         } = circumstances;
-        let batch = &packed.batch;
         let head = BatchHead {
             job_bytes: job_bytes(batch, key_bytes),
-            ..head_of(batch, packed.lane_id, now)
+            ..head_of(batch, lane_id, now)
         };
         self.insert_batch(NewBatchRow {
             id,

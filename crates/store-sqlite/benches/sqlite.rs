@@ -27,7 +27,7 @@ fn main() {
     let wanted = std::env::args()
         .skip(1)
         .find(|argument| !argument.starts_with("--"));
-    let measurements: [(&str, Measure); 11] = [
+    let measurements: [(&str, Measure); 16] = [
         ("bare rows: submit in batches, FULL", bare_submit),
         ("submit in batches, 1 in flight, FULL", |path| submit(path, 1)),
         ("submit in batches, 8 in flight, FULL", |path| {
@@ -49,6 +49,21 @@ fn main() {
             singles(path, 64, 200_000, Synchronous::Full)
         }),
         ("exchange that claims 1 job of 1 slice, NORMAL", exchange_one),
+        ("lanes: submit 1 job in each of 1,000, NORMAL", |path| {
+            submit_lanes(path, 1_000)
+        }),
+        ("lanes: submit 1 job in each of 100,000, NORMAL", |path| {
+            submit_lanes(path, 100_000)
+        }),
+        ("lanes: claim + commit by 1,000, 1,000 lanes, NORMAL", |path| {
+            claim_lanes(path, 1_000)
+        }),
+        ("lanes: claim + commit by 1,000, 10,000 lanes, NORMAL", |path| {
+            claim_lanes(path, 10_000)
+        }),
+        ("lanes: claim + commit by 1,000, 100,000 lanes, NORMAL", |path| {
+            claim_lanes(path, 100_000)
+        }),
     ];
     println!("{:<50} {:>14} {:>12}", "measurement", "jobs/s", "us/job");
     for (name, measure) in measurements {
@@ -256,25 +271,62 @@ fn submit(path: &Path, in_flight: u32) -> (u64, Duration) {
     })
 }
 
-/// One worker that commits one lease and claims the next in the same exchange.
 fn claim(path: &Path, jobs_max: u32) -> (u64, Duration) {
     runtime().block_on(async {
         let store = open(path, Synchronous::Full);
         submit_all(&store, SUBMITS_IN_FLIGHT).await;
-        let worker = register(&store).await;
+        drain(&store, jobs_max).await
+    })
+}
+
+/// One worker that commits one lease and claims the next in the same exchange.
+async fn drain(store: &SqliteStore, jobs_max: u32) -> (u64, Duration) {
+    let worker = register(store).await;
+    let started = Instant::now();
+    let mut reports = Vec::new();
+    let mut jobs = 0;
+    loop {
+        let exchanged = store
+            .exchange(worker, reports, Some(want(jobs_max)))
+            .await
+            .expect("the exchange holds");
+        let Some(lease) = exchanged.lease else { break };
+        jobs += u64::from(lease.jobs());
+        reports = lease.slices.into_iter().map(completed).collect();
+    }
+    (jobs, started.elapsed())
+}
+
+/// A job in each of so many groups, a thousand in a submit.
+async fn fill_lanes(store: &SqliteStore, lanes: u32) {
+    let payload = payloads(1);
+    for first in (0..lanes).step_by(1_000) {
+        let batches = (first..lanes.min(first + 1_000)).map(|lane| {
+            let mut batch = NewBatch::new("no-op", payload.clone());
+            batch.options.group = Some(format!("tenant {lane}"));
+            batch
+        });
+        store
+            .submit(batches.collect(), None)
+            .await
+            .expect("the submit holds");
+    }
+}
+
+fn submit_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
+    runtime().block_on(async {
+        let store = open(path, Synchronous::Normal);
         let started = Instant::now();
-        let mut reports = Vec::new();
-        let mut jobs = 0;
-        loop {
-            let exchanged = store
-                .exchange(worker, reports, Some(want(jobs_max)))
-                .await
-                .expect("the exchange holds");
-            let Some(lease) = exchanged.lease else { break };
-            jobs += u64::from(lease.jobs());
-            reports = lease.slices.into_iter().map(completed).collect();
-        }
-        (jobs, started.elapsed())
+        fill_lanes(&store, lanes).await;
+        (u64::from(lanes), started.elapsed())
+    })
+}
+
+/// Another process than the one that submitted claims: it learns of the lanes first.
+fn claim_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
+    runtime().block_on(async {
+        fill_lanes(&*open(path, Synchronous::Normal), lanes).await;
+        drain(&*open(path, Synchronous::Normal), 1_000).await
     })
 }
 

@@ -57,8 +57,8 @@ pub(crate) struct Claimed {
 struct BusyLanes {
     /// Those that the claim wants.
     lanes: Vec<Lane>,
-    /// The first rank of each lane.
-    first_ranks: HashMap<i64, i64>,
+    /// The first rank of each lane, and the first moment of that.
+    firsts: HashMap<i64, (i64, Timestamp)>,
     /// The last lane, where there are more after it.
     last: Option<i64>,
 }
@@ -80,11 +80,7 @@ impl Transaction<'_> {
         let (mut after, mut is_wrapped) = (began_after, false);
         let (mut next_run_at, mut limited) = (None::<Timestamp>, false);
         loop {
-            let BusyLanes {
-                lanes,
-                first_ranks,
-                last,
-            } = self.with_slices(want, after)?;
+            let BusyLanes { lanes, firsts, last } = self.with_slices(want, after)?;
             let is_over = match last {
                 Some(last) => is_wrapped && last >= began_after,
                 None => is_wrapped || began_after == 0,
@@ -92,7 +88,7 @@ impl Transaction<'_> {
             is_wrapped |= last.is_none();
             after = last.unwrap_or(0);
             self.memory.look_after = if is_over { 0 } else { after };
-            let mut claimed = self.claim_from(worker, want, lanes, &first_ranks)?;
+            let mut claimed = self.claim_from(worker, want, lanes, &firsts)?;
             limited |= claimed.limited;
             next_run_at = next_run_at.into_iter().chain(claimed.next_run_at).min();
             if claimed.lease.is_some() || is_over {
@@ -110,12 +106,12 @@ impl Transaction<'_> {
         worker: WorkerId,
         want: &Want,
         lanes: Vec<Lane>,
-        first_ranks: &HashMap<i64, i64>,
+        firsts: &HashMap<i64, (i64, Timestamp)>,
     ) -> Result<Claimed> {
         let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
         let mut admission = self.admit(lanes)?;
         let rank_max = i64::from(want.rank_max());
-        let (cursors, lane_of) = self.cursors(&admission, first_ranks, rank_max)?;
+        let (cursors, lane_of) = self.cursors(&admission, firsts, rank_max)?;
         let mut line = ClaimLine {
             cursors,
             claim: Claim::new(worker, jobs_max),
@@ -155,15 +151,16 @@ impl Transaction<'_> {
     /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
     fn with_slices(&self, want: &Want, after: i64) -> Result<BusyLanes> {
         let lanes_max = i64::try_from(LOOK_LANES_MAX).unwrap_or(i64::MAX);
-        let busy: Vec<(i64, i64)> = self.rows(
+        let busy: Vec<(i64, (i64, Timestamp))> = self.rows(
             "WITH RECURSIVE busy (id) AS ( \
              SELECT min(lane_id) FROM slice WHERE lane_id > ?1 \
              UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL \
              LIMIT ?2) \
-             SELECT id, (SELECT rank FROM slice WHERE lane_id = busy.id ORDER BY rank LIMIT 1) FROM busy \
+             SELECT id, (SELECT rank FROM slice WHERE lane_id = busy.id ORDER BY rank LIMIT 1), \
+             (SELECT run_at FROM slice WHERE lane_id = busy.id ORDER BY rank, run_at LIMIT 1) FROM busy \
              WHERE id IS NOT NULL",
             [after, lanes_max],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| Ok((row.get(0)?, (row.get(1)?, Timestamp(row.get(2)?)))),
         )?;
         let known = busy.iter().filter_map(|(id, _)| self.memory.lanes.get(*id));
         let lanes = known.filter(|lane| want.admits(lane)).cloned().collect();
@@ -171,7 +168,7 @@ impl Transaction<'_> {
         let last = last.filter(|_| busy.len() >= LOOK_LANES_MAX);
         Ok(BusyLanes {
             lanes,
-            first_ranks: busy.into_iter().collect(),
+            firsts: busy.into_iter().collect(),
             last,
         })
     }
@@ -190,16 +187,16 @@ impl Transaction<'_> {
     fn cursors(
         &mut self,
         admission: &Admission,
-        first_ranks: &HashMap<i64, i64>,
+        firsts: &HashMap<i64, (i64, Timestamp)>,
         rank_max: i64,
     ) -> Result<(Vec<LaneCursor>, Vec<usize>)> {
         let (mut cursors, mut lane_of) = (Vec::new(), Vec::new());
         for (index, lane) in admission.lanes().enumerate() {
             if admission.room(index) > 0 {
-                let first_rank = first_ranks.get(&lane.id).copied();
+                let first = firsts.get(&lane.id).copied();
                 cursors.push(match admission.aging(index) {
                     Some(aging) => LaneCursor::aging(self, lane.clone(), aging, rank_max)?,
-                    None => LaneCursor::by_rank(lane.clone(), first_rank, rank_max),
+                    None => LaneCursor::by_rank(lane.clone(), first, rank_max),
                 });
                 lane_of.push(index);
             }
@@ -315,6 +312,10 @@ struct ClaimLine<'c, 't> {
 
 impl Line for ClaimLine<'_, '_> {
     type Error = Failure;
+
+    fn bound(&self, cursor: usize) -> Option<Place> {
+        self.cursors[cursor].bound()
+    }
 
     fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>> {
         if !self.claim.has_room() {

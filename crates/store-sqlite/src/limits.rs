@@ -18,6 +18,9 @@ pub(crate) const STATEMENTS_MAX: usize = 128;
 /// Batches that one transaction prunes, so that others do not wait for long.
 pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 
+/// Lanes without jobs that one transaction of a prune deletes, so that others do not wait for long.
+pub(crate) const DELETED_LANES_PER_TRANSACTION: u32 = 10_000;
+
 /// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and keeps others
 /// waiting meanwhile, so it should be rare; a longer log would only take more room.
 pub(crate) const CHECKPOINT_PAGES: u32 = 8_000;

@@ -53,6 +53,8 @@ pub(crate) struct Memory {
     pub ranks: HashMap<i64, BTreeMap<i64, i64>>,
     /// The lane after which the next claim begins that cannot look into all lanes at once; 0 for the first.
     pub look_after: i64,
+    /// How many lanes were deleted ever, when these lanes were read.
+    pub lanes_deleted: Option<i64>,
     /// What the connection said of other writers when lanes and controls were read last.
     pub data_version: Option<i64>,
     pub rng: Box<dyn DebugRng>,
@@ -69,6 +71,7 @@ impl Memory {
             controls: Controls::default(),
             ranks: HashMap::new(),
             look_after: 0,
+            lanes_deleted: None,
             data_version: None,
             rng,
             hops: BatchStats::default(),
@@ -101,6 +104,7 @@ impl Memory {
         self.lanes = Lanes::default();
         self.controls = Controls::default();
         self.ranks.clear();
+        self.lanes_deleted = None;
         self.data_version = None;
         self.contents = Contents::default();
         self.lease_ids = 0..0;

@@ -256,14 +256,15 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Refuses to go on once a newer program has changed the layout of the file. As a rule nobody else has written since
-    /// the last transaction, and no row is read.
+    /// Refuses to go on once a newer program has changed the layout of the file, and forgets lanes that another process has deleted.
+    /// As a rule nobody else has written since the last transaction, and no row is read.
     fn check_layout(&mut self) -> std::result::Result<(), Stop> {
         let seen = data_version(&self.connection)
             .and_then(|version| match self.layout_seen == Some(version) {
                 true => Ok(true),
                 false => {
                     self.layout_seen = Some(version);
+                    self.memory.forget_deleted_lanes(&self.connection)?;
                     Ok(layout::id(&self.connection)? == self.layout)
                 }
             })

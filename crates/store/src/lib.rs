@@ -8,7 +8,6 @@ pub mod awaited;
 pub mod error;
 pub mod event;
 pub mod family;
-pub mod held_back;
 pub mod history;
 pub mod hook;
 pub mod integrity;
@@ -155,7 +154,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// Deletes whole batches that have ended. Ids are never reused. Keeps batches of an unfinished run, whose output is
     /// not written yet, and batches of children while jobs of their parents' batch are open. Works in portions of whole
-    /// batches, so that others do not wait for long; an error does not undo earlier portions.
+    /// batches, so that others do not wait for long; an error does not undo earlier portions. Forgets the kinds, queues and groups of
+    /// which no jobs are left, with the counts of their ended jobs.
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError>;
 
     /// Compacts the reports of completed jobs of an ended batch into one row, if it has more than `reports_max` small
@@ -244,7 +244,7 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         limit: u32,
     ) -> Result<Vec<TagValue>, StoreError>;
 
-    /// The groups that jobs of a queue (of all, if `None`) have or had and that begin with a text, ascending, at most `limit`.
+    /// The groups that stored jobs of a queue (of all, if `None`) have and that begin with a text, ascending, at most `limit`.
     async fn groups(&self, queue: Option<&str>, prefix: &str, limit: u32) -> Result<Vec<String>, StoreError>;
 
     /// The batches of a run, by id ascending, after `after` (from the first if `None`), at most `limit`.
@@ -283,7 +283,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn open_lanes(&self) -> Result<Vec<LaneMetrics>, StoreError>;
 
     /// Lanes with jobs that a worker wants and that could be claimed at `due_by` already, were it not for controls and for others: at
-    /// most [`DUE_LANES_MAX`](held_back::DUE_LANES_MAX). Costs about as much as a claim: it looks into as many lanes at most.
+    /// most [`DUE_LANES_MAX`](rules::admission::held_back::DUE_LANES_MAX). Costs about as much as a claim: it looks into as many
+    /// lanes.
     async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError>;
 
     /// The jobs by queue, kind and state.

@@ -1,8 +1,9 @@
 //! The figures of a store for monitoring.
 //!
 //! They cost a look at each lane and at each piece of open work. Ended jobs are counted as they end: a handle gathers its
-//! counts by batch in memory, and adds them to one row a lane with the heartbeats of its workers. So a prune lowers no
-//! count, and a killed process loses those of its last seconds.
+//! counts by batch in memory, and adds them to one row a lane with the heartbeats of its workers. So a prune lowers
+//! no count of a kind and queue with jobs, and a killed process loses those of its last seconds. A prune forgets kinds and queues
+//! without jobs, and their counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_model::limits::{CANCEL_GRACE_MS, HEARTBEAT_EVERY_MS};
-use gristmill_store::held_back::HELD_BACK_AFTER_MS;
+use gristmill_store::rules::admission::held_back::HELD_BACK_AFTER_MS;
 
 use crate::io::IoRate;
 use crate::pressure::Backpressure;

@@ -8,7 +8,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LEASE_JOBS_MAX, heartbeat_every_ms};
 use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
 use gristmill_store::family::child_outcomes;
-use gristmill_store::held_back::held_back;
+use gristmill_store::rules::admission::held_back::held_back;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 

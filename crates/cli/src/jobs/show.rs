@@ -1,7 +1,7 @@
 //! `gristmill show`: everything about one job.
 
 use gristmill_model::{Effect, JobState, ShownProgress};
-use gristmill_store::held_back::controls_that_hold;
+use gristmill_store::rules::admission::held_back::controls_that_hold;
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::{JobCounts, JobDetails, Store, StoredFailure};
 

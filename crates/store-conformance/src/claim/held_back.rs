@@ -1,7 +1,7 @@
 //! What holds due jobs back from a worker that claims in vain.
 
 use gristmill_model::{Clock, Control, Effect, Scope};
-use gristmill_store::held_back::{HELD_BACK_AFTER_MS, held_back};
+use gristmill_store::rules::admission::held_back::{HELD_BACK_AFTER_MS, held_back};
 use gristmill_store::{ControlFilter, Want};
 
 use crate::Database;

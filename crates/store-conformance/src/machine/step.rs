@@ -53,6 +53,8 @@ pub(super) enum Step {
     /// How many reports a batch is left with.
     Compact(u32),
     Reopen,
+    /// Goes on with the other handle, which knows what it knew.
+    Swap,
 }
 
 /// What becomes of a job that runs.
@@ -140,9 +142,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         2 => (jobs(), proptest::option::weighted(0.7, 0usize..2)).prop_map(|(jobs, reason)| Step::Manual(Manual::Resume(jobs, reason))),
         1 => Just(Step::Expire),
         3 => (0i64..40).prop_map(Step::Advance),
-        1 => Just(Step::Prune),
+        2 => Just(Step::Prune),
         2 => (1u32..4).prop_map(Step::Compact),
         1 => Just(Step::Reopen),
+        2 => Just(Step::Swap),
     ]
 }
 

@@ -1,13 +1,19 @@
 //! Deleting whole batches that have ended.
 
-use gristmill_model::BatchId;
-use gristmill_store::{PruneOptions, Pruned};
+use std::sync::Arc;
 
+use futures::FutureExt;
+use gristmill_model::BatchId;
+use gristmill_store::{PruneOptions, Pruned, StoreError};
+use tokio_postgres::Row;
+
+use crate::database::Database;
 use crate::database::columns::{number, sum};
+use crate::database::pools::Purpose;
 use crate::database::snapshot::Snapshot;
-use crate::database::transaction::Transaction;
+use crate::database::transaction::{Durability, Transaction};
 use crate::failure::Result;
-use crate::limits::PRUNED_BATCHES_PER_TRANSACTION;
+use crate::limits::{DELETED_LANES_PER_TRANSACTION, LANE_LOCKS_WAIT_MS, PRUNED_BATCHES_PER_TRANSACTION};
 
 /// Ended batches from `$1` on: their ids, numbers of jobs, when they ended, and whether jobs of them are dead.
 /// Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children
@@ -77,7 +83,127 @@ impl Pruning {
     }
 }
 
+/// Those of some lanes that have no batches and no keys, but for the last one: its id must not be given again.
+macro_rules! without_jobs {
+    ($lanes:literal) => {
+        concat!(
+            "SELECT l.id FROM gristmill.lane l WHERE ", $lanes, " AND l.id < (SELECT max(id) FROM gristmill.lane) \
+             AND NOT EXISTS (SELECT FROM gristmill.batch b WHERE b.lane_id = l.id) \
+             AND NOT EXISTS (SELECT FROM gristmill.keyed k WHERE k.scope / 2 = l.id) \
+             AND NOT EXISTS (SELECT FROM gristmill.job_key k WHERE k.scope BETWEEN l.id * 2 AND l.id * 2 + 1)"
+        )
+    };
+}
+
+/// Retires lanes without jobs, up to `$1` of them.
+const RETIRE: &str = concat!(
+    "UPDATE gristmill.lane SET retired = true WHERE id = ANY (ARRAY(",
+    without_jobs!("NOT l.retired"),
+    " ORDER BY l.id LIMIT $1 FOR UPDATE SKIP LOCKED))"
+);
+
+/// The retired lanes `$1` that can be deleted.
+const DELETABLE: &str = without_jobs!("l.retired AND l.id = ANY ($1)");
+
+impl Database {
+    /// Deletes the lanes that have no jobs and no keys any more, in portions. Where others hold locks, the rest is left for the next
+    /// time.
+    ///
+    /// A lane is retired first, in a transaction of its own. Then comes a moment without a transaction that stores batches: all that
+    /// had not seen that the lane is retired have ended. So its batches can be counted, and none come.
+    pub async fn delete_empty_lanes(self: &Arc<Self>) -> std::result::Result<(), StoreError> {
+        loop {
+            let deleted = self.delete_some_lanes().await;
+            match deleted {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error @ StoreError::Locked { .. }) => {
+                    tracing::debug!(%error, "names of kinds, queues and groups without jobs are left for the next prune");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns how many.
+    async fn delete_some_lanes(self: &Arc<Self>) -> std::result::Result<u64, StoreError> {
+        let retired = self
+            .write(Purpose::Change, Durability::Promised, |transaction| {
+                async move { transaction.retire_lanes().await }.boxed()
+            })
+            .await?;
+        if !retired {
+            return Ok(0);
+        }
+        self.write(Purpose::Change, Durability::Needless, |transaction| {
+            async move { transaction.await_submits().await }.boxed()
+        })
+        .await?;
+        let deleted = self
+            .write(Purpose::Change, Durability::Promised, |transaction| {
+                async move { transaction.delete_retired_lanes().await }.boxed()
+            })
+            .await?;
+        self.recheck_lanes().await?;
+        Ok(deleted)
+    }
+}
+
 impl Transaction {
+    /// Retires a portion of the lanes without jobs. Returns whether lanes are retired, perhaps from before.
+    async fn retire_lanes(&mut self) -> Result<bool> {
+        self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
+        self.execute(RETIRE, &[&DELETED_LANES_PER_TRANSACTION]).await?;
+        let any = self
+            .query_opt("SELECT EXISTS (SELECT FROM gristmill.lane WHERE retired)", &[])
+            .await?;
+        Ok(any.map_or(Ok(false), |row| row.try_get(0))?)
+    }
+
+    /// Waits until all transactions have ended that have stored batches by now. Those that come meanwhile wait behind it.
+    async fn await_submits(&mut self) -> Result<()> {
+        self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
+        self.execute("LOCK TABLE gristmill.batch IN SHARE ROW EXCLUSIVE MODE", &[])
+            .await?;
+        Ok(())
+    }
+
+    async fn wait_for_locks(&self, at_most_ms: u32) -> Result<()> {
+        let at_most_ms = at_most_ms.to_string();
+        self.query("SELECT set_config('lock_timeout', $1, true)", &[&at_most_ms])
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes a portion of the retired lanes; those that have jobs after all are as before. What their jobs were counted as goes to
+    /// other lanes of their queue and kind, where there are some.
+    async fn delete_retired_lanes(&mut self) -> Result<u64> {
+        self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
+        let ids = |rows: Vec<Row>| {
+            rows.iter()
+                .map(|row| row.try_get(0))
+                .collect::<std::result::Result<Vec<i32>, _>>()
+        };
+        let locked = self
+            .query(
+                "SELECT id FROM gristmill.lane WHERE retired ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED",
+                &[&DELETED_LANES_PER_TRANSACTION],
+            )
+            .await?;
+        let locked = ids(locked)?;
+        // A statement of its own sees what was committed before the locks were there.
+        let deleted = ids(self.query(DELETABLE, &[&locked]).await?)?;
+        self.execute(
+            "UPDATE gristmill.lane SET retired = false WHERE id = ANY ($1) AND NOT id = ANY ($2)",
+            &[&locked, &deleted],
+        )
+        .await?;
+        self.hand_on_ended(&deleted).await?;
+        self.execute("DELETE FROM gristmill.lane WHERE id = ANY ($1)", &[&deleted])
+            .await
+    }
+
     /// Deletes those of the batches that have ended still. Those that somebody changes right now are left for the next
     /// time.
     pub async fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {

@@ -3,7 +3,7 @@
 //! A transaction takes two trips to the server, as a rule. The first carries BEGIN, the mark that tells later whether
 //! it was committed, and what the operation reads and locks; the second all that it writes, and COMMIT.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, Timestamp};
@@ -41,6 +41,8 @@ pub(crate) struct Transaction {
     pub now: Timestamp,
     /// The writes that COMMIT carries.
     pub writes: Writes,
+    /// The lanes in which it stores batches.
+    pub lanes_used: BTreeSet<i64>,
     /// Whether the keys of all that ends by these writes were let go of.
     pub keys_are_released: bool,
     /// Whether jobs came of keys that were let go of, also by a flush.
@@ -79,6 +81,7 @@ impl Transaction {
             cache,
             now,
             writes: Writes::default(),
+            lanes_used: BTreeSet::new(),
             keys_are_released: false,
             ran_again: false,
         })
@@ -182,7 +185,7 @@ impl Transaction {
         let writes = std::mem::take(&mut self.writes);
         match writes.send(&self.connection).await {
             Ok(writes) => answers.extend(writes),
-            Err(failure) => return Err(NotCommitted::Failed(failure)),
+            Err(failure) => return Err(NotCommitted::Failed(cause(failure, answers).await)),
         }
         let commit = self.connection.commit();
         let mark = self.connection.writer.as_ref().map(Writer::mark);
@@ -204,6 +207,11 @@ impl Transaction {
         }
     }
 
+    /// The failure that another follows from: one of a statement that nobody has waited for yet, perhaps.
+    pub async fn cause(&mut self, failure: Failure) -> Failure {
+        cause(failure, std::mem::take(&mut self.behind)).await
+    }
+
     /// Gives the transaction up.
     pub async fn roll_back(mut self) {
         if self.connection.roll_back().await.is_ok() {
@@ -219,6 +227,15 @@ pub(crate) enum NotCommitted {
     Failed(Failure),
     /// The connection was lost while it was.
     Unknown(Mark, Failure),
+}
+
+/// The failure among these answers that another follows from, if that only says that something failed before it.
+async fn cause(failure: Failure, answers: Vec<Pending<Vec<Row>>>) -> Failure {
+    if !failure.is_aftermath() {
+        return failure;
+    }
+    let before = first_cause(futures::future::join_all(answers).await);
+    before.err().unwrap_or(failure)
 }
 
 /// The failure that the others follow from.

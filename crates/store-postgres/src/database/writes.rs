@@ -78,9 +78,12 @@ columns! {
         id: i64, submitted_at: i64, run_at: i64, run_id: Option<i64>, lane_id: i32, count: i32, priority: i16,
         options: Option<String>, payloads: PackedText, sum: i64,
     }
+    // Without a lane that exists and is not retired, the column is NULL, which is an error: see `lane_gone` in `failure.rs`.
     "INSERT INTO gristmill.batch (id, submitted_at, run_at, run_id, lane_id, count, priority, options, payloads, sum) \
-     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::integer[]), \
-     unnest($6::integer[]), unnest($7::smallint[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bigint[])"
+     SELECT n.id, n.submitted_at, n.run_at, n.run_id, (SELECT l.id FROM gristmill.lane l WHERE l.id = n.lane_id AND NOT l.retired), \
+     n.count, n.priority, n.options, n.payloads, n.sum \
+     FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::smallint[], $8::text[], \
+     $9::text[], $10::bigint[]) n (id, submitted_at, run_at, run_id, lane_id, count, priority, options, payloads, sum)"
 }
 
 columns! {
@@ -606,10 +609,14 @@ impl Writes {
         statements
     }
 
-    /// Sends everything.
+    /// Sends everything. All is prepared first: the failure of a statement would fail what is prepared behind it.
     pub async fn send(self, connection: &Connection) -> Result<Vec<Pending<Vec<Row>>>> {
-        let mut sent = Vec::new();
-        for (sql, params) in self.into_statements() {
+        let statements = self.into_statements();
+        for (sql, _) in &statements {
+            connection.prepare(sql).await?;
+        }
+        let mut sent = Vec::with_capacity(statements.len());
+        for (sql, params) in statements {
             sent.push(connection.send(sql, params).await?);
         }
         Ok(sent)

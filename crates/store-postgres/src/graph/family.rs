@@ -13,7 +13,7 @@ use gristmill_model::{
 use gristmill_store::rules::ending::FailedAttempt;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
-use gristmill_store::rules::lanes::group;
+use gristmill_store::rules::lanes::{LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
 use gristmill_store::{Children, StoreError};
 use tokio_postgres::Row;
@@ -27,7 +27,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
-use crate::submit::{Circumstances, Packed, check_texts};
+use crate::submit::{Circumstances, check_texts};
 
 /// The batches and tags of spawning jobs, read before their reports are committed. They never change.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub(crate) struct Spawning {
     pub head: Arc<BatchHead>,
     pub suspended: Suspended,
     /// The batches of children.
-    batches: Vec<Packed>,
+    batches: Vec<NewBatch>,
 }
 
 impl Spawning {
@@ -104,7 +104,7 @@ impl Database {
         origins: &Origins,
     ) -> std::result::Result<(), StoreError> {
         for batch in reports.iter().flat_map(|report| batches_of(report, origins)) {
-            match self.prepare_batch(&batch).await {
+            match self.prepare(std::slice::from_ref(&batch)).await {
                 Ok(_) | Err(StoreError::InvalidInput(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -220,23 +220,22 @@ impl Transaction {
         })
     }
 
-    /// The batches of children that are stored, with their lanes.
+    /// The batches of children that are stored.
     pub fn prepared(
         &self,
         inheritance: &Inheritance,
         parents: &Positions,
         children: &[ChildBatch],
-    ) -> std::result::Result<Vec<Packed>, StoreError> {
+    ) -> std::result::Result<Vec<NewBatch>, StoreError> {
         let batches = inheritance.batches(parents, children)?;
-        batches.into_iter().map(|batch| self.with_lane(batch)).collect()
-    }
-
-    fn with_lane(&self, batch: NewBatch) -> std::result::Result<Packed, StoreError> {
-        check_texts(&batch)?;
-        let name = gristmill_store::rules::lanes::LaneName::of(&batch);
-        let lane_id = self.cache.lanes().find(name);
-        let lane_id = lane_id.ok_or_else(|| gristmill_store::rules::lanes::too_many(name))?;
-        Ok(Packed { batch, lane_id })
+        for batch in &batches {
+            check_texts(batch)?;
+            let (name, lanes) = (LaneName::of(batch), self.cache.lanes());
+            if lanes.find(name).is_none() {
+                lanes.check_room(name)?;
+            }
+        }
+        Ok(batches)
     }
 
     /// Stores the children, and lets their parents wait. Those that have their values from the cache have ended.
@@ -290,23 +289,24 @@ impl Transaction {
         self.writes.insert_suspension(held.batch, family, suspended);
         self.writes.block(blocked, &[]);
         let mut earlier = Vec::with_capacity(batches.len());
-        for (packed, children) in batches.iter().zip(&suspended.children) {
+        for (batch, children) in batches.iter().zip(&suspended.children) {
             let id = ids
                 .next()
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
             let circumstances = Circumstances {
                 earlier: &earlier,
                 is_awaited: true,
-                hits: self.hits(&packed.batch).await?,
+                hits: self.hits(batch).await?,
                 ..Circumstances::default()
             };
-            self.writes.submit(self.now, id, packed, circumstances)?;
+            let lane = self.lane(LaneName::of(batch))?;
+            self.writes.submit(self.now, id, lane, batch, circumstances)?;
             self.writes
                 .insert_child_batch(id, (held.batch, family), None, &children.shares);
             if !blocked.positions.is_empty() {
                 self.writes.wait_for_children(held.batch, blocked.part, id);
             }
-            if packed.batch.options.cached_ms.is_some() {
+            if batch.options.cached_ms.is_some() {
                 ended.add_all(id);
             }
             earlier.push(id);

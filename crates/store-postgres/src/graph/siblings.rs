@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, Positions, Report, Siblings};
 use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
+use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::report_write::FailedExtras;
 
 use crate::database::columns::number;
@@ -105,17 +106,18 @@ impl Transaction {
         let inheritance = origins.inheritance(parentage.batch)?;
         let batches = self.prepared(inheritance, &siblings.positions, &siblings.children)?;
         let ids = self.next_batch_ids(batches.len()).await?;
-        for (number, (packed, children)) in batches.iter().zip(&siblings.children).enumerate() {
+        for (number, (batch, children)) in batches.iter().zip(&siblings.children).enumerate() {
             let id = *ids
                 .get(number)
                 .ok_or_else(|| Failure::Damaged("the sequence of batches gave too few ids".to_owned()))?;
             let circumstances = Circumstances {
                 earlier: &ids[..number],
                 is_awaited: true,
-                hits: self.hits(&packed.batch).await?,
+                hits: self.hits(batch).await?,
                 ..Circumstances::default()
             };
-            self.writes.submit(self.now, id, packed, circumstances)?;
+            let lane = self.lane(LaneName::of(batch))?;
+            self.writes.submit(self.now, id, lane, batch, circumstances)?;
             let family = (parentage.batch, parentage.family);
             self.writes
                 .insert_child_batch(id, family, Some(&siblings.positions), &children.shares);
@@ -124,7 +126,7 @@ impl Transaction {
                     self.writes.wait_for_children(parentage.batch, *part, id);
                 }
             }
-            if packed.batch.options.cached_ms.is_some() {
+            if batch.options.cached_ms.is_some() {
                 ended.add_all(id);
             }
         }

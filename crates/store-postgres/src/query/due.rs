@@ -2,7 +2,7 @@
 
 use gristmill_model::Timestamp;
 use gristmill_store::Want;
-use gristmill_store::held_back::{DUE_LANES_MAX, WANTED_LANES_MAX};
+use gristmill_store::rules::admission::held_back::{DUE_LANES_MAX, WANTED_LANES_MAX};
 use gristmill_store::rules::lanes::{LOOK_LANES_MAX, Lane};
 
 use crate::claim::heads;

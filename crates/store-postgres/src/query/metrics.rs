@@ -1,6 +1,6 @@
 //! The figures for monitoring.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::{BatchId, Timestamp};
 use gristmill_store::metrics::{EndedJobs, LanesBuilder, by_lane};
@@ -106,7 +106,36 @@ impl Transaction {
         for row in &rows {
             lanes.insert(BatchId(row.try_get(0)?), row.try_get::<_, i32>(1)?.into());
         }
-        let mut totals = by_lane(ended, &lanes);
+        self.add_ended_of_lanes(by_lane(ended, &lanes)).await
+    }
+
+    /// Lets other lanes of their queues and kinds have what has ended in these lanes, which are deleted.
+    pub async fn hand_on_ended(&mut self, lanes: &[i32]) -> Result<()> {
+        let rows = self
+            .query(
+                "WITH gone AS (DELETE FROM gristmill.lane_stat WHERE lane_id = ANY ($1) RETURNING lane_id, ended), \
+                 ended AS (SELECT l.queue, l.kind, array_agg(g.ended) AS ended FROM gone g JOIN gristmill.lane l ON l.id = g.lane_id \
+                 GROUP BY 1, 2) \
+                 SELECT heir.id, e.ended FROM ended e CROSS JOIN LATERAL ( \
+                 SELECT l.id FROM gristmill.lane l WHERE l.queue = e.queue AND l.kind = e.kind AND NOT l.retired \
+                 ORDER BY l.job_group LIMIT 1) heir",
+                &[&lanes],
+            )
+            .await?;
+        let mut totals: BTreeMap<i64, EndedJobs> = BTreeMap::new();
+        for row in &rows {
+            let total = totals.entry(row.try_get::<_, i32>(0)?.into()).or_default();
+            for ended in row.try_get::<_, Vec<&str>>(1)? {
+                total.add(&serde_json::from_str(ended)?);
+            }
+        }
+        self.add_ended_of_lanes(totals).await
+    }
+
+    async fn add_ended_of_lanes(&mut self, mut totals: BTreeMap<i64, EndedJobs>) -> Result<()> {
+        if totals.is_empty() {
+            return Ok(());
+        }
         let ids: Vec<i32> = totals
             .keys()
             .filter_map(|lane| i32::try_from(*lane).ok())

@@ -19,20 +19,29 @@ CREATE OR REPLACE FUNCTION gristmill.intern_lane(queue text, kind text, job_grou
 LANGUAGE plpgsql AS $$
 DECLARE
     lane_id integer;
+    is_retired boolean;
 BEGIN
-    SELECT l.id INTO lane_id FROM gristmill.lane l WHERE l.queue = $1 AND l.kind = $2 AND l.job_group = $3;
+    SELECT l.id, l.retired INTO lane_id, is_retired FROM gristmill.lane l WHERE l.queue = $1 AND l.kind = $2 AND l.job_group = $3;
+    IF is_retired THEN
+        UPDATE gristmill.lane l SET retired = false WHERE l.id = lane_id RETURNING l.id INTO lane_id;
+    END IF;
     IF lane_id IS NULL THEN
         LOCK TABLE gristmill.lane IN SHARE ROW EXCLUSIVE MODE;
+        UPDATE gristmill.lane l SET retired = false WHERE l.queue = $1 AND l.kind = $2 AND l.job_group = $3 AND l.retired;
         SELECT l.id INTO lane_id FROM gristmill.lane l WHERE l.queue = $1 AND l.kind = $2 AND l.job_group = $3;
     END IF;
     IF lane_id IS NULL THEN
         SELECT coalesce(max(l.id), 0) + 1 INTO lane_id FROM gristmill.lane l;
-        IF lane_id > lanes_max THEN
+        -- Lanes are deleted: as a rule there are fewer than ids were given.
+        IF lane_id > lanes_max AND (SELECT count(*) FROM gristmill.lane) >= lanes_max THEN
             RAISE EXCEPTION 'the store has % combinations of queue, kind and group already, and `%`, `%` and `%` would be one more',
                 lanes_max, $1, $2, $3
                 USING ERRCODE = 'program_limit_exceeded', HINT = 'Put what varies into the payload.';
         END IF;
         INSERT INTO gristmill.lane (id, queue, kind, job_group) VALUES (lane_id, $1, $2, $3);
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- A snapshot that stays does not show that a prune deletes the lane.
+        PERFORM FROM gristmill.lane l WHERE l.id = lane_id FOR KEY SHARE;
     END IF;
     RETURN lane_id;
 END
@@ -70,8 +79,12 @@ DECLARE
     payloads CONSTANT text := '[' || array_to_string(items, E'\n,') || ']';
 BEGIN
     INSERT INTO gristmill.batch (id, submitted_at, run_at, lane_id, count, priority, options, payloads)
-    VALUES (batch_id, now_ms, coalesce(insert_batch.run_at, now_ms), insert_batch.lane_id, count, insert_batch.priority,
-        insert_batch.options, payloads);
+    SELECT batch_id, now_ms, coalesce(insert_batch.run_at, now_ms), l.id, count, insert_batch.priority, insert_batch.options, payloads
+    FROM gristmill.lane l WHERE l.id = insert_batch.lane_id AND NOT l.retired;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'a prune has deleted the name of the kind, queue and group meanwhile' USING ERRCODE = 'serialization_failure',
+            HINT = 'Begin the transaction again.';
+    END IF;
     INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions)
     VALUES (batch_id, coalesce(insert_batch.run_at, now_ms), insert_batch.expires_at, insert_batch.lane_id, 1, 0, count,
         greatest(octet_length(payloads) / count, 1), -insert_batch.priority, int4multirange(int4range(0, count)));
@@ -161,10 +174,14 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
             HINT = 'Give skip, replace or reject. (What runs once more, and what is debounced, is submitted over HTTP.)';
     END IF;
-    SELECT CASE scope_name WHEN 'kind' THEN min(l.id) FILTER (WHERE l.kind = submit_keyed.kind) * 2
-        ELSE min(l.id) FILTER (WHERE l.queue = submit_keyed.queue) * 2 + 1 END
-    INTO scope_id FROM gristmill.lane l;
-    PERFORM FROM gristmill.lane l WHERE l.id = scope_id / 2 FOR UPDATE;
+    -- Once more where a prune deletes the first lane meanwhile.
+    LOOP
+        SELECT CASE scope_name WHEN 'kind' THEN min(l.id) FILTER (WHERE l.kind = submit_keyed.kind) * 2
+            ELSE min(l.id) FILTER (WHERE l.queue = submit_keyed.queue) * 2 + 1 END
+        INTO scope_id FROM gristmill.lane l;
+        PERFORM FROM gristmill.lane l WHERE l.id = scope_id / 2 FOR UPDATE;
+        EXIT WHEN FOUND OR scope_id IS NULL;
+    END LOOP;
 
     SELECT array_agg(j.last ORDER BY j.number), array_agg(k.batch_id ORDER BY j.number),
         array_agg(k.position ORDER BY j.number), array_agg(k.open ORDER BY j.number)

@@ -12,10 +12,13 @@
 
 -- --- batches and their jobs ---
 
--- A queue, a kind and a group; the group is '' for jobs without one. Never deleted. Ids are contiguous, in the order of commits (see
--- intern_lane): a process that has read them up to one learns the new ones by asking for those above.
+-- A queue, a kind and a group; the group is '' for jobs without one. Ids ascend in the order of commits (see intern_lane): a process
+-- that has read them up to one learns the new ones by asking for those above. A prune deletes lanes without batches and keys, but never
+-- the last one, so that no id is given twice. It retires them first: no batch is stored in a retired lane before intern_lane has
+-- made it anew. Processes that know a lane from before learn so by the statement that stores a batch (see lane_gone in failure.rs).
 CREATE TABLE gristmill.lane (
     id        integer PRIMARY KEY,
+    retired   boolean NOT NULL DEFAULT false,
     queue     text NOT NULL,
     kind      text NOT NULL,
     job_group text NOT NULL,
@@ -345,7 +348,7 @@ CREATE TABLE gristmill.hop_stat (
     ended_limit    bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- Ended jobs by lane, since the store was made; a prune lowers nothing.
+-- Ended jobs by lane, since the store was made. Those of a lane that is deleted go to another one of its queue and kind.
 CREATE TABLE gristmill.lane_stat (
     lane_id integer PRIMARY KEY,
     ended   text NOT NULL -- JSON

@@ -18,9 +18,9 @@
         ) AS taken
 ), stored AS (
     INSERT INTO gristmill.batch (id, submitted_at, run_at, lane_id, count, priority, options, payloads, sum)
-    SELECT nextval('gristmill.batch_id'), $2::bigint, $3::bigint, $4::integer, $5::integer, $6::smallint, $7::text, $8::text,
+    SELECT nextval('gristmill.batch_id'), $2::bigint, $3::bigint, l.id, $5::integer, $6::smallint, $7::text, $8::text,
         $13::bigint
-    FROM verdict RETURNING id
+    FROM verdict, gristmill.lane l WHERE l.id = $4 AND NOT l.retired RETURNING id
 ), sliced AS (
     INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions)
     SELECT id, $3, $9::bigint, $4, 1, 0, $5, $10::integer, $11::integer, $12::int4multirange FROM stored, verdict

@@ -34,10 +34,10 @@ impl Transaction {
     pub async fn submit_debounced(
         &mut self,
         prepared: &Prepared,
+        scope: i32,
         debounce: Debounce,
         fresh: &BTreeSet<BatchId>,
     ) -> Result<(SubmittedJobs, Option<Stored>)> {
-        let scope = prepared.scope;
         let mut collapsed = Collapsed::of(&prepared.batch, &prepared.keys, debounce)?;
         collapsed.delay(debounce, self.now);
         let wanted = Wanted::new(&collapsed.batch, &collapsed.keys)?;
@@ -64,9 +64,7 @@ impl Transaction {
         let id = *ids
             .first()
             .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
-        let head = self
-            .insert_keyed(id, &stored, prepared.lane_id, scope, &[])
-            .await?;
+        let head = self.insert_keyed(id, &stored, scope, &[]).await?;
         let answer = collapsed.answer(plan.answer(Some(id)));
         Ok((answer, Some((id, head, stored.batch.payloads))))
     }

@@ -27,15 +27,13 @@ use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, check_prerequisites};
 use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use crate::multirange::Multirange;
-use crate::submit::{Circumstances, Packed};
+use crate::submit::Circumstances;
 
 /// A batch whose jobs have keys, ready to be stored.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub batch: KeyedBatch,
     pub keys: Vec<Option<String>>,
-    pub lane_id: i64,
-    pub scope: i32,
 }
 
 /// A batch that was stored, to be kept at hand.
@@ -50,16 +48,8 @@ impl Database {
     ) -> std::result::Result<Vec<SubmittedJobs>, StoreError> {
         let mut prepared = Vec::with_capacity(batches.len());
         for (batch, keys) in batches.into_iter().zip(keys) {
-            let lane_id = self.prepare_batch(&batch.batch).await?;
-            let scope = scope_id(&self.cache.lanes(), batch.unique().scope, &batch.batch);
-            prepared.push(Prepared {
-                lane_id,
-                scope: scope
-                    .and_then(|scope| i32::try_from(scope).ok())
-                    .ok_or_else(|| StoreError::Database("a kind or queue has no lane".to_owned()))?,
-                batch,
-                keys,
-            });
+            self.prepare(std::slice::from_ref(&batch.batch)).await?;
+            prepared.push(Prepared { batch, keys });
         }
         let prepared = Arc::new(prepared);
         let submitted = self
@@ -81,19 +71,40 @@ impl Database {
 }
 
 impl Transaction {
-    /// Holds the scopes of these batches' keys until the transaction ends. The scope of a kind and that of a queue may have the
-    /// same first lane, and then wait for each other.
-    pub async fn lock_scopes(&self, batches: &[Prepared]) -> Result<()> {
-        let lanes: BTreeSet<i32> = batches.iter().map(|batch| batch.scope / 2).collect();
+    /// Holds the scopes of these batches' keys until the transaction ends, and tells them. The scope of a kind and that of a queue may
+    /// have the same first lane, and then wait for each other.
+    pub async fn lock_scopes(&self, batches: &[Prepared]) -> Result<Vec<i32>> {
+        let scopes = batches.iter().map(|batch| self.scope(&batch.batch));
+        let scopes: Vec<i32> = scopes.collect::<Result<_>>()?;
+        let lanes: BTreeSet<i32> = scopes.iter().map(|scope| scope / 2).collect();
         let lanes: Vec<i32> = lanes.into_iter().collect();
         if !lanes.is_empty() {
-            self.query(
-                "SELECT id FROM gristmill.lane WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
-                &[&lanes],
-            )
-            .await?;
+            let locked = self
+                .query(
+                    "SELECT id FROM gristmill.lane WHERE id = ANY ($1) ORDER BY id FOR UPDATE",
+                    &[&lanes],
+                )
+                .await?;
+            if locked.len() < lanes.len() {
+                // Another lane is the first of its kind or queue now.
+                let lanes = self.cache.lanes();
+                let own = batches
+                    .iter()
+                    .filter_map(|batch| lanes.find(LaneName::of(&batch.batch.batch)));
+                return Err(Failure::LanesGone(
+                    own.filter_map(|id| lanes.get(id).cloned()).collect(),
+                ));
+            }
         }
-        Ok(())
+        Ok(scopes)
+    }
+
+    /// The scope of a batch's keys. Its lane was made before.
+    fn scope(&self, batch: &KeyedBatch) -> Result<i32> {
+        self.cache.lane(LaneName::of(&batch.batch))?;
+        let scope = scope_id(&self.cache.lanes(), batch.unique().scope, &batch.batch);
+        let scope = scope.and_then(|scope| i32::try_from(scope).ok());
+        scope.ok_or_else(|| Failure::Damaged("a kind or queue has no lane".to_owned()))
     }
 
     /// Stores batches whose jobs have keys.
@@ -101,13 +112,13 @@ impl Transaction {
         &mut self,
         batches: &[Prepared],
     ) -> Result<Vec<(SubmittedJobs, Option<Stored>)>> {
-        self.lock_scopes(batches).await?;
+        let scopes = self.lock_scopes(batches).await?;
         let mut fresh = BTreeSet::new();
         let mut submitted: Vec<(SubmittedJobs, Option<Stored>)> = Vec::with_capacity(batches.len());
-        for batch in batches {
+        for (batch, scope) in batches.iter().zip(scopes) {
             let earlier: Vec<&SubmittedJobs> = submitted.iter().map(|(answer, _)| answer).collect();
             let after = stored_after(&batch.batch.batch, &earlier);
-            let (answer, stored) = self.submit_keyed_batch(batch, after, &fresh).await?;
+            let (answer, stored) = self.submit_keyed_batch(batch, scope, after, &fresh).await?;
             fresh.extend(answer.batch);
             submitted.push((answer, stored));
         }
@@ -119,15 +130,16 @@ impl Transaction {
     async fn submit_keyed_batch(
         &mut self,
         prepared: &Prepared,
+        scope: i32,
         after: Vec<After>,
         fresh: &BTreeSet<BatchId>,
     ) -> Result<(SubmittedJobs, Option<Stored>)> {
-        let Prepared { batch, scope, .. } = prepared;
+        let Prepared { batch, keys } = prepared;
         if let Some(debounce) = batch.unique().debounce {
-            return self.submit_debounced(prepared, debounce, fresh).await;
+            return self.submit_debounced(prepared, scope, debounce, fresh).await;
         }
-        let wanted = Wanted::new(batch, &prepared.keys)?;
-        let owners = self.key_owners(*scope, &wanted).await?;
+        let wanted = Wanted::new(batch, keys)?;
+        let owners = self.key_owners(scope, &wanted).await?;
         let running = match batch.unique().on_duplicate {
             OnDuplicate::Rerun => {
                 self.running_of(owners.values().filter(|owner| owner.open))
@@ -150,9 +162,9 @@ impl Transaction {
             ..batch.batch.clone()
         };
         let (prerequisites, waiting) = self.lock_awaited(&batch_after, &plan).await?;
-        self.make_room(*scope, &plan).await?;
+        self.make_room(scope, &plan).await?;
         self.raise(&plan.skipped, batch.batch.options.priority).await?;
-        self.keep_reruns(*scope, &plan.reruns).await?;
+        self.keep_reruns(scope, &plan.reruns).await?;
         let Some(mut stored) = plan.stored(batch)? else {
             return Ok((plan.answer(None), None));
         };
@@ -162,7 +174,7 @@ impl Transaction {
             .first()
             .ok_or_else(|| Failure::Damaged("the sequence of batches gave no id".to_owned()))?;
         let head = self
-            .insert_keyed(id, &stored, prepared.lane_id, *scope, &plan.inherited(&waiting))
+            .insert_keyed(id, &stored, scope, &plan.inherited(&waiting))
             .await?;
         if !prerequisites.is_empty() {
             self.flush().await?;
@@ -327,7 +339,6 @@ impl Transaction {
         &mut self,
         id: BatchId,
         batch: &KeyedBatch,
-        lane_id: i64,
         scope: i32,
         waiting: &[WaitingJobs],
     ) -> Result<BatchHead> {
@@ -362,16 +373,14 @@ impl Transaction {
         if !has_all {
             return Err(Failure::Overtaken);
         }
-        let packed = Packed {
-            batch: batch.batch.clone(),
-            lane_id,
-        };
         let circumstances = Circumstances {
             waiting,
             key_bytes: batch.keys.as_str().len(),
             ..Circumstances::default()
         };
-        self.writes.submit(self.now, id, &packed, circumstances)
+        let lane = self.lane(LaneName::of(&batch.batch))?;
+        self.writes
+            .submit(self.now, id, lane, &batch.batch, circumstances)
     }
 
     /// Releases the keys of what ends with this transaction, and submits what runs once more after completed jobs. Keeps the
@@ -416,25 +425,16 @@ impl Transaction {
     /// Submits what was kept with these keys, which nobody has any more.
     async fn submit_again(&mut self, again: &[(String, String)]) -> Result<()> {
         for batch in &reruns(again)? {
-            let (lane_id, scope) = self.lane_and_scope(batch).await?;
+            // The lane was made when this was submitted, perhaps by another process, and may be deleted since.
+            self.refresh_lanes().await?;
+            let scope = self.scope(batch)?;
             let ids = self.next_batch_ids(1).await?;
             for id in ids {
-                self.insert_keyed(id, batch, lane_id, scope, &[]).await?;
+                self.insert_keyed(id, batch, scope, &[]).await?;
             }
         }
         self.ran_again |= !again.is_empty();
         Ok(())
-    }
-
-    pub async fn lane_and_scope(&self, batch: &KeyedBatch) -> Result<(i64, i32)> {
-        // The lane was made when this was submitted, or the schedule put, perhaps by another process.
-        self.refresh_lanes().await?;
-        let lanes = self.cache.lanes();
-        let lane = lanes.find(LaneName::of(&batch.batch));
-        let scope = scope_id(&lanes, batch.unique().scope, &batch.batch);
-        let scope = scope.and_then(|scope| i32::try_from(scope).ok());
-        lane.zip(scope)
-            .ok_or_else(|| Failure::Damaged("jobs that were to be submitted later have no lane".to_owned()))
     }
 
     /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.

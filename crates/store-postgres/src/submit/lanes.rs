@@ -1,5 +1,7 @@
 //! Queues, kinds and groups: reading and adding them.
 
+use std::collections::BTreeSet;
+
 use gristmill_store::StoreError;
 use gristmill_store::rules::lanes::{LANES_MAX, Lane, LaneName, too_many};
 use tokio::time::{Instant, timeout_at};
@@ -12,11 +14,16 @@ use crate::database::handle_cache::HandleCache;
 use crate::database::pools::Purpose;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
-use crate::limits::CONNECTED_WITHIN_MIN;
+use crate::limits::{CONNECTED_WITHIN_MIN, LANES_PER_STATEMENT};
 
 /// The version of the controls, if it is another, and the lanes that were added since the last look: a page of them.
 pub(crate) const NEWS: &str = "SELECT 0, '', '', '', version FROM gristmill.control_version WHERE version <> $2 \
      UNION ALL (SELECT id, queue, kind, job_group, 0::bigint FROM gristmill.lane WHERE id > $1 ORDER BY id LIMIT 10000) ORDER BY 1";
+
+/// Makes the lanes of the queues `$1`, the kinds `$2` and the groups `$3`, up to `$4` in all. Waits for a lock for `$5` milliseconds.
+const INTERN: &str = "SELECT n.number, CASE WHEN (SELECT set_config('lock_timeout', $5, true)) IS NOT NULL THEN \
+     gristmill.intern_lane(n.queue, n.kind, n.job_group, $4) END \
+     FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY n (queue, kind, job_group, number)";
 
 /// Lanes in a page of [`NEWS`].
 const NEWS_LANES_MAX: usize = 10_000;
@@ -40,6 +47,19 @@ impl HandleCache {
     /// The first parameter of [`NEWS`].
     pub fn lane_id_max(&self) -> i32 {
         i32::try_from(self.lanes().id_max()).unwrap_or(i32::MAX)
+    }
+
+    /// The lane of that name. A failure where it is not known any more: it was, when the operation was prepared.
+    pub fn lane(&self, name: LaneName<'_>) -> Result<i64> {
+        let gone = || {
+            Failure::LanesGone(vec![Lane {
+                id: 0,
+                queue: name.queue.into(),
+                kind: name.kind.into(),
+                group: name.group.into(),
+            }])
+        };
+        self.lanes().find(name).ok_or_else(gone)
     }
 
     /// Adds lanes that were read.
@@ -75,6 +95,41 @@ impl HandleCache {
 }
 
 impl Transaction {
+    /// The lane in which a batch is stored by this transaction. It was made before.
+    pub fn lane(&mut self, name: LaneName<'_>) -> Result<i64> {
+        let lane = self.cache.lane(name)?;
+        self.lanes_used.insert(lane);
+        Ok(lane)
+    }
+
+    /// As `failure`; where a batch was not stored for its lane, with the lanes that batches of this transaction are of.
+    pub fn lanes_gone(cache: &HandleCache, lanes_used: &BTreeSet<i64>, failure: Failure) -> Failure {
+        match failure.lane_gone() {
+            true => {
+                let lanes = cache.lanes();
+                Failure::LanesGone(
+                    lanes_used
+                        .iter()
+                        .filter_map(|id| lanes.get(*id).cloned())
+                        .collect(),
+                )
+            }
+            false => failure,
+        }
+    }
+
+    /// Makes the lane of that name, where there is none, within this transaction.
+    pub async fn intern_lane(&self, name: LaneName<'_>) -> Result<i64> {
+        let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
+        let rows = self
+            .query(
+                "SELECT gristmill.intern_lane($1, $2, $3, $4)",
+                &[&name.queue, &name.kind, &name.group, &lanes_max],
+            )
+            .await?;
+        Ok(i64::from(rows[0].try_get::<_, i32>(0)?))
+    }
+
     /// Reads the lanes that were added since the last look.
     pub async fn refresh_lanes(&self) -> Result<()> {
         self.cache.read_lanes(&self.connection).await
@@ -91,55 +146,120 @@ impl Transaction {
 }
 
 impl Database {
-    /// The lane of that name, made where there is none before `deadline`.
-    pub async fn intern_lane(
-        &self,
-        name: LaneName<'_>,
-        deadline: Instant,
-    ) -> std::result::Result<i64, StoreError> {
-        if let Some(id) = self.cache.lanes().find(name) {
-            return Ok(id);
-        }
-        let mut patience = self.patience();
-        loop {
-            let connected_by = deadline.max(Instant::now() + CONNECTED_WITHIN_MIN);
-            let connection = timeout_at(connected_by, self.writer(Purpose::Change)).await;
-            let interned = match connection.unwrap_or(Err(Failure::Crowded)) {
-                Ok(connection) => self.intern_lane_by(&connection, name, deadline).await,
-                Err(failure) => Err(failure),
-            };
-            match interned {
-                Ok(id) => return Ok(id),
-                Err(failure) => self.wait_after(failure, &mut patience).await?,
-            }
+    /// Finds out which of the known lanes exist still, and makes these anew.
+    pub async fn restore_lanes(&self, gone: &[Lane]) -> std::result::Result<(), StoreError> {
+        self.recheck_lanes().await?;
+        let deadline = Instant::now() + self.lock_wait;
+        match self.intern_lanes(gone.iter().map(Lane::name), deadline).await {
+            // Who stores a batch there is told.
+            Err(StoreError::InvalidInput(_)) => Ok(()),
+            restored => restored,
         }
     }
 
-    async fn intern_lane_by(
+    /// Forgets the lanes that were deleted, where there may be many of them.
+    pub async fn forget_stale_lanes(&self) {
+        let may_be_stale = self.cache.lanes().may_be_stale();
+        if may_be_stale && let Err(error) = self.recheck_lanes().await {
+            tracing::debug!(%error, "it is not known which kinds, queues and groups exist still");
+        }
+    }
+
+    /// Forgets the lanes that were deleted.
+    pub async fn recheck_lanes(&self) -> std::result::Result<(), StoreError> {
+        let known = self
+            .read(|snapshot| async move {
+                let rows = snapshot
+                    .query("SELECT id, retired FROM gristmill.lane", &[])
+                    .await?;
+                let known = rows
+                    .iter()
+                    .map(|row| Ok((i64::from(row.try_get::<_, i32>(0)?), row.try_get(1)?)));
+                known.collect::<Result<Vec<(i64, bool)>>>()
+            })
+            .await?;
+        self.cache.lanes().keep(&known);
+        Ok(())
+    }
+
+    /// Makes the lanes of these names where there are none, before `deadline`.
+    pub async fn intern_lanes<'n>(
+        &self,
+        names: impl Iterator<Item = LaneName<'n>>,
+        deadline: Instant,
+    ) -> std::result::Result<(), StoreError> {
+        let missing: Vec<LaneName<'n>> = {
+            let (lanes, mut seen) = (self.cache.lanes(), BTreeSet::new());
+            names
+                .filter(|name| lanes.find(*name).is_none() && seen.insert(*name))
+                .collect()
+        };
+        for part in missing.chunks(LANES_PER_STATEMENT) {
+            let mut patience = self.patience();
+            loop {
+                let connected_by = deadline.max(Instant::now() + CONNECTED_WITHIN_MIN);
+                let connection = timeout_at(connected_by, self.writer(Purpose::Change)).await;
+                let interned = match connection.unwrap_or(Err(Failure::Crowded)) {
+                    Ok(connection) => self.intern_lanes_by(&connection, part, deadline).await,
+                    Err(failure) => Err(failure),
+                };
+                match interned {
+                    Ok(()) => break,
+                    Err(failure) => self.wait_after(failure, &mut patience).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn intern_lanes_by(
         &self,
         connection: &Connection,
-        name: LaneName<'_>,
+        names: &[LaneName<'_>],
         deadline: Instant,
-    ) -> Result<i64> {
+    ) -> Result<()> {
         let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
         // Others may have waited in line before it, for the same lock: it has the rest of its time.
         let wait = deadline.saturating_duration_since(Instant::now());
         let wait_ms = wait.as_millis().max(1).to_string();
+        let column = |part: fn(&LaneName<'_>) -> String| names.iter().map(part).collect::<Vec<_>>();
         let interned = connection
             .rows(
-                "SELECT set_config('lock_timeout', $5, true), gristmill.intern_lane($1, $2, $3, $4)",
-                &[&name.queue, &name.kind, &name.group, &lanes_max, &wait_ms],
+                INTERN,
+                &[
+                    &column(|name| name.queue.to_owned()),
+                    &column(|name| name.kind.to_owned()),
+                    &column(|name| name.group.to_owned()),
+                    &lanes_max,
+                    &wait_ms,
+                ],
             )
             .await;
-        match interned {
+        let rows = match interned {
             Err(Failure::Postgres(error)) if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED) => {
-                return Err(too_many(name).into());
+                self.cache.lanes().refused();
+                let first = names
+                    .iter()
+                    .copied()
+                    .find(|name| self.cache.lanes().find(*name).is_none());
+                return Err(first.map_or(Failure::Overtaken, |name| too_many(name).into()));
             }
-            Err(failure) => return Err(failure),
-            Ok(_) => {}
-        }
+            rows => rows?,
+        };
+        // Those before them come first, so that a process that knows a lane knows all before it.
         self.cache.read_lanes(connection).await?;
-        let id = self.cache.lanes().find(name);
-        id.ok_or_else(|| Failure::Damaged(format!("the lane of {name} is missing")))
+        let mut lanes = self.cache.lanes();
+        for row in &rows {
+            let number = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or(usize::MAX);
+            if let Some(name) = names.get(number) {
+                lanes.add(Lane {
+                    id: i64::from(row.try_get::<_, i32>(1)?),
+                    queue: name.queue.into(),
+                    kind: name.kind.into(),
+                    group: name.group.into(),
+                });
+            }
+        }
+        Ok(())
     }
 }

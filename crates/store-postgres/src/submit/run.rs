@@ -1,7 +1,7 @@
 //! Runs.
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, Positions, RunId, Timestamp};
+use gristmill_model::{BatchId, NewBatch, Positions, RunId, Timestamp};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{NewRun, Run, RunAdvance, RunState, StoreError};
 use tokio_postgres::Row;
@@ -13,7 +13,6 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
-use crate::submit::Packed;
 
 const COLUMNS: &str = "id, name, description, state, jobs, bytes, lines, crc32, created_at";
 
@@ -103,7 +102,7 @@ impl Transaction {
     }
 
     /// Finishes a run, and stores its hook's job where the run was not finished before.
-    pub async fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &Packed) -> Result<()> {
+    pub async fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &NewBatch) -> Result<()> {
         let row = self
             .query_opt(
                 "SELECT state FROM gristmill.run WHERE id = $1 FOR UPDATE",

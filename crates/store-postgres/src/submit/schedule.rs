@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gristmill_model::{BatchId, JobId, NewBatch, Positions, Timestamp};
 use gristmill_store::hook::lanes_of_hooks;
-use gristmill_store::rules::lanes::{LANES_MAX, LaneName};
+use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::schedule::{Plan, PlannedBatch};
 use gristmill_store::schedule::{NEVER, Overlap};
 use gristmill_store::{
@@ -17,8 +17,8 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
+use crate::submit::Circumstances;
 use crate::submit::keys::Prepared;
-use crate::submit::{Circumstances, Packed};
 
 const COLUMNS: &str =
     "definition, since, next_at, last_at, last_batch_id, last_position, fired, paused_until";
@@ -115,7 +115,7 @@ impl Transaction {
         for (name, new) in &new {
             if new.key.is_some() {
                 // The scope of a key is the number of a lane, which is known when the schedule is due.
-                self.lane(LaneName::of(&new.batch(new.payload.clone(), self.now)))
+                self.intern_lane(LaneName::of(&new.batch(new.payload.clone(), self.now)))
                     .await?;
             }
             let (counted_since, next) = Schedule::put(known.get(name).copied(), new, self.now)?;
@@ -230,13 +230,14 @@ impl Transaction {
     async fn keyed_batches(&self, plan: &Plan) -> Result<Vec<Prepared>> {
         let mut prepared = Vec::new();
         for batch in plan.batches.iter().filter_map(PlannedBatch::keyed) {
-            let (lane_id, scope) = self.lane_and_scope(&batch).await?;
             prepared.push(Prepared {
                 keys: batch.check().map_err(StoreError::from)?,
-                lane_id,
-                scope,
                 batch,
             });
+        }
+        if !prepared.is_empty() {
+            // The lanes were made when the schedules were put, perhaps by another process, and may be deleted since.
+            self.refresh_lanes().await?;
         }
         Ok(prepared)
     }
@@ -249,33 +250,19 @@ impl Transaction {
         ended: &mut Ended,
     ) -> Result<SubmittedJobs> {
         for name in lanes_of_hooks(batch) {
-            self.lane(name).await?;
+            self.intern_lane(name).await?;
         }
-        let packed = Packed {
-            lane_id: self.lane(LaneName::of(batch)).await?,
-            batch: batch.clone(),
-        };
+        let lane = self.intern_lane(LaneName::of(batch)).await?;
         let circumstances = Circumstances {
             hits: self.hits(batch).await?,
             ..Circumstances::default()
         };
-        self.writes.submit(self.now, id, &packed, circumstances)?;
+        self.writes.submit(self.now, id, lane, batch, circumstances)?;
         // Jobs that have their values from the cache are over.
         if batch.options.hooks.is_some() && batch.options.cached_ms.is_some() {
             ended.add_all(id);
         }
         Ok(SubmittedJobs::whole(id, batch.payloads.count()))
-    }
-
-    async fn lane(&self, name: LaneName<'_>) -> Result<i64> {
-        let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
-        let rows = self
-            .query(
-                "SELECT gristmill.intern_lane($1, $2, $3, $4)",
-                &[&name.queue, &name.kind, &name.group, &lanes_max],
-            )
-            .await?;
-        Ok(i64::from(rows[0].try_get::<_, i32>(0)?))
     }
 
     async fn update_schedules(&self, changes: &Changes) -> Result<()> {

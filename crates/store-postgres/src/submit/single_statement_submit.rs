@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, NewBatch, Positions};
 use gristmill_store::StoreError;
 use gristmill_store::options::options_text;
+use gristmill_store::rules::lanes::LaneName;
 use tokio_postgres::Row;
 
 use crate::database::connection::Param;
@@ -16,47 +17,50 @@ use crate::database::writes::{PackedText, lane};
 use crate::database::{Attempt, Database, Known};
 use crate::failure::{Failure, Remedy, Result};
 use crate::multirange::Multirange;
-use crate::submit::{Packed, head_of};
+use crate::submit::head_of;
 
 /// Stores a batch and its slice. The writer's row gets the batch's id, negated, for its operation: by that a lost answer
 /// is looked up.
 const LONE: &str = include_str!("../statements/single_statement_submit.sql");
 
 impl Database {
-    /// Stores one batch that [`is_lone`](crate::submit::is_lone).
+    /// Stores one batch that [`is_lone`](crate::submit::is_lone). `None` where its lane is gone, and nothing was stored: a transaction
+    /// makes it anew.
     pub async fn submit_lone(
         self: &Arc<Self>,
-        packed: &Packed,
-    ) -> std::result::Result<(BatchId, BatchHead), StoreError> {
-        let head = head_of(&packed.batch, packed.lane_id, self.now());
-        let options =
-            options_text(&packed.batch).map_err(|error| Failure::from(error).at(self.address.as_str()))?;
+        batch: &NewBatch,
+    ) -> std::result::Result<Option<(BatchId, BatchHead)>, StoreError> {
+        let Some(lane) = self.cache.lanes().find(LaneName::of(batch)) else {
+            return Ok(None);
+        };
+        let head = head_of(batch, lane, self.now());
+        let options = options_text(batch).map_err(|error| Failure::from(error).at(self.address.as_str()))?;
         let batch = Lone {
-            batch: &packed.batch,
+            batch,
             head: &head,
             options: options.as_deref(),
         };
-        if let Some(claim) = self.claim_for_waiting(&batch) {
-            let stored = self.submit_claimed(batch, claim).await?;
-            return Ok((stored, head));
-        }
-        let known = self
-            .until_known(move || self.send_lone(LONE, move |writer| batch.params(writer), read_stored))
-            .await?;
-        match known {
-            Known::Answered(batch) => Ok((batch, head)),
-            Known::Committed((), operation) => Ok((BatchId(-operation), head)),
-        }
+        let stored = match self.claim_for_waiting(&batch) {
+            Some(claim) => self.submit_claimed(batch, claim).await?,
+            None => {
+                let attempt = move || self.send_lone(LONE, move |writer| batch.params(writer), read_stored);
+                match self.until_known(attempt).await? {
+                    Known::Answered(batch) => batch,
+                    Known::Committed((), operation) => Some(BatchId(-operation)),
+                }
+            }
+        };
+        Ok(stored.map(|stored| (stored, head)))
     }
 
     /// Sends a statement that stores a batch, and waits for its answer; `read` takes the batch's id and what wakes nobody
-    /// from that.
+    /// from that. `None` where the batch's lane is gone.
     pub async fn send_lone<T>(
         self: &Arc<Self>,
         sql: &str,
         params: impl Fn(&str) -> Vec<Param>,
         read: impl Fn(&Row) -> Result<StoredLone<T>>,
-    ) -> Attempt<T, ()> {
+    ) -> Attempt<Option<T>, ()> {
         let sent = async {
             let mut connection = self.writer(Purpose::Work).await?;
             let mark = connection.writer()?.lone_mark();
@@ -71,18 +75,22 @@ impl Database {
         // Right behind it: before it is committed, others cannot see it.
         let told = self.tell_others_over(&connection).await;
         let stored = stored.await.and_then(|rows| match rows.first() {
-            Some(row) => read(row),
-            None => Err(Failure::Damaged("a submit gave no row".to_owned())),
+            Some(row) => read(row).map(Some),
+            None => Ok(None),
         });
         let mut wakes = true;
         let attempt = match stored {
-            Ok(stored) => {
+            Ok(None) => {
+                connection.is_amid = false;
+                Attempt::Done(None)
+            }
+            Ok(Some(stored)) => {
                 connection.is_amid = false;
                 if let Some(writer) = &mut connection.writer {
                     writer.lone_batch = stored.batch.0;
                 }
                 wakes = stored.wakes;
-                Attempt::Done(stored.answer)
+                Attempt::Done(Some(stored.answer))
             }
             Err(failure) if failure.remedy() == Remedy::Reconnect => Attempt::Unknown((), mark, failure),
             Err(failure) => {

@@ -80,12 +80,12 @@ impl Database {
         })
     }
 
-    /// Stores a batch for a worker that waits, and hands that its lease.
+    /// Stores a batch for a worker that waits, and hands that its lease. `None` where the batch's lane is gone.
     pub async fn submit_claimed(
         self: &Arc<Self>,
         lone: Lone<'_>,
         claim: WaitingClaim,
-    ) -> std::result::Result<BatchId, StoreError> {
+    ) -> std::result::Result<Option<BatchId>, StoreError> {
         let known = {
             let claim = &claim;
             let params = move |writer: &str| claim.params(&lone, writer);
@@ -94,7 +94,8 @@ impl Database {
         };
         let WaitingClaim { waiting, lane, .. } = claim;
         let (batch, leased) = match known {
-            Known::Answered(answer) => answer,
+            Known::Answered(Some(answer)) => answer,
+            Known::Answered(None) => return Ok(None),
             Known::Committed((), operation) => {
                 let batch = BatchId(-operation);
                 (batch, self.lease_of(batch, &waiting).await)
@@ -105,7 +106,7 @@ impl Database {
         {
             self.give_back(unclaimed);
         }
-        Ok(batch)
+        Ok(Some(batch))
     }
 
     /// Which lease a batch was stored under, where the answer was lost. Where that cannot be found out, what its worker holds

@@ -227,7 +227,7 @@ async fn the_documented_grants_suffice() {
     );
     for sql in [
         "SELECT payloads FROM gristmill.batch",
-        "INSERT INTO gristmill.lane VALUES (9, 'a', 'b')",
+        "INSERT INTO gristmill.lane (id, queue, kind, job_group) VALUES (9, 'a', 'b', '')",
         "SELECT gristmill.cancel_jobs('{1}', '{\"{(,)}\"}', '{}', 0)",
         "SELECT gristmill.intern_lane('a', 'b', 'c', 10)",
         "TRUNCATE gristmill.slice",

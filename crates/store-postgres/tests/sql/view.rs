@@ -218,7 +218,7 @@ async fn one_batch_is_unpacked_alone() {
     let client = case.client().await;
     client
         .batch_execute(
-            "INSERT INTO gristmill.lane VALUES (1, 'default', 'work', '');
+            "INSERT INTO gristmill.lane (id, queue, kind, job_group) VALUES (1, 'default', 'work', '');
              INSERT INTO gristmill.batch (id, submitted_at, run_at, lane_id, count, priority, payloads)
                  SELECT id, 0, 0, 1, 4, 0, E'[1\\n,2\\n,3\\n,4]' FROM generate_series(1, 20000) id;
              INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, positions, \"values\")

@@ -1,16 +1,17 @@
 //! Deleting whole batches that have ended.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 
 use gristmill_model::BatchId;
+use gristmill_store::metrics::EndedJobs;
 use gristmill_store::{PruneOptions, Pruned, StoreError};
 use rusqlite::Connection;
 
 use crate::SqliteStore;
 use crate::columns::{POSITION_BITS, report_id};
 use crate::failure::Result;
-use crate::limits::PRUNED_BATCHES_PER_TRANSACTION;
+use crate::limits::{DELETED_LANES_PER_TRANSACTION, PRUNED_BATCHES_PER_TRANSACTION};
 use crate::transaction::Transaction;
 
 /// Ended batches after `?1`, by id: when they ended, whether jobs of them are dead, and how many they
@@ -77,7 +78,86 @@ impl Pruning {
     }
 }
 
+/// Lanes that may be deleted: they have no batches and no keys, and are not the last one.
+const WITHOUT_JOBS: &str = "SELECT id FROM lane l WHERE id < (SELECT max(id) FROM lane) \
+     AND id NOT IN (SELECT lane_id FROM batch) AND id NOT IN (SELECT scope / 2 FROM keyed) \
+     AND NOT EXISTS (SELECT 1 FROM job_key k WHERE k.scope BETWEEN l.id * 2 AND l.id * 2 + 1) ORDER BY id LIMIT ?1";
+
+/// Lanes that have jobs or keys since the batch `?1`.
+const WITH_NEW_JOBS: &str = "SELECT lane_id FROM batch WHERE id > ?1 UNION SELECT scope / 2 FROM keyed WHERE batch_id > ?1 \
+     UNION SELECT scope / 2 FROM job_key WHERE batch_id > ?1";
+
+/// Lanes without jobs, as of the time when this was the last batch.
+#[derive(Debug)]
+struct EmptyLanes {
+    lanes: Vec<i64>,
+    last_batch: i64,
+}
+
+impl EmptyLanes {
+    fn find(connection: &Connection) -> Result<EmptyLanes> {
+        let mut statement = connection.prepare_cached(WITHOUT_JOBS)?;
+        let lanes = statement.query_map([DELETED_LANES_PER_TRANSACTION], |row| row.get(0))?;
+        let lanes = lanes.collect::<rusqlite::Result<Vec<i64>>>()?;
+        let last_batch =
+            connection.query_row("SELECT coalesce(max(id), 0) FROM batch", [], |row| row.get(0))?;
+        Ok(EmptyLanes { lanes, last_batch })
+    }
+}
+
 impl Transaction<'_> {
+    /// Deletes those of the lanes that have no jobs still. What their jobs were counted as goes to other lanes of their queue and
+    /// kind, where there are some.
+    fn delete_empty_lanes(&mut self, empty: &EmptyLanes) -> Result<u64> {
+        let busy: Vec<i64> = self.rows(WITH_NEW_JOBS, [empty.last_batch], |row| row.get(0))?;
+        let busy: HashSet<i64> = busy.into_iter().collect();
+        let last: Option<i64> = self.row("SELECT max(id) FROM lane", [], |row| row.get(0))?;
+        let mut gone = Vec::new();
+        for lane in empty
+            .lanes
+            .iter()
+            .filter(|lane| !busy.contains(*lane) && Some(**lane) != last)
+        {
+            let deleted = self.row(
+                "DELETE FROM lane WHERE id = ?1 RETURNING queue, kind",
+                [lane],
+                |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
+            )?;
+            let Some((queue, kind)) = deleted else {
+                continue;
+            };
+            let ended: Option<String> = self.row(
+                "DELETE FROM lane_stat WHERE lane_id = ?1 RETURNING ended",
+                [lane],
+                |row| row.get(0),
+            )?;
+            gone.push((queue, kind, ended));
+            self.memory.ranks.remove(lane);
+        }
+        let mut ended: BTreeMap<(String, String), EndedJobs> = BTreeMap::new();
+        let deleted = gone.len() as u64;
+        for (queue, kind, jobs) in gone {
+            if let Some(jobs) = jobs {
+                ended
+                    .entry((queue, kind))
+                    .or_default()
+                    .add(&serde_json::from_str(&jobs)?);
+            }
+        }
+        for ((queue, kind), jobs) in ended {
+            let heir = "SELECT id FROM lane WHERE queue = ?1 AND kind = ?2 ORDER BY job_group LIMIT 1";
+            if let Some(heir) = self.row(heir, [queue, kind], |row| row.get(0))? {
+                self.add_ended_of_lane(heir, &jobs)?;
+            }
+        }
+        self.execute(
+            "UPDATE sequence SET next_value = next_value + ?1 WHERE name = 'lanes_deleted'",
+            [deleted as i64],
+        )?;
+        self.memory.forget_deleted_lanes(self.connection)?;
+        Ok(deleted)
+    }
+
     /// Deletes those of the batches that have ended still.
     pub fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
         let mut pruned = Pruned::default();
@@ -117,6 +197,23 @@ impl Transaction<'_> {
 }
 
 impl SqliteStore {
+    /// Deletes the lanes that have no jobs and no keys any more, in portions.
+    async fn delete_empty_lanes(&self) -> std::result::Result<(), StoreError> {
+        loop {
+            let empty = self.read(EmptyLanes::find).await?;
+            if empty.lanes.is_empty() {
+                return Ok(());
+            }
+            let deleted = self
+                .write(0, move |transaction| transaction.delete_empty_lanes(&empty))
+                .await?;
+            if deleted == 0 {
+                // Jobs came to all of them.
+                return Ok(());
+            }
+        }
+    }
+
     /// Prunes a portion of batches after the other.
     pub(crate) async fn prune_in_portions(
         &self,
@@ -132,6 +229,9 @@ impl SqliteStore {
                 .read(move |connection| pruning.next(connection, after))
                 .await?;
             let Some((last, _)) = batches.last() else {
+                if !options.dry_run {
+                    self.delete_empty_lanes().await?;
+                }
                 return Ok(total);
             };
             after = *last;

@@ -49,10 +49,10 @@ enum Order {
 }
 
 impl LaneCursor {
-    /// Goes through a lane rank by rank, from the first one, if that is known, up to `rank_max`.
-    pub fn by_rank(lane: Lane, first_rank: Option<i64>, rank_max: i64) -> Self {
-        let first_rank = first_rank.filter(|rank| *rank <= rank_max);
-        let current = first_rank.map(|rank| RankCursor::new(rank, Timestamp(i64::MIN)));
+    /// Goes through a lane rank by rank, from the first one and its first moment, if those are known, up to `rank_max`.
+    pub fn by_rank(lane: Lane, first: Option<(i64, Timestamp)>, rank_max: i64) -> Self {
+        let first = first.filter(|(rank, _)| *rank <= rank_max);
+        let current = first.map(|(rank, run_at)| RankCursor::new(rank, run_at));
         let order = Order::Ranks {
             current,
             exhausted: false,
@@ -142,6 +142,16 @@ impl LaneCursor {
             }
         }
         Ok(())
+    }
+
+    /// A place before which no slice of the lane comes, where that is known before the first look.
+    pub fn bound(&self) -> Option<Place> {
+        match &self.order {
+            Order::Ranks {
+                current: Some(rank), ..
+            } if !rank.is_begun() => Some(rank.place(None, rank.from)),
+            _ => None,
+        }
     }
 
     /// The place of the slice that is at hand.

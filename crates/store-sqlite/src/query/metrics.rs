@@ -89,20 +89,26 @@ impl Transaction<'_> {
             lanes.extend(lane.map(|lane: i64| (*batch, lane)));
         }
         for (lane, ended) in by_lane(ended, &lanes) {
-            let known: Option<String> =
-                self.row("SELECT ended FROM lane_stat WHERE lane_id = ?1", [lane], |row| {
-                    row.get(0)
-                })?;
-            let mut total: EndedJobs = match known {
-                Some(known) => serde_json::from_str(&known)?,
-                None => EndedJobs::default(),
-            };
-            total.add(&ended);
-            self.execute(
-                "INSERT OR REPLACE INTO lane_stat (lane_id, ended) VALUES (?1, ?2)",
-                params![lane, serde_json::to_string(&total)?],
-            )?;
+            self.add_ended_of_lane(lane, &ended)?;
         }
+        Ok(())
+    }
+
+    /// Adds jobs that have ended to those of a lane.
+    pub fn add_ended_of_lane(&mut self, lane: i64, ended: &EndedJobs) -> Result<()> {
+        let known: Option<String> =
+            self.row("SELECT ended FROM lane_stat WHERE lane_id = ?1", [lane], |row| {
+                row.get(0)
+            })?;
+        let mut total: EndedJobs = match known {
+            Some(known) => serde_json::from_str(&known)?,
+            None => EndedJobs::default(),
+        };
+        total.add(ended);
+        self.execute(
+            "INSERT OR REPLACE INTO lane_stat (lane_id, ended) VALUES (?1, ?2)",
+            params![lane, serde_json::to_string(&total)?],
+        )?;
         Ok(())
     }
 }

@@ -10,7 +10,8 @@ PRAGMA application_id = 1196576076;
 -- --- batches and their jobs ---
 
 -- A queue, a kind and a group; the group is '' for jobs without one. Slices are ordered by lane, so that a claim of some queues and
--- kinds reads the heads of a few lanes and nothing else.
+-- kinds reads the heads of a few lanes and nothing else. A prune deletes lanes without batches and keys, but never the last one, so that
+-- no id is given twice.
 CREATE TABLE lane (
     id        INTEGER PRIMARY KEY,
     queue     TEXT NOT NULL,
@@ -97,12 +98,13 @@ CREATE INDEX blocked_expiry ON blocked (expires_at) WHERE expires_at IS NOT NULL
 CREATE INDEX blocked_paused ON blocked (paused_until) WHERE paused_until IS NOT NULL;
 
 -- The lowest ids that were never given. A process takes lease ids in blocks, and gives those without writing; of batch ids, only those
--- of deleted batches are written down. A change of a control raises the version of the controls.
+-- of deleted batches are written down. A change of a control raises the version of the controls, and a deletion of lanes the number of
+-- those: by that, processes that know lanes from before learn that some are gone.
 CREATE TABLE sequence (
     name       TEXT PRIMARY KEY,
     next_value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sequence VALUES ('lease', 1), ('batch', 1), ('control_version', 0);
+INSERT INTO sequence VALUES ('lease', 1), ('batch', 1), ('control_version', 0), ('lanes_deleted', 0);
 
 -- --- outcomes ---
 
@@ -338,7 +340,7 @@ CREATE TABLE hop_stat (
     end_reasons TEXT NOT NULL -- a JSON object, batches by reason
 ) STRICT, WITHOUT ROWID;
 
--- Ended jobs by lane, since the store was made; a prune lowers nothing.
+-- Ended jobs by lane, since the store was made. Those of a lane that is deleted go to another one of its queue and kind.
 CREATE TABLE lane_stat (
     lane_id INTEGER PRIMARY KEY,
     ended   TEXT NOT NULL -- JSON

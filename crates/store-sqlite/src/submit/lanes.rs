@@ -2,7 +2,7 @@
 
 use gristmill_store::Want;
 use gristmill_store::integrity::lane_sum;
-use gristmill_store::rules::lanes::{Lane, LaneName};
+use gristmill_store::rules::lanes::{Lane, LaneName, Lanes};
 use rusqlite::{Connection, params};
 
 use crate::failure::Result;
@@ -48,6 +48,20 @@ impl Memory {
             self.data_version = Some(data_version);
         }
         Ok(self.lanes.wanted_up_to(want, lanes_max))
+    }
+
+    /// Forgets all lanes, to be read again, where some were deleted since they were read.
+    pub fn forget_deleted_lanes(&mut self, connection: &Connection) -> Result<()> {
+        let mut statement =
+            connection.prepare_cached("SELECT next_value FROM sequence WHERE name = 'lanes_deleted'")?;
+        let deleted = Some(statement.query_row([], |row| row.get(0))?);
+        if self.lanes_deleted != deleted {
+            self.lanes = Lanes::default();
+            self.lanes_deleted = deleted;
+            // The next claim reads them again.
+            self.data_version = None;
+        }
+        Ok(())
     }
 
     /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek. Nothing is claimed from a

@@ -12,6 +12,7 @@
 //! Lanes without controls pay nothing. The cost of a claim grows with the slices that it takes, and not with the number
 //! of full groups or of jobs that wait in them.
 
+pub mod held_back;
 pub mod token_bucket;
 
 use std::cmp::Reverse;
@@ -54,6 +55,11 @@ pub struct Usage {
 pub trait Line {
     /// What goes wrong.
     type Error;
+    /// A place before which the first slice under this cursor cannot be, where that is known without a look. There may be none.
+    fn bound(&self, cursor: usize) -> Option<Place> {
+        let _ = cursor;
+        None
+    }
     /// The place of the first remaining slice under this cursor. At most `jobs_max` jobs of it will be taken.
     fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>, Self::Error>;
     /// Takes some of its jobs, at most so many. Returns how many: 0 only where the claim is full.
@@ -417,11 +423,20 @@ impl Admission {
     pub fn take_from<L: Line>(&mut self, line: &mut L, cursors: &[usize]) -> Result<(), L::Error> {
         let mut heads: Vec<BinaryHeap<Reverse<(Place, usize)>>> = Vec::new();
         heads.resize_with(self.shares.len(), BinaryHeap::new);
+        // Of the cursors with a bound, those are read that may come first. Shares have to know which of them have work.
+        let mut is_read = vec![true; cursors.len()];
         for (cursor, lane) in cursors.iter().enumerate() {
             let room = self.room(*lane);
-            if room > 0
-                && let Some(place) = line.head(cursor, room)?
-            {
+            if room == 0 {
+                continue;
+            }
+            let bound = line.bound(cursor).filter(|_| !self.is_shared());
+            is_read[cursor] = bound.is_none();
+            let place = match bound {
+                Some(bound) => Some(bound),
+                None => line.head(cursor, room)?,
+            };
+            if let Some(place) = place {
                 let share = self.lanes[*lane].share;
                 self.shares[share].is_active = true;
                 heads[share].push(Reverse((place, cursor)));
@@ -436,7 +451,7 @@ impl Admission {
                 return Ok(());
             }
             for (share, quota) in active.iter().zip(self.quotas(&active, jobs)) {
-                self.take_share(line, cursors, &mut heads[*share], quota)?;
+                self.take_share(line, cursors, &mut heads[*share], &mut is_read, quota)?;
             }
         }
     }
@@ -447,6 +462,7 @@ impl Admission {
         line: &mut L,
         cursors: &[usize],
         heads: &mut BinaryHeap<Reverse<(Place, usize)>>,
+        is_read: &mut [bool],
         mut quota: u32,
     ) -> Result<(), L::Error> {
         while quota > 0
@@ -455,6 +471,12 @@ impl Admission {
         {
             let room = self.room(cursors[cursor]);
             if room == 0 {
+                continue;
+            }
+            if !std::mem::replace(&mut is_read[cursor], true) {
+                if let Some(place) = line.head(cursor, room)? {
+                    heads.push(Reverse((place, cursor)));
+                }
                 continue;
             }
             let taken = line.take(cursor, quota.min(room))?;

@@ -72,7 +72,7 @@ pub struct KeyPlan {
     pub reruns: Vec<PlannedRerun>,
 }
 
-/// The number of what a key belongs to: the first lane of its kind or queue. Lanes are never deleted.
+/// The number of what a key belongs to: the first lane of its kind or queue. It is not deleted while keys of it are stored.
 pub fn scope_id(lanes: &Lanes, scope: KeyScope, batch: &NewBatch) -> Option<i64> {
     match scope {
         KeyScope::Kind => lanes.first_of_kind(&batch.kind).map(|lane| lane * 2),

@@ -1,6 +1,6 @@
 //! Queues, kinds and groups, by number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Lane {
 }
 
 /// What a lane is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneName<'a> {
     /// The queue.
     pub queue: &'a str,
@@ -81,14 +81,23 @@ pub fn group(stored: Arc<str>) -> Option<Arc<str>> {
 /// Lanes of one queue and kind, by group.
 type ByGroup = HashMap<Arc<str>, i64>;
 
-/// The lanes that are known. Lanes are never deleted and their ids ascend, so nothing here goes stale but by a
-/// rollback; another process may have added some.
+/// Known lanes from which on it is looked whether they still exist. Below, their memory does not matter.
+const LOOKED_AT_FROM: usize = 10_000;
+
+/// The lanes that are known. Their ids ascend and are never given again. Another process may have added some, and a prune may have
+/// deleted some of those without jobs: a submit finds out, and then tells ([`keep`](Lanes::keep)).
 #[derive(Debug, Default)]
 pub struct Lanes {
     by_id: HashMap<i64, Lane>,
     by_queue: HashMap<Arc<str>, HashMap<Arc<str>, ByGroup>>,
     first_of_kind: HashMap<Arc<str>, i64>,
     first_of_queue: HashMap<Arc<str>, i64>,
+    /// Those that are about to be deleted: they have no jobs, and get none before they are made anew.
+    retired: HashSet<i64>,
+    /// Whether the store has refused a further one.
+    is_full: bool,
+    /// From how many on it is looked whether they still exist.
+    looked_at_from: usize,
     id_max: i64,
 }
 
@@ -98,11 +107,16 @@ impl Lanes {
         self.id_max
     }
 
-    /// Adds a lane; ids ascend.
+    /// Adds a lane, or one again that was retired. Those before the last one are known.
     pub fn add(&mut self, lane: Lane) {
         self.id_max = self.id_max.max(lane.id);
-        self.first_of_kind.entry(lane.kind.clone()).or_insert(lane.id);
-        self.first_of_queue.entry(lane.queue.clone()).or_insert(lane.id);
+        self.retired.remove(&lane.id);
+        let first = |of: &mut HashMap<Arc<str>, i64>, name: &Arc<str>| {
+            let first = of.entry(name.clone()).or_insert(lane.id);
+            *first = lane.id.min(*first);
+        };
+        first(&mut self.first_of_kind, &lane.kind);
+        first(&mut self.first_of_queue, &lane.queue);
         self.by_queue
             .entry(lane.queue.clone())
             .or_default()
@@ -117,10 +131,41 @@ impl Lanes {
         self.by_id.get(&id)
     }
 
-    /// The lane of that name.
+    /// The lane of that name, unless it is about to be deleted.
     pub fn find(&self, name: LaneName<'_>) -> Option<i64> {
         let kinds = self.by_queue.get(name.queue)?;
-        kinds.get(name.kind)?.get(name.group).copied()
+        let id = kinds.get(name.kind)?.get(name.group).copied()?;
+        (!self.retired.contains(&id)).then_some(id)
+    }
+
+    /// Forgets the lanes that do not exist any more: `known` has all that do, with whether they are about to be deleted, but for
+    /// those that were added after the last of them.
+    pub fn keep(&mut self, known: &[(i64, bool)]) {
+        let last = known.iter().map(|(id, _)| *id).max().unwrap_or(0);
+        let exists: HashSet<i64> = known.iter().map(|(id, _)| *id).collect();
+        let before = std::mem::take(self);
+        for lane in before.by_id.into_values() {
+            if lane.id > last || exists.contains(&lane.id) {
+                self.add(lane);
+            }
+        }
+        self.retired = known
+            .iter()
+            .filter(|(_, retired)| *retired)
+            .map(|(id, _)| *id)
+            .collect();
+        self.looked_at_from = self.by_id.len() * 2;
+        self.id_max = before.id_max;
+    }
+
+    /// Whether there are so many that some may not exist any more: twice as many as when that was looked at last.
+    pub fn may_be_stale(&self) -> bool {
+        self.by_id.len() >= self.looked_at_from.max(LOOKED_AT_FROM)
+    }
+
+    /// The store has refused a further lane.
+    pub fn refused(&mut self) {
+        self.is_full = true;
     }
 
     /// The lane of a kind that was added first. A process that knows a lane knows all lanes that were added before it.
@@ -135,7 +180,7 @@ impl Lanes {
 
     /// Refuses one lane too many.
     pub fn check_room(&self, name: LaneName<'_>) -> Result<(), StoreError> {
-        if self.by_id.len() < LANES_MAX {
+        if self.by_id.len() < LANES_MAX && !self.is_full {
             return Ok(());
         }
         Err(too_many(name))

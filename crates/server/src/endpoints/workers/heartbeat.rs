@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{Followed, JobProgress, bounded};
-use gristmill_store::held_back::held_back;
+use gristmill_store::rules::admission::held_back::held_back;
 use gristmill_store::{Revoked, Want};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

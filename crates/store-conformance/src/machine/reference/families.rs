@@ -83,7 +83,8 @@ impl Reference {
             family,
             memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
         });
-        job.run_at = job.batch_run_at;
+        // A job that was retried before its batch was due is not delayed again.
+        job.run_at = job.run_at.min(job.batch_run_at);
         job.expires_at = None;
         match waits {
             true => job.place = Place::Blocked,
