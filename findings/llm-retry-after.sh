@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Guess: the providers' own packages wait as long as a 429 with `Retry-After: 90` says.
 # Truth: of nine, three wait 90 s. Cohere's waits 60 s. OpenAI's for Node, Groq's and the AI SDK take no header above a minute, and ask
-# again after 2 s or less (1 s below means at most a second). Mistral's and Google's do not ask again at all, whatever the header says. None sends an idempotency key.
-# OpenAI's package waits for 90 s in Python and for half a second in Node.
+# again after 2 s or less (1 s below means at most a second). Mistral's and Google's do not ask again at all, whatever the header
+# says. None sends an idempotency key. OpenAI's package waits for 90 s in Python and for half a second in Node.
 # Version and date: as pinned below, 2026-11.
-# Gristmill: its own client waits as long as the header says, up to an hour. Where a job calls these packages, set their retries to 0 and raise
-# `retry_after` with the header's seconds: the job waits without holding a process.
+# Gristmill: its own client waits as long as the header says, up to an hour. Where a job calls these packages, set their retries to 0
+# and raise `retry_after` with the header's seconds: the job waits without holding a process.
 set -euo pipefail
 folder=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install -q --disable-pip-version-check openai==3.57.0 anthropic==2.14.0 mistralai==3.7.0 google-genai==3.6.1 cohere==7.3.1 groq==1.7.0
-npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder" openai@7.57.0 @anthropic-ai/sdk@1.14.0 ai@7.0.173 @ai-sdk/openai@3.0.141
+"$folder/venv/bin/pip" install -q --disable-pip-version-check \
+  openai==3.57.0 anthropic==2.14.0 mistralai==3.7.0 google-genai==3.6.1 cohere==7.3.1 groq==1.7.0
+npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$folder" \
+  openai@7.57.0 @anthropic-ai/sdk@1.14.0 ai@7.0.173 @ai-sdk/openai@3.0.141
 cat >"$folder/server.py" <<'PYTHON'
 """Refuses the first request for each path by 429, and tells how long each client waited and which idempotency key it sent."""
 import http.server, json, sys, time
@@ -61,13 +63,15 @@ from google import genai
 messages = [{"role": "user", "content": "hi"}]
 calls = {
     "PyPI openai": lambda url: openai.OpenAI(api_key="k", base_url=url + "/v1").responses.create(model="m", input="hi"),
-    "PyPI anthropic": lambda url: anthropic.Anthropic(api_key="k", base_url=url).messages.create(model="m", max_tokens=9, messages=messages),
+    "PyPI anthropic": lambda url: anthropic.Anthropic(api_key="k", base_url=url).messages.create(
+        model="m", max_tokens=9, messages=messages
+    ),
     "PyPI groq": lambda url: groq.Groq(api_key="k", base_url=url).chat.completions.create(model="m", messages=messages),
     "PyPI cohere": lambda url: cohere.ClientV2("k", base_url=url).chat(model="m", messages=messages),
     "PyPI mistralai": lambda url: mistralai.client.Mistral(api_key="k", server_url=url).chat.complete(model="m", messages=messages),
-    "PyPI google-genai": lambda url: genai.Client(api_key="k", http_options=genai.types.HttpOptions(base_url=url)).models.generate_content(
-        model="m", contents="hi"
-    ),
+    "PyPI google-genai": lambda url: genai.Client(
+        api_key="k", http_options=genai.types.HttpOptions(base_url=url)
+    ).models.generate_content(model="m", contents="hi"),
 }
 base = f"http://127.0.0.1:{sys.argv[1]}"
 

@@ -39,7 +39,11 @@ KillWait=5
 NodeName=$host CPUs=$(nproc)
 PartitionName=all Nodes=ALL Default=YES
 CONF
-if [ -d /sys/fs/cgroup/freezer ]; then echo CgroupPlugin=cgroup/v1; else printf 'CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n'; fi >"$folder/cgroup.conf"
+if [ -d /sys/fs/cgroup/freezer ]; then
+  echo CgroupPlugin=cgroup/v1
+else
+  printf 'CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n'
+fi >"$folder/cgroup.conf"
 export SLURM_CONF=$folder/slurm.conf
 [ -e /etc/munge/munge.key ] || mungekey --create
 install -d -o munge /run/munge
