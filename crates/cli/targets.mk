@@ -1,8 +1,8 @@
 # Targets of the program; included by the Makefile.
 
 .PHONY: chaos-fleet
-chaos-fleet: build runtimes ## kill -9 of servers, agents, workers and PostgreSQL under load, 100 cycles a store
-	CYCLES=100 LEASE=15s $(CARGO) test --release --locked --package gristmill --test fleet_chaos -- --nocapture
+chaos-fleet: build runtimes ## kill -9 of servers, agents, workers and PostgreSQL under load: make chaos-fleet [CYCLES=100] [POOLER=transaction]
+	CYCLES=$(or $(CYCLES),100) LEASE=15s $(CARGO) test --release --locked --package gristmill --test fleet_chaos -- --nocapture
 
 .PHONY: chaos-database
 chaos-database: build runtimes postgres ## Crash PostgreSQL alone under a fleet's load, 200 cycles

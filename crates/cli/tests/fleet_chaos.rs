@@ -2,10 +2,11 @@
 //! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
 //!
 //! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default; none where
-//! 0), `KILL` what is killed (`server,agent,worker,database` by default; `link` lets the connections to PostgreSQL go silent),
-//! `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s by default, so that the default tests
-//! are quick). With `GROUPS` the store knows so many groups, and each batch is of one of them. With `LINK=1`, PostgreSQL lies
-//! behind a link that delivers in small pieces.
+//! 0), `KILL` what is killed (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` lets the
+//! connections to PostgreSQL go silent), `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s
+//! by default, so that the default tests are quick). With `GROUPS` the store knows so many groups, and each batch is of one of
+//! them. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL lies behind that pooler, and with `LINK=1` behind a link
+//! that delivers in small pieces.
 
 mod load;
 mod processes;
@@ -21,7 +22,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Rng, SplitMix64, Timestamp};
-use gristmill_private_postgres::Silence;
+use gristmill_private_postgres::{PoolerKind, Silence};
 use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, StoredReport};
 use load::{Load, SCRIPT, until_all_ended};
 use processes::{PATIENCE, Process, Server};
@@ -76,6 +77,8 @@ enum Kind {
     Agent,
     Worker,
     Database,
+    /// The pooler before the database.
+    Pooler,
     /// The connections to the database, which go silent.
     Link,
 }
@@ -89,11 +92,27 @@ impl Kind {
             "agent" => Kind::Agent,
             "worker" => Kind::Worker,
             "database" => Kind::Database,
+            "pooler" => Kind::Pooler,
             "link" => Kind::Link,
             other => panic!(
-                "KILL={other} cannot be killed; there are `server`, `agent`, `worker`, `database` and `link`"
+                "KILL={other} cannot be killed; there are `server`, `agent`, `worker`, `database`, `pooler` and `link`"
             ),
         }
+    }
+}
+
+/// The store of this name, with what the environment puts before it.
+fn store_under_test(name: &str) -> StoreUnderTest {
+    let mut store = StoreUnderTest::new(name);
+    if let Ok(pooler) = std::env::var("POOLER") {
+        let kind = PoolerKind::of(&pooler);
+        let kind = kind
+            .unwrap_or_else(|| panic!("POOLER={pooler} is no pooler: `transaction`, `session`, `pgpool`"));
+        store = store.behind_pooler(kind);
+    }
+    match number("LINK", 0) {
+        0 => store,
+        seed => store.behind_link(seed),
     }
 }
 
@@ -114,10 +133,7 @@ impl Fleet {
     fn new(store: &str, lease: &str) -> Fleet {
         let mut fleet = Fleet {
             workspace: Workspace::new(),
-            store: match number("LINK", 0) {
-                0 => StoreUnderTest::new(store),
-                seed => StoreUnderTest::new(store).behind_link(seed),
-            },
+            store: store_under_test(store),
             lease: lease.to_owned(),
             addresses: Vec::new(),
             servers: Vec::new(),
@@ -195,12 +211,13 @@ impl Fleet {
         }
     }
 
-    fn all(&self) -> Vec<(Kind, usize)> {
+    fn all(&mut self) -> Vec<(Kind, usize)> {
         let each = |kind, count| (0..count).map(move |index| (kind, index));
         each(Kind::Server, self.servers.len())
             .chain(each(Kind::Agent, self.agents.len()))
             .chain(each(Kind::Worker, self.workers.len()))
             .chain(each(Kind::Database, self.store.server().into_iter().count()))
+            .chain(each(Kind::Pooler, self.store.pooler().into_iter().count()))
             .chain(each(Kind::Link, self.store.link().into_iter().count()))
             .collect()
     }
@@ -234,9 +251,16 @@ impl Fleet {
                 server.start_again().unwrap_or_else(|error| panic!("{error}"));
                 None
             }
+            Kind::Pooler => {
+                let pooler = self.store.pooler().expect("it has one");
+                pooler
+                    .kill_and_start_again()
+                    .unwrap_or_else(|error| panic!("{error}"));
+                None
+            }
             Kind::Link => {
                 let link = self.store.link().expect("it has one");
-                link.proxy.silence_connections(Silence::Both);
+                link.silence_connections(Silence::Both);
                 None
             }
         };

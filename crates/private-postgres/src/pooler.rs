@@ -1,10 +1,11 @@
 //! Connection poolers before a server, from the machine's own packages: `apt-get install pgbouncer pgpool2`.
 
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::{PORT, PostgresError, PrivatePostgres};
+use crate::{PORT, PostgresError, PrivatePostgres, Proxy};
 
 /// Names the pooler's socket in its folder.
 const POOLER_PORT: u16 = 6432;
@@ -40,8 +41,11 @@ pub struct Pooler {
     directory: PathBuf,
     kind: PoolerKind,
     user: String,
+    program: &'static str,
+    /// Asks it whether it serves.
+    probe: Command,
     guard: Child,
-    /// The guard stops the pooler when this closes.
+    /// The guard stops the pooler when this closes, and kills it and starts it again for each line.
     alive: Option<ChildStdin>,
 }
 
@@ -71,14 +75,18 @@ impl PrivatePostgres {
         write("settings", settings)?;
         write("users", format!("\"{}\" \"\"\n", self.account.name))?;
         let (guard, alive) = self.guard_pooler(program, arguments, &directory)?;
-        let pooler = Pooler {
+        let mut pooler = Pooler {
             directory,
             kind,
             user: self.account.name.clone(),
+            program,
+            probe: self.command("psql"),
             guard,
             alive: Some(alive),
         };
-        self.await_pooler(&pooler, program)?;
+        let url = pooler.plain_url("postgres");
+        pooler.probe.args(["-XAtq", "-c", "SELECT 1"]).arg(url);
+        pooler.await_answer()?;
         Ok(pooler)
     }
 
@@ -89,9 +97,12 @@ impl PrivatePostgres {
         arguments: &str,
         directory: &Path,
     ) -> Result<(Child, ChildStdin), PostgresError> {
+        // PgBouncer waits for its clients where it is asked to end; Pgpool-II has processes that end with it only then.
         let script = format!(
-            "trap '' INT TERM HUP; PATH=$PATH:/usr/sbin; {program} {arguments} \"$1/settings\" >\"$1/log\" 2>&1 </dev/null & \
-             read -r _; kill -INT $!; wait $!; rm -rf \"$1\""
+            "trap '' INT TERM HUP; PATH=$PATH:/usr/sbin; \
+             begin() {{ {program} {arguments} \"$1/settings\" >>\"$1/log\" 2>&1 </dev/null & }}; begin \"$1\"; \
+             while read -r _; do kill -KILL $!; wait $!; begin \"$1\"; done; \
+             case {program} in pgbouncer) kill -KILL $!;; *) kill -INT $!;; esac; wait $!; rm -rf \"$1\""
         );
         let mut command = self.account.command(Path::new("/bin/sh"));
         command.args(["-c", &script, "sh"]).arg(directory);
@@ -110,22 +121,6 @@ impl PrivatePostgres {
             guard,
             alive.ok_or_else(|| failed("it has no standard input".to_owned()))?,
         ))
-    }
-
-    fn await_pooler(&self, pooler: &Pooler, program: &str) -> Result<(), PostgresError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let mut command = self.command("psql");
-            command
-                .args(["-XAtq", "-c", "SELECT 1"])
-                .arg(pooler.plain_url("postgres"));
-            if crate::run(command).is_ok() {
-                return Ok(());
-            }
-        }
-        Err(PostgresError::Failed {
-            program: format!("{program} (apt-get install pgbouncer pgpool2)"),
-            output: std::fs::read_to_string(pooler.directory.join("log")).unwrap_or_default(),
-        })
     }
 
     fn pgbouncer(&self, mode: &str, directory: &Path) -> String {
@@ -152,11 +147,47 @@ impl PrivatePostgres {
 impl Pooler {
     /// The connection URL of a database by way of the pooler.
     pub fn url(&self, database: &str) -> String {
-        let mode = match self.kind {
+        format!("{}{}", self.plain_url(database), self.option())
+    }
+
+    /// What a URL says of the pooler, at its end.
+    pub fn option(&self) -> &'static str {
+        match self.kind {
             PoolerKind::PgBouncerSession => "&pooler=session",
             PoolerKind::PgBouncerTransaction | PoolerKind::Pgpool => "",
-        };
-        format!("{}{mode}", self.plain_url(database))
+        }
+    }
+
+    /// A link to the pooler that can be made to behave as bad networks do. `seed` draws the sizes of pieces.
+    pub fn proxy(&self, seed: u64) -> Result<Proxy, PostgresError> {
+        let socket = self.directory.join(format!(".s.PGSQL.{POOLER_PORT}"));
+        Proxy::start(socket, self.user.clone(), seed)
+    }
+
+    /// Kills the pooler, which breaks its connections, starts it again, and waits until it serves.
+    pub fn kill_and_start_again(&mut self) -> Result<(), PostgresError> {
+        let told = self.alive.as_mut().map(|alive| alive.write_all(b"again\n"));
+        match told {
+            Some(Ok(())) => self.await_answer(),
+            _ => Err(self.failure("its guard has ended".to_owned())),
+        }
+    }
+
+    fn await_answer(&mut self) -> Result<(), PostgresError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let asked = self.probe.stdin(Stdio::null()).output();
+            if asked.is_ok_and(|asked| asked.status.success()) {
+                return Ok(());
+            }
+        }
+        Err(self.failure(std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()))
+    }
+
+    fn failure(&self, output: String) -> PostgresError {
+        PostgresError::Failed {
+            program: format!("{} (apt-get install pgbouncer pgpool2)", self.program),
+            output,
+        }
     }
 
     fn plain_url(&self, database: &str) -> String {

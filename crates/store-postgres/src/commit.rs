@@ -192,19 +192,19 @@ impl Transaction {
 
     /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
     async fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
-        self.execute("SAVEPOINT handler", &[]).await?;
+        self.command("SAVEPOINT handler").await?;
         for (sql, items) in packed(report, jobs) {
             match self.write_with_json(&sql, &items).await {
                 Ok(()) => {}
                 // Where the connection is lost or another was in the way, all of it is tried again.
                 Err(failure) if failure.remedy() != Remedy::None => return Err(failure),
                 Err(failure) => {
-                    self.execute("ROLLBACK TO handler", &[]).await?;
+                    self.command("ROLLBACK TO handler").await?;
                     return Ok(Some(failure.reason()));
                 }
             }
         }
-        self.execute("RELEASE handler", &[]).await?;
+        self.command("RELEASE handler").await?;
         Ok(None)
     }
 

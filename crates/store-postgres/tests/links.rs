@@ -96,64 +96,109 @@ fn hasty() -> PostgresOptions {
     }
 }
 
+/// What the URL says of a pooler. Behind one, no process of the server belongs to a connection.
+const POOLERS: [&str; 2] = ["", "&pooler=transaction"];
+
 #[tokio::test]
 async fn a_silent_connection_is_given_up() {
-    let (url, proxy) = database(3).await;
-    let store = PostgresStore::open(&url, hasty()).await.unwrap();
-    let worker = worker(&store).await;
-    store.counts(&JobFilter::default()).await.unwrap();
-    for silence in [Silence::Both, Silence::Answers] {
-        let before = proxy.connections();
-        proxy.silence_connections(silence);
-        let lease = in_time(claim(&store, worker, 1)).await.unwrap();
-        let reports = lease.slices.iter().map(completed).collect();
-        proxy.silence_connections(silence);
-        // The store looks up whether what it sent was committed, and completes it once.
-        let exchanged = in_time(exchange(&store, worker, reports, None)).await;
-        assert_eq!(exchanged.receipts[0].accepted.len(), 1);
-        proxy.silence_connections(silence);
-        in_time(store.counts(&JobFilter::default())).await.unwrap();
-        assert!(proxy.connections() > before);
+    for pooler in POOLERS {
+        let (url, proxy) = database(4).await;
+        let store = PostgresStore::open(&format!("{url}{pooler}"), hasty())
+            .await
+            .unwrap();
+        let worker = worker(&store).await;
+        // Statements are known from now on, so that no lock is held while one is learnt.
+        let lease = claim(&store, worker, 1).await.unwrap();
+        exchange(&store, worker, vec![completed(&lease.slices[0])], None).await;
+        store.counts(&JobFilter::default()).await.unwrap();
+        // Behind a pooler, locks of a transaction that is cut off in the middle stay for some seconds: longer than these waits.
+        let silences: &[Silence] = match pooler {
+            "" => &[Silence::Both, Silence::Answers],
+            _ => &[Silence::Both, Silence::Both],
+        };
+        for &silence in silences {
+            let before = proxy.connections();
+            proxy.silence_connections(silence);
+            let lease = in_time(claim(&store, worker, 1)).await.unwrap();
+            let reports = lease.slices.iter().map(completed).collect();
+            proxy.silence_connections(silence);
+            // The store looks up whether what it sent was committed, and completes it once.
+            let exchanged = in_time(exchange(&store, worker, reports, None)).await;
+            assert_eq!(exchanged.receipts[0].accepted.len(), 1);
+            proxy.silence_connections(silence);
+            in_time(store.counts(&JobFilter::default())).await.unwrap();
+            assert!(proxy.connections() > before);
+        }
+        let counts = store.counts(&JobFilter::default()).await.unwrap();
+        assert_eq!((counts.completed, counts.total()), (3, 4));
     }
-    let counts = store.counts(&JobFilter::default()).await.unwrap();
-    assert_eq!((counts.completed, counts.total()), (2, 3));
+}
+
+/// A silent connection is given up long before a statement would have to end.
+#[tokio::test]
+async fn silence_is_not_waited_for_like_a_statement() {
+    // A sixteenth of it passes until the server is asked.
+    const STATEMENT_MS: u32 = 32_000;
+    for pooler in POOLERS {
+        let (url, proxy) = database(1).await;
+        let options = PostgresOptions {
+            busy_timeout_ms: 100,
+            statement_timeout_ms: STATEMENT_MS,
+            ..options()
+        };
+        let store = PostgresStore::open(&format!("{url}{pooler}"), options)
+            .await
+            .unwrap();
+        let worker = worker(&store).await;
+        store.counts(&JobFilter::default()).await.unwrap();
+        proxy.silence_connections(Silence::Both);
+        let filter = JobFilter::default();
+        let both = async { tokio::join!(store.counts(&filter), claim(&store, worker, 1)) };
+        let both = tokio::time::timeout(Duration::from_millis(STATEMENT_MS.into()), both).await;
+        let (counts, lease) = both.expect("silence is found sooner");
+        assert_eq!((counts.unwrap().total(), lease.unwrap().slices.len()), (1, 1));
+    }
 }
 
 /// A server that is at work is waited for, however long a connection gives no sign.
 #[tokio::test]
 async fn a_long_statement_is_waited_for() {
-    let (url, proxy) = database(1).await;
-    let database = name_of_proxied(&url).to_owned();
-    let options = PostgresOptions {
-        busy_timeout_ms: 10,
-        statement_timeout_ms: 16_000,
-        ..options()
-    };
-    let store = PostgresStore::open(&url, options).await.unwrap();
-    let worker = worker(&store).await;
-    let lease = claim(&store, worker, 1).await.unwrap();
-    // Twice as long as until the server is asked.
-    let write = ReportWrite {
-        position: 0,
-        sql: "SELECT pg_sleep(2) WHERE $1::jsonb IS NOT NULL".into(),
-        item: "1".to_owned(),
-    };
-    let report = Report {
-        writes: vec![write],
-        ..completed(&lease.slices[0])
-    };
-    let writers = || {
-        shared()
-            .psql(&database, "SELECT count(*) FROM gristmill.writer")
-            .unwrap()
-    };
-    let before = writers();
-    let connections = proxy.connections();
-    let exchanged = in_time(exchange(&store, worker, vec![report], None)).await;
-    assert_eq!(exchanged.receipts[0].accepted.len(), 1);
-    // The server was asked, and no other connection was made for the operation.
-    assert!(proxy.connections() > connections);
-    assert_eq!(writers(), before);
+    for pooler in POOLERS {
+        let (url, proxy) = database(1).await;
+        let database = name_of_proxied(&url).to_owned();
+        let options = PostgresOptions {
+            busy_timeout_ms: 10,
+            statement_timeout_ms: 16_000,
+            ..options()
+        };
+        let store = PostgresStore::open(&format!("{url}{pooler}"), options)
+            .await
+            .unwrap();
+        let worker = worker(&store).await;
+        let lease = claim(&store, worker, 1).await.unwrap();
+        // Twice as long as until the server is asked.
+        let write = ReportWrite {
+            position: 0,
+            sql: "SELECT pg_sleep(2) WHERE $1::jsonb IS NOT NULL".into(),
+            item: "1".to_owned(),
+        };
+        let report = Report {
+            writes: vec![write],
+            ..completed(&lease.slices[0])
+        };
+        let writers = || {
+            shared()
+                .psql(&database, "SELECT count(*) FROM gristmill.writer")
+                .unwrap()
+        };
+        let before = writers();
+        let connections = proxy.connections();
+        let exchanged = in_time(exchange(&store, worker, vec![report], None)).await;
+        assert_eq!(exchanged.receipts[0].accepted.len(), 1);
+        // The server was asked, and no other connection was made for the operation.
+        assert!(proxy.connections() > connections);
+        assert_eq!(writers(), before);
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gristmill_model::Timestamp;
-use gristmill_private_postgres::{PrivatePostgres, Proxy};
+use gristmill_private_postgres::{Pooler, PoolerKind, PrivatePostgres, Proxy};
 use gristmill_store::Store;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
@@ -17,15 +17,27 @@ use crate::workspace::Workspace;
 pub enum StoreUnderTest {
     /// A file in the workspace.
     Sqlite,
-    /// A database of a server of its own, which can be killed, and its URL.
-    Postgres(PrivatePostgres, String, Option<Box<Link>>),
+    /// A database of a server of its own.
+    Postgres(Box<OwnServer>),
 }
 
-/// What lies between the processes and their database.
-pub struct Link {
-    pub proxy: Proxy,
-    /// The database's URL by way of it.
+/// A server that can be killed, and what lies between the processes and their database.
+pub struct OwnServer {
+    // The fields are dropped in this order: what lies before the server goes first.
+    pub link: Option<Proxy>,
+    pub pooler: Option<Pooler>,
+    pub server: PrivatePostgres,
+    /// The database's URL.
     url: String,
+    /// The same by way of the pooler and the link.
+    location: String,
+}
+
+impl OwnServer {
+    fn database(&self) -> &str {
+        let path = self.url.trim_start_matches("postgresql:///");
+        path.split('?').next().unwrap_or_default()
+    }
 }
 
 impl StoreUnderTest {
@@ -38,34 +50,63 @@ impl StoreUnderTest {
                 let settings = [("idle_in_transaction_session_timeout", "500ms")];
                 let server = PrivatePostgres::start(&settings).unwrap_or_else(|error| panic!("{error}"));
                 let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
-                StoreUnderTest::Postgres(server, url, None)
+                StoreUnderTest::Postgres(Box::new(OwnServer {
+                    link: None,
+                    pooler: None,
+                    server,
+                    location: url.clone(),
+                    url,
+                }))
             }
             other => panic!("STORE={other} is not a store; there are `sqlite` and `postgres`"),
         }
     }
 
-    /// Puts a link between the processes and the database that cuts answers into the pieces of a slow network, and can go
-    /// silent.
-    pub fn behind_link(self, seed: u64) -> StoreUnderTest {
-        let StoreUnderTest::Postgres(server, url, _) = self else {
-            return self;
-        };
-        let proxy = server.proxy(seed).unwrap_or_else(|error| panic!("{error}"));
-        proxy.split(1..=1_448, Duration::from_micros(50));
-        let path = url.trim_start_matches("postgresql:///");
-        let database = path.split('?').next().unwrap_or_default();
-        let link = Link {
-            url: proxy.url(database),
-            proxy,
-        };
-        StoreUnderTest::Postgres(server, url, Some(Box::new(link)))
+    /// Puts a pooler between the processes and the database.
+    pub fn behind_pooler(mut self, kind: PoolerKind) -> StoreUnderTest {
+        if let StoreUnderTest::Postgres(own) = &mut self {
+            let pooler = own.server.pooler(kind).unwrap_or_else(|error| panic!("{error}"));
+            own.location = pooler.url(own.database());
+            own.pooler = Some(pooler);
+        }
+        self
+    }
+
+    /// Puts a link between the processes and the database, or its pooler, that cuts answers into the pieces of a slow network,
+    /// and can go silent.
+    pub fn behind_link(mut self, seed: u64) -> StoreUnderTest {
+        if let StoreUnderTest::Postgres(own) = &mut self {
+            let proxy = match &own.pooler {
+                Some(pooler) => pooler.proxy(seed),
+                None => own.server.proxy(seed),
+            };
+            let proxy = proxy.unwrap_or_else(|error| panic!("{error}"));
+            proxy.split(1..=1_448, Duration::from_micros(50));
+            let option = own.pooler.as_ref().map_or("", Pooler::option);
+            own.location = format!("{}{option}", proxy.url(own.database()));
+            own.link = Some(proxy);
+        }
+        self
+    }
+
+    /// Its server, where it has one.
+    pub fn own(&self) -> Option<&OwnServer> {
+        match self {
+            StoreUnderTest::Sqlite => None,
+            StoreUnderTest::Postgres(own) => Some(own),
+        }
     }
 
     /// What lies before the database, where something does.
-    pub fn link(&self) -> Option<&Link> {
+    pub fn link(&self) -> Option<&Proxy> {
+        self.own()?.link.as_ref()
+    }
+
+    /// What lends its connections, where something does.
+    pub fn pooler(&mut self) -> Option<&mut Pooler> {
         match self {
             StoreUnderTest::Sqlite => None,
-            StoreUnderTest::Postgres(_, _, link) => link.as_deref(),
+            StoreUnderTest::Postgres(own) => own.pooler.as_mut(),
         }
     }
 
@@ -73,8 +114,7 @@ impl StoreUnderTest {
     pub fn location(&self) -> &str {
         match self {
             StoreUnderTest::Sqlite => "gristmill.db",
-            StoreUnderTest::Postgres(_, url, None) => url,
-            StoreUnderTest::Postgres(_, _, Some(link)) => &link.url,
+            StoreUnderTest::Postgres(own) => &own.location,
         }
     }
 
@@ -85,8 +125,8 @@ impl StoreUnderTest {
                 let path = workspace.path("gristmill.db");
                 Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
             }
-            StoreUnderTest::Postgres(_, url, _) => Arc::new(
-                PostgresStore::open(url, PostgresOptions::default())
+            StoreUnderTest::Postgres(own) => Arc::new(
+                PostgresStore::open(&own.url, PostgresOptions::default())
                     .await
                     .unwrap(),
             ),
@@ -124,10 +164,7 @@ impl StoreUnderTest {
 
     /// The database's server, where it has one.
     pub fn server(&self) -> Option<&PrivatePostgres> {
-        match self {
-            StoreUnderTest::Sqlite => None,
-            StoreUnderTest::Postgres(server, ..) => Some(server),
-        }
+        Some(&self.own()?.server)
     }
 
     /// How many servers and how many workers stand before it at once.

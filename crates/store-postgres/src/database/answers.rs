@@ -9,8 +9,8 @@
 //! (`statement_timeout`), so a connection that is silent for longer is closed in any case.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use futures::{FutureExt, StreamExt};
 use gristmill_postgres_link::SharedAddress;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::database::handle_cache::lock;
 use crate::failure::{Failure, Result};
@@ -119,15 +120,25 @@ pub(crate) struct SilencePatience {
 pub(crate) struct Silence {
     address: SharedAddress,
     patience: SilencePatience,
-    /// The server's process for it; 0 while that is not known.
-    process: AtomicI32,
+    /// Unknown until the connection is made.
+    worked_for_by: OnceLock<Backend>,
     wait: Mutex<Wait>,
     closed: AtomicBool,
 }
 
+/// The server's process that works for a connection.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// Always the process of this number.
+    Process(i32),
+    /// Behind a pooler, the one that has a name beginning so, for the time of a transaction.
+    Named(String),
+}
+
 /// Whether the process is at work, and waits neither for a request nor for an answer to be taken.
 const AT_WORK: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity \
-     WHERE pid = $1 AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Client')";
+     WHERE (pid = $1 OR starts_with(application_name, $2)) AND state = 'active' \
+     AND wait_event_type IS DISTINCT FROM 'Client')";
 
 #[derive(Debug)]
 struct Wait {
@@ -150,7 +161,7 @@ impl Silence {
         Silence {
             address,
             patience,
-            process: AtomicI32::new(0),
+            worked_for_by: OnceLock::new(),
             wait: Mutex::new(Wait {
                 requests: 0,
                 since: Instant::now(),
@@ -160,9 +171,9 @@ impl Silence {
         }
     }
 
-    /// Learns which process of the server answers.
-    pub fn is_of_process(&self, process: i32) {
-        self.process.store(process, Ordering::Relaxed);
+    /// Learns which process of the server answers. The first word holds.
+    pub fn is_worked_for_by(&self, backend: Backend) {
+        let _ = self.worked_for_by.set(backend);
     }
 
     /// Begins to await an answer.
@@ -215,14 +226,15 @@ impl Silence {
 
     /// Whether the server says, over another connection, that it is at work for this one.
     async fn is_at_work(&self) -> bool {
-        // Behind a pooler, any process may be: only the longest wait counts.
-        if self.address.is_pooled() {
-            return true;
-        }
-        let process = self.process.load(Ordering::Relaxed);
+        let (process, name) = match self.worked_for_by.get() {
+            Some(Backend::Process(process)) => (Some(*process), None),
+            Some(Backend::Named(name)) => (None, Some(name.as_str())),
+            None => return false,
+        };
         let asked = async {
             let client = self.address.connect().await?;
-            client.query_one(AT_WORK, &[&process]).await?.try_get(0)
+            let params: [(&(dyn ToSql + Sync), Type); 2] = [(&process, Type::INT4), (&name, Type::TEXT)];
+            client.query_typed_one(AT_WORK, &params).await?.try_get(0)
         };
         // Boxed: it is large, is rarely needed, and would lie within the task of each connection.
         let answer = tokio::time::timeout(ASKING_MAX.min(self.patience.max), asked.boxed()).await;

@@ -12,9 +12,10 @@ use gristmill_postgres_link::Address;
 use gristmill_store::StoreError;
 use gristmill_store::rules::report_write::ONE_PARAMETER;
 use tokio_postgres::Row;
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{Format, FromSqlOwned, IsNull, ToSql, Type, private::BytesMut};
 
-use crate::database::answers::{Answers, Awaited, Pending, Silence, answers};
+use crate::database::answers::{Answers, Awaited, Backend, Pending, Silence, answers};
 use crate::database::session::{self, Role, Waits};
 use crate::database::statement::{ParameterTypes, Statement};
 use crate::database::writability::Writability;
@@ -164,7 +165,10 @@ impl Manager {
                 }
                 self.writability.note_written();
             }
-            Role::Read if connection.lent.is_some() => {}
+            Role::Read if connection.lent.is_some() => {
+                let id: String = connection.only("SELECT gen_random_uuid()::text").await?;
+                connection.name_transactions(&self.address, &id);
+            }
             Role::Read => {
                 connection
                     .command(&session::settings(self.role, self.waits))
@@ -172,9 +176,11 @@ impl Manager {
             }
         }
         if connection.lent.is_none() {
-            let process = connection.rows("SELECT pg_backend_pid()", &[]).await?;
-            let process = process.first().map_or(Ok(0), |row| row.try_get(0))?;
-            connection.answers.silence.is_of_process(process);
+            let process = connection.only("SELECT pg_backend_pid()").await?;
+            connection
+                .answers
+                .silence
+                .is_worked_for_by(Backend::Process(process));
         }
         Ok(connection)
     }
@@ -201,11 +207,7 @@ impl Connection {
             .first()
             .ok_or_else(|| Failure::Damaged("a writer got no row".to_owned()))?;
         let id: &str = row.try_get(0)?;
-        if let Some(lent) = &mut self.lent {
-            let name = name.replace('%', id).replace('\'', "''");
-            lent.settings
-                .push_str(&format!("; SET LOCAL application_name = '{name}'"));
-        }
+        self.name_transactions(address, id);
         self.writer = Some(Writer {
             id: id.into(),
             operation: 0,
@@ -214,8 +216,25 @@ impl Connection {
         Ok(())
     }
 
+    /// Behind a pooler, gives the process that works for a transaction of this connection a name.
+    fn name_transactions(&mut self, address: &Address, id: &str) {
+        if let Some(lent) = &mut self.lent {
+            let name = address.application_name(Some(id)).replace('\'', "''");
+            lent.settings
+                .push_str(&format!("; SET LOCAL application_name = '{name}'"));
+            // What follows the id may be cut.
+            let begins = format!("gristmill {id}");
+            self.answers.silence.is_worked_for_by(Backend::Named(begins));
+        }
+    }
+
     async fn is_of_standby(&self) -> Result<bool> {
-        let rows = self.rows("SELECT pg_is_in_recovery()", &[]).await?;
+        self.only("SELECT pg_is_in_recovery()").await
+    }
+
+    /// The one value of a query that has one.
+    async fn only<T: FromSqlOwned>(&self, sql: &str) -> Result<T> {
+        let rows = self.rows(sql, &[]).await?;
         let row = rows
             .first()
             .ok_or_else(|| Failure::Damaged("a query got no row".to_owned()))?;
@@ -245,7 +264,7 @@ impl Connection {
                 let _awaited = silence.begin();
                 let learnt = lent.types.learn(&self.client, sql).await;
                 learnt.map_err(|failure| match silence.reason() {
-                    Some(reason) => Failure::Disconnected(reason),
+                    Some(reason) => Failure::Silent(reason),
                     None => failure,
                 })
             }
@@ -272,14 +291,33 @@ impl Connection {
 
     /// Runs a statement of a handler's, whose only parameter takes JSON.
     pub async fn execute_with_json(&self, sql: &str, items: &str) -> Result<()> {
-        let statement = self.prepare(sql).await?;
+        let statement = match &self.lent {
+            None => self.prepare(sql).await?,
+            // Nothing of a handler's is prepared for its types alone: it may be several statements. The server finds the type.
+            Some(_) => Statement::Text {
+                sql: sql.into(),
+                types: Arc::new([Type::UNKNOWN]),
+            },
+        };
+        let one_parameter = || StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into();
         if statement.types().len() != 1 {
-            return Err(StoreError::InvalidInput(ONE_PARAMETER.to_owned()).into());
+            return Err(one_parameter());
         }
         let silence = &self.answers.silence;
-        self.in_transaction(taken(&self.client, silence, &statement, &[&JsonText(items)]))
-            .await?;
-        Ok(())
+        let taken = self
+            .in_transaction(taken(&self.client, silence, &statement, &[&JsonText(items)]))
+            .await;
+        match taken {
+            // The server was given one parameter, and wants none or more.
+            Err(Failure::Postgres(error))
+                if error.code().is_some_and(|state| {
+                    [SqlState::PROTOCOL_VIOLATION, SqlState::INDETERMINATE_DATATYPE].contains(state)
+                }) =>
+            {
+                Err(one_parameter())
+            }
+            taken => taken.map(|_| ()),
+        }
     }
 
     /// Sends a query and leaves the answer for later. The next request follows at once.
@@ -338,23 +376,16 @@ impl Connection {
         (!lent.is_amid.load(Ordering::Relaxed)).then(|| self.begin("READ COMMITTED"))
     }
 
-    /// Runs a statement in the transaction that has begun, or in one of its own where it needs one.
+    /// Runs a statement in the transaction that has begun, or in one of its own where it needs one. All of that is sent at once, so
+    /// that no lock waits for this process.
     async fn in_transaction<T>(&self, statement: impl Future<Output = Result<T>>) -> Result<T> {
         let Some(begun) = self.begin_alone() else {
             return statement.await;
         };
-        match statement.await {
-            Ok(answer) => {
-                let ended = self.commit();
-                begun.await?;
-                ended.await.map(|()| answer)
-            }
-            Err(failure) => {
-                // What it did is undone in any case.
-                let _ = self.roll_back().await;
-                Err(failure)
-            }
-        }
+        // The statement is sent first. Where it fails, the commit undoes what it did.
+        let (answer, ended) = futures::join!(statement, async { self.commit().await });
+        let answer = answer?;
+        begun.await.and(ended).map(|()| answer)
     }
 
     /// Sends commands without parameters, and leaves the answer for later.
@@ -463,7 +494,15 @@ impl ToSql for JsonText<'_> {
     }
 
     fn accepts(ty: &Type) -> bool {
-        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR].contains(ty)
+        [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR, Type::UNKNOWN].contains(ty)
+    }
+
+    /// As text, where the server finds the type.
+    fn encode_format(&self, ty: &Type) -> Format {
+        match *ty {
+            Type::UNKNOWN => Format::Text,
+            _ => Format::Binary,
+        }
     }
 
     tokio_postgres::types::to_sql_checked!();

@@ -102,6 +102,11 @@ impl Transaction {
         self.connection.execute_prepared(sql, params).await
     }
 
+    /// Runs a command, which no server prepares.
+    pub async fn command(&self, sql: &str) -> Result<()> {
+        self.connection.command(sql).await
+    }
+
     /// Runs a statement of a handler's, whose only parameter takes JSON.
     pub async fn write_with_json(&self, sql: &str, items: &str) -> Result<()> {
         self.connection.execute_with_json(sql, items).await

@@ -1,8 +1,12 @@
 //! Submitting batches within a transaction of the caller's, from Rust.
 
-use gristmill_model::{After, BatchId, NewBatch, Rejected};
+use std::sync::Arc;
+
+use gristmill_model::{After, BatchId, NewBatch, Rejected, SystemClock};
 use gristmill_store::{JobFilter, Selection, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
+use gristmill_store_postgres::{PostgresOptions, PostgresStore};
+use tokio_postgres::Client;
 
 use crate::case::{Case, texts};
 
@@ -87,13 +91,28 @@ async fn what_there_is_not_is_refused() {
     assert_eq!(counts.total(), 0);
 }
 
-/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+/// In a session of its own, and where each transaction may be in another one.
 #[tokio::test]
-async fn handlers_write_with_their_reports() {
+async fn handlers_write_on_any_connection() {
     let case = Case::new().await;
     let client = case.client().await;
+    for pooler in ["session", "transaction"] {
+        let url = format!("{}&pooler={pooler}", case.url);
+        handlers_write_with_their_reports(&url, &client).await;
+    }
+}
+
+/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+async fn handlers_write_with_their_reports(url: &str, client: &Client) {
+    let clock = Arc::new(SystemClock);
+    let store = PostgresStore::open(url, PostgresOptions::new(clock, 7))
+        .await
+        .unwrap();
     client
-        .batch_execute("CREATE TABLE public.picture (id integer PRIMARY KEY, size integer NOT NULL)")
+        .batch_execute(
+            "DROP TABLE IF EXISTS public.picture; \
+             CREATE TABLE public.picture (id integer PRIMARY KEY, size integer NOT NULL)",
+        )
         .await
         .unwrap();
     let pictures = async || -> Vec<i64> {
@@ -103,9 +122,9 @@ async fn handlers_write_with_their_reports() {
         rows.unwrap().iter().map(|row| row.get(0)).collect()
     };
     let insert = "INSERT INTO public.picture SELECT id, size FROM jsonb_to_recordset($1) AS p (id integer, size integer)";
-    writes_go_with_their_reports(&case.store, insert, pictures).await;
+    writes_go_with_their_reports(&store, insert, pictures).await;
 
-    let worker = worker(&case.store).await;
+    let worker = worker(&store).await;
     for (sql, says) in [
         ("DELETE FROM public.picture", "one parameter"),
         (
@@ -113,17 +132,18 @@ async fn handlers_write_with_their_reports() {
             "does not exist",
         ),
         ("INSERT INTO public.picture", "syntax error"),
+        (
+            "DELETE FROM public.picture WHERE $1::json IS NULL; SELECT 1",
+            "multiple commands",
+        ),
     ] {
-        let id = submit(&case.store, batch(1)).await;
-        let lease = claim(&case.store, worker, 1).await.unwrap();
+        let id = submit(&store, batch(1)).await;
+        let lease = claim(&store, worker, 1).await.unwrap();
         let report = with_writes(completed(&lease.slices[0]), sql, |_| "1".to_owned());
-        let receipt = &exchange(&case.store, worker, vec![report], None).await.receipts[0];
+        let receipt = &exchange(&store, worker, vec![report], None).await.receipts[0];
         assert_eq!(receipt.failed, positions("0"), "{sql}");
-        let shown = case.store.job(job(id, 0)).await.unwrap().unwrap();
+        let shown = store.job(job(id, 0)).await.unwrap().unwrap();
         assert!(shown.failures[0].error.message.contains(says), "{shown:?}");
-        case.store
-            .cancel(Selection::Jobs(vec![job(id, 0)]))
-            .await
-            .unwrap();
+        store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
     }
 }
