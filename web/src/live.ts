@@ -43,6 +43,8 @@ const NOTIFY_AT_MOST_EVERY_MS = 100;
 const REFRESH_AT_MOST_EVERY_MS = 2_000;
 /** A slow answer is asked for again only after so many times as long as it took: a tab costs a large store little. */
 const PAUSE_PER_ANSWER = 10;
+/** An answer that does not come so soon is a stream of events, and no refusal. Milliseconds. */
+const REFUSED_WITHIN_MS = 2_000;
 /** The waits before another try to listen. Milliseconds. */
 const LISTEN_AGAIN_MS = [1_000, 2_000, 5_000, 10_000, 30_000];
 
@@ -53,6 +55,8 @@ class Live {
   signedOut = false;
   queues: QueueCounts[] | undefined;
   refused: Refused | undefined;
+  /** Why the server streams no events; pages ask at intervals all the same. */
+  eventless: Refused | undefined;
   samples: Sample[] = [];
   events: StoreEvent[] = [];
   /** Grows with each event that changes jobs. */
@@ -150,6 +154,8 @@ class Live {
     this.source = source;
     source.onopen = () => {
       this.failures = 0;
+      this.eventless = undefined;
+      this.changed();
     };
     for (const name of EVENT_NAMES) {
       source.addEventListener(name, (message) => this.take(JSON.parse((message as MessageEvent<string>).data)));
@@ -158,10 +164,22 @@ class Live {
       // The browser tries again by itself after a broken connection, but not after a refusal.
       if (source.readyState !== EventSource.CLOSED) return;
       this.unlisten();
+      void this.askWhy();
       const wait = LISTEN_AGAIN_MS[Math.min(this.failures, LISTEN_AGAIN_MS.length - 1)];
       this.failures += 1;
       this.timers.listen = window.setTimeout(() => !document.hidden && !this.source && this.listen(), wait);
     };
+  }
+
+  /** A stream does not tell why it was refused. */
+  private async askWhy(): Promise<void> {
+    try {
+      await get("/events", AbortSignal.timeout(REFUSED_WITHIN_MS));
+    } catch (error) {
+      if (!(error instanceof Refused)) return;
+      this.eventless = error;
+      this.changed();
+    }
   }
 
   private unlisten(): void {

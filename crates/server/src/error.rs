@@ -96,6 +96,9 @@ pub enum ApiError {
         BODY_ARRIVES_WITHIN.as_secs()
     )]
     Slow,
+    /// The store can only be read, and so records nothing for listeners.
+    #[error("this server can only read its store, and records no events")]
+    NoEvents,
     /// The worker is not, or no longer, registered.
     #[error("worker {0} is not, or no longer, registered")]
     WorkerUnknown(i64),
@@ -167,9 +170,10 @@ impl ApiError {
             ApiError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             ApiError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             ApiError::Slow => StatusCode::REQUEST_TIMEOUT,
-            ApiError::WorkerUnknown(_) | ApiError::Stale { .. } | ApiError::NotHeld { .. } => {
-                StatusCode::CONFLICT
-            }
+            ApiError::WorkerUnknown(_)
+            | ApiError::Stale { .. }
+            | ApiError::NotHeld { .. }
+            | ApiError::NoEvents => StatusCode::CONFLICT,
             ApiError::Stopping | ApiError::NotReady | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
                 StoreError::InvalidBatch(_)
@@ -203,6 +207,7 @@ impl ApiError {
             ApiError::Forbidden { .. } => "forbidden",
             ApiError::NotFound { .. } | ApiError::NoSuchPath(_) => "not_found",
             ApiError::NoKnowledge => "no_knowledge",
+            ApiError::NoEvents => "no_events",
             ApiError::Knowledge(_) => "knowledge",
             ApiError::NoSuchMethod { .. } => "no_such_method",
             ApiError::Invalid { .. } => "invalid",
@@ -237,6 +242,10 @@ impl ApiError {
                 format!("use {allowed}; see /api/v1/openapi.json for all operations")
             }
             ApiError::NoKnowledge => "start it with `gristmill serve --memory KB`".to_owned(),
+            ApiError::NoEvents => {
+                "listen to a server that may write the store; here, ask for jobs and queues again and again"
+                    .to_owned()
+            }
             ApiError::Knowledge(_) => "retry; if the error persists, see the server's log".to_owned(),
             ApiError::MediaType { expected, .. } => format!("send `Content-Type: {expected}`"),
             ApiError::TooLarge { .. } => "send it in several requests, or send a reference to it".to_owned(),

@@ -3,8 +3,10 @@
 mod links;
 mod variants;
 
+use utoipa::openapi::RefOr;
 use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
@@ -29,6 +31,8 @@ const TOKEN: &str = "token";
     servers((url = "/", description = "The server that this description comes from")),
     tags(
         (name = "jobs", description = "Submitting and changing jobs, and reading their outcomes"),
+        (name = "schedules", description = "Jobs that are submitted at intervals or by the calendar"),
+        (name = "controls", description = "Pauses, limits, shares and aging"),
         (name = "watching", description = "Queues, workers, events and health"),
         (name = "memory", description = "The knowledge base of a server that serves one"),
         (name = "agents", description = "Operations of agents"),
@@ -136,9 +140,27 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .split_for_parts();
     describe_rules(&mut description);
     links::add(&mut description);
+    describe_parameters(&mut description);
     variants::name_all(&mut description);
     description.merge(described_probes);
     (Routes { guarded, probes }, description)
+}
+
+/// A parameter is there or is not: none is `null`.
+fn describe_parameters(description: &mut utoipa::openapi::OpenApi) {
+    let items = description.paths.paths.values_mut();
+    let parameters = items
+        .flat_map(links::operations)
+        .flat_map(|operation| operation.parameters.iter_mut().flatten());
+    for parameter in parameters {
+        if let RefOr::T(parameter) = parameter
+            && let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema
+            && let SchemaType::Array(types) = &object.schema_type
+            && let [only, Type::Null] | [Type::Null, only] = &types[..]
+        {
+            object.schema_type = SchemaType::Type(only.clone());
+        }
+    }
 }
 
 /// Writes each rule to its operation.

@@ -48,7 +48,9 @@ export function Events() {
           </button>
         ))}
       </div>
-      {rows.length === 0 ? (
+      {rows.length === 0 && live.eventless ? (
+        <Empty title={`No events come: ${live.eventless.message}.`}>The other pages refresh every few seconds.</Empty>
+      ) : rows.length === 0 ? (
         <Empty title="No event yet." command="gristmill submit hello 1">
           Events appear here as jobs are submitted and end. In a terminal: <code>gristmill events</code>
         </Empty>

@@ -78,7 +78,8 @@ impl Listener {
 /// `kind` and `queue`), `progress` (`worker`, and the progress of its `running` jobs), and `missed` if earlier events
 /// are gone. The data is JSON with `cursor`, `at` and `type` beside these. The `id` is a cursor: any server of the same
 /// store resumes after it. The store keeps events for an hour after the last listener. The stream ends when the server
-/// stops, and when the token expires or is revoked.
+/// stops, and when the token expires or is revoked. A server that can only read its store (a standby, a file without write
+/// permission) records none, and refuses with status 409.
 #[utoipa::path(
     get,
     path = "/events",
@@ -125,6 +126,7 @@ pub async fn events(
 
 fn store_error(error: gristmill_engine::EngineError) -> ApiError {
     match error {
+        gristmill_engine::EngineError::Store(error) if error.is_read_only() => ApiError::NoEvents,
         gristmill_engine::EngineError::Store(error) => ApiError::Store(error),
         other => ApiError::Store(gristmill_store::StoreError::Database(other.to_string())),
     }

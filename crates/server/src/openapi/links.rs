@@ -52,7 +52,8 @@ pub fn add(description: &mut OpenApi) {
     }
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+/// The operations of a path.
+pub fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     let all = [&mut item.get, &mut item.post, &mut item.put, &mut item.delete];
     all.into_iter().flatten()
 }

@@ -482,7 +482,7 @@ impl Keys {
         SubmitQuery,
         ("traceparent" = Option<String>, Header, description = "The trace that the jobs belong to (W3C Trace Context)"),
     ),
-    request_body = inline(SubmitRequest),
+    request_body = SubmitRequest,
     responses(
         (status = 201, description = "The jobs are on disk", body = Awaited),
         (status = "4XX", description = "Refused; nothing is stored", body = Refusal),

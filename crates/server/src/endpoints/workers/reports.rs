@@ -154,7 +154,7 @@ pub struct Reported {
     path = "/reports",
     tag = "agents",
     operation_id = "report",
-    request_body = inline(ReportRequest),
+    request_body = ReportRequest,
     responses(
         (status = 200, description = "The outcomes are on disk, except the refused ones", body = Reported),
         (status = "4XX", description = "Refused; nothing is stored", body = Refusal),
