@@ -1,8 +1,8 @@
 //! Batches whose outcomes a process awaits.
 //!
-//! Reports pay nothing while there are no waiters. On PostgreSQL, a row of `awaited` makes the trigger of reports
-//! notify for that batch alone. On SQLite, the commits of a process wake its own waiters, and it polls the file for
-//! changes of other processes every few milliseconds while it has waiters.
+//! Without waiters, reports cost nothing extra. On PostgreSQL, a row of `awaited` makes the trigger of reports notify
+//! for that batch alone. On SQLite, the commits of a process wake its own waiters. While it has waiters, it polls the
+//! file for changes of other processes every few milliseconds.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,22 +15,22 @@ use tokio::sync::{Notify, watch};
 #[derive(Debug, Default)]
 pub struct Awaited {
     batches: Mutex<HashMap<BatchId, watch::Sender<()>>>,
-    /// Told when a batch is awaited that was not, or is no longer awaited.
+    /// Notified when a batch begins or ceases to be awaited.
     changed: Notify,
 }
 
-/// Tells when jobs of one batch may have ended. From [`Store::watch_outcomes`](crate::Store::watch_outcomes).
+/// Watches one batch for ended jobs. From [`Store::watch_outcomes`](crate::Store::watch_outcomes).
 #[derive(Debug)]
 pub struct OutcomeWatch {
     awaited: Arc<Awaited>,
     batch: BatchId,
-    /// `None` where too many batches are awaited already.
+    /// The news of the batch; `None` if too many batches are awaited.
     news: Option<watch::Receiver<()>>,
 }
 
 impl OutcomeWatch {
-    /// Resolves when jobs of the batch may have ended since the last call, or since the watch began. May be dropped and
-    /// called again without a loss. Resolves never where too many batches are awaited
+    /// Resolves when jobs of the batch may have ended since the last call, or since the watch began. The future may be
+    /// dropped and called again without a loss. Never resolves if too many batches are awaited
     /// ([`AWAITED_BATCHES_MAX`]).
     pub async fn changed(&mut self) {
         let told = match &mut self.news {
@@ -65,6 +65,10 @@ impl Awaited {
                 Some(news)
             }
         };
+        assert!(
+            batches.len() <= AWAITED_BATCHES_MAX,
+            "a limited number of batches is awaited"
+        );
         drop(batches);
         OutcomeWatch {
             awaited: self.clone(),
@@ -94,14 +98,14 @@ impl Awaited {
         }
     }
 
-    /// Wakes all.
+    /// Wakes all watches.
     pub fn wake_all(&self) {
         self.lock().values().for_each(|sender| {
             sender.send_replace(());
         });
     }
 
-    /// Which batches are awaited.
+    /// The awaited batches.
     pub fn batches(&self) -> BTreeSet<BatchId> {
         self.lock().keys().copied().collect()
     }
@@ -111,12 +115,12 @@ impl Awaited {
         self.lock().is_empty()
     }
 
-    /// How many batches are awaited.
+    /// Number of awaited batches.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Resolves when the awaited batches have changed since the last call. For one caller.
+    /// Resolves when the awaited batches have changed since the last call. For one caller only.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

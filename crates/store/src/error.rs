@@ -25,10 +25,10 @@ pub enum StoreError {
     DuplicateKey {
         /// The key.
         key: String,
-        /// Its owner; `None` if that is another job of the same batch.
+        /// The owner of the key; `None` if another job of the same batch has the key.
         owner: Option<JobId>,
     },
-    /// As many payloads as may be wait behind the job that has their key.
+    /// The job that has the key has the maximum number of payloads waiting behind it.
     #[error(
         "the key `{key}` belongs to job {owner}, and no more payloads can wait behind it; nothing of this submit is \
          stored; submit again when the job has ended"
@@ -36,7 +36,7 @@ pub enum StoreError {
     KeyFull {
         /// The key.
         key: String,
-        /// Its owner.
+        /// The job that has the key.
         owner: JobId,
     },
     /// A prerequisite does not exist.
@@ -76,7 +76,7 @@ pub enum StoreError {
         /// The version of the newer program.
         program: String,
     },
-    /// A development version has made the file or database.
+    /// A development version created the file or database.
     #[error(
         "{} has the layout of an earlier development version of Gristmill, which this program cannot read; \
          finish its jobs with that version, or use a new store", path.display()
@@ -85,7 +85,7 @@ pub enum StoreError {
         /// The file or database.
         path: PathBuf,
     },
-    /// Another program has changed the layout of the file or database since this one opened it.
+    /// Another program has changed the layout of the file or database since this process opened it.
     #[error(
         "another version of gristmill has changed the layout of {} while this process was running; \
          nothing of this operation is stored; start that version here, too", path.display()
@@ -94,7 +94,7 @@ pub enum StoreError {
         /// The file or database.
         path: PathBuf,
     },
-    /// The file, or its log, was moved, removed or replaced under this process.
+    /// The file or its log was moved, removed or replaced while this process had it open.
     #[error(
         "{} was moved, removed or replaced while this process had it open; nothing more is acknowledged, since it would be \
          stored where nobody looks; move it back, or stop this process and start it again on the right file", path.display()
@@ -103,18 +103,18 @@ pub enum StoreError {
         /// The file, or its log.
         path: PathBuf,
     },
-    /// Another process has begun to write to a file that this one may only read.
+    /// Another process has begun to write to a file that this process may only read.
     #[error("{} changed while it was read, since another process writes to it; retry", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
     },
-    /// Another process holds the store's write lock, or another transaction rows of it, for too long.
+    /// Another process held the store's write lock, or another transaction held rows of it, for too long.
     #[error("{} is locked by another process for over {waited_ms} ms; retry when it has finished", path.display())]
     Locked {
         /// The file or database.
         path: PathBuf,
-        /// The wait.
+        /// The duration of the wait.
         waited_ms: u64,
     },
     /// The disk is full.
@@ -132,15 +132,15 @@ pub enum StoreError {
     ReadOnly {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// The database takes no writes of this program: it is a standby, or the role may only read.
+    /// The database accepts no writes of this program: it is a standby, or the role may only read.
     #[error("{database} is read-only: {reason}")]
     ReadOnlyDatabase {
         /// Its address, without its password.
         database: String,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
     /// The store cannot be opened.
@@ -148,7 +148,7 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// The file is damaged.
@@ -156,7 +156,7 @@ pub enum StoreError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What the database said.
+        /// The database's message.
         reason: String,
     },
     /// Rows of one batch are damaged. Other batches are not affected.
@@ -168,7 +168,7 @@ pub enum StoreError {
     Damaged {
         /// The batch.
         batch: BatchId,
-        /// Where.
+        /// The table with the damaged rows.
         table: &'static str,
         /// A description of the damage.
         what: String,
@@ -181,13 +181,13 @@ pub enum StoreError {
     Unreachable {
         /// Its address, without its password.
         database: String,
-        /// How long was tried; 0, where once.
+        /// The duration of the attempts; 0 for a single attempt.
         waited_ms: u64,
-        /// What the system or the database said last.
+        /// The last message of the system or the database.
         reason: String,
     },
-    /// The database was lost while it committed the operation, and could not be asked since. The operation may be
-    /// stored.
+    /// The connection was lost during the commit of the operation, and the database could not be asked since. The
+    /// operation may be stored.
     #[error(
         "the connection to {database} broke during COMMIT, and reconnecting failed for {waited_ms} ms: {reason}; \
          the operation may or may not be stored: check the store before you repeat it"
@@ -195,9 +195,9 @@ pub enum StoreError {
     Unknown {
         /// Its address, without its password.
         database: String,
-        /// How long was tried.
+        /// The duration of the attempts.
         waited_ms: u64,
-        /// What the system or the database said last.
+        /// The last message of the system or the database.
         reason: String,
     },
     /// Another error of the database.
@@ -212,7 +212,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the store may be read and not written, so that trying again does not help.
+    /// Whether the store is read-only, so that a retry does not help.
     pub fn is_read_only(&self) -> bool {
         matches!(
             self,
@@ -220,7 +220,7 @@ impl StoreError {
         )
     }
 
-    /// The refusal of a layout of a newer program.
+    /// Makes the error for a layout of a newer program.
     pub fn newer(path: PathBuf, found: crate::layout::Found, known: i64) -> StoreError {
         StoreError::NewerSchema {
             path,

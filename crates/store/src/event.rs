@@ -1,10 +1,10 @@
 //! Events of jobs, in commit order, as the stores keep them for listeners.
 //!
-//! Triggers on the tables of batches, reports, failures and progress write the events, so every change of every process
-//! is covered. They write only while the table `listening` has a row of a listener; on SQLite, the triggers exist only
-//! then. Readers page through events from any cursor, wake at once for changes of their own process, and poll four
-//! times a second for others. On PostgreSQL, events are ordered by transaction, and a reader stops before the oldest
-//! open transaction, so that no event appears behind its cursor.
+//! Triggers on the tables of batches, reports, failures and progress write the events, so that changes of every process
+//! are covered. They write only while the table `listening` has a row of a listener. On SQLite, the triggers exist only
+//! then. Readers page through events from any cursor. Changes of their own process wake them at once, and they poll
+//! four times a second for others. On PostgreSQL, events are ordered by transaction, and a reader stops before the
+//! oldest open transaction, so that no event appears behind its cursor.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use gristmill_model::{BatchId, JobProgress, JobState, Positions, Timestamp, WorkerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A place in the order of events: an event's own, from which on others are asked for. Only the store that gave it
-/// understands it.
+/// A place in the order of events. Each event has one, and later events are read from there. Only the store that gave a
+/// cursor understands it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct EventCursor {
-    /// The transaction, where the store numbers those.
+    /// The number of the transaction, if the store numbers transactions.
     pub transaction: i64,
     /// The number of the event.
     pub id: i64,
@@ -29,7 +29,7 @@ impl fmt::Display for EventCursor {
     }
 }
 
-/// What was wrong with the text of a cursor.
+/// The text is not a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the cursor of an event: give one as it came with an event, such as 0-17")]
 pub struct ParseEventCursorError(String);
@@ -68,81 +68,81 @@ impl<'de> Deserialize<'de> for EventCursor {
 pub struct EventJobs {
     /// Their batch.
     pub batch: BatchId,
-    /// Which of its jobs.
+    /// The positions of the jobs.
     pub positions: Positions,
-    /// Their kind; `None` where the batch was deleted since.
+    /// Their kind; `None` if the batch was deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Arc<str>>,
-    /// Their queue; `None` where the batch was deleted since.
+    /// Their queue; `None` if the batch was deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Arc<str>>,
 }
 
-/// Something that happened and is on disk.
+/// A change that is on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Event {
     /// A batch was submitted.
     Submitted {
-        /// All of its jobs.
+        /// All jobs of the batch.
         #[serde(flatten)]
         jobs: EventJobs,
     },
     /// Jobs completed.
     Completed {
-        /// Which.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
-        /// On which attempt.
+        /// The attempt that completed.
         attempt: u32,
     },
-    /// Attempts failed and are followed by another.
+    /// Attempts failed, and another follows.
     Retried {
         /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
-        /// Which attempt failed.
+        /// The attempt that failed.
         attempt: u32,
-        /// From when on the next can be made.
+        /// The time from which the next attempt can begin.
         run_at: Timestamp,
     },
     /// Jobs are dead.
     Dead {
-        /// Which.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
-        /// On which attempt; 0 where none was made.
+        /// The last attempt; 0 if there was none.
         attempt: u32,
     },
     /// Jobs were cancelled.
     Cancelled {
-        /// Which.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
-        /// On which attempt; 0 where none was made.
+        /// The last attempt; 0 if there was none.
         attempt: u32,
     },
     /// Jobs expired.
     Expired {
-        /// Which.
+        /// The jobs.
         #[serde(flatten)]
         jobs: EventJobs,
-        /// The attempts that were made.
+        /// The last attempt; 0 if there was none.
         attempt: u32,
     },
-    /// A worker told how far its jobs are.
+    /// A worker reported the progress of its jobs.
     Progress {
-        /// Which worker.
+        /// The worker.
         worker: WorkerId,
         /// The jobs.
         running: Vec<JobProgress>,
     },
-    /// Events before this are not kept: nobody listened for over an hour, or too many came.
+    /// Earlier events are missing: there was no listener for over an hour, or there were too many events.
     Missed,
 }
 
 impl Event {
-    /// Its type's name, as it is written.
+    /// The name of its type, as it is written.
     pub const fn name(&self) -> &'static str {
         match self {
             Event::Submitted { .. } => "submitted",
@@ -157,14 +157,14 @@ impl Event {
     }
 }
 
-/// An event in its place.
+/// An event with its place and time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecordedEvent {
-    /// Its place. Asked for the events after it, the store goes on behind it.
+    /// The place of the event, after which the next read continues.
     pub cursor: EventCursor,
-    /// When it happened.
+    /// The time of the event.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -188,7 +188,7 @@ pub struct EventRow<'r> {
     pub worker: WorkerId,
     /// The jobs.
     pub positions: Positions,
-    /// JSON, by the name of the event.
+    /// JSON whose form depends on the name of the event.
     pub detail: Option<&'r str>,
     /// The kind of a submitted batch.
     pub kind: Option<Arc<str>>,
@@ -197,8 +197,8 @@ pub struct EventRow<'r> {
 }
 
 impl EventRow<'_> {
-    /// Puts the row behind events that were read before it. Failures of one batch and attempt that follow one another are
-    /// one event. What a newer program wrote is left out.
+    /// Adds the row to the events that were read before it. Consecutive failures of one batch and attempt become one
+    /// event. Events of a newer program are left out.
     pub fn add_to(self, events: &mut Vec<RecordedEvent>) -> serde_json::Result<()> {
         let (attempt, cursor, at) = (self.attempt, self.cursor, self.at);
         let mut jobs = EventJobs {
@@ -247,17 +247,17 @@ impl EventRow<'_> {
     }
 }
 
-/// What came after a cursor.
+/// The events after a cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventPage {
-    /// In order; [`Event::Missed`] first, where others before them are not kept.
+    /// The events in order. [`Event::Missed`] comes first if earlier events are missing.
     pub events: Vec<RecordedEvent>,
-    /// Where to go on.
+    /// The cursor for the next page.
     pub next: EventCursor,
 }
 
 impl EventPage {
-    /// An empty page. The store records nothing without listeners, so a later listener learns that events are missing.
+    /// Makes an empty page. A store without listeners records nothing, so a later listener learns that events are missing.
     pub fn nothing(after: Option<EventCursor>) -> Self {
         EventPage {
             events: Vec::new(),
@@ -265,7 +265,7 @@ impl EventPage {
         }
     }
 
-    /// The beginning of a page of what comes after `after`, where all after `kept_after` is kept.
+    /// Begins a page of the events after `after`. The store has kept all events after `kept_after`.
     pub fn begin(after: Option<EventCursor>, kept_after: EventCursor, now: Timestamp) -> Self {
         let after = after.unwrap_or(kept_after);
         let mut events = Vec::new();

@@ -9,32 +9,33 @@ use serde_json::value::RawValue;
 pub use crate::rules::family::child_failed;
 use crate::{BatchPositions, Store, StoreError};
 
-/// The children that a job spawned last.
+/// The last children that a job spawned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Children {
-    /// Its position in its batch.
+    /// The position of the job in its batch.
     pub parent: u32,
-    /// The children, by batch ascending.
+    /// The children, in ascending order of batch.
     pub jobs: Vec<BatchPositions>,
 }
 
-/// How a child ended.
+/// The outcome of a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChildOutcome {
     /// The child.
     pub job: JobId,
-    /// How it ended. Anything but `completed` is a failure.
+    /// The final state. Any state but `completed` is a failure.
     pub state: JobState,
-    /// Its value, where it completed.
+    /// The value of a completed child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Box<RawValue>>,
-    /// Why it is dead, where it is.
+    /// The error of a dead child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
 }
 
-/// How the children of these jobs of a batch ended that they spawned last, in the order of the jobs: those of each by
-/// batch and position ascending. Each batch of children is read once, however many parents share it.
+/// Reads the outcomes of the children that these jobs of a batch spawned last, in the order of the jobs. The outcomes
+/// for each job are in ascending order of batch and position. Each batch of children is read once, even if many parents
+/// share it.
 pub async fn child_outcomes(
     store: &dyn Store,
     batch: BatchId,
@@ -72,7 +73,7 @@ pub async fn child_outcomes(
         .collect())
 }
 
-/// How these jobs of a batch ended, as far as they have.
+/// Reads the outcomes of these jobs of a batch, as far as they have ended.
 async fn outcomes_of(
     store: &dyn Store,
     batch: BatchId,

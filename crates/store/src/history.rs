@@ -1,8 +1,8 @@
 //! The history of ended jobs: counts and durations, by kind, queue and period.
 //!
-//! A commit keeps the durations of a report's jobs as counts by bucket (`model::duration_histogram`), so a history
-//! reads a short text for each report, and no values. For a report of few jobs, SQLite reads the durations themselves:
-//! a small report then needs one row less.
+//! A commit keeps the durations of a report's jobs as counts by bucket (`model::duration_histogram`). So a history
+//! reads a short text for each report, and no values. For a report of few jobs, SQLite reads the durations themselves,
+//! so that a small report needs one row less.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-/// Which ended jobs are counted, and how they are put together. Conditions that are `None` leave all through.
+/// The ended jobs to count, and the period of a row. A condition that is `None` allows all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HistoryFilter {
-    /// Only of this kind.
+    /// Counts only jobs of this kind.
     pub kind: Option<String>,
-    /// Only on this queue.
+    /// Counts only jobs on this queue.
     pub queue: Option<String>,
-    /// Only what ended at this moment or later.
+    /// Counts only jobs that ended at this time or later.
     pub since: Option<Timestamp>,
-    /// Only what ended before this moment.
+    /// Counts only jobs that ended before this time.
     pub until: Option<Timestamp>,
-    /// A row for how long a time.
+    /// The period of each row.
     pub by: HistoryPeriod,
 }
 
-/// How long a time a row of the history speaks of.
+/// The period of a row of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryPeriod {
-    /// All of it.
+    /// The whole time.
     #[default]
     All,
     /// An hour.
@@ -42,7 +42,7 @@ pub enum HistoryPeriod {
 }
 
 impl HistoryPeriod {
-    /// Its length in milliseconds; `None` where it has none.
+    /// The length in milliseconds; `None` for the whole time.
     pub fn length_ms(self) -> Option<i64> {
         match self {
             HistoryPeriod::All => None,
@@ -55,21 +55,21 @@ impl HistoryPeriod {
 /// Jobs of one kind on one queue that ended within one period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryRow {
-    /// When the period begins; `None` where it is all of the time.
+    /// The beginning of the period; `None` for the whole time.
     pub from: Option<Timestamp>,
     /// Their kind.
     pub kind: Arc<str>,
     /// Their queue.
     pub queue: Arc<str>,
-    /// How many completed.
+    /// Number of completed jobs.
     pub completed: u64,
-    /// How many are dead.
+    /// Number of dead jobs.
     pub dead: u64,
-    /// How many were cancelled.
+    /// Number of cancelled jobs.
     pub cancelled: u64,
-    /// How many expired.
+    /// Number of expired jobs.
     pub expired: u64,
-    /// How long the last attempts of the completed ones took.
+    /// The durations of the last attempts of completed jobs.
     pub durations: DurationHistogram,
 }
 
@@ -90,10 +90,10 @@ impl HistoryRow {
     }
 }
 
-/// A period's number since 1970, a queue and a kind.
+/// The number of a period since 1970, a queue and a kind.
 type HistoryKey = (Option<i64>, Arc<str>, Arc<str>);
 
-/// Rows in the making.
+/// Rows of a history that is being made.
 #[derive(Debug)]
 pub struct HistoryRows {
     period: HistoryPeriod,
@@ -101,7 +101,7 @@ pub struct HistoryRows {
 }
 
 impl HistoryRows {
-    /// No rows yet, in the periods of the filter.
+    /// Makes an empty history with the periods of the filter.
     pub fn new(filter: &HistoryFilter) -> Self {
         HistoryRows {
             period: filter.by,
@@ -109,7 +109,7 @@ impl HistoryRows {
         }
     }
 
-    /// The row of a period (its number since 1970), a queue and a kind. Refuses one row too many.
+    /// The row of a period (its number since 1970), a queue and a kind. Refuses a row beyond the limit.
     pub fn row(
         &mut self,
         period: Option<i64>,
@@ -137,7 +137,7 @@ impl HistoryRows {
         }))
     }
 
-    /// The rows: the latest period first, then by queue and kind.
+    /// Returns the rows, latest period first, and then by queue and kind.
     pub fn into_rows(self) -> Vec<HistoryRow> {
         let mut rows: Vec<HistoryRow> = self.rows.into_values().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.from));

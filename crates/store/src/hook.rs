@@ -1,9 +1,9 @@
 //! Completion hooks: the job that a store submits when a batch ends.
 //!
-//! A batch with hooks has an edge of the policy [`HOOK`] to itself, so an operation that ends its jobs settles its edges
-//! anyway. When all jobs of the batch have ended, the store deletes this edge and stores the hook's job in the same
-//! transaction. The edge never comes back, so a job that is retried later submits no second one. Batches without hooks
-//! pay nothing.
+//! A batch with hooks has an edge of the policy [`HOOK`] to itself, so that an operation that ends its jobs settles its
+//! edges anyway. When all jobs of the batch have ended, the store deletes this edge and stores the hook's job in the
+//! same transaction. The edge never comes back, so a job that is retried later submits no second one. Batches without
+//! hooks cost nothing extra.
 
 use gristmill_model::{BatchId, BatchOptions, HookTarget, JobState, NewBatch, PackedBuilder, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 use crate::rules::lanes::LaneName;
 
-/// The policy of an edge that leads from a batch with hooks to itself.
+/// The policy of an edge from a batch with hooks to itself.
 pub const HOOK: &str = "hook";
 
-/// The part of a batch that such an edge names. No jobs have it.
+/// The part of a batch in such an edge. No jobs have it.
 pub const HOOK_PART: u32 = 1 << 19;
 
-/// The end of all jobs of a batch, or of a run: the payload of a hook's job.
+/// A summary of the end of a batch, or of a run: the payload of a hook's job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSummary {
-    /// `success` if all jobs completed, else `failure`.
+    /// `success` if all jobs completed, or else `failure`.
     pub outcome: String,
-    /// The name of the work: the hooks', else that of the schedule or the run.
+    /// The name of the work: the name in the hooks, or else the name of the schedule or the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The batch; a run has several.
+    /// The batch; `None` for a run, which has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
     /// The run.
@@ -60,7 +60,7 @@ pub struct WebhookPayload<Body> {
     pub body: Body,
 }
 
-/// What a summary says of a batch besides its jobs.
+/// The data of a batch in a summary, besides the counts of jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedBatch<'a> {
     /// The batch.
@@ -78,6 +78,7 @@ pub struct EndedBatch<'a> {
 impl EndSummary {
     /// Adds jobs that ended in this state.
     pub fn add(&mut self, state: JobState, jobs: u64) {
+        assert!(state.is_final() || jobs == 0, "a summary counts ended jobs");
         self.jobs += jobs;
         match state {
             JobState::Completed => self.completed += jobs,
@@ -86,11 +87,12 @@ impl EndSummary {
             JobState::Expired => self.expired += jobs,
             _ => {}
         }
-        self.outcome = match self.is_success() {
-            true => "success",
-            false => "failure",
-        }
-        .to_owned();
+        self.outcome = if self.is_success() { "success" } else { "failure" }.to_owned();
+        assert_eq!(
+            self.completed + self.dead + self.cancelled + self.expired,
+            self.jobs,
+            "the counts of a summary add up"
+        );
     }
 
     /// Whether all jobs completed.
@@ -98,7 +100,7 @@ impl EndSummary {
         self.completed == self.jobs
     }
 
-    /// The hook's job.
+    /// Makes the hook's job.
     ///
     /// # Errors
     ///
@@ -121,11 +123,11 @@ impl EndSummary {
 }
 
 impl EndedBatch<'_> {
-    /// The job of the batch's hook, if the batch has one for this end.
+    /// Makes the job of the batch's hook, if the batch has one for this end.
     ///
     /// # Errors
     ///
-    /// As [`EndSummary::job`].
+    /// The errors of [`EndSummary::job`].
     pub fn hook(
         &self,
         counts: impl IntoIterator<Item = (JobState, u64)>,
@@ -158,7 +160,7 @@ impl EndedBatch<'_> {
 }
 
 /// The lanes of the jobs of a batch's hooks. A store interns them with the batch, so that the end of the batch cannot
-/// fail for one lane too many.
+/// exceed the limit of lanes.
 pub fn lanes_of_hooks(batch: &NewBatch) -> impl Iterator<Item = LaneName<'_>> {
     let targets = batch.options.hooks.iter().flat_map(|hooks| hooks.targets());
     targets.map(|target| LaneName {

@@ -1,8 +1,9 @@
-//! Finding corruption: the checksums of stored rows, and what a check of a store finds.
+//! Corruption: the checksums of stored rows, and the findings of a check.
 //!
-//! A row that holds packed text has a sum of its columns, which the store computes when it writes the row and compares when
-//! it reads it. The sum is a CRC-32: it finds every flip of up to three bits in a short row, and all but one in four
-//! thousand million of other changes. It protects against broken disks and memory, and not against people.
+//! A row with packed text has a checksum of its columns. The store computes it when it writes the row, and compares it
+//! when it reads the row. The checksum is a CRC-32. It detects every flip of up to three bits in a short row, and all
+//! but one in four thousand million of other changes. It protects against broken disks and memory, and not against
+//! people.
 
 use crc32fast::Hasher;
 use gristmill_model::{BatchId, Positions};
@@ -11,16 +12,16 @@ use serde::Serialize;
 /// The reason for which the jobs of a damaged batch are paused.
 pub const DAMAGED: &str = "damaged";
 
-/// Findings that a page of a check has of one kind, at most. One finding stands for the others.
+/// Maximum findings of one kind in a page of a check. One finding stands for the others.
 pub const FINDINGS_PER_KIND_MAX: u32 = 100;
 
-/// Batches that a page of a check reads, at most.
+/// Maximum batches that a page of a check reads.
 pub const CHECKED_BATCHES_PER_PAGE_MAX: u32 = 256;
 
 /// Bytes of payloads after which a page of a check ends.
 pub const CHECKED_BYTES_PER_PAGE_TARGET: u64 = 8 << 20;
 
-/// The sum of the columns of a row, in the making.
+/// The checksum of the columns of a row, while it is computed.
 #[derive(Debug, Default)]
 struct RowSum(Hasher);
 
@@ -30,14 +31,14 @@ impl RowSum {
         self
     }
 
-    /// Its length comes first, so that no text passes for a part of the next.
+    /// Adds a text. Its length comes first, so that the end of one text never counts as the beginning of the next.
     fn text(&mut self, text: &str) -> &mut Self {
         self.number(i64::try_from(text.len()).unwrap_or(i64::MAX));
         self.0.update(text.as_bytes());
         self
     }
 
-    /// No text has the length of none.
+    /// Adds a text, or a length that no text has.
     fn optional(&mut self, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(text),
@@ -50,22 +51,22 @@ impl RowSum {
     }
 }
 
-/// What the sum of a batch is of.
+/// The columns in the checksum of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchColumns<'a> {
-    /// Its id; 0 where the database gives the id as it stores the row.
+    /// The id; 0 if the database assigns it with the row.
     pub id: i64,
     /// Its run.
     pub run_id: Option<i64>,
     /// Its lane.
     pub lane_id: i64,
-    /// How many jobs it has.
+    /// Number of jobs.
     pub count: u32,
     /// Its priority.
     pub priority: i64,
-    /// When it was submitted.
+    /// The time of the submit.
     pub submitted_at: i64,
-    /// From when it can be claimed.
+    /// The time from which it can be claimed.
     pub run_at: i64,
     /// Its options.
     pub options: Option<&'a str>,
@@ -74,7 +75,7 @@ pub struct BatchColumns<'a> {
 }
 
 impl BatchColumns<'_> {
-    /// The sum.
+    /// Computes the checksum.
     pub fn sum(&self) -> i64 {
         RowSum::default()
             .number(self.id)
@@ -90,7 +91,7 @@ impl BatchColumns<'_> {
     }
 }
 
-/// What the sum of a report of completed jobs is of.
+/// The columns in the checksum of a report of completed jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportColumns<'a> {
     /// The batch of its jobs.
@@ -99,20 +100,20 @@ pub struct ReportColumns<'a> {
     pub positions: &'a Positions,
     /// The attempt that completed.
     pub attempt: u32,
-    /// When it ended.
+    /// The time of the end.
     pub finished_at: i64,
     /// The worker's name.
     pub worker: Option<&'a str>,
-    /// How long each took.
+    /// The durations of the jobs.
     pub durations: Option<&'a str>,
-    /// What they printed.
+    /// The logs of the jobs.
     pub logs: Option<&'a str>,
     /// Their values.
     pub values: &'a str,
 }
 
 impl ReportColumns<'_> {
-    /// The sum.
+    /// Computes the checksum.
     pub fn sum(&self) -> i64 {
         RowSum::default()
             .number(self.batch.0)
@@ -127,7 +128,7 @@ impl ReportColumns<'_> {
     }
 }
 
-/// The sum of the keys of a batch.
+/// The checksum of the keys of a batch.
 pub fn keys_sum(batch: BatchId, scope: i64, keys: &str) -> i64 {
     RowSum::default()
         .number(batch.0)
@@ -136,7 +137,7 @@ pub fn keys_sum(batch: BatchId, scope: i64, keys: &str) -> i64 {
         .finish()
 }
 
-/// The sum of a lane: of its queue, kind and group.
+/// The checksum of a lane: of its queue, kind and group.
 pub fn lane_sum(names: [&str; 3]) -> i64 {
     let mut sum = RowSum::default();
     for name in names {
@@ -145,12 +146,12 @@ pub fn lane_sum(names: [&str; 3]) -> i64 {
     sum.finish()
 }
 
-/// The sum of a value that is kept for later jobs.
+/// The checksum of a value that is kept for later jobs.
 pub fn cached_sum(digest: &str, value: &str) -> i64 {
     RowSum::default().text(digest).text(value).finish()
 }
 
-/// The sum of a failed attempt.
+/// The checksum of a failed attempt.
 pub fn failure_sum(batch: BatchId, position: u32, attempt: u32, error: &str, log: Option<&str>) -> i64 {
     RowSum::default()
         .number(batch.0)
@@ -161,45 +162,45 @@ pub fn failure_sum(batch: BatchId, position: u32, attempt: u32, error: &str, log
         .finish()
 }
 
-/// Where a check goes on.
+/// The place at which a check continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CheckPlace {
-    /// With what the database itself can tell.
+    /// The database's own checks.
     #[default]
     File,
-    /// With the batches after this one, and their rows.
+    /// The batches after this one, and their rows.
     Batches(BatchId),
-    /// With the rows that belong to no batch, or to one that does not exist.
+    /// The rows that belong to no batch, or to a batch that does not exist.
     Rest,
 }
 
-/// A part of a check.
+/// One part of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CheckPage {
-    /// The damage that it found.
+    /// The damage that was found.
     pub findings: Vec<Finding>,
-    /// How many batches were checked.
+    /// Number of checked batches.
     pub batches: u64,
-    /// How many batches the store has; 0 where this part does not tell.
+    /// Number of all batches; 0 if this part does not count them.
     pub batches_in_all: u64,
-    /// Where the check goes on; `None` where it is over.
+    /// The place of the next part; `None` at the end.
     pub next: Option<CheckPlace>,
 }
 
-/// Something that is wrong.
+/// A piece of damage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The batch whose rows these are.
+    /// The batch to which the rows belong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchId>,
-    /// Where.
+    /// The table.
     pub table: String,
     /// A description of the damage.
     pub what: String,
 }
 
 impl Finding {
-    /// In rows of a batch.
+    /// Makes a finding in rows of a batch.
     pub fn of(batch: BatchId, table: &str, what: impl Into<String>) -> Finding {
         Finding {
             batch: Some(batch),
@@ -208,7 +209,7 @@ impl Finding {
         }
     }
 
-    /// Elsewhere.
+    /// Makes a finding outside of batches.
     pub fn beside(table: &str, what: impl Into<String>) -> Finding {
         Finding {
             batch: None,
@@ -218,7 +219,7 @@ impl Finding {
     }
 }
 
-/// Compares the jobs of a batch with its rows: each job stands in exactly one. `rows` are the tables and positions of them.
+/// Compares the jobs of a batch with its rows, which must hold each job exactly once. `rows` are tables and positions.
 pub fn check_places(batch: BatchId, count: u32, rows: &[(&'static str, Positions)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut all = Positions::new();
@@ -260,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn each_column_counts() {
+    fn each_column_changes_the_checksum() {
         let others = [
             BatchColumns { id: 8, ..BATCH },
             BatchColumns {
@@ -295,12 +296,12 @@ mod tests {
         for other in others {
             assert_ne!(other.sum(), BATCH.sum(), "{other:?}");
         }
-        // Stores hold it, so it may not change. By Python: zlib.crc32 of the same bytes.
+        // Stores contain this sum, so it may not change. It is from Python: zlib.crc32 of the same bytes.
         assert_eq!(BATCH.sum(), 224_503_807);
     }
 
     #[test]
-    fn each_job_stands_in_one_row() {
+    fn each_job_belongs_to_one_row() {
         let positions = |text: &str| text.parse::<Positions>().unwrap();
         let whole = [("slice", positions("0-3")), ("report", positions("4-9"))];
         assert_eq!(check_places(BatchId(1), 10, &whole), []);

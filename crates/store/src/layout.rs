@@ -1,54 +1,54 @@
 //! The layout of a database: its tables, and the views, functions and triggers over them. The stores of jobs and of
-//! knowledge bring their databases to the layout of the program that opens them, both by this module.
+//! knowledge use this module to migrate their databases to the layout of the program that opens them.
 //!
-//! Tables have versions: version 1 makes them, and each later version is a migration that changes them. Views, functions
-//! and triggers, the *code* of a layout, have none: a database records a digest of its code, and a program with another
-//! digest replaces the code as a whole. Both happen in one transaction, under a lock, so a process finds either the old
-//! layout or the new one.
+//! Tables have versions: version 1 creates them, and each later version is a migration. Views, functions and triggers
+//! are the *code* of a layout, and have no versions. A database records a digest of its code, and a program with
+//! another digest replaces the whole code. Both happen in one transaction under a lock, so that a process finds either
+//! the old layout or the new one.
 //!
-//! `docs/migrations.md` says how to make a migration.
+//! `docs/migrations.md` describes how to make a migration.
 
 use sha2::{Digest, Sha256};
 
 /// The version of this program, which a database records.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// What this program keeps in a database.
+/// The layout that this program has in a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// The tables: version 1, and then one migration a version. Released ones never change.
+    /// The tables: version 1, and one migration for each later version. Released ones never change.
     pub tables: &'static [&'static str],
-    /// The views, functions and triggers, in an order in which they can be made.
+    /// The views, functions and triggers, in the order of their creation.
     pub code: &'static [&'static str],
 }
 
-/// What a database records of its layout.
+/// The layout that a database records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The version of its tables.
     pub version: i64,
-    /// The digest of the files that made them.
+    /// The digest of the files that created them.
     pub tables: String,
     /// The digest of its code.
     pub code: String,
-    /// The version of the program that brought it to this layout.
+    /// The version of the program that made this layout.
     pub program: String,
-    /// The views, functions and triggers that the program made, each as `DROP` names it.
+    /// The views, functions and triggers of the program, in the form that `DROP` takes.
     pub objects: Vec<String>,
 }
 
-/// Why a database does not have the layout of this program.
+/// The reason why a database does not have the layout of this program.
 #[derive(Debug)]
 pub enum LayoutError<E> {
-    /// A newer program has brought it to its own layout.
+    /// A newer program has changed the layout.
     Newer(Found),
-    /// It was made by a development version, whose tables are those of no release.
+    /// A development version made it, whose tables belong to no release.
     Development,
     /// The tables cannot be changed, or the code cannot be replaced.
     Failed {
-        /// The version that was found; 0 for a new database.
+        /// The found version; 0 for a new database.
         found: i64,
-        /// What the database said.
+        /// The database's message.
         cause: E,
     },
     /// The database failed otherwise.
@@ -77,7 +77,7 @@ impl Layout {
         digest(self.tables)
     }
 
-    /// What tells this layout from all others.
+    /// The identity of the layout.
     pub fn id(&self) -> String {
         format!(
             "{}-{}-{}",
@@ -103,20 +103,21 @@ impl Layout {
         if migrations.is_empty() && found.code == self.code_digest() {
             return Ok(true);
         }
-        match release(&found.program) > release(PROGRAM) {
-            true => Err(LayoutError::Newer(found.clone())),
-            false => Ok(false),
+        if release(&found.program) > release(PROGRAM) {
+            Err(LayoutError::Newer(found.clone()))
+        } else {
+            Ok(false)
         }
     }
 
-    /// The files that made the tables of this version, and the migrations after it.
+    /// Splits the files into those of this version, and the later migrations.
     pub fn split_at(&self, version: i64) -> (&'static [&'static str], &'static [&'static str]) {
         let made = usize::try_from(version).unwrap_or(0);
         self.tables.split_at(made.min(self.tables.len()))
     }
 }
 
-/// A digest of files, in hexadecimal.
+/// Computes a digest of files, in hexadecimal.
 fn digest(files: &[&str]) -> String {
     let mut digest = Sha256::new();
     for file in files {
@@ -127,7 +128,7 @@ fn digest(files: &[&str]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The numbers of a version such as `1.12.3`, for comparison.
+/// Reads the numbers of a version such as `1.12.3`, for comparison.
 fn release(version: &str) -> Vec<u64> {
     version
         .split(['.', '-', '+'])

@@ -1,8 +1,8 @@
 //! The store of batches, slices, leases and reports.
 //!
-//! [`Store`] is the database interface of the engine and the workers. Each call is one atomic
-//! operation, and `Ok` means that it is on disk. The crates `store-sqlite` and `store-postgres` implement it, by the
-//! [`rules`] that both share, and pass the suite of `store-conformance`.
+//! [`Store`] is the database interface of the engine and the workers. Each call is one atomic operation, and `Ok` means
+//! that it is on disk. The crates `store-sqlite` and `store-postgres` implement it with the [`rules`] that both share,
+//! and pass the suite of `store-conformance`.
 
 pub mod awaited;
 pub mod error;
@@ -58,7 +58,7 @@ pub use schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule, ScheduleChang
 pub use wakeups::WorkSeen;
 pub use worker::{Exchanged, Heartbeat, NewWorker, Rescued, Revoked, Want, WorkerRow};
 
-/// The target of events for people: programs show them whatever else they log. Such as that a database is away, and back.
+/// The target of log events for people, such as the loss of a database. Programs print them in any case.
 pub const NEWS: &str = "gristmill::news";
 
 /// A durable store of batches. Object-safe, shared between tasks.
@@ -117,13 +117,13 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Ends a follower.
     async fn unfollow(&self, follower: &str) -> Result<(), StoreError>;
 
-    /// Keeps what jobs of a worker printed, for some seconds and only while somebody follows. At most
-    /// [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`](gristmill_model::limits::LIVE_OUTPUT_BYTES_PER_WRITE_MAX) bytes. Returns the jobs
-    /// that the worker does not hold (any more), or not as this kind: of these nothing is kept.
+    /// Keeps output of a worker's jobs for some seconds, while there is a follower. At most
+    /// [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`](gristmill_model::limits::LIVE_OUTPUT_BYTES_PER_WRITE_MAX) bytes. Returns the
+    /// jobs that the worker does not hold, or not with this kind. Their output is not kept.
     async fn put_output(&self, worker: WorkerId, printed: Vec<Printed>) -> Result<Vec<JobId>, StoreError>;
 
-    /// The kept output of these jobs after a place, from 0. A piece of another worker may still appear before the
-    /// last one for a moment: offsets tell what was seen.
+    /// Reads the kept output of these jobs after a place, from 0. For a moment, a piece of another worker may still
+    /// appear before the last one. Offsets show which output was read.
     async fn live_output(&self, followed: Vec<Followed>, after: i64) -> Result<OutputPage, StoreError>;
 
     /// Unregisters a worker, and releases its jobs without charging an attempt.
@@ -293,14 +293,14 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;
 
-    /// Operations on this store, of all processes, that wait for locks of other transactions. None, where a store has no such
-    /// locks.
+    /// Counts operations on this store, of all processes, that wait for locks of other transactions. A store without
+    /// such locks has none.
     async fn lock_waits(&self) -> Result<LockWaits, StoreError> {
         Ok(LockWaits::default())
     }
 
-    /// Looks for damage, a part of the store at a time, each in a read transaction of its own: from the default place on,
-    /// until a page has no next one. What others commit between two parts is no damage.
+    /// Looks for damage in one part of the store, in a read transaction of its own. A check begins with the default
+    /// place, and ends with a page without a next place. Commits of others between two parts are not damage.
     async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError>;
 
     // --- runs ---

@@ -1,11 +1,11 @@
 //! The live output of running jobs, which a store keeps only while it has followers.
 //!
-//! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats, and write the
-//! output of followed jobs four times a second, bounded for each job and each write. A store keeps output only of jobs
-//! that the worker holds. The rows are deleted after half a minute, and with the last follower.
+//! A follower keeps a row of `following`. Workers on the store read these rows with their heartbeats. They write the
+//! output of followed jobs four times a second, with a limit for each job and each write. A store keeps output only of
+//! jobs that the worker holds. The rows are deleted after half a minute, and with the last follower.
 //!
 //! Agents learn of followers by their heartbeats, and sooner by the next answer to an exchange if the followed jobs
-//! have changed; they send output to `server/src/endpoints/workers/output.rs`. Without followers, a worker sends
+//! have changed. They send output to `server/src/endpoints/workers/output.rs`. Without followers, a worker sends
 //! nothing, and an exchange makes no further query. `engine/src/live_logs.rs` follows one job, or up to 100 running
 //! jobs of a filter.
 
@@ -17,7 +17,7 @@ use gristmill_model::{BatchId, Followed, JobId, KeptOutput, Positions, Printed};
 
 use crate::StoreError;
 
-/// What a follower follows, as it is stored.
+/// Packs the jobs that a follower follows, as they are stored.
 pub fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
     if followed.is_empty() || followed.len() > FOLLOWED_MAX {
         return Err(StoreError::InvalidInput(format!(
@@ -28,7 +28,7 @@ pub fn pack_followed(followed: &[Followed]) -> Result<String, StoreError> {
     serde_json::to_string(followed).map_err(|error| StoreError::InvalidInput(error.to_string()))
 }
 
-/// What several followers follow together, as a worker is told: at most as much as one may follow.
+/// Joins the jobs of several followers for a worker, up to the limit of one follower.
 pub fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_json::Result<Vec<Followed>> {
     let mut all: Vec<Followed> = Vec::new();
     for packed in packed {
@@ -41,7 +41,7 @@ pub fn all_followed<'p>(packed: impl Iterator<Item = &'p str>) -> serde_json::Re
     Ok(all)
 }
 
-/// Pieces without NUL characters, which PostgreSQL keeps in no text.
+/// Replaces NUL characters, which PostgreSQL cannot store in a text.
 pub fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, StoreError> {
     let bytes: usize = printed.iter().map(|piece| piece.text.len()).sum();
     if bytes > LIVE_OUTPUT_BYTES_PER_WRITE_MAX {
@@ -50,7 +50,7 @@ pub fn check_printed(mut printed: Vec<Printed>) -> Result<Vec<Printed>, StoreErr
         )));
     }
     for piece in printed.iter_mut().filter(|piece| piece.text.contains('\0')) {
-        // One byte for one byte, so that offsets stay true.
+        // One byte replaces one byte, so that offsets stay right.
         piece.text = piece.text.replace('\0', " ");
     }
     Ok(printed)
@@ -66,13 +66,13 @@ pub struct HeldJobs {
     pub positions: Positions,
 }
 
-/// The batches that pieces are of, each once.
+/// The batches of these pieces, each once.
 pub fn batches_of(printed: &[Printed]) -> Vec<i64> {
     let batches: BTreeSet<i64> = printed.iter().map(|piece| piece.job.batch.0).collect();
     batches.into_iter().collect()
 }
 
-/// The pieces of jobs that a worker holds, and the jobs of the others, each once.
+/// Splits pieces by the jobs that a worker holds: returns their pieces, and the jobs of all other pieces, each once.
 pub fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Printed>, Vec<JobId>) {
     let is_held = |piece: &&Printed| {
         held.iter().any(|held| {
@@ -86,17 +86,17 @@ pub fn only_held<'p>(held: &[HeldJobs], printed: &'p [Printed]) -> (Vec<&'p Prin
     (kept, refused.into_iter().collect())
 }
 
-/// The pieces of followed jobs, and the place of the last one that was looked at.
+/// Pieces of output of followed jobs, and the place of the last piece that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputPage {
     /// The pieces, by place.
     pub pieces: Vec<KeptOutput>,
-    /// The last place that was looked at.
+    /// The place of the last piece that was read.
     pub last: i64,
 }
 
 impl OutputPage {
-    /// An empty page behind a place.
+    /// Makes an empty page after a place.
     pub fn after(after: i64) -> OutputPage {
         OutputPage {
             pieces: Vec::new(),
@@ -104,7 +104,7 @@ impl OutputPage {
         }
     }
 
-    /// Adds a piece, if one of the followed jobs printed it.
+    /// Adds a piece, if a followed job printed it.
     pub fn add(&mut self, piece: KeptOutput, followed: &[Followed]) {
         self.last = self.last.max(piece.id);
         let printed = &piece.printed;

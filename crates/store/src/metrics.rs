@@ -1,9 +1,9 @@
-//! The figures of a store for monitoring.
+//! The metrics of a store for monitoring.
 //!
-//! They cost a look at each lane and at each piece of open work. Ended jobs are counted as they end: a handle gathers its
-//! counts by batch in memory, and adds them to one row a lane with the heartbeats of its workers. So a prune lowers
-//! no count of a kind and queue with jobs, and a killed process loses those of its last seconds. A prune forgets kinds and queues
-//! without jobs, and their counts.
+//! They cost one read of each lane and of each piece of open work. Ended jobs are counted when they end. A handle
+//! gathers its counts by batch in memory, and adds them to one row for each lane with the heartbeats of its workers. So
+//! a prune lowers no count of a kind and queue with jobs, and a killed process loses the counts of its last seconds. A
+//! prune forgets kinds and queues without jobs, and their counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use gristmill_batching::BatchStats;
 use gristmill_model::{BatchId, Positions, Receipt, Report, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The bounds by which durations of jobs are counted: each counts what took at most so long. Seconds. Longer ones are
-/// counted last.
+/// The upper bounds of the counted durations of jobs, in seconds. Longer durations are counted last.
 pub const DURATION_BOUNDS_SECONDS: [f64; DURATION_BOUNDS] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0,
 ];
 const DURATION_BOUNDS: usize = 14;
 
-/// Batches whose counts a handle gathers at most, before it adds them to the store's.
+/// Maximum batches whose counts a handle gathers before it adds them to the store's counts.
 pub const GATHERED_BATCHES_MAX: usize = 4_096;
 
 /// Jobs that workers have ended.
@@ -29,13 +28,13 @@ pub struct EndedJobs {
     pub completed: u64,
     /// Jobs that are dead after their last attempt.
     pub dead: u64,
-    /// The durations of the completed ones together. Microseconds.
+    /// The sum of the durations of completed jobs, in microseconds.
     pub duration_sum_us: u64,
-    /// How many of them took how long: a number for each bound, and one for longer ones.
+    /// Number of completed jobs by duration: one number for each bound, and one for longer durations.
     pub duration_counts: [u64; DURATION_BOUNDS + 1],
 }
 
-/// The figures of the jobs of one kind on one queue.
+/// The metrics of the jobs of one kind on one queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LaneMetrics {
     /// Their kind.
@@ -44,24 +43,24 @@ pub struct LaneMetrics {
     pub queue: Arc<str>,
     /// Jobs that have not begun or wait for a retry: due, scheduled, blocked or paused.
     pub waiting: u64,
-    /// Those that can be claimed now.
+    /// Jobs that can be claimed now.
     pub due: u64,
     /// Jobs that workers hold.
     pub running: u64,
-    /// Pieces of open work, each a row: how much it costs to count these jobs.
+    /// Pieces of open work, each a row. Counting the jobs costs as much.
     pub pieces: u64,
-    /// The time since when the oldest due job can be claimed.
+    /// The time from which the oldest due job could be claimed.
     pub oldest_due_at: Option<Timestamp>,
-    /// Jobs that have ended, since the store was made.
+    /// Jobs that have ended since the store was created.
     pub ended: EndedJobs,
 }
 
-/// The figures of a store.
+/// The metrics of a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreMetrics {
-    /// By kind and queue, in the order of their first jobs, so that a limit on their number always leaves the same.
+    /// The metrics by kind and queue, in the order of their first jobs, so that a limit always leaves the same ones.
     pub lanes: Vec<LaneMetrics>,
-    /// Batches by hop and why they ended, since the store was made.
+    /// Batches by hop and the reason of their end, since the store was created.
     pub hops: BatchStats,
     /// Registered workers.
     pub workers: u64,
@@ -73,7 +72,7 @@ pub struct StoreMetrics {
 #[derive(Debug, Default)]
 pub struct GatheredEnds(HashMap<BatchId, EndedJobs>);
 
-/// What a report says has completed, kept until its receipt comes.
+/// The completed jobs of a report, until its receipt arrives.
 #[derive(Debug)]
 pub struct ReportedEnds {
     batch: BatchId,
@@ -90,7 +89,7 @@ impl EndedJobs {
         self.completed += 1;
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, more: &EndedJobs) {
         self.completed += more.completed;
         self.dead += more.dead;
@@ -102,7 +101,7 @@ impl EndedJobs {
 }
 
 impl ReportedEnds {
-    /// What these reports say has completed.
+    /// Takes the completed jobs of these reports.
     pub fn of(reports: &[Report]) -> Vec<ReportedEnds> {
         let of_report = |report: &Report| ReportedEnds {
             batch: report.batch,
@@ -125,8 +124,9 @@ impl GatheredEnds {
         self.0.is_empty()
     }
 
-    /// Counts what was accepted of reports.
+    /// Counts the accepted jobs of reports.
     pub fn add(&mut self, reported: &[ReportedEnds], receipts: &[Receipt]) {
+        assert_eq!(reported.len(), receipts.len(), "each report has a receipt");
         for (reported, receipt) in reported.iter().zip(receipts) {
             let dead = u64::from(receipt.dead.len());
             if dead == 0 && reported.completed.is_empty() {
@@ -145,17 +145,17 @@ impl GatheredEnds {
         }
     }
 
-    /// Whether they are to be added to the store's before more are gathered.
+    /// Whether the counts must be added to the store's before more are gathered.
     pub fn is_full(&self) -> bool {
         self.0.len() >= GATHERED_BATCHES_MAX
     }
 
-    /// Takes them.
+    /// Takes the counts.
     pub fn take(&mut self) -> Vec<(BatchId, EndedJobs)> {
         std::mem::take(&mut self.0).into_iter().collect()
     }
 
-    /// Puts back what could not be added to the store's. Leaves out what is beyond the limit.
+    /// Puts back counts that could not be added to the store's. Drops counts beyond the limit.
     pub fn put_back(&mut self, ended: Vec<(BatchId, EndedJobs)>) {
         for (batch, ended) in ended {
             if self.0.len() < GATHERED_BATCHES_MAX || self.0.contains_key(&batch) {
@@ -165,7 +165,7 @@ impl GatheredEnds {
     }
 }
 
-/// Adds up by lane. Batches that were deleted meanwhile have none, and are left out.
+/// Adds up the counts by lane. Batches that were deleted since have no lane, and are left out.
 pub fn by_lane(ended: &[(BatchId, EndedJobs)], lanes: &HashMap<BatchId, i64>) -> BTreeMap<i64, EndedJobs> {
     let mut all: BTreeMap<i64, EndedJobs> = BTreeMap::new();
     for (batch, ended) in ended {
@@ -176,19 +176,19 @@ pub fn by_lane(ended: &[(BatchId, EndedJobs)], lanes: &HashMap<BatchId, i64>) ->
     all
 }
 
-/// Lanes in the making, by number.
+/// Metrics of lanes that are being gathered, by lane id.
 #[derive(Debug, Default)]
 pub struct LanesBuilder {
     lanes: BTreeMap<i64, LaneMetrics>,
 }
 
 impl LanesBuilder {
-    /// The figures of a lane.
+    /// The metrics of a lane.
     pub fn lane(&mut self, id: i64) -> &mut LaneMetrics {
         self.lanes.entry(id).or_default()
     }
 
-    /// Puts the lanes of all groups of a kind and queue together.
+    /// Joins the lanes of all groups with one kind and queue.
     pub fn finish(self) -> Vec<LaneMetrics> {
         let mut places: HashMap<(Arc<str>, Arc<str>), usize> = HashMap::new();
         let mut all: Vec<LaneMetrics> = Vec::new();
@@ -207,7 +207,7 @@ impl LanesBuilder {
 }
 
 impl LaneMetrics {
-    /// Adds the figures of others.
+    /// Adds other metrics.
     pub fn add(&mut self, other: &LaneMetrics) {
         self.waiting += other.waiting;
         self.due += other.due;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_added_is_kept_within_the_limit() {
+    fn counts_that_cannot_be_added_are_kept_within_the_limit() {
         let mut gathered = GatheredEnds::default();
         let one = EndedJobs {
             dead: 1,

@@ -1,14 +1,15 @@
-//! The newest jobs that match, from pages in the order of ids.
+//! The newest jobs that match a filter, found through pages in the order of ids.
 //!
-//! The search begins behind the newest batch and doubles its reach until a page is full; then it halves its steps down to the place
-//! from which exactly the wanted jobs follow. So it reads little more than those jobs, whatever the store has before them.
+//! The search begins behind the newest batch, and doubles its distance until a page is full. Then it bisects to the
+//! place after which exactly the wanted jobs follow. So it reads little more than those jobs, whatever the store has
+//! before them.
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, JobId};
 
 use crate::{JobFilter, JobRow, Page, Store, StoreError};
 
-/// Matching jobs with the highest ids, by id descending, at most `limit`.
+/// Reads the matching jobs with the highest ids, in descending order of id, at most `limit`.
 pub async fn newest_jobs<S: Store + ?Sized>(
     store: &S,
     filter: &JobFilter,
@@ -22,7 +23,7 @@ pub async fn newest_jobs<S: Store + ?Sized>(
         store.jobs(filter, page)
     };
     let is_full = |rows: &[JobRow]| rows.len() as u64 >= u64::from(limit);
-    // The page behind `full` is full, and that behind `short` is not. A `full` of 0 is all there is.
+    // The page behind `full` is full, and the page behind `short` is not. If `full` is 0, there are no more jobs.
     let mut short = newest_batch(store).await?;
     let mut reach = 1;
     let mut full = loop {
@@ -34,23 +35,30 @@ pub async fn newest_jobs<S: Store + ?Sized>(
     };
     while full + 1 < short {
         let middle = full + (short - full) / 2;
-        match is_full(&page(end_of(middle)).await?) {
-            true => full = middle,
-            false => short = middle,
+        if is_full(&page(end_of(middle)).await?) {
+            full = middle;
+        } else {
+            short = middle;
         }
     }
-    // Within the batch behind `full`, the same for its positions.
+    // Bisect the positions of the batch behind `full` in the same way.
     let batch = BatchId(full + 1);
     let mut rows = page(end_of(full)).await?;
     let (mut next, mut short) = (0, BATCH_JOBS_MAX);
     while next < short {
         let position = next + (short - next) / 2;
         let found = page(JobId { batch, position }).await?;
-        match is_full(&found) {
-            true => (next, rows) = (position + 1, found),
-            false => short = position,
+        if is_full(&found) {
+            (next, rows) = (position + 1, found);
+        } else {
+            short = position;
         }
     }
+    assert!(rows.len() as u64 <= u64::from(limit), "a page keeps to its limit");
+    assert!(
+        rows.is_sorted_by(|row, next| row.job < next.job),
+        "a page is in the order of ids"
+    );
     rows.reverse();
     Ok(rows)
 }
@@ -63,7 +71,7 @@ fn end_of(batch: i64) -> JobId {
     }
 }
 
-/// The highest id of a batch; 0 where there is none.
+/// Finds the highest id of a batch; 0 if there is none.
 async fn newest_batch<S: Store + ?Sized>(store: &S) -> Result<i64, StoreError> {
     let any = JobFilter::default();
     let next = |after: i64| {

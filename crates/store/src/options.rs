@@ -1,14 +1,15 @@
-//! What the options of all stores share.
+//! Options that all stores share.
 
 use gristmill_model::{BatchOptions, NewBatch, Rng};
 use serde::{Deserialize, Serialize};
 
-/// An [`Rng`] that can be shown.
+/// An [`Rng`] that can be printed.
 pub trait DebugRng: Rng + std::fmt::Debug {}
 
 impl<R: Rng + std::fmt::Debug> DebugRng for R {}
 
-/// A batch's options as they are stored: `None` where all are default and no job has tags. The group is its lane's.
+/// Writes a batch's options as they are stored; `None` if all are default and no job has tags. The group is stored with
+/// the lane.
 pub fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
     #[derive(Serialize)]
     struct TaggedOptions<'o> {
@@ -35,7 +36,7 @@ pub fn options_text(batch: &NewBatch) -> serde_json::Result<Option<String>> {
     }
 }
 
-/// Whether options, as they are stored, say that jobs of the batch have tags: a claim looks for none otherwise.
+/// Whether stored options say that jobs of the batch have tags. A claim looks for tags only then.
 pub fn is_tagged(options_text: Option<&str>) -> serde_json::Result<bool> {
     #[derive(Deserialize)]
     struct Mark {

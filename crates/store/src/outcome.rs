@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 /// Positions of one batch that ended together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredReport {
-    /// How they ended; a final state.
+    /// The final state of the jobs.
     pub state: JobState,
-    /// Which.
+    /// The positions of the jobs.
     pub positions: Positions,
-    /// For completed jobs: one value a position.
+    /// The value of each completed job.
     pub values: Option<PackedArray>,
-    /// For completed jobs: how long each took, in microseconds, in the order of the positions. (Of dead jobs,
-    /// their failures tell.)
+    /// The duration of each completed job in microseconds, in the order of the positions. (Failures have the durations
+    /// of dead jobs.)
     pub durations_us: Vec<u32>,
-    /// The attempt they ended on; 0 where none was made.
+    /// The attempt on which they ended; 0 if there was none.
     pub attempt: u32,
     /// The name of the worker that ran them.
     pub worker: Option<Arc<str>>,
-    /// When.
+    /// The time of the end.
     pub finished_at: Timestamp,
 }
 
@@ -32,15 +32,15 @@ pub struct StoredFailure {
     pub position: u32,
     /// The attempt, from 1; 0 for a job that was rejected before any.
     pub attempt: u32,
-    /// Why it failed.
+    /// The error.
     pub error: JobError,
-    /// How long it took. Microseconds.
+    /// The duration of the attempt, in microseconds.
     pub duration_us: u32,
-    /// What it printed.
+    /// The log of the attempt.
     pub log: Option<String>,
     /// The name of the worker that ran it.
     pub worker: Option<Arc<str>>,
-    /// When.
+    /// The time of the failure.
     pub failed_at: Timestamp,
 }
 
@@ -49,16 +49,16 @@ pub struct StoredFailure {
 pub struct BatchOutcomes {
     /// The batch.
     pub batch: BatchId,
-    /// How many jobs it has.
+    /// Number of jobs in the batch.
     pub count: u32,
-    /// By first position ascending. Each ended position stands in exactly one.
+    /// The reports, in ascending order of first position. Each ended position is in exactly one.
     pub reports: Vec<StoredReport>,
-    /// For the dead jobs, the last failure of each, by position ascending.
+    /// The last failure of each dead job, in ascending order of position.
     pub errors: Vec<StoredFailure>,
 }
 
 impl BatchOutcomes {
-    /// How many jobs have ended.
+    /// Number of jobs that have ended.
     pub fn ended(&self) -> u32 {
         self.reports.iter().map(|report| report.positions.len()).sum()
     }

@@ -13,38 +13,38 @@ use serde_json::value::RawValue;
 
 use crate::outcome::StoredFailure;
 
-/// Which jobs are meant. Conditions that are `None` or empty leave all through.
+/// A filter of jobs. Conditions that are `None` or empty allow all jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobFilter {
-    /// Only in one of these states.
+    /// Allows jobs in one of these states.
     pub states: Vec<JobState>,
-    /// Only of this kind.
+    /// Allows jobs of this kind.
     pub kind: Option<String>,
-    /// Only on this queue.
+    /// Allows jobs on this queue.
     pub queue: Option<String>,
-    /// Only of this group.
+    /// Allows jobs of this group.
     pub group: Option<String>,
-    /// Only of this run.
+    /// Allows jobs of this run.
     pub run: Option<RunId>,
-    /// Only of this batch.
+    /// Allows jobs of this batch.
     pub batch: Option<BatchId>,
-    /// Only submitted at this time or later.
+    /// Allows jobs submitted at this time or later.
     pub submitted_since: Option<Timestamp>,
-    /// Only submitted before this time.
+    /// Allows jobs submitted before this time.
     pub submitted_until: Option<Timestamp>,
-    /// Only with this deduplication key. Looks through the keys of all batches that have some.
+    /// Allows the job with this deduplication key. The search reads the keys of all batches that have keys.
     pub key: Option<String>,
-    /// Only with a deduplication key that begins so. Looks as `key` does.
+    /// Allows jobs whose deduplication key begins with this text. The search reads all keys too.
     pub key_prefix: Option<String>,
-    /// Only with all of these tags.
+    /// Allows jobs with all of these tags.
     pub tags: Vec<TagCondition>,
-    /// Only what this job spawned, and what its children spawned for it beside themselves.
+    /// Allows the children of this job, including siblings that its children spawned.
     pub parent: Option<JobId>,
 }
 
 impl JobFilter {
-    /// Whether it names batches by more than their queue, kind and group: by their id, run or time. Only their own rows
-    /// have these.
+    /// Whether the filter selects batches by id, run or time, and not only by queue, kind and group. Only the rows of
+    /// batches have these.
     pub fn names_batches(&self) -> bool {
         self.batch.is_some()
             || self.run.is_some()
@@ -52,13 +52,13 @@ impl JobFilter {
             || self.submitted_until.is_some()
     }
 
-    /// Whether it tells jobs of one batch apart by more than their states.
+    /// Whether the filter distinguishes jobs of one batch by more than their states.
     pub fn tells_jobs_apart(&self) -> bool {
         self.key.is_some() || self.key_prefix.is_some() || !self.tags.is_empty() || self.parent.is_some()
     }
 }
 
-/// Which jobs a filter's keys, tags and parent leave. Those that there are not may be among the positions.
+/// The jobs that the keys, tags and parent of a filter allow. The positions may include jobs that do not exist.
 pub type Narrowed = BTreeMap<BatchId, Positions>;
 
 /// Jobs of one batch.
@@ -66,7 +66,7 @@ pub type Narrowed = BTreeMap<BatchId, Positions>;
 pub struct BatchPositions {
     /// The batch.
     pub batch: BatchId,
-    /// Which of its jobs.
+    /// The positions of the jobs.
     pub positions: Positions,
 }
 
@@ -75,11 +75,11 @@ pub struct BatchPositions {
 pub struct TagValue {
     /// The value.
     pub value: String,
-    /// How many jobs have it.
+    /// Number of jobs with this value.
     pub jobs: u64,
 }
 
-/// Which jobs are to be changed.
+/// A selection of jobs to change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -88,14 +88,14 @@ pub struct TagValue {
 pub enum Selection {
     /// These jobs.
     Jobs(Vec<JobId>),
-    /// Those of these jobs that are in one of the states; all of them, if no state is named. Batches are named once each.
+    /// Those of these jobs that are in one of the states; all of them if no state is named. Each batch is named once.
     Packed {
         /// The jobs, as [`job_ids`](crate::Store::job_ids) returns them.
         jobs: Vec<BatchPositions>,
         /// Their states at the time of the change.
         states: Vec<JobState>,
     },
-    /// All jobs that match.
+    /// All jobs that match a filter.
     Filter(JobFilter),
 }
 
@@ -123,21 +123,21 @@ pub enum Change {
     /// Fails with [`StoreError::InvalidInput`](crate::StoreError::InvalidInput) for more than
     /// [`PAUSES_PER_JOB_MAX`](gristmill_model::limits::PAUSES_PER_JOB_MAX) reasons at a time.
     Pause {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
-        /// Until then; until they are resumed, where `None`.
+        /// The end of the pause; when the jobs are resumed if `None`.
         until: Option<Timestamp>,
     },
     /// Ends the jobs' pauses with this reason (all their own pauses if `None`). Jobs without another pause become
     /// claimable in their old place in line. [`expire`](crate::Store::expire) ends pauses whose time has passed.
     Resume {
-        /// That of the pauses.
+        /// The reason of the pauses.
         reason: Option<String>,
     },
 }
 
 impl Change {
-    /// The states that it can change.
+    /// The states that the change applies to.
     pub fn states(&self) -> &'static [JobState] {
         match self {
             Change::Cancel | Change::Prioritise(_) | Change::Pause { .. } => &[
@@ -154,21 +154,21 @@ impl Change {
     }
 }
 
-/// Part of a listing.
+/// A page of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// Only jobs after this one.
+    /// Lists only jobs after this one.
     pub after: Option<JobId>,
-    /// At most so many rows; at most [`PAGE_ROWS_MAX`].
+    /// Maximum rows; at most [`PAGE_ROWS_MAX`].
     pub limit: u32,
 }
 
-/// What a cancel or a retry did.
+/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Changed {
-    /// Jobs that were changed.
+    /// Number of changed jobs.
     pub changed: u64,
-    /// Jobs that were named but could not be: no such job, or in another state.
+    /// Number of jobs that were named and not changed, because they do not exist or are in another state.
     pub unchanged: u64,
 }
 
@@ -181,48 +181,48 @@ pub struct JobRow {
     pub kind: Arc<str>,
     /// Its queue.
     pub queue: Arc<str>,
-    /// Its group, where it has one.
+    /// Its group, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<Arc<str>>,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
-    /// The attempt that runs, ran last or comes next, from 1; 0 where none was or will be made.
+    /// The current, last or next attempt, from 1; 0 if there was none and will be none.
     pub attempt: u32,
-    /// Higher is claimed first.
+    /// Its priority. Jobs with a higher one are claimed first.
     pub priority: i16,
-    /// When it was submitted.
+    /// The time of its submit.
     pub submitted_at: Timestamp,
-    /// When it can be claimed, while it waits.
+    /// The time from which it can be claimed, while it waits.
     pub run_at: Option<Timestamp>,
-    /// When it ended.
+    /// The time of its end.
     pub finished_at: Option<Timestamp>,
-    /// When a worker took it, while it runs.
+    /// The time of its claim, while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claimed_at: Option<Timestamp>,
-    /// How far it is, while it runs: what its handler says, and in [`JobDetails`], where that is nothing, what can be
-    /// expected from others of its kind.
+    /// Its progress, while it runs, as its handler reports it. Without a report, [`JobDetails`] has an estimate from
+    /// other jobs of its kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ShownProgress>,
     /// The message of its last failure, unless it has completed since.
     pub error: Option<String>,
 }
 
-/// Everything that is known of one job.
+/// All data of one job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobDetails {
-    /// As in a listing.
+    /// The data of a listing.
     #[serde(flatten)]
     pub row: JobRow,
     /// Its payload.
     pub payload: Box<RawValue>,
-    /// Its value, once completed.
+    /// Its value, if it completed.
     pub value: Option<Box<RawValue>>,
-    /// What holds for its batch.
+    /// The options of its batch.
     pub options: BatchOptions,
     /// Its deduplication key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What keeps it back: its own pauses, and those of its queue, kind and group.
+    /// The pauses that hold it: its own, and those of its queue, kind and group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<JobPause>,
     /// Its tags.
@@ -232,31 +232,31 @@ pub struct JobDetails {
     /// [`SHOWN_PREREQUISITES_MAX`](gristmill_model::limits::SHOWN_PREREQUISITES_MAX).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<OpenPrerequisite>,
-    /// The prerequisite that did not complete, so that this job was cancelled.
+    /// The prerequisite that did not complete, which is why this job was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<FailedPrerequisite>,
     /// The job that spawned it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
-    /// The children that it spawned last, by state. While it is blocked, it waits for them.
+    /// The children that it spawned last, by state. It waits for them while it is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub children: Option<JobCounts>,
-    /// How long its last attempt took. Microseconds.
+    /// The duration of its last attempt, in microseconds.
     pub duration_us: Option<u32>,
     /// The worker that holds it or ended it.
     pub worker: Option<Arc<str>>,
     /// Its failed attempts, oldest first.
     pub failures: Vec<StoredFailure>,
-    /// What it printed in its last attempt, if that did not fail (a failure has a log of its own).
+    /// The log of its last attempt, unless it failed (a failure has its own log).
     pub log: Option<String>,
 }
 
-/// Jobs of one batch that a blocked job waits for.
+/// Jobs of one batch for which a blocked job waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OpenPrerequisite {
     /// Their batch.
     pub batch: BatchId,
-    /// The positions of the jobs, as in `0-499,731`; `None` for all.
+    /// The positions of the jobs, as in `0-499,731`; all jobs if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<String>,
     /// The action if one of them does not complete: `cancel`, `fail` or `ignore`.
@@ -265,7 +265,7 @@ pub struct OpenPrerequisite {
     pub counts: JobCounts,
 }
 
-/// A job that did not complete, so that jobs that waited for it were cancelled.
+/// A job that did not complete, which is why its dependents were cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedPrerequisite {
     /// The first such job of the prerequisite.
@@ -274,20 +274,20 @@ pub struct FailedPrerequisite {
     pub state: JobState,
 }
 
-/// A pause that keeps a job back.
+/// A pause of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobPause {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When it is over by itself; never, where nothing is said.
+    /// The time at which it ends by itself; never if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Which jobs it is for; this one, where nothing is said.
+    /// The jobs to which it applies; only this job if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 
-/// How many jobs, by state.
+/// Number of jobs by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the states'")]
 pub struct JobCounts {
@@ -318,7 +318,7 @@ impl JobCounts {
         }
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, others: &JobCounts) {
         let mut others = *others;
         for state in JobState::ALL {
@@ -326,12 +326,12 @@ impl JobCounts {
         }
     }
 
-    /// All jobs that are over.
+    /// Number of ended jobs.
     pub fn ended(&self) -> u64 {
         self.completed + self.dead + self.cancelled + self.expired
     }
 
-    /// All jobs.
+    /// Number of all jobs.
     pub fn total(&self) -> u64 {
         self.blocked + self.waiting + self.scheduled + self.paused + self.running + self.ended()
     }
@@ -346,13 +346,13 @@ pub struct BatchRow {
     pub kind: Arc<str>,
     /// Its queue.
     pub queue: Arc<str>,
-    /// How many jobs it has.
+    /// Number of jobs.
     pub count: u32,
-    /// When it was submitted.
+    /// The time of the submit.
     pub submitted_at: Timestamp,
 }
 
-/// The first of these batches, as many as a page has, by id.
+/// Sorts these batches by id, after cutting them to one page.
 pub fn sorted_page(batches: &[BatchId]) -> Vec<BatchId> {
     let mut page: Vec<BatchId> = batches.iter().take(PAGE_ROWS_MAX as usize).copied().collect();
     page.sort_unstable();
@@ -371,31 +371,31 @@ pub struct BatchSummary {
     pub queue: Arc<str>,
     /// Their group.
     pub group: Option<Arc<str>>,
-    /// When it was submitted.
+    /// The time of the submit.
     pub submitted_at: Timestamp,
     /// Its jobs by state.
     pub counts: JobCounts,
 }
 
-/// Which ended batches are to be deleted. Both conditions must hold.
+/// The ended batches to delete. Both conditions must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PruneOptions {
-    /// Only batches whose last job ended before this moment.
+    /// Deletes only batches whose last job ended before this time.
     pub finished_before: Timestamp,
-    /// Keep the latest so many ended batches, whatever their age.
+    /// Keeps this number of latest ended batches, whatever their age.
     pub keep_batches: u32,
-    /// Delete batches with dead jobs too; otherwise they are kept for someone to look at.
+    /// Deletes batches with dead jobs too. Otherwise they are kept for inspection.
     pub dead_too: bool,
-    /// Only count, delete nothing.
+    /// Only counts, and deletes nothing.
     pub dry_run: bool,
 }
 
-/// What a prune deleted (or would have).
+/// The result of a prune, or of its dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Pruned {
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Jobs in them.
+    /// Number of their jobs.
     pub jobs: u64,
 }
 
@@ -414,49 +414,49 @@ pub struct KindCounts {
 /// Totals of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StoreStats {
-    /// By kind and queue.
+    /// The jobs by kind and queue.
     pub kinds: Vec<KindCounts>,
-    /// Batches by hop (`submit`, `claim`, `run`, `commit`) and why they ended, since the store was made.
+    /// Batches by hop (`submit`, `claim`, `run`, `commit`) and the reason of their end, since the store was created.
     pub hops: BatchStats,
     /// Registered workers.
     pub workers: u64,
-    /// Rows: batches, slices, leases, reports, failures.
+    /// Number of batches.
     pub batches: u64,
-    /// Claimable pieces.
+    /// Number of claimable slices.
     pub slices: u64,
-    /// Claims that are held.
+    /// Number of leases.
     pub leases: u64,
-    /// Packed outcomes.
+    /// Number of packed outcomes.
     pub reports: u64,
-    /// Failed attempts.
+    /// Number of failed attempts.
     pub failures: u64,
     /// Bytes of the database on disk.
     pub size_bytes: u64,
-    /// What each of its tables takes of them, the largest first, where the database tells.
+    /// The size of each table, largest first, if the database knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableSize>,
 }
 
-/// What a table takes on disk.
+/// The size of a table on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TableSize {
     /// Its name.
     pub table: String,
-    /// Bytes of its rows, long columns included.
+    /// Bytes of its rows, including long columns.
     pub row_bytes: u64,
     /// Bytes of its indexes.
     pub index_bytes: u64,
-    /// Rows that were deleted or replaced and still take room, about.
+    /// Approximate number of deleted or replaced rows that still take room.
     pub rows_dead: u64,
 }
 
-/// Operations that wait for locks which other transactions hold.
+/// Operations that wait for locks of other transactions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockWaits {
-    /// How many wait.
+    /// Number of waiting operations.
     pub writers: u64,
-    /// How long the first of them has waited. Milliseconds.
+    /// The time for which the first of them has waited, in milliseconds.
     pub longest_ms: u64,
-    /// Some of the transactions that they wait for: their processes and roles, for people.
+    /// Some of the transactions that hold the locks: their processes and roles, for people.
     pub holders: Vec<String>,
 }

@@ -1,6 +1,6 @@
-//! The rules that all stores share: they check input, and plan what a store then reads and writes.
+//! The rules that all stores share. They check input, and plan what a store reads and writes.
 //!
-//! For authors of stores. Programs that use a store need none of it.
+//! They are for authors of stores. Programs that use a store need none of them.
 
 pub mod admission;
 pub mod cache;
@@ -23,7 +23,7 @@ pub mod report_write;
 pub mod schedule;
 pub mod waiting;
 
-/// The text of a panic.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()

@@ -3,11 +3,11 @@
 use gristmill_model::{RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Its input is not submitted to the end.
+    /// Its input is not submitted completely.
     Submitting,
     /// All of its input is submitted.
     Submitted,
@@ -25,7 +25,7 @@ impl RunState {
         }
     }
 
-    /// The state of that name.
+    /// The state with this name.
     pub fn named(name: &str) -> Option<RunState> {
         [RunState::Submitting, RunState::Submitted, RunState::Finished]
             .into_iter()
@@ -33,12 +33,12 @@ impl RunState {
     }
 }
 
-/// What a run remembers, so that the same command can go on where it stopped.
+/// The data of a run from which the same command can resume it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRun {
     /// Its name.
     pub name: String,
-    /// What identifies script, input and options: a JSON text that the store does not read.
+    /// Script, input and options, as a JSON text that the store does not read.
     pub description: String,
 }
 
@@ -49,36 +49,36 @@ pub struct Run {
     pub id: RunId,
     /// Its name.
     pub name: String,
-    /// As in [`NewRun`].
+    /// The description of [`NewRun`].
     pub description: String,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
-    /// How far its input is submitted.
+    /// The submitted part of its input.
     pub progress: RunProgress,
-    /// When it began.
+    /// The time of its beginning.
     pub created_at: Timestamp,
 }
 
-/// How far a run's input is submitted.
+/// The submitted part of a run's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunProgress {
-    /// Jobs submitted.
+    /// Number of submitted jobs.
     pub jobs: u64,
-    /// Bytes of the input (decompressed) that they came from.
+    /// Number of (decompressed) input bytes from which they came.
     pub bytes: u64,
-    /// Lines of the input that they came from.
+    /// Number of input lines from which they came.
     pub lines: u64,
     /// CRC-32 (IEEE) of those bytes.
     pub crc32: u32,
 }
 
-/// A step of a run, taken together with the batches of one submit.
+/// A step of a run, in the transaction of a submit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAdvance {
-    /// Whose step it is; the batches become its.
+    /// The run, which gets the submitted batches.
     pub run: RunId,
-    /// Where the run stands after the step.
+    /// The submitted part after the step.
     pub progress: RunProgress,
-    /// Whether the input is at its end.
+    /// The state after the step.
     pub state: RunState,
 }

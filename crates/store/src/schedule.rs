@@ -1,7 +1,7 @@
 //! Schedules: rows with the next due moment.
 //!
-//! The engine reads due schedules once a second, or when the next one is due. [`Plan`](crate::rules::schedule::Plan) plans
-//! the jobs that they submit. `model::recurrence` computes due moments.
+//! The engine reads due schedules once a second, or when the next one is due. [`Plan`](crate::rules::schedule::Plan)
+//! plans the jobs that they submit. `model::recurrence` computes due moments.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::StoreError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// They are left out. A delay of up to
-    /// [`SCHEDULE_LATE_MS_MAX`](gristmill_model::limits::SCHEDULE_LATE_MS_MAX) counts as on time.
+    /// They are left out. A delay of up to [`SCHEDULE_LATE_MS_MAX`](gristmill_model::limits::SCHEDULE_LATE_MS_MAX)
+    /// counts as on time.
     Skip,
     /// One job for all of them.
     #[default]
@@ -28,25 +28,25 @@ pub enum CatchUp {
     All,
 }
 
-/// What a schedule does when it is due and its last job is not over.
+/// The action of a due schedule whose last job has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// It submits the next one beside it.
+    /// Submits the next job beside it.
     #[default]
     Allow,
-    /// It leaves this moment out.
+    /// Leaves this moment out.
     Skip,
-    /// It cancels the last one and submits the next.
+    /// Cancels the last job and submits the next one.
     Replace,
 }
 
-/// A schedule as it is made.
+/// A new or changed schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSchedule {
-    /// Its name: one of the same name is changed.
+    /// Its name. A stored schedule with this name is changed.
     pub name: String,
-    /// When it is due.
+    /// The rule of its due moments.
     pub rule: RecurrenceRule,
     /// The kind of its jobs.
     pub kind: String,
@@ -54,21 +54,21 @@ pub struct NewSchedule {
     pub queue: String,
     /// Their payload: an array of one item.
     pub payload: PackedArray,
-    /// What holds for them; moments in it are not used.
+    /// The options of the jobs. Moments in them are ignored.
     pub options: BatchOptions,
     /// The deduplication key of its jobs, by the rules of `options.unique`, or the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// A job that nobody has started so long after it was due ends as expired. Milliseconds.
+    /// The time after the due moment at which a job expires that has not started, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after_ms: Option<u64>,
     /// The tags of its jobs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// What becomes of missed moments.
+    /// The handling of missed moments.
     #[serde(default)]
     pub catch_up: CatchUp,
-    /// What happens while the last job is not over.
+    /// The action while the last job is open.
     #[serde(default)]
     pub overlap: Overlap,
 }
@@ -76,57 +76,57 @@ pub struct NewSchedule {
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// As it was made.
+    /// The schedule as it was put.
     #[serde(flatten)]
     pub schedule: NewSchedule,
-    /// When it was made, or got its present rule: intervals are counted from here.
+    /// The time at which it was created, or got its present rule. Intervals count from it.
     pub since: Timestamp,
-    /// When it is due next; `None` while it is paused, and where it never is again.
+    /// The next due moment; `None` while it is paused, and after the last one.
     pub next_at: Option<Timestamp>,
-    /// The moment for which it submitted last.
+    /// The moment of its last job.
     pub last_at: Option<Timestamp>,
-    /// The job that it submitted last, or that stands for it by its key.
+    /// Its last job, or the job that stands for it by its key.
     pub last_job: Option<JobId>,
-    /// How many jobs it has submitted; one that another job with its key stands for does not count.
+    /// Number of submitted jobs. A job for which another job with its key stands does not count.
     pub fired: u64,
-    /// Until when it is paused; the end of time where nobody said.
+    /// The end of its pause; the end of time if the pause has no end.
     pub paused_until: Option<Timestamp>,
 }
 
 /// A change of schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleChange {
-    /// They are due no more until this moment, or until they are resumed.
+    /// Suspends them until a moment, or until they are resumed.
     Pause {
-        /// When they go on by themselves.
+        /// The moment at which they resume by themselves.
         until: Option<Timestamp>,
     },
-    /// They go on. Moments that passed meanwhile are left out.
+    /// Resumes them. Moments that passed meanwhile are left out.
     Resume,
-    /// They submit a job now, whether paused or not, and are due as before.
+    /// Submits a job of each now, even if paused. Their due moments stay unchanged.
     Trigger,
-    /// They are gone; their jobs stay.
+    /// Deletes them. Their jobs stay.
     Delete,
 }
 
-/// What one look at the schedules did.
+/// The result of one read of the schedules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fired {
-    /// Schedules that were due.
+    /// Number of due schedules.
     pub schedules: u64,
     /// The batches that they submitted, packed by kind, queue and options, with the number of their jobs.
     pub batches: Vec<(BatchId, u32)>,
-    /// Jobs in all of them.
+    /// Number of all submitted jobs.
     pub jobs: u64,
-    /// When the next one is due: not after now where there are more than one look takes.
+    /// The next due moment. It is not after now if more schedules are due than one read takes.
     pub next_at: Option<Timestamp>,
 }
 
-/// When a paused schedule goes on by itself, where nobody said.
+/// The end of a pause without an end.
 pub const NEVER: Timestamp = Timestamp(i64::MAX);
 
 impl NewSchedule {
-    /// Checks all that can be checked without a store.
+    /// Checks everything that can be checked without a store.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         check_name("schedule", &self.name)?;
         if self.payload.count() != 1 {
@@ -167,13 +167,13 @@ impl NewSchedule {
         StoreError::InvalidInput(format!("schedule `{}`: {problem}", self.name))
     }
 
-    /// When it is due, counted from `since`.
+    /// The recurrence, counted from `since`.
     pub fn recurrence(&self, since: Timestamp) -> Result<Recurrence, StoreError> {
         let recurrence = self.rule.recurrence(since);
         recurrence.map_err(|error| self.refused(error.to_string()))
     }
 
-    /// Its jobs as a batch, due at `moment`.
+    /// Makes a batch of its jobs that are due at `moment`.
     pub fn batch(&self, payloads: PackedArray, moment: Timestamp) -> NewBatch {
         let expires_after_ms = self
             .expires_after_ms
@@ -199,7 +199,7 @@ impl NewSchedule {
         }
     }
 
-    /// Its hooks, with its own name for the summary. Batches with hooks are thus never shared with other schedules.
+    /// The hooks, with the schedule's name for the summary. So batches with hooks are never shared with other schedules.
     fn hooks(&self) -> Option<Box<Hooks>> {
         let hooks = self.options.hooks.as_deref()?;
         let name = hooks.name.clone().unwrap_or_else(|| self.name.clone());
@@ -211,8 +211,8 @@ impl NewSchedule {
 }
 
 impl Schedule {
-    /// From when the schedule of this name counts, and when it is due next, once it is `new`. One whose rule is the
-    /// same goes on as it was, so that a program can put its schedules whenever it starts.
+    /// The time from which the schedule counts and its next due moment, once it is `new`. A schedule with an unchanged
+    /// rule continues, so that a program can put its schedules whenever it starts.
     pub fn put(
         known: Option<&Schedule>,
         new: &NewSchedule,
@@ -228,14 +228,14 @@ impl Schedule {
         }
     }
 
-    /// When it is due next, not before `from`.
+    /// The next due moment, not before `from`.
     pub fn next_from(&self, from: Timestamp) -> Result<Option<Timestamp>, StoreError> {
         let recurrence = self.schedule.recurrence(self.since)?;
         Ok(recurrence.next_after(from.plus_ms(-1)))
     }
 
-    /// Its first `count` moments from now on: the next one first, even if that has passed. None while it is paused without
-    /// an end.
+    /// The first `count` moments from now on. The next due moment comes first, even if it has passed. There are none
+    /// while it is paused without an end.
     pub fn upcoming(&self, now: Timestamp, count: usize) -> Result<Vec<Timestamp>, StoreError> {
         let recurrence = self.schedule.recurrence(self.since)?;
         let moments = std::iter::successors(self.next_at, |moment| recurrence.next_after(now.max(*moment)));
@@ -275,7 +275,7 @@ mod tests {
             let moments = schedule.upcoming(Timestamp(now), 3).unwrap();
             moments.iter().map(ToString::to_string).collect()
         };
-        // In Berlin, 2026-03-29 has no 02:30: the job is due when the hour is over.
+        // In Berlin, 2026-03-29 has no 02:30. The job is due at the end of the skipped hour.
         let berlin = RecurrenceRule::Cron {
             expression: "30 2 * * *".to_owned(),
             time_zone: "Europe/Berlin".to_owned(),
@@ -289,7 +289,7 @@ mod tests {
                 "2026-03-30T00:30:00.000Z"
             ]
         );
-        // Of missed moments, one is made up for.
+        // One job makes up for all missed moments.
         let hourly = RecurrenceRule::Every {
             interval_ms: 3_600_000,
         };

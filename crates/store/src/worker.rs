@@ -1,4 +1,4 @@
-//! Workers as the store sees them.
+//! Workers, as the store knows them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, Followed, JobError, Lease, LeaseId, Positions, Receipt, Timestamp, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// A worker that registers.
+/// The data with which a worker registers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewWorker {
     /// Its name, for people.
@@ -15,19 +15,19 @@ pub struct NewWorker {
     pub host: String,
     /// Its process there.
     pub process_id: u32,
-    /// What tells its process from another that got the same id later (on Linux: the boot id and the
-    /// process's start time in ticks).
+    /// A text that distinguishes its process from a later one with the same id (on Linux: the boot id and the start
+    /// time of the process in ticks).
     pub process_started: String,
-    /// The queues that it claims from; empty where it does not say.
+    /// The queues from which it claims; empty if it does not say.
     #[serde(default)]
     pub queues: Vec<Arc<str>>,
-    /// The kinds that it runs; empty where it runs all, or does not say.
+    /// The kinds that it runs; empty if it runs all kinds, or does not say.
     #[serde(default)]
     pub kinds: Vec<Arc<str>>,
 }
 
 impl NewWorker {
-    /// Whether it runs jobs of this queue and kind, as far as it says.
+    /// Whether it may run jobs of this queue and kind, judged by its registration.
     pub fn may_serve(&self, queue: &str, kind: &str) -> bool {
         let named =
             |names: &[Arc<str>], name: &str| names.is_empty() || names.iter().any(|known| **known == *name);
@@ -40,43 +40,43 @@ impl NewWorker {
 pub struct WorkerRow {
     /// Its id.
     pub id: WorkerId,
-    /// As it registered.
+    /// The data of its registration.
     #[serde(flatten)]
     pub worker: NewWorker,
-    /// When it registered.
+    /// The time of its registration.
     pub started_at: Timestamp,
-    /// Its last heartbeat.
+    /// The time of its last heartbeat.
     pub heartbeat_at: Timestamp,
-    /// How many jobs it holds.
+    /// Number of jobs that it holds.
     pub jobs_held: u64,
-    /// When it was asked to drain; `None` where it was not.
+    /// The time at which it was asked to drain; `None` if it was not.
     #[serde(default)]
     pub drain_at: Option<Timestamp>,
 }
 
-/// What a worker wants to claim.
+/// The jobs that a worker wants to claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
-    /// At most so many jobs; at most [`LEASE_JOBS_MAX`](gristmill_model::limits::LEASE_JOBS_MAX).
+    /// Maximum number of jobs; at most [`LEASE_JOBS_MAX`](gristmill_model::limits::LEASE_JOBS_MAX).
     pub jobs_max: u32,
-    /// From these queues, in no order of preference.
+    /// The queues, in no order of preference.
     pub queues: Vec<Arc<str>>,
-    /// Of these kinds; of all, where empty.
+    /// The kinds; all kinds if empty.
     pub kinds: Vec<Arc<str>>,
-    /// Only of this priority and above; of all, where `None`. (As they were submitted: aging does not count here.)
+    /// The lowest priority; all priorities if `None`. (The submitted priority counts, without aging.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_min: Option<i16>,
 }
 
 impl Want {
-    /// The highest rank (the priority, negated) that is wanted.
+    /// The highest rank (the negated priority) that is wanted.
     pub fn rank_max(&self) -> i32 {
         self.priority_min
             .map_or(i32::MAX, |priority| -i32::from(priority))
     }
 }
 
-/// What a heartbeat or an exchange tells the worker that it no longer holds.
+/// Jobs that a worker no longer holds, as a heartbeat or an exchange reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoked {
     /// The lease that held them.

@@ -1,16 +1,16 @@
-//! Admission: which lanes a claim may take from, how much, and in which order.
+//! Admission: the lanes from which a claim may take jobs, the number of jobs, and their order.
 //!
 //! The controls (pauses, limits, rates, shares, aging) are evaluated once for each claim, lane by lane, before any
-//! slice is read. A paused or full lane is not read at all, so it blocks no other lane; slices of other lanes are cut
-//! to the room that is left.
+//! slice is read. A paused or full lane is not read at all, so it blocks no other lane. Slices of other lanes are cut
+//! to the remaining room.
 //!
-//! * A concurrency limit counts held jobs in the transaction of the claim. On PostgreSQL, claims under one limit run
-//!   one after the other, by a lock on the limit's row.
+//! * A concurrency limit counts held jobs in the transaction of the claim. On PostgreSQL, claims under one limit run one after another, by
+//!   a lock on the limit's row.
 //! * A rate limit is a token bucket (`token_bucket`), which also knows when its next tokens arrive.
-//! * Aging only changes the order: of a lane with aging, a claim reads only ranks that may come first.
+//! * Aging only changes the order. Of a lane with aging, a claim reads only ranks that may come first.
 //!
-//! Lanes without controls pay nothing. The cost of a claim grows with the slices that it takes, and not with the number
-//! of full groups or of jobs that wait in them.
+//! Lanes without controls cost nothing extra. The cost of a claim grows with the slices that it takes, and not with the
+//! number of full groups or of jobs that wait in them.
 
 pub mod held_back;
 pub mod token_bucket;
@@ -25,74 +25,73 @@ use crate::rules::admission::token_bucket::Rate;
 use crate::rules::controls::Controls;
 use crate::rules::lanes::Lane;
 
-/// The place of a slice in line. The lowest is claimed first.
+/// The place of a slice in line. The lowest one is claimed first.
 pub type Place = (i64, Timestamp, BatchId, u32);
 
-/// A control's id, and the group whose bucket it is (empty where all share one).
+/// A control's id, and the group of the bucket (empty if all groups share one).
 pub type BucketKey = (i64, Arc<str>);
 
-/// What a claim has to read before it is admitted.
+/// The data that a claim must read before its admission.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// How many jobs are held of each lane.
+    /// Whether the number of held jobs of each lane is needed.
     pub held: bool,
-    /// When these buckets were empty.
+    /// The buckets whose times are needed.
     pub buckets: Vec<BucketKey>,
-    /// The controls that only one claim at a time may go by, by id.
+    /// The ids of the controls that allow one claim at a time.
     pub exclusive: Vec<i64>,
 }
 
-/// What was read for it.
+/// The data that was read for an admission.
 #[derive(Debug, Default)]
 pub struct Usage {
     /// Jobs held, by lane.
     pub held: Vec<(Lane, u32)>,
-    /// When buckets were empty, in nanoseconds since 1970; those that were never used are missing.
+    /// The times at which buckets were empty, in nanoseconds since 1970. A bucket that was never used is missing.
     pub buckets: HashMap<BucketKey, i64>,
 }
 
-/// Heads of lanes, from which a claim takes.
+/// The heads of lanes, from which a claim takes.
 pub trait Line {
-    /// What goes wrong.
+    /// The error of a read.
     type Error;
-    /// A place before which the first slice under this cursor cannot be, where that is known without a look. There may be none.
+    /// A lower bound for the place of the first slice at this cursor, if it is known without a read. There may be no slice.
     fn bound(&self, cursor: usize) -> Option<Place> {
         let _ = cursor;
         None
     }
-    /// The place of the first remaining slice under this cursor. At most `jobs_max` jobs of it will be taken.
+    /// The place of the first remaining slice at this cursor. At most `jobs_max` jobs of it will be taken.
     fn head(&mut self, cursor: usize, jobs_max: u32) -> Result<Option<Place>, Self::Error>;
-    /// Takes some of its jobs, at most so many. Returns how many: 0 only where the claim is full.
+    /// Takes at most `jobs_max` of its jobs, and returns their number. It is 0 only if the claim is full.
     fn take(&mut self, cursor: usize, jobs_max: u32) -> Result<u32, Self::Error>;
-    /// Jobs that the claim still has room for; 0 where it is full.
+    /// The number of further jobs that fit the claim; 0 if it is full.
     fn jobs_left(&self) -> u32;
 }
 
-/// When a lane can be claimed from.
+/// The time from which a lane can be claimed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// Now.
     Open,
     /// From this moment on.
     At(Timestamp),
-    /// Once jobs that run are over.
+    /// Once running jobs have ended.
     AfterOthers,
-    /// Once somebody resumes it.
+    /// Once someone resumes it.
     Paused,
 }
 
-/// How jobs of a lane age.
+/// The aging of the jobs of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aging {
-    /// The wait before a job begins to age.
+    /// The time that a job waits before it ages.
     pub grace_ms: i64,
-    /// The wait that raises the priority by one.
+    /// The time that raises the priority by one.
     pub step_ms: i64,
 }
 
 impl Aging {
-    /// What an effect makes of the aging before it, of a control that names a queue or does not: one of a queue goes
-    /// before one of all.
+    /// Combines an aging with the effect of another control. A control that names a queue overrides one for all queues.
     fn then(before: Option<Aging>, effect: &Effect, names_queue: bool) -> Option<Aging> {
         match effect {
             Effect::Aging { grace_ms, step_ms } if before.is_none() || names_queue => Some(Aging {
@@ -103,38 +102,38 @@ impl Aging {
         }
     }
 
-    /// The rank that counts, of a slice that could be claimed since `run_at`.
+    /// The effective rank of a slice that could be claimed since `run_at`.
     pub fn rank(&self, rank: i64, run_at: Timestamp, now: Timestamp) -> i64 {
         let waited_ms = now.since_ms(run_at) - self.grace_ms;
         rank - waited_ms.max(0) / self.step_ms.max(1)
     }
 }
 
-/// What lets jobs through while it has room.
+/// A limit that admits jobs while it has room.
 #[derive(Debug)]
 struct Gate {
     key: BucketKey,
     room: u32,
     taken: u32,
-    /// What its bucket is like; `None` where it counts what runs.
+    /// The rate, and the time at which its bucket was empty; `None` for a limit of running jobs.
     rate: Option<(Rate, Option<i64>)>,
 }
 
-/// One of those between which claims are shared out.
+/// One of the shares between which claims are divided.
 #[derive(Debug)]
 struct Share {
     key: Arc<str>,
     weight: f64,
     jobs_min: u32,
-    /// Jobs that run or are taken.
+    /// Number of running and taken jobs.
     used: u32,
-    /// Jobs that rounding gave it, over its weight.
+    /// Jobs that rounding gave it, divided by its weight.
     served: f64,
-    /// Whether it has work.
+    /// Whether it has jobs to claim.
     is_active: bool,
 }
 
-/// A wanted lane.
+/// A lane from which a worker wants jobs.
 #[derive(Debug)]
 struct Wanted {
     lane: Lane,
@@ -154,7 +153,7 @@ pub struct Admission {
 }
 
 impl Controls {
-    /// What a claim from these lanes has to read.
+    /// Determines the data that a claim from these lanes must read.
     pub fn needs(&mut self, lanes: &[Lane]) -> Needs {
         let mut needs = Needs::default();
         if self.is_empty() {
@@ -184,7 +183,7 @@ impl Controls {
         needs
     }
 
-    /// How the jobs of each of these lanes age, where nothing but that is said of any of them; `None` where more is.
+    /// The aging of each of these lanes, if they have no other controls; `None` if they have.
     pub fn agings(&mut self, lanes: &[Lane]) -> Option<Vec<Option<Aging>>> {
         let mut agings = vec![None; lanes.len()];
         if self.is_empty() {
@@ -204,26 +203,27 @@ impl Controls {
         Some(agings)
     }
 
-    /// Which gate of a limit a lane goes through.
+    /// The gate of a limit for a lane.
     fn gate_key(&self, index: usize, lane: &Lane) -> BucketKey {
         let stored = self.get(index);
-        let group = match stored.control.scope.each_group {
-            true => lane.group.clone(),
-            false => Arc::from(""),
+        let group = if stored.control.scope.each_group {
+            lane.group.clone()
+        } else {
+            Arc::from("")
         };
         (stored.id, group)
     }
 
-    /// Which share a lane belongs to.
+    /// The share of a lane.
     fn share_key(&self, lane: &Lane, by_queue: bool, by_group: bool) -> Arc<str> {
         let part = |by: bool, name: &str| if by { name.to_owned() } else { String::new() };
-        // A line feed stands in no name.
+        // No name contains a line feed.
         format!("{}\n{}", part(by_queue, &lane.queue), part(by_group, &lane.group)).into()
     }
 }
 
 impl Admission {
-    /// The admission of claims from these lanes, given the usage of the limits that they share.
+    /// Decides on claims from these lanes, for the given usage of their limits.
     pub fn new(controls: &mut Controls, lanes: Vec<Lane>, now: Timestamp, usage: &Usage) -> Self {
         let mut admission = Admission {
             now,
@@ -353,17 +353,17 @@ impl Admission {
         self.lanes.iter().map(|wanted| &wanted.lane)
     }
 
-    /// How jobs of a wanted lane age.
+    /// The aging of a wanted lane.
     pub fn aging(&self, lane: usize) -> Option<Aging> {
         self.lanes[lane].aging
     }
 
-    /// Whether several lanes share the claim.
+    /// Whether several shares divide the claim.
     pub fn is_shared(&self) -> bool {
         self.shares.len() > 1
     }
 
-    /// How many jobs of a wanted lane may be claimed.
+    /// The number of jobs of a wanted lane that may be claimed.
     pub fn room(&self, lane: usize) -> u32 {
         let wanted = &self.lanes[lane];
         if wanted.pause.is_some() {
@@ -373,7 +373,7 @@ impl Admission {
         rooms.min().unwrap_or(u32::MAX)
     }
 
-    /// When a wanted lane can be claimed from (again), as far as it is not for its slices.
+    /// The time from which a wanted lane can be claimed from (again), apart from its slices.
     pub fn outlook(&self, lane: usize) -> Outlook {
         let wanted = &self.lanes[lane];
         let mut outlook = wanted.pause.unwrap_or(Outlook::Open);
@@ -400,12 +400,12 @@ impl Admission {
         outlook
     }
 
-    /// Whether jobs that run could make room, or already did.
+    /// Whether ending jobs could make room, or have made room.
     pub fn has_free_slot(&self) -> bool {
         self.gates.iter().any(|gate| gate.rate.is_none() && gate.room > 0)
     }
 
-    /// The buckets that were taken from, and when they were empty.
+    /// The buckets from which tokens were taken, and the times at which they were empty.
     pub fn buckets(&self) -> impl Iterator<Item = (&BucketKey, i64)> {
         self.gates.iter().filter_map(|gate| match gate.rate {
             Some((rate, empty_at)) if gate.taken > 0 => {
@@ -415,11 +415,10 @@ impl Admission {
         })
     }
 
-    /// Takes jobs until the claim is full or nothing is left. `cursors` are the wanted lanes that the cursors of the
-    /// line are in.
+    /// Takes jobs until the claim is full or no jobs are left. `cursors` has the wanted lane of each cursor of the line.
     ///
-    /// Shares with work get running jobs in proportion to their weights, over all workers. Within a share, the order is that
-    /// of places. A share whose work ends leaves its part to the others.
+    /// Shares with work get running jobs in proportion to their weights, over all workers. Within a share, places
+    /// decide the order. A share that runs out of work leaves its part to the others.
     pub fn take_from<L: Line>(&mut self, line: &mut L, cursors: &[usize]) -> Result<(), L::Error> {
         let mut heads: Vec<BinaryHeap<Reverse<(Place, usize)>>> = Vec::new();
         heads.resize_with(self.shares.len(), BinaryHeap::new);
@@ -492,7 +491,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Notes that jobs of a wanted lane were taken.
+    /// Records jobs that were taken from a wanted lane.
     fn charge(&mut self, lane: usize, jobs: u32) {
         let wanted = &self.lanes[lane];
         for gate in &wanted.gates {
@@ -504,19 +503,21 @@ impl Admission {
         share.used += jobs;
     }
 
-    /// Notes that jobs of a wanted lane were not taken after all.
+    /// Takes back a record of jobs that were not taken after all.
     pub fn give_back(&mut self, lane: usize, jobs: u32) {
         let wanted = &self.lanes[lane];
         for gate in &wanted.gates {
             let gate = &mut self.gates[*gate];
+            assert!(gate.taken >= jobs, "no more jobs return than were taken");
             gate.room += jobs;
             gate.taken -= jobs;
         }
         let share = &mut self.shares[wanted.share];
+        assert!(share.used >= jobs, "no more jobs return than the share got");
         share.used -= jobs;
     }
 
-    /// How many of so many jobs each of these shares gets.
+    /// Divides jobs between these shares.
     fn quotas(&mut self, active: &[usize], jobs: u32) -> Vec<u32> {
         if active.len() == 1 {
             return vec![jobs];
@@ -531,7 +532,7 @@ impl Admission {
             quotas[*index] = share.jobs_min.saturating_sub(share.used).min(left);
             left -= quotas[*index];
         }
-        // The rest fills those up that run least for their weight, to one level.
+        // The rest is divided so that the shares with the fewest jobs for their weight reach one level.
         let used: Vec<f64> = shares
             .iter()
             .zip(&quotas)
@@ -556,7 +557,7 @@ impl Admission {
             quotas[*index] += part;
             left -= part;
         }
-        // The remaining whole jobs go to the shares that got the fewest of them before.
+        // The remaining single jobs go to the shares that rounding served least.
         let mut rounded = Vec::new();
         let mut is_filled = vec![false; shares.len()];
         by_level[..filled]
@@ -570,6 +571,7 @@ impl Admission {
             left -= 1;
             rounded.push(*index);
         }
+        assert_eq!(quotas.iter().sum::<u32>(), jobs, "the quotas divide all jobs");
         for index in rounded {
             let share = &mut self.shares[active[index]];
             share.served += 1.0 / share.weight;
@@ -577,7 +579,7 @@ impl Admission {
         quotas
     }
 
-    /// Remembers how much each share was served.
+    /// Stores the number of jobs that rounding gave each share.
     pub fn remember(&self, controls: &mut Controls) {
         if self.is_shared() {
             let served = self.shares.iter().filter(|share| share.is_active);
@@ -587,7 +589,7 @@ impl Admission {
 }
 
 impl Share {
-    /// The share of lanes that have these controls: those of its queue and of its group.
+    /// Makes the share of lanes with these controls: those of its queue and of its group.
     fn of(controls: &Controls, key: Arc<str>, places: &[usize]) -> Share {
         let mut share = Share {
             weight: 1.0,

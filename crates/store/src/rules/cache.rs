@@ -15,15 +15,15 @@ use crate::StoreError;
 use crate::rules::ending::Ending;
 use crate::rules::lanes::LaneName;
 
-/// Bytes of a digest: by chance, no two payloads have the same.
+/// Bytes of a digest. They are enough that two payloads never have the same digest by chance.
 const DIGEST_BYTES: usize = 16;
 
-/// By what a payload of a lane is found, in hexadecimal.
+/// Computes the digest by which a payload of a lane is found, in hexadecimal.
 fn digest(lane: LaneName<'_>, payload: &str) -> String {
     let mut hash = Sha256::new();
     for name in [lane.queue, lane.kind, lane.group] {
         hash.update(name.as_bytes());
-        // A line feed stands in no name.
+        // No name contains a line feed.
         hash.update(b"\n");
     }
     hash.update(payload.as_bytes());
@@ -37,14 +37,14 @@ fn digest(lane: LaneName<'_>, payload: &str) -> String {
 /// The digests of a batch whose jobs reuse values, one for each job.
 #[derive(Debug)]
 pub struct Lookup {
-    /// By position.
+    /// The digests, by position.
     pub digests: Vec<String>,
-    /// Only values that were stored after this moment.
+    /// The time after which values must have been stored.
     pub stored_after: Timestamp,
 }
 
 impl Lookup {
-    /// The lookup of a batch with the option `cached_ms`.
+    /// Makes the lookup of a batch with the option `cached_ms`.
     pub fn of(batch: &NewBatch, payloads: &PackedArray, now: Timestamp) -> Option<Lookup> {
         let cached_ms = batch.options.cached_ms?;
         let lane = LaneName::of(batch);
@@ -65,7 +65,7 @@ impl Hits {
         self.0.insert(position, value);
     }
 
-    /// The jobs that are answered so, and how they end; those that were rejected stay as they are.
+    /// The jobs that complete with found values, and their ending. Rejected jobs stay as they are.
     pub fn ending(self, batch: &NewBatch) -> Result<Option<(Positions, Ending)>, StoreError> {
         let (mut positions, mut values) = (Positions::new(), PackedBuilder::new());
         for (position, value) in self.0 {
@@ -78,21 +78,31 @@ impl Hits {
                 positions.insert(position);
             }
         }
-        // No attempt was made.
+        // There was no attempt.
         let ending = Ending {
             values: Some(values.finish()),
             ..Ending::of(JobState::Completed, 0)
         };
+        assert_eq!(
+            ending.values.as_ref().map_or(0, PackedArray::count),
+            positions.len(),
+            "each job has the value that was found for it"
+        );
         Ok((!positions.is_empty()).then_some((positions, ending)))
     }
 }
 
-/// A value to be kept, by the digest of its payload.
+/// Values to keep, by the digests of their payloads.
 pub type Kept = BTreeMap<String, String>;
 
-/// The values to keep of completed jobs of a lane. `payloads` are those of all jobs of their batch.
+/// The values to keep of completed jobs of a lane. `payloads` has the payloads of all jobs of their batch.
 pub fn kept(lane: LaneName<'_>, payloads: &PackedArray, positions: &Positions, values: &PackedArray) -> Kept {
     let payloads = payloads.select(positions);
+    assert_eq!(
+        payloads.count(),
+        values.count(),
+        "each completed job has a payload and a value"
+    );
     let pairs = payloads.items().zip(values.items());
     let small = pairs.filter(|(_, value)| value.len() <= CACHED_VALUE_BYTES_MAX);
     small
@@ -100,7 +110,7 @@ pub fn kept(lane: LaneName<'_>, payloads: &PackedArray, positions: &Positions, v
         .collect()
 }
 
-/// Until when values are kept.
+/// The time until which values are kept.
 pub fn kept_until(now: Timestamp, cached_ms: u64) -> Timestamp {
     now.plus_ms(i64::try_from(cached_ms).unwrap_or(i64::MAX))
 }
@@ -114,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_tell_lanes_and_payloads_apart() {
+    fn digests_differ_by_lane_and_payload() {
         let all = [
             (lane("q", "a", ""), "1"),
             (lane("q", "a", ""), "2"),

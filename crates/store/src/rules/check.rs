@@ -1,4 +1,4 @@
-//! What can be checked of input without a store.
+//! Checks of input that need no store.
 
 use gristmill_model::batch::check_after;
 use gristmill_model::limits::{REPEATS_MAX, TAG_CONDITIONS_MAX};
@@ -7,7 +7,7 @@ use gristmill_model::{KeyedBatch, NewBatch, Report, Timestamp};
 use crate::rules::pauses::check_pause;
 use crate::{Change, JobFilter, Selection, StoreError};
 
-/// Checks what can be checked of a submit without the store.
+/// Checks a submit without the store.
 pub fn check_batches(batches: &[NewBatch]) -> Result<(), StoreError> {
     for batch in batches {
         check_batch(batch)?;
@@ -15,13 +15,13 @@ pub fn check_batches(batches: &[NewBatch]) -> Result<(), StoreError> {
     Ok(check_after(batches)?)
 }
 
-/// Checks what can be checked of a batch without the store.
+/// Checks a batch without the store.
 fn check_batch(batch: &NewBatch) -> Result<(), StoreError> {
     batch.check()?;
     check_rest(batch)
 }
 
-/// Checks what can be checked of batches with keys without the store, and reads the keys of each.
+/// Checks batches with keys without the store, and reads the keys of each.
 pub fn check_keyed(batches: &[KeyedBatch]) -> Result<Vec<Vec<Option<String>>>, StoreError> {
     let keys = batches.iter().map(|batch| {
         let keys = batch.check()?;
@@ -71,7 +71,7 @@ pub fn check_filter(filter: &JobFilter) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a selection with too many conditions, and a pause that cannot be.
+/// Refuses a selection with too many conditions, and an invalid pause.
 pub fn check_change(selection: &Selection, change: &Change) -> Result<(), StoreError> {
     if let Change::Pause { reason, until } = change {
         check_pause(reason, *until)?;
@@ -82,7 +82,7 @@ pub fn check_change(selection: &Selection, change: &Change) -> Result<(), StoreE
     }
 }
 
-/// Checks what can be checked of a single job without the store.
+/// Checks a single job without the store.
 pub fn check_single(job: &NewBatch) -> Result<(), StoreError> {
     check_batches(std::slice::from_ref(job))?;
     match job.payloads.count() {
@@ -93,7 +93,7 @@ pub fn check_single(job: &NewBatch) -> Result<(), StoreError> {
     }
 }
 
-/// Checks what can be checked of a report without the store.
+/// Checks a report without the store.
 pub fn check_report(report: &Report) -> Result<(), StoreError> {
     let refuse = |reason: String| {
         Err(StoreError::InvalidInput(format!(
@@ -116,11 +116,11 @@ pub fn check_report(report: &Report) -> Result<(), StoreError> {
     for suspended in &report.suspended {
         answered += suspended.positions.len();
         if let Err(error) = suspended.check() {
-            return refuse(format!("suspends jobs that cannot be: {error}"));
+            return refuse(format!("suspends jobs in an invalid way: {error}"));
         }
     }
     if report.positions().len() != answered {
-        return refuse("speaks of a position twice".to_owned());
+        return refuse("names a position twice".to_owned());
     }
     if report.repeats > 0 || !report.earlier.is_empty() {
         check_earlier(report).or_else(refuse)?;
@@ -135,16 +135,16 @@ pub fn check_report(report: &Report) -> Result<(), StoreError> {
             return refuse("spawns siblings of jobs that it does not complete".to_owned());
         }
         if let Err(error) = siblings.check() {
-            return refuse(format!("spawns siblings that cannot be: {error}"));
+            return refuse(format!("spawns invalid siblings: {error}"));
         }
     }
     if !report.logs.is_sorted_by(|log, next| log.position < next.position) {
-        return refuse("has logs that do not stand by position ascending".to_owned());
+        return refuse("has logs that are not in ascending order of position".to_owned());
     }
     Ok(())
 }
 
-/// Checks the attempts before the last one: as many for each job, each once and in order.
+/// Checks the attempts before the last one: equally many for each job, each once and in order.
 fn check_earlier(report: &Report) -> Result<(), String> {
     if report.repeats > REPEATS_MAX {
         return Err(format!(
@@ -153,7 +153,7 @@ fn check_earlier(report: &Report) -> Result<(), String> {
         ));
     }
     if !report.released.is_empty() {
-        return Err("gives jobs back that have run: report them as failed".to_owned());
+        return Err("releases jobs that have run: report them as failed".to_owned());
     }
     let attempts = report.attempt..report.last_attempt();
     let expected = report
@@ -165,11 +165,11 @@ fn check_earlier(report: &Report) -> Result<(), String> {
         .earlier
         .iter()
         .map(|earlier| (earlier.position, earlier.attempt));
-    match found.eq(expected) {
-        true => Ok(()),
-        false => Err(format!(
-            "must tell, by position and attempt, of {} earlier failures of each job",
-            report.repeats
-        )),
+    if found.eq(expected) {
+        return Ok(());
     }
+    Err(format!(
+        "must list {} earlier failures of each job, by position and attempt",
+        report.repeats
+    ))
 }

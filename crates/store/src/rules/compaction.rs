@@ -1,13 +1,13 @@
-//! Compaction: small reports of a batch that has ended become one row.
+//! Compaction: small reports of an ended batch become one row.
 //!
-//! The row keeps each report in two packed columns: `parts`, and `bodies` for durations, logs and values. Counts read
-//! the row; queries for single reports read the view `reported`, which restores the original reports. Completed jobs
+//! The row keeps the reports in two packed columns: `parts`, and `bodies` for durations, logs and values. Counts read
+//! the row. Queries for single reports read the view `reported`, which restores the original reports. Completed jobs
 //! never change, so compaction loses nothing.
 
 use gristmill_model::BatchId;
 use gristmill_model::limits::COMPACTED_BYTES_MAX;
 
-/// The first of these batches, which hold so many bytes each, that one transaction compacts.
+/// The first batches that one transaction compacts. Each candidate comes with its bytes.
 pub fn portion(candidates: Vec<(BatchId, u64)>) -> Vec<BatchId> {
     let mut left = u64::from(COMPACTED_BYTES_MAX);
     let fitting = candidates.into_iter().map_while(|(batch, bytes)| {

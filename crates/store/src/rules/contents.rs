@@ -1,31 +1,31 @@
-//! Batches at hand, so that one that is claimed in parts is not read again for each.
+//! A cache of batches, so that a batch that is claimed in parts is read once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use gristmill_model::{BatchId, JobLabels, PackedArray, PackedIndex, Positions};
 
-/// Bytes of payloads, keys and tags that a store keeps at hand.
+/// Maximum bytes of payloads, keys and tags in the cache.
 const CONTENT_BYTES_MAX: usize = 16 << 20;
 
-/// Batches that a store keeps at hand.
+/// Maximum batches in the cache.
 const CONTENT_BATCHES_MAX: usize = 4_096;
 
-/// A batch as it is kept at hand.
+/// A cached batch.
 #[derive(Debug)]
 pub struct Content<Head> {
-    /// What holds for all of its jobs.
+    /// The data that all its jobs share.
     pub head: Arc<Head>,
-    /// The payloads, once they were read.
+    /// The payloads, once they have been read.
     pub payloads: Option<PackedArray>,
-    /// The keys and tags of its jobs, once they were looked at.
+    /// The keys and tags of its jobs, once they have been read.
     pub labels: Option<Arc<JobLabels>>,
-    /// Where each payload begins, once some of them were selected.
+    /// The beginning of each payload, once some payloads have been selected.
     index: Arc<OnceLock<PackedIndex>>,
 }
 
-/// The batches that were submitted or claimed last. Batches never change and their ids are never
-/// given again, so nothing here goes stale but by a rollback.
+/// The batches that were submitted or claimed last. Batches never change and their ids are never reused, so that only a
+/// rollback makes an entry stale.
 #[derive(Debug)]
 pub struct Contents<Head> {
     by_batch: HashMap<BatchId, Content<Head>>,
@@ -44,18 +44,23 @@ impl<Head> Default for Contents<Head> {
 }
 
 impl<Head> Contents<Head> {
-    /// The batch, if it is at hand.
+    /// The batch, if it is cached.
     pub fn get(&self, batch: BatchId) -> Option<&Content<Head>> {
         self.by_batch.get(&batch)
     }
 
-    /// Keeps a batch.
+    /// Caches a batch.
     pub fn put(&mut self, batch: BatchId, content: Content<Head>) {
         self.bytes += content.bytes();
         match self.by_batch.insert(batch, content) {
             Some(previous) => self.bytes -= previous.bytes(),
             None => self.order.push_back(batch),
         }
+        assert_eq!(
+            self.by_batch.len(),
+            self.order.len(),
+            "each cached batch is in line once"
+        );
         while self.bytes > CONTENT_BYTES_MAX || self.order.len() > CONTENT_BATCHES_MAX {
             let Some(oldest) = self.order.pop_front() else {
                 break;
@@ -79,7 +84,7 @@ impl<Head> Clone for Content<Head> {
 }
 
 impl<Head> Content<Head> {
-    /// A batch whose labels were not read.
+    /// Makes a batch whose labels have not been read.
     pub fn new(head: Arc<Head>, payloads: Option<PackedArray>) -> Self {
         Content {
             head,
@@ -89,7 +94,7 @@ impl<Head> Content<Head> {
         }
     }
 
-    /// The same, with the keys and tags of its jobs.
+    /// Adds the keys and tags of its jobs.
     pub fn with_labels(self, labels: Arc<JobLabels>) -> Self {
         Content {
             labels: Some(labels),
@@ -97,8 +102,8 @@ impl<Head> Content<Head> {
         }
     }
 
-    /// The payloads of some of its jobs; `None` where they are not at hand. A batch that is claimed in parts is searched
-    /// through once, and not for each part.
+    /// The payloads of some of its jobs; `None` if they are not cached. A batch that is claimed in parts is searched
+    /// once, and not for each part.
     pub fn select(&self, positions: &Positions) -> Option<PackedArray> {
         let payloads = self.payloads.as_ref()?;
         if positions.len() >= payloads.count() {

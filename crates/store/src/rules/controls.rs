@@ -1,4 +1,4 @@
-//! Controls as both stores use them: the controls of each lane.
+//! The controls of each lane, in the form that both stores use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use gristmill_model::{Control, Effect, Scope};
 use crate::StoreError;
 use crate::rules::lanes::Lane;
 
-/// Which controls are meant. Conditions that are `None` or empty leave all through.
+/// A filter of controls. Conditions that are `None` or empty allow all controls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlFilter {
-    /// Only those of these effects, by [name](Effect::name).
+    /// Allows controls with these effects, by [name](Effect::name).
     pub effects: Vec<&'static str>,
-    /// Only those of exactly this scope.
+    /// Allows controls with exactly this scope.
     pub scope: Option<Scope>,
-    /// Only pauses of this reason.
+    /// Allows pauses with this reason.
     pub reason: Option<String>,
 }
 
 impl ControlFilter {
-    /// Whether it is one of those.
+    /// Whether a control passes the filter.
     pub fn admits(&self, control: &Control) -> bool {
         let reason = match &control.effect {
             Effect::Pause { reason, .. } => Some(reason),
@@ -33,27 +33,27 @@ impl ControlFilter {
     }
 }
 
-/// Refuses controls that cannot be, and those that would be too many.
+/// Refuses invalid controls, and too many of them.
 pub fn check_controls(controls: &[Control]) -> Result<(), StoreError> {
     for control in controls {
         control
             .check()
             .map_err(|error| StoreError::InvalidInput(error.to_string()))?;
     }
-    match controls.len() > CONTROLS_MAX {
-        true => Err(too_many_controls()),
-        false => Ok(()),
+    if controls.len() > CONTROLS_MAX {
+        return Err(too_many_controls());
     }
+    Ok(())
 }
 
-/// The error of one control too many.
+/// Makes the error for too many controls.
 pub fn too_many_controls() -> StoreError {
     StoreError::InvalidInput(format!(
         "the store holds at most {CONTROLS_MAX} controls: lift some, or set one for each group of a scope"
     ))
 }
 
-/// A control as it is stored.
+/// A stored control.
 #[derive(Debug, Clone)]
 pub struct StoredControl {
     /// Its id in the store.
@@ -62,10 +62,10 @@ pub struct StoredControl {
     pub control: Control,
 }
 
-/// What a control's scope names, as a key.
+/// The names in a control's scope, as a key.
 type ScopeKey = (Option<Arc<str>>, Option<Arc<str>>, Option<Arc<str>>);
 
-/// All controls of a store, as of one version of them.
+/// All controls of a store, in one version.
 #[derive(Debug, Default)]
 pub struct Controls {
     version: i64,
@@ -74,25 +74,25 @@ pub struct Controls {
     by_lane: HashMap<i64, Arc<[usize]>>,
     limits_concurrency: bool,
     shares_by: (bool, bool),
-    /// Jobs that rounding gave each share in this process, over its weight: so a worker that takes one at a time goes
-    /// round.
+    /// Jobs that rounding gave each share in this process, divided by its weight. So a worker that takes one job at a
+    /// time serves the shares in turn.
     served: HashMap<Arc<str>, f64>,
-    /// What those that had work at the last claim were served at least.
+    /// The smallest such number among the shares with work at the last claim.
     served_least: f64,
 }
 
 impl Controls {
-    /// Which version of the store's controls these are; 0 where none were ever set.
+    /// The version of the store's controls; 0 if none were ever set.
     pub fn version(&self) -> i64 {
         self.version
     }
 
-    /// Whether there are none.
+    /// Whether there are no controls.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Puts another version in the place of this one.
+    /// Replaces the controls by another version.
     pub fn replace(&mut self, version: i64, all: Vec<StoredControl>) {
         let named = |name: &Option<String>| name.as_deref().map(Arc::from);
         self.version = version;
@@ -119,17 +119,17 @@ impl Controls {
         self.all = all;
     }
 
-    /// Whether slots may become free that somebody waits for.
+    /// Whether a limit may free slots for which someone waits.
     pub fn limits_concurrency(&self) -> bool {
         self.limits_concurrency
     }
 
-    /// Whether claims are shared out between queues, and between groups.
+    /// Whether queues, and whether groups, have shares in claims.
     pub(crate) fn shares_by(&self) -> (bool, bool) {
         self.shares_by
     }
 
-    /// The controls of a lane, by their places.
+    /// The controls of a lane, by their indexes.
     pub fn of(&mut self, lane: &Lane) -> Arc<[usize]> {
         if let Some(known) = self.by_lane.get(&lane.id) {
             return known.clone();
@@ -151,18 +151,18 @@ impl Controls {
         found
     }
 
-    /// The control at a place.
+    /// The control at an index.
     pub fn get(&self, index: usize) -> &StoredControl {
         &self.all[index]
     }
 
-    /// How much rounding has given a share in this process. One that had no work for a while does not catch up.
+    /// The jobs that rounding gave a share in this process. A share that had no work for a while does not catch up.
     pub fn served(&self, share: &str) -> f64 {
         let served = self.served.get(share).copied();
         served.unwrap_or(self.served_least).max(self.served_least)
     }
 
-    /// Notes how much rounding has given the shares that had work.
+    /// Stores the jobs that rounding gave the shares with work.
     pub fn serve(&mut self, served: impl IntoIterator<Item = (Arc<str>, f64)>) {
         let mut least = f64::INFINITY;
         for (share, served) in served {

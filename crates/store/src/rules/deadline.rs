@@ -1,30 +1,30 @@
-//! The deadline of all attempts together, from the first one on.
+//! The deadline of all attempts together, counted from the first one.
 //!
-//! Before the first attempt, a slice carries the moment by which it must start; from the first attempt on, the moment
-//! by which the job must complete. A slice that is not claimed by that moment ends.
+//! Before the first attempt, a slice carries the time by which it must start. From the first attempt on, it carries the
+//! time by which the job must complete. A slice that is not claimed by that time ends.
 
 use gristmill_model::{BatchOptions, JobError, JobState, Timestamp};
 
 use crate::rules::ending::{Ending, FailedAttempt};
 
-/// Where jobs stand that come back or can be claimed.
+/// The progress of waiting or returning jobs through their attempts.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing {
-    /// The attempt that runs or comes next.
+    /// The current or next attempt.
     pub attempt: u32,
-    /// How often the attempt was rescued from dead workers.
+    /// The number of times that the attempt was rescued from dead workers.
     pub rescues: u32,
-    /// The moment by which the attempt must begin.
+    /// The time by which the attempt must begin.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Standing {
-    /// Whether an attempt was begun before.
+    /// Whether an attempt has begun before.
     pub fn has_begun(&self) -> bool {
         self.attempt > 1 || self.rescues > 0
     }
 
-    /// The moment by which jobs must be over that come back from an attempt, which began then if it was the first.
+    /// The time by which returning jobs must complete. `began_at` is the beginning of the attempt, if it was the first.
     pub fn deadline(&self, options: &BatchOptions, began_at: Timestamp) -> Option<Timestamp> {
         let within_ms = options.complete_within_ms?;
         match self.expires_at.filter(|_| self.has_begun()) {
@@ -33,7 +33,7 @@ impl Standing {
         }
     }
 
-    /// How long an attempt may take that begins now.
+    /// The time limit of an attempt that begins now.
     pub fn timeout_ms(&self, options: &BatchOptions, now: Timestamp) -> Option<u64> {
         let left_ms = match (options.complete_within_ms, self.expires_at) {
             (Some(_), Some(deadline)) if self.has_begun() => {
@@ -44,28 +44,30 @@ impl Standing {
         options.timeout_ms.into_iter().chain(left_ms).min()
     }
 
-    /// How jobs end that were not claimed in time.
+    /// The ending of jobs that were not claimed in time.
     pub fn ending(&self) -> Ending {
-        match self.has_begun() {
-            true => Ending::of(JobState::Dead, self.attempt.saturating_sub(1).max(1)),
-            false => Ending::of(JobState::Expired, self.attempt - 1),
+        assert!(self.attempt > 0, "attempts count from 1");
+        if self.has_begun() {
+            Ending::of(JobState::Dead, self.attempt.saturating_sub(1).max(1))
+        } else {
+            Ending::of(JobState::Expired, self.attempt - 1)
         }
     }
 
-    /// The failure of one of them, where they had begun.
+    /// The failure of such a job, if an attempt has begun.
     pub fn failure<'e>(&self, position: u32, lease: i64, error: &'e JobError) -> FailedAttempt<'e> {
         FailedAttempt::unreported(position, lease, self.ending().attempt, error)
     }
 }
 
-/// When the attempts began that took so long.
+/// The time at which attempts with these durations began.
 pub fn began_at(now: Timestamp, durations_us: impl Iterator<Item = u32>) -> Timestamp {
-    // Those that fail together stay together: the one that began last counts for all.
+    // Jobs that fail together stay together, so the beginning of the last one counts for all.
     let shortest_us = durations_us.min().unwrap_or(0);
     now.plus_ms(-i64::from(shortest_us / 1_000))
 }
 
-/// The error of a job whose time is over.
+/// Makes the error of a job that missed its deadline.
 pub fn too_late(options: &BatchOptions) -> JobError {
     JobError::new(
         "deadline",
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_attempt_sets_the_moment() {
+    fn the_first_attempt_sets_the_deadline() {
         let options = BatchOptions {
             complete_within_ms: Some(100),
             timeout_ms: Some(70),

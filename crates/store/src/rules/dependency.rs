@@ -1,10 +1,10 @@
 //! Dependencies: a batch can wait for other batches, or for some of their jobs.
 //!
-//! A waiting part of a batch is a row of `blocked`, which claims do not read, with one row of `edge` for each
-//! prerequisite, regardless of the number of its jobs. A batch that others wait for is marked (`is_awaited`), so an
-//! operation that ends jobs sees the mark in rows that it reads anyway, and settles the edges in its own transaction:
-//! when all jobs of an edge have ended, the waiting jobs become claimable, or end without running, together with their
-//! own dependents. Batches without dependents pay nothing.
+//! A waiting part of a batch is a row of `blocked`, which claims do not read. It has one row of `edge` for each
+//! prerequisite, whatever the number of its jobs. A batch with dependents is marked (`is_awaited`), so that an
+//! operation that ends jobs sees the mark in rows that it reads anyway, and settles the edges in its own transaction.
+//! When all jobs of an edge have ended, the waiting jobs become claimable, or end without running, together with their
+//! own dependents. Batches without dependents cost nothing extra.
 //!
 //! An edge leads from a later batch to an earlier one, or from a parent to its children, so there are no cycles.
 //!
@@ -17,18 +17,18 @@ use gristmill_model::{BatchId, JobError, JobId, JobState, NewBatch, OnFailure, P
 
 use crate::StoreError;
 
-/// One thing that a batch waits for: jobs of a stored batch.
+/// A prerequisite of a batch: jobs of a stored batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edge {
-    /// The batch that is waited for.
+    /// The batch with the jobs.
     pub prerequisite: BatchId,
-    /// The effect of a job of it that fails.
+    /// The action if one of the jobs fails.
     pub on_failure: OnFailure,
-    /// All positions, where `None`.
+    /// The positions of the jobs; all jobs if `None`.
     pub positions: Option<Positions>,
 }
 
-/// Jobs of a batch that wait for more than the batch says: for what those waited for that they have replaced.
+/// Jobs of a batch with more prerequisites than the batch: those of the jobs that they have replaced.
 #[derive(Debug, Clone)]
 pub struct WaitingJobs {
     /// The jobs that wait.
@@ -37,12 +37,18 @@ pub struct WaitingJobs {
     pub edges: Vec<Edge>,
 }
 
-/// What a batch waits for, an edge a prerequisite and policy. `ids` are those of the earlier batches of its submit.
+/// The edges of a batch, one for each prerequisite and policy. `ids` has the ids of the earlier batches in its submit.
 pub fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
     let edges = batch.after.iter().map(|after| Edge {
         prerequisite: match after.prerequisite {
             Prerequisite::Batch(batch) => batch,
-            Prerequisite::Earlier(place) => ids[place],
+            Prerequisite::Earlier(place) => {
+                assert!(
+                    place < ids.len(),
+                    "a prerequisite is stored before its dependents"
+                );
+                ids[place]
+            }
         },
         on_failure: after.on_failure,
         positions: after.positions.clone(),
@@ -50,7 +56,7 @@ pub fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
     merged(edges)
 }
 
-/// An edge a prerequisite and policy.
+/// Merges edges with the same prerequisite and policy.
 pub fn merged(edges: impl IntoIterator<Item = Edge>) -> Vec<Edge> {
     let mut merged: BTreeMap<(BatchId, OnFailure), Option<Positions>> = BTreeMap::new();
     for edge in edges {
@@ -73,7 +79,7 @@ pub fn merged(edges: impl IntoIterator<Item = Edge>) -> Vec<Edge> {
     edges.collect()
 }
 
-/// The stored batches that batches wait for, each with the last position that is named of it.
+/// The stored batches for which batches wait, each with the last named position.
 pub fn stored_prerequisites<'a>(
     batches: impl IntoIterator<Item = &'a NewBatch>,
 ) -> BTreeMap<BatchId, Option<u32>> {
@@ -87,7 +93,7 @@ pub fn stored_prerequisites<'a>(
     stored
 }
 
-/// Refuses what no job stands for: a batch of `count` jobs (`None`: there is no such batch).
+/// Refuses positions without jobs. The batch has `count` jobs; `None` if it does not exist.
 pub fn check_stored(
     batch: BatchId,
     count: Option<u32>,
@@ -107,7 +113,7 @@ pub fn check_stored(
     }
 }
 
-/// The error of a job that is dead because of another that it waited for.
+/// Makes the error of a job that is dead because its prerequisite failed.
 pub fn prerequisite_failed(job: JobId, state: JobState) -> JobError {
     JobError::new(
         "prerequisite",

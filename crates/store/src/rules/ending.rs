@@ -1,4 +1,4 @@
-//! How jobs end, and how attempts of theirs fail, as both stores write it down.
+//! Endings of jobs and failures of attempts, in the form that both stores write.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use gristmill_model::{
 use crate::integrity::ReportColumns;
 use crate::rules::pack::{indexes_of, pack_durations, pack_logs};
 
-/// Whether all that a report says is that jobs completed.
+/// Whether a report only completes jobs.
 pub fn is_simple(report: &Report) -> bool {
     report.failed.is_empty()
         && report.released.is_empty()
@@ -23,7 +23,7 @@ pub fn is_simple(report: &Report) -> bool {
         && report.completed.is_some()
 }
 
-/// How positions ended.
+/// The ending of some positions.
 #[derive(Debug, Clone)]
 pub struct Ending {
     /// The state in which they ended.
@@ -40,14 +40,14 @@ pub struct Ending {
     pub logs: Option<String>,
 }
 
-/// How long the attempts took.
+/// The durations of attempts.
 #[derive(Debug, Clone)]
 pub struct Durations {
-    /// All of them, packed.
+    /// Each duration, packed.
     pub each: String,
-    /// Together, in microseconds.
+    /// The sum, in microseconds.
     pub sum_us: u64,
-    /// How many took how long.
+    /// The number of durations in each bucket.
     pub buckets: String,
 }
 
@@ -66,7 +66,7 @@ impl Durations {
 }
 
 impl Ending {
-    /// An end without values.
+    /// Makes an ending without values.
     pub fn of(state: JobState, attempt: u32) -> Self {
         Ending {
             state,
@@ -78,7 +78,7 @@ impl Ending {
         }
     }
 
-    /// The sum of the report that it becomes; `None` for jobs without values.
+    /// The checksum of the report that it becomes; `None` for jobs without values.
     pub fn sum(&self, batch: BatchId, positions: &Positions, finished_at: Timestamp) -> Option<i64> {
         let columns = ReportColumns {
             batch,
@@ -93,8 +93,8 @@ impl Ending {
         Some(columns.sum())
     }
 
-    /// What a report completed of the jobs that are `accepted`, and which those are. As a rule that is all, and the
-    /// values stay packed as they came.
+    /// The accepted completed jobs of a report, and their ending. Usually all are accepted, and the values stay packed
+    /// as they arrived.
     pub fn completed<'r>(
         report: &'r Report,
         accepted: &Positions,
@@ -108,6 +108,16 @@ impl Ending {
             ..Ending::of(JobState::Completed, report.last_attempt())
         };
         if accepted.contains_all(&completed.positions) {
+            assert_eq!(
+                completed.values.count(),
+                completed.positions.len(),
+                "each completed job has a value"
+            );
+            assert_eq!(
+                completed.durations_us.len(),
+                completed.positions.len() as usize,
+                "each completed job has a duration"
+            );
             ending.values = Some(completed.values.clone());
             ending.durations = Some(Durations::of(&completed.durations_us));
             ending.logs = pack_logs(report, &completed.positions)?;
@@ -126,7 +136,7 @@ impl Ending {
     }
 }
 
-/// One failed attempt, to be stored.
+/// One failed attempt to store.
 #[derive(Debug)]
 pub struct FailedAttempt<'a> {
     /// The job, by its position in the batch.
@@ -143,7 +153,7 @@ pub struct FailedAttempt<'a> {
     pub log: Option<&'a str>,
     /// The name of the worker.
     pub worker: Option<&'a str>,
-    /// When the job is tried again, if it is.
+    /// The time of the retry, if there is one.
     pub retried_at: Option<Timestamp>,
 }
 
@@ -163,20 +173,20 @@ impl<'a> FailedAttempt<'a> {
     }
 }
 
-/// What becomes of the jobs that a report says have failed, be it before their last attempt.
+/// The plan for the failed attempts of a report, including earlier ones.
 #[derive(Debug, Default)]
 pub struct Failed<'a> {
     /// The failed attempts.
     pub attempts: Vec<FailedAttempt<'a>>,
     /// The jobs without another attempt.
     pub dead: Positions,
-    /// By the moment from which they can be claimed: jobs that fail together and wait equally long become one slice
-    /// again.
+    /// The jobs with another attempt, by the time from which they can be claimed. Jobs that fail together and wait
+    /// equally long become one slice again.
     pub retried: BTreeMap<Timestamp, Positions>,
 }
 
 impl<'a> Failed<'a> {
-    /// Of the jobs that are `accepted`, by the policy of their batch.
+    /// Plans the accepted jobs by the policy of their batch.
     pub fn of(
         report: &'a Report,
         accepted: &Positions,
@@ -228,6 +238,15 @@ impl<'a> Failed<'a> {
                 retried_at,
             });
         }
+        assert_eq!(
+            all.dead.len() + all.retried.values().map(Positions::len).sum::<u32>(),
+            report
+                .failed
+                .iter()
+                .filter(|failed| accepted.contains(failed.position))
+                .count() as u32,
+            "each failed job is dead or retried"
+        );
         all
     }
 }

@@ -1,17 +1,17 @@
 //! Families: parents wait for their children without a worker, and then finalize.
 //!
-//! A report can suspend jobs and store their children with it; `model::spawn` packs the children of many parents into
-//! few batches. The parents become a row of `blocked`, with an edge to each batch of children; `suspension` keeps their
-//! memos, and `child_batch` the shares of each parent, both packed.
+//! A report can suspend jobs and store their children with it. `model::spawn` packs the children of many parents into
+//! few batches. The parents become a row of `blocked`, with an edge to each batch of children. `suspension` keeps their
+//! memos, and `child_batch` keeps the shares of each parent, both packed.
 //!
 //! When children end, settling finds their parents by position. Parents without open children become a slice that
 //! finalizes. A claim hands it out with the memos, and its worker reads the outcomes of the children before it runs the
 //! jobs. With the policy `fail`, the first failed child ends its parent and its siblings at once. Cancelling a parent
 //! cancels its descendants.
 //!
-//! A child that completes can add siblings with its report: one more batch of the family, stored with an edge to it
-//! before the report's edges are settled, so that the parent does not finalize before they end. A job without a parent
-//! that spawns siblings fails.
+//! A child that completes can add siblings with its report. They are one more batch of the family, stored with an edge
+//! to it before the report's edges are settled, so that the parent does not finalize before they end. A job without a
+//! parent that spawns siblings fails.
 
 pub mod spawning;
 
@@ -20,17 +20,17 @@ use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, Positi
 
 use crate::{BatchPositions, Children};
 
-/// The policy of an edge that leads from children to their parents.
+/// The policy of an edge between children and their parents.
 pub const CHILDREN: &str = "children";
 
-/// Jobs of a batch that suspended together, and their children.
+/// Jobs of a batch that were suspended together, and their children.
 #[derive(Debug)]
 pub struct Family {
-    /// The parents' positions, ascending.
+    /// The positions of the parents, in ascending order.
     pub parents: Positions,
-    /// The effect of a failed child on its parent.
+    /// The action on a parent when its child fails.
     pub on_failure: OnChildFailure,
-    /// By id ascending.
+    /// The batches of children, in ascending order of id.
     pub broods: Vec<Brood>,
 }
 
@@ -39,19 +39,20 @@ pub struct Family {
 pub struct Brood {
     /// The batch.
     pub batch: BatchId,
-    /// The positions of their parents, ascending.
+    /// The positions of their parents, in ascending order.
     parents: Positions,
-    /// Where the children of each parent begin, and where the last one's end.
+    /// The beginning of each parent's children, and the end of the last one's.
     bounds: Vec<u32>,
 }
 
 impl Brood {
-    /// From what each parent has of it.
+    /// Makes a brood from the share of each parent.
     pub fn of_shares(batch: BatchId, parents: Positions, shares: &[u32]) -> Self {
+        assert_eq!(shares.len(), parents.len() as usize, "each parent has a share");
         Brood::of_bounds(batch, parents, bounds_of(shares))
     }
 
-    /// From where the children of each parent begin, and where the last one's end.
+    /// Makes a brood from the beginning of each parent's children, and the end of the last one's.
     pub fn of_bounds(batch: BatchId, parents: Positions, bounds: Vec<u32>) -> Self {
         Brood {
             batch,
@@ -60,7 +61,7 @@ impl Brood {
         }
     }
 
-    /// The children of these parents.
+    /// Finds the children of these parents.
     pub fn of_parents(&self, parents: &Positions) -> Positions {
         let places = self.parents.indexes_of(&self.parents.intersection(parents));
         let mut children = Positions::new();
@@ -74,7 +75,7 @@ impl Brood {
         children
     }
 
-    /// A child's parent.
+    /// Finds the parent of a child.
     pub fn parent_of(&self, child: u32) -> Option<u32> {
         let place = self.place_of(child);
         self.parents.select(&Positions::from(place..place + 1)).first()
@@ -85,7 +86,7 @@ impl Brood {
         u32::try_from(before.saturating_sub(1)).unwrap_or(u32::MAX - 1)
     }
 
-    /// The parents of children.
+    /// Finds the parents of children.
     pub fn parents_of(&self, children: &Positions) -> Positions {
         let mut places = Positions::new();
         for range in children.ranges() {
@@ -101,14 +102,14 @@ impl Brood {
     }
 }
 
-/// Where the children of each parent begin, and where the last one's end.
+/// The beginning of each parent's children, and the end of the last one's.
 pub fn bounds_of(shares: &[u32]) -> Vec<u32> {
     let ends = ranges(shares).map(|range| range.end);
     std::iter::once(0).chain(ends).collect()
 }
 
 impl Family {
-    /// The children of these parents, which are given by position.
+    /// Finds the children of these parents, given by position.
     pub fn children_of(&self, parents: &Positions) -> Vec<BatchPositions> {
         let broods = self.broods.iter().map(|brood| BatchPositions {
             batch: brood.batch,
@@ -117,7 +118,7 @@ impl Family {
         broods.filter(|jobs| !jobs.positions.is_empty()).collect()
     }
 
-    /// The children of each of these parents.
+    /// Finds the children of each of these parents.
     pub fn children_of_each(&self, parents: &Positions) -> impl Iterator<Item = Children> + '_ {
         let parents: Vec<u32> = self.parents.intersection(parents).iter().collect();
         parents.into_iter().map(|parent| Children {
@@ -127,7 +128,7 @@ impl Family {
     }
 }
 
-/// The families of a batch, the latest first. Each position belongs to the first family that has it.
+/// Assigns each position to the latest family that has it. `families` are in order, latest first.
 pub fn latest<'f, F>(
     families: impl IntoIterator<Item = (F, &'f Positions)>,
     wanted: &Positions,
@@ -141,10 +142,15 @@ pub fn latest<'f, F>(
             found.push((family, own));
         }
     }
+    debug_assert_eq!(
+        found.iter().map(|(_, own)| own.len()).sum::<u32>() + left.len(),
+        wanted.len(),
+        "each position belongs to at most one family"
+    );
     found
 }
 
-/// The error of a parent that is dead because of a child.
+/// Makes the error of a parent that is dead because a child failed.
 pub fn child_failed(child: JobId, state: JobState) -> JobError {
     JobError::new(
         "children",

@@ -1,7 +1,7 @@
 //! Deduplication keys: plans the action on each job whose key another open job has.
 //!
-//! A store finds the owners of a batch's keys with one statement. The plan is made here, and the store carries it out
-//! in the transaction of the submit. The keys of a batch are packed; one statement for each report releases them. A
+//! A store finds the owners of a batch's keys with one statement. The plan is made here, and the store executes it in
+//! the transaction of the submit. The keys of a batch are packed, and one statement for each report releases them. A
 //! batch without keys never touches the tables of keys.
 
 pub mod debounce;
@@ -21,19 +21,19 @@ pub use crate::rules::keys::rerun::Owner;
 use crate::rules::keys::rerun::{PlannedRerun, Rerun};
 use crate::rules::lanes::Lanes;
 
-/// What became of a batch whose jobs have keys.
+/// The result of submitting a batch whose jobs have keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmittedJobs {
-    /// The batch of those that were stored; `None` where others stand for all of them.
+    /// The batch of the stored jobs; `None` if other jobs stand for all of them.
     pub batch: Option<BatchId>,
-    /// How many were stored. Their positions count from 0, in the order in which they were submitted.
+    /// Number of stored jobs. Their positions count from 0, in the order of the submit.
     pub count: u32,
-    /// What each submitted job became, or the job that stands for it, in order.
+    /// For each submitted job in order: its id, or the id of the job that stands for it.
     pub jobs: Vec<JobId>,
 }
 
 impl SubmittedJobs {
-    /// A batch that was stored as a whole.
+    /// Makes the result of a batch that was stored completely.
     pub fn whole(batch: BatchId, count: u32) -> Self {
         SubmittedJobs {
             batch: Some(batch),
@@ -43,28 +43,28 @@ impl SubmittedJobs {
     }
 }
 
-/// What becomes of one submitted job.
+/// The fate of one submitted job.
 #[derive(Debug, Clone, Copy)]
 enum Target {
-    /// It is stored.
+    /// The job is stored.
     Stored,
-    /// A later one of its batch has the same key.
+    /// A later job of its batch has the same key.
     Later(u32),
-    /// Another one stands for it.
+    /// Another job stands for it.
     Owner(JobId),
 }
 
-/// What becomes of the jobs of a batch.
+/// The plan for the jobs of a batch with keys.
 #[derive(Debug)]
 pub struct KeyPlan {
     targets: Vec<Target>,
-    /// Which are stored, by their place in the batch.
+    /// The indexes of the stored jobs in the batch.
     stored: Positions,
     /// The jobs that new ones replace.
     pub replaced: BTreeMap<BatchId, Positions>,
-    /// The keys of those.
+    /// The keys of the replaced jobs.
     pub replaced_keys: Vec<String>,
-    /// Whose place each new job takes, by its place in the batch.
+    /// The job that each new job replaces, by the new job's index in the batch.
     replacements: Vec<(u32, JobId)>,
     /// The open jobs that stand for skipped ones.
     pub skipped: BTreeMap<BatchId, Positions>,
@@ -72,7 +72,8 @@ pub struct KeyPlan {
     pub reruns: Vec<PlannedRerun>,
 }
 
-/// The number of what a key belongs to: the first lane of its kind or queue. It is not deleted while keys of it are stored.
+/// The number of a key's scope: the first lane of its kind or queue. This lane is not deleted while keys of the scope are
+/// stored.
 pub fn scope_id(lanes: &Lanes, scope: KeyScope, batch: &NewBatch) -> Option<i64> {
     match scope {
         KeyScope::Kind => lanes.first_of_kind(&batch.kind).map(|lane| lane * 2),
@@ -80,16 +81,16 @@ pub fn scope_id(lanes: &Lanes, scope: KeyScope, batch: &NewBatch) -> Option<i64>
     }
 }
 
-/// The keys of a batch that are looked for: of those that stand there more than once the last one, and none of a job
-/// that is dead from the start.
+/// The keys of a batch to look for. A repeated key counts once, for its last job, and the key of a rejected job does
+/// not count.
 pub struct Wanted<'k> {
-    /// The place of each key.
+    /// The index of the last job with each key.
     pub last: HashMap<&'k str, u32>,
     keys: Vec<Option<&'k str>>,
 }
 
 impl<'k> Wanted<'k> {
-    /// The keys of the jobs that can run.
+    /// Gathers the keys of the jobs that can run.
     ///
     /// # Errors
     ///
@@ -116,8 +117,7 @@ impl<'k> Wanted<'k> {
 }
 
 impl KeyPlan {
-    /// What becomes of the jobs of `batch`, where some of their keys have owners, by place. `running` tells of owners
-    /// that run.
+    /// Plans the jobs of `batch`. `owners` has the owners of their keys, by index, and `running` has the owners that run.
     pub fn of(
         batch: &KeyedBatch,
         wanted: &Wanted<'_>,
@@ -137,7 +137,10 @@ impl KeyPlan {
             let target = match key {
                 None => Target::Stored,
                 Some(key) => match (wanted.last[key], owners.get(&index)) {
-                    (last, _) if last != index => Target::Later(last),
+                    (last, _) if last != index => {
+                        assert!(last > index, "the last job with a key follows the others");
+                        Target::Later(last)
+                    }
                     (_, None) => Target::Stored,
                     (_, Some(owner)) => plan.meet(batch, key, index, owner, running)?,
                 },
@@ -188,15 +191,16 @@ impl KeyPlan {
         Ok(Target::Owner(owner.job))
     }
 
-    /// The jobs to store, with the keys that they own; `None` if there are none.
+    /// Selects the jobs to store, with the keys that they own; `None` if there are none.
     pub fn stored(&self, batch: &KeyedBatch) -> Result<Option<KeyedBatch>, StoreError> {
-        match self.stored.is_empty() {
-            true => Ok(None),
-            false => Ok(Some(part_of(batch, &self.stored)?)),
+        if self.stored.is_empty() {
+            return Ok(None);
         }
+        Ok(Some(part_of(batch, &self.stored)?))
     }
 
-    /// The new jobs that wait for what others waited for whose places they take. `waiting` are those, by their batch.
+    /// The new jobs that inherit the prerequisites of the jobs that they replace. `waiting` has those prerequisites, by
+    /// batch.
     pub fn inherited(&self, waiting: &[(BatchId, WaitingJobs)]) -> Vec<WaitingJobs> {
         let inherited = waiting.iter().map(|(batch, waiting)| {
             let heirs = self.replacements.iter();
@@ -211,7 +215,7 @@ impl KeyPlan {
             .collect()
     }
 
-    /// What the caller is told, where those that were stored are in this batch.
+    /// Makes the answer to the caller. `batch` holds the stored jobs.
     pub fn answer(&self, batch: Option<BatchId>) -> SubmittedJobs {
         let mut jobs: Vec<JobId> = Vec::with_capacity(self.targets.len());
         let unknown = JobId {
@@ -232,6 +236,10 @@ impl KeyPlan {
                 (Target::Later(_) | Target::Stored, _) => unknown,
             });
         }
+        assert!(
+            batch.is_none() || position == self.stored.len(),
+            "each stored job has a position in its batch"
+        );
         for (index, target) in self.targets.iter().enumerate() {
             if let Target::Later(last) = target {
                 jobs[index] = jobs[*last as usize];
@@ -245,8 +253,8 @@ impl KeyPlan {
     }
 }
 
-/// What a batch of a submit waits for, with all of it stored: where it names a batch that came before it in the submit, it
-/// waits for what the jobs of that became. `submitted` are those.
+/// The prerequisites of a batch in a submit, all of them stored. If it names an earlier batch of the submit, it waits
+/// for the jobs that stand for the jobs of that batch. `submitted` has these.
 pub fn stored_after(batch: &NewBatch, submitted: &[&SubmittedJobs]) -> Vec<After> {
     let mut stored = Vec::with_capacity(batch.after.len());
     for after in &batch.after {

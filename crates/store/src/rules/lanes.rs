@@ -1,4 +1,4 @@
-//! Queues, kinds and groups, by number.
+//! Lanes: combinations of queue, kind and group, by number.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -8,19 +8,19 @@ use gristmill_model::NewBatch;
 
 use crate::{StoreError, Want};
 
-/// Combinations of queue, kind and group that one store knows. Each process that claims or submits keeps their names, about
-/// 300 bytes each: this bounds its memory.
+/// Maximum number of lanes of one store. Each process that claims or submits keeps their names, about 300 bytes each,
+/// so that this bounds its memory.
 pub const LANES_MAX: usize = 1_000_000;
 
-/// Lanes with waiting jobs that one look of a claim goes into. A claim that finds too little there looks into as many
-/// further lanes, and the next claim begins with those: so its cost does not grow with the lanes that wait. Up to here, the order
-/// of claims holds among all lanes; beyond, among these.
+/// Maximum lanes with waiting jobs that one step of a claim reads. A claim that finds too few jobs reads as many
+/// further lanes, and the next claim begins with those. So its cost does not grow with the number of waiting lanes. Up
+/// to this number, the order of claims holds among all lanes, and beyond it among the lanes of a step.
 pub const LOOK_LANES_MAX: usize = 10_000;
 
 /// A queue, a kind and a group; the group is empty for jobs without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
-    /// Its number.
+    /// The id of the lane.
     pub id: i64,
     /// The queue.
     pub queue: Arc<str>,
@@ -31,7 +31,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// What it is called.
+    /// The name of the lane.
     pub fn name(&self) -> LaneName<'_> {
         LaneName {
             queue: &self.queue,
@@ -41,14 +41,14 @@ impl Lane {
     }
 }
 
-/// What a lane is called.
+/// The name of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneName<'a> {
     /// The queue.
     pub queue: &'a str,
     /// The kind.
     pub kind: &'a str,
-    /// Empty where there is none.
+    /// The group; empty if there is none.
     pub group: &'a str,
 }
 
@@ -73,19 +73,20 @@ impl fmt::Display for LaneName<'_> {
     }
 }
 
-/// A lane's group, as callers see it.
+/// Converts a lane's group to the form that callers see.
 pub fn group(stored: Arc<str>) -> Option<Arc<str>> {
     (!stored.is_empty()).then_some(stored)
 }
 
-/// Lanes of one queue and kind, by group.
+/// The lanes of one queue and kind, by group.
 type ByGroup = HashMap<Arc<str>, i64>;
 
-/// Known lanes from which on it is looked whether they still exist. Below, their memory does not matter.
+/// The number of known lanes from which a handle checks whether they still exist. With fewer, their memory does not
+/// matter.
 const LOOKED_AT_FROM: usize = 10_000;
 
-/// The lanes that are known. Their ids ascend and are never given again. Another process may have added some, and a prune may have
-/// deleted some of those without jobs: a submit finds out, and then tells ([`keep`](Lanes::keep)).
+/// The known lanes. Their ids ascend and are never reused. Another process may have added lanes, and a prune may have
+/// deleted lanes without jobs: a submit notices it, and then calls [`keep`](Lanes::keep).
 #[derive(Debug, Default)]
 pub struct Lanes {
     by_id: HashMap<i64, Lane>,
@@ -107,7 +108,7 @@ impl Lanes {
         self.id_max
     }
 
-    /// Adds a lane, or one again that was retired. Those before the last one are known.
+    /// Adds a lane, or adds a retired lane again. The lanes before the last one are known.
     pub fn add(&mut self, lane: Lane) {
         self.id_max = self.id_max.max(lane.id);
         self.retired.remove(&lane.id);
@@ -126,12 +127,12 @@ impl Lanes {
         self.by_id.insert(lane.id, lane);
     }
 
-    /// The lane of that id.
+    /// The lane with this id.
     pub fn get(&self, id: i64) -> Option<&Lane> {
         self.by_id.get(&id)
     }
 
-    /// The lane of that name, unless it is about to be deleted.
+    /// The id of the lane with this name, unless the lane is about to be deleted.
     pub fn find(&self, name: LaneName<'_>) -> Option<i64> {
         let kinds = self.by_queue.get(name.queue)?;
         let id = kinds.get(name.kind)?.get(name.group).copied()?;
@@ -168,17 +169,17 @@ impl Lanes {
         self.is_full = true;
     }
 
-    /// The lane of a kind that was added first. A process that knows a lane knows all lanes that were added before it.
+    /// The first lane with a kind. A process that knows a lane knows all lanes that were added before it.
     pub(crate) fn first_of_kind(&self, kind: &str) -> Option<i64> {
         self.first_of_kind.get(kind).copied()
     }
 
-    /// The lane of a queue that was added first.
+    /// The first lane with a queue.
     pub(crate) fn first_of_queue(&self, queue: &str) -> Option<i64> {
         self.first_of_queue.get(queue).copied()
     }
 
-    /// Refuses one lane too many.
+    /// Refuses a lane beyond the limit.
     pub fn check_room(&self, name: LaneName<'_>) -> Result<(), StoreError> {
         if self.by_id.len() < LANES_MAX && !self.is_full {
             return Ok(());
@@ -186,20 +187,19 @@ impl Lanes {
         Err(too_many(name))
     }
 
-    /// As [`wanted`](Lanes::wanted), where those are no more than so many.
+    /// The lanes of [`wanted`](Lanes::wanted), if they are at most `lanes_max`.
     pub fn wanted_up_to(&self, want: &Want, lanes_max: usize) -> Option<Vec<Lane>> {
         let queues = || want.queues.iter().filter_map(|queue| self.by_queue.get(queue));
-        let count: usize = match want.kinds.is_empty() {
-            true => queues().flat_map(HashMap::values).map(HashMap::len).sum(),
-            false => {
-                let kinds = queues().flat_map(|kinds| want.kinds.iter().filter_map(|kind| kinds.get(kind)));
-                kinds.map(HashMap::len).sum()
-            }
+        let count: usize = if want.kinds.is_empty() {
+            queues().flat_map(HashMap::values).map(HashMap::len).sum()
+        } else {
+            let kinds = queues().flat_map(|kinds| want.kinds.iter().filter_map(|kind| kinds.get(kind)));
+            kinds.map(HashMap::len).sum()
         };
         (count <= lanes_max).then(|| self.wanted(want))
     }
 
-    /// The lanes that a worker wants to claim from, of those that are known, of all groups; by id.
+    /// The known lanes from which a worker wants to claim, of all groups, by id.
     pub fn wanted(&self, want: &Want) -> Vec<Lane> {
         let mut ids = Vec::new();
         for kinds in want.queues.iter().filter_map(|queue| self.by_queue.get(queue)) {
@@ -217,7 +217,7 @@ impl Lanes {
 }
 
 impl Want {
-    /// Whether jobs of a lane are wanted, as far as their priority lets them.
+    /// Whether jobs of a lane are wanted, apart from their priority.
     pub fn admits(&self, lane: &Lane) -> bool {
         self.jobs_max > 0
             && self.queues.contains(&lane.queue)
@@ -225,7 +225,7 @@ impl Want {
     }
 }
 
-/// What a submit is told that would make one lane too many.
+/// Makes the error of a submit that would exceed the limit of lanes.
 pub fn too_many(name: LaneName<'_>) -> StoreError {
     StoreError::InvalidInput(format!(
         "the store has reached its limit of {LANES_MAX} combinations of queue, kind and group with {name}: put \

@@ -1,4 +1,4 @@
-//! Rows of open jobs, as both stores read them.
+//! Rows of open jobs, in the form that both stores read.
 
 use gristmill_model::{BatchId, JobState, LeaseId, Positions, Timestamp, WorkerId};
 
@@ -6,20 +6,20 @@ use crate::Revoked;
 use crate::rules::deadline::Standing;
 use crate::rules::pauses::Pauses;
 
-/// What a lease holds of one batch: one claimed slice. Its key is its lease, batch, attempt and first position.
+/// One claimed slice that a lease holds. Its key is its lease, batch, attempt and first position.
 #[derive(Debug, Clone)]
 pub struct Held {
     /// The lease.
     pub lease: i64,
     /// The batch.
     pub batch: BatchId,
-    /// The attempt that runs.
+    /// The running attempt.
     pub attempt: u32,
     /// The first position at the time of the claim.
     pub first_position: u32,
     /// The worker.
     pub worker: WorkerId,
-    /// How often the attempt was rescued.
+    /// The number of times that the attempt was rescued.
     pub rescues: u32,
     /// The moment from which its slice could be claimed.
     pub run_at: Timestamp,
@@ -27,18 +27,18 @@ pub struct Held {
     pub expires_at: Option<Timestamp>,
     /// The jobs.
     pub positions: Positions,
-    /// The priority, negated; that of the batch, where `None`.
+    /// The negated priority; the batch's if `None`.
     pub rank: Option<i32>,
-    /// What keeps them back once they come back.
+    /// The pauses that apply when the jobs return.
     pub pauses: Option<Pauses>,
-    /// Whether others wait for jobs of the batch.
+    /// Whether other jobs wait for jobs of the batch.
     pub is_awaited: bool,
-    /// The family whose parents it finalizes, if it does.
+    /// The family whose parents it finalizes, if any.
     pub family: Option<i64>,
 }
 
 impl Held {
-    /// Where its jobs stand.
+    /// The progress of its jobs through their attempts.
     pub fn standing(&self) -> Standing {
         Standing {
             attempt: self.attempt,
@@ -48,33 +48,33 @@ impl Held {
     }
 }
 
-/// Jobs that wait for others, or are paused. Its key is its batch, and the part of it.
+/// Jobs that wait for other jobs, or are paused. The key is the batch, and the part of it.
 #[derive(Debug, Clone)]
 pub struct Blocked {
     /// The batch.
     pub batch: BatchId,
     /// The part.
     pub part: u32,
-    /// The attempt that comes next.
+    /// The next attempt.
     pub attempt: u32,
-    /// How often the attempt was rescued.
+    /// The number of times that the attempt was rescued.
     pub rescues: u32,
     /// The moment by which the attempt must begin.
     pub expires_at: Option<Timestamp>,
-    /// The priority, negated; that of the batch, where `None`.
+    /// The negated priority; the batch's if `None`.
     pub rank: Option<i32>,
-    /// The moment from which it can be claimed; that of the batch, where `None`.
+    /// The time from which they can be claimed; the batch's if `None`.
     pub run_at: Option<Timestamp>,
-    /// What keeps it back, beside what it waits for.
+    /// The pauses of the jobs.
     pub pauses: Option<Pauses>,
-    /// The family that they are the parents of, if they have spawned children.
+    /// The family whose parents they are, if they have spawned children.
     pub family: Option<i64>,
     /// The jobs.
     pub positions: Positions,
 }
 
 impl Blocked {
-    /// Where its jobs stand.
+    /// The progress of its jobs through their attempts.
     pub fn standing(&self) -> Standing {
         Standing {
             attempt: self.attempt,
@@ -92,7 +92,7 @@ impl Blocked {
     }
 }
 
-/// Adds a row of positions that a worker lost. Rows come by lease and batch.
+/// Adds a row of positions that a worker lost. Rows come in the order of lease and batch.
 pub fn add_revoked(all: &mut Vec<Revoked>, lease: LeaseId, batch: BatchId, positions: Positions) {
     match all.last_mut() {
         Some(last) if last.lease == lease && last.batch == batch => {

@@ -1,12 +1,12 @@
-//! What stores pack in the same way: the texts of reports, and single submits that have gathered. Those of one kind and queue
-//! with equal options become one batch.
+//! Packing that all stores share: the texts of reports, and single submits that have gathered. Single jobs with the
+//! same kind, queue and options become one batch.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
 use gristmill_model::{NewBatch, PackedArray, Positions, Report};
 
-/// The places of `subset`, which lies in `positions`, in the order of `positions`.
+/// Finds the indexes of `subset` in `positions`, as far as they are in it.
 pub fn indexes_of(subset: &Positions, positions: &Positions) -> Positions {
     let mut indexes = Positions::new();
     let mut ranges = positions.ranges().iter();
@@ -25,7 +25,7 @@ pub fn indexes_of(subset: &Positions, positions: &Positions) -> Positions {
     indexes
 }
 
-/// Durations as they are stored: a JSON array.
+/// Packs durations as they are stored: a JSON array.
 pub(crate) fn pack_durations(durations_us: impl Iterator<Item = u32>) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(durations_us.size_hint().0 * 4 + 2);
@@ -41,7 +41,8 @@ pub(crate) fn pack_durations(durations_us: impl Iterator<Item = u32>) -> String 
     text
 }
 
-/// What the jobs at `positions` printed, as it is stored: a JSON object, text by position. `None` where that is nothing.
+/// Packs the logs of the jobs at `positions` as they are stored: a JSON object of texts by position; `None` if there
+/// are none.
 pub(crate) fn pack_logs(report: &Report, positions: &Positions) -> serde_json::Result<Option<String>> {
     let logs: BTreeMap<u32, &str> = report
         .logs
@@ -56,10 +57,10 @@ pub(crate) fn pack_logs(report: &Report, positions: &Positions) -> serde_json::R
     })
 }
 
-/// Single submits with different options that are packed at the same time.
+/// Maximum number of batches with different options to which a single submit is compared.
 const OPEN_MERGES_MAX: usize = 32;
 
-/// Single jobs that become one batch, and their callers, in the same order. At least one.
+/// Single jobs that become one batch, with their callers in the same order. At least one.
 #[derive(Debug)]
 pub struct Merge<Waiting> {
     /// The jobs.
@@ -69,10 +70,10 @@ pub struct Merge<Waiting> {
     bytes: usize,
 }
 
-/// Adds a single job to the batch that it fits into, or begins one.
+/// Adds a single job to the batch that it fits, or begins a new one.
 pub fn merge<Waiting>(merges: &mut Vec<Merge<Waiting>>, single: NewBatch, waiting: Waiting) {
     let bytes = single.payloads.as_str().len();
-    // Only the latest are looked at, so that many different options do not make this quadratic.
+    // Only the latest batches are tried, so that many different options do not take quadratic time.
     let open = merges.iter_mut().rev().take(OPEN_MERGES_MAX);
     match open.into_iter().find(|merge| merge.admits(&single, bytes)) {
         Some(merge) => {
@@ -105,12 +106,18 @@ impl<Waiting> Merge<Waiting> {
     }
 }
 
-/// The payloads of single jobs as one pack.
+/// Packs the payloads of single jobs.
 pub fn packed(singles: &[NewBatch]) -> PackedArray {
-    match singles {
+    let packed = match singles {
         [single] => single.payloads.clone(),
         _ => PackedArray::concat(singles.iter().map(|single| &single.payloads)),
-    }
+    };
+    assert_eq!(
+        packed.count() as usize,
+        singles.len(),
+        "a single submit has one payload"
+    );
+    packed
 }
 
 #[cfg(test)]
@@ -122,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_counted_through_the_gaps() {
+    fn indexes_skip_the_gaps() {
         let all = positions("3-5,10,20-29");
         for (subset, indexes) in [
             ("3-5,10,20-29", "0-13"),

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-/// What keeps jobs back: until when (until it is resumed, where `None`), by reason. At least one.
+/// The pauses of jobs: the end of each, by its reason; `None` if it lasts until a resume. At least one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pauses(BTreeMap<String, Option<Timestamp>>);
 
 impl Pauses {
-    /// One pause, and those that there are already.
+    /// Adds a pause to others.
     pub fn with(
         others: Option<&Pauses>,
         reason: &str,
@@ -24,15 +24,15 @@ impl Pauses {
     ) -> Result<Pauses, StoreError> {
         let mut all = others.cloned().unwrap_or_else(|| Pauses(BTreeMap::new()));
         all.0.insert(reason.to_owned(), until);
-        match all.0.len() > PAUSES_PER_JOB_MAX {
-            true => Err(StoreError::InvalidInput(format!(
+        if all.0.len() > PAUSES_PER_JOB_MAX {
+            return Err(StoreError::InvalidInput(format!(
                 "a job is paused for at most {PAUSES_PER_JOB_MAX} reasons: resume it for one of the others first"
-            ))),
-            false => Ok(all),
+            )));
         }
+        Ok(all)
     }
 
-    /// The pauses without this one and without those that are over. `None` if none remain, or for `reason: None`.
+    /// Removes one pause and those that have ended. `None` if none remain, or for `reason: None`.
     pub fn without(&self, reason: Option<&str>, now: Timestamp) -> Option<Pauses> {
         let mut left = self.clone();
         left.0.remove(reason?);
@@ -40,34 +40,34 @@ impl Pauses {
         (!left.0.is_empty()).then_some(left)
     }
 
-    /// Whether there is this one, or any.
+    /// Whether there is a pause with this reason (any pause if `None`).
     pub fn has(&self, reason: Option<&str>) -> bool {
         reason.is_none_or(|reason| self.0.contains_key(reason))
     }
 
-    /// When the last of them is over by itself; `None`, where one is not.
+    /// The end of the last pause; `None` if one has no end.
     pub fn until(&self) -> Option<Timestamp> {
         let all: Option<Vec<Timestamp>> = self.0.values().copied().collect();
         all.and_then(|all| all.into_iter().max())
     }
 
-    /// Each reason with the end of its pause; `None` for a pause that lasts until it is resumed.
+    /// The reasons with the ends of their pauses; `None` for a pause that lasts until a resume.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Option<Timestamp>)> {
         self.0.iter()
     }
 
-    /// As they are stored.
+    /// Writes the pauses as they are stored.
     pub fn text(&self) -> String {
         serde_json::json!(self.0).to_string()
     }
 
-    /// Whether all of them are over.
+    /// Whether all pauses have ended.
     pub fn are_over(&self, now: Timestamp) -> bool {
         self.until().is_some_and(|until| until <= now)
     }
 }
 
-/// Refuses a pause that cannot be.
+/// Refuses an invalid pause.
 pub fn check_pause(reason: &str, until: Option<Timestamp>) -> Result<(), StoreError> {
     check_name("reason", reason)?;
     match until {

@@ -1,4 +1,4 @@
-//! The jobs of one batch, unpacked from its rows: what all stores tell of them in the same way.
+//! The jobs of one batch, unpacked from its rows, as all stores show them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ pub struct Piece {
     pub state: JobState,
     /// Their attempt.
     pub attempt: u32,
-    /// The priority, negated, while they are not over.
+    /// The negated priority, until they have ended.
     pub rank: Option<i64>,
-    /// The moment from which they can run.
+    /// The time from which they can be claimed.
     pub run_at: Option<Timestamp>,
-    /// What keeps them back by themselves, or will once they come back.
+    /// Their own pauses, which apply now or when they return.
     pub pauses: Option<Pauses>,
     /// The moment at which they ended.
     pub finished_at: Option<Timestamp>,
-    /// When a worker took them, while they run.
+    /// The time of the claim, while they run.
     pub claimed_at: Option<Timestamp>,
     /// The name of their worker.
     pub worker: Option<Arc<str>>,
-    /// The report that ended them, by whatever the store finds it again.
+    /// The store's number of the report that ended them.
     pub report: Option<i64>,
 }
 
 impl Piece {
-    /// What waits, as it stands at `now`.
+    /// Makes a piece of waiting jobs, with their state at `now`.
     pub fn claimable(
         positions: Positions,
         attempt: u32,
@@ -62,7 +62,7 @@ impl Piece {
         }
     }
 
-    /// What waits for other jobs, or is paused. Without a rank, the batch's own is meant.
+    /// Makes a piece of jobs that wait for other jobs or are paused. Without a rank, they have the batch's.
     pub fn blocked(positions: Positions, attempt: u32, rank: Option<i64>, pauses: Option<Pauses>) -> Self {
         Piece {
             positions,
@@ -81,7 +81,7 @@ impl Piece {
         }
     }
 
-    /// What a worker holds. Without a rank, the batch's own is meant.
+    /// Makes a piece of jobs that a worker holds. Without a rank, they have the batch's.
     pub fn running(
         positions: Positions,
         attempt: u32,
@@ -105,7 +105,7 @@ impl Piece {
     }
 }
 
-/// What all jobs of a batch have in common.
+/// The data that all jobs of a batch share.
 #[derive(Debug)]
 pub struct Common {
     /// The id of the batch.
@@ -123,7 +123,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// The batch's options, as they were submitted.
+    /// Restores the batch's options as they were submitted.
     pub fn options(&self, stored: BatchOptions) -> BatchOptions {
         BatchOptions {
             group: self.group.as_deref().map(str::to_owned),
@@ -131,7 +131,7 @@ impl Common {
         }
     }
 
-    /// One of the jobs, with the message of its last failure and what was told of its progress.
+    /// Makes the row of one job, with the message of its last failure and its reported progress.
     pub fn job(
         &self,
         position: u32,
@@ -163,7 +163,7 @@ impl Common {
     }
 }
 
-/// The jobs of a batch from a position on that are in one of these states (in any, where there are none).
+/// The jobs of a batch from a position on that are in one of these states (in any state if there are none).
 pub fn unpack<'p>(
     pieces: &'p [Piece],
     states: &[JobState],
@@ -184,7 +184,7 @@ pub fn unpack<'p>(
     jobs
 }
 
-/// Counts those of a batch's jobs that are meant, by state.
+/// Counts the selected jobs of a batch, by state.
 pub fn count(pieces: &[Piece], states: &[JobState], only: &Positions, counts: &mut JobCounts) {
     for piece in pieces {
         if states.is_empty() || states.contains(&piece.state) {
@@ -193,13 +193,13 @@ pub fn count(pieces: &[Piece], states: &[JobState], only: &Positions, counts: &m
     }
 }
 
-/// Those of a batch's jobs that are in one of these states.
+/// The jobs of a batch that are in one of these states.
 pub fn in_states(pieces: &[Piece], states: &[JobState]) -> Positions {
     let pieces = pieces.iter().filter(|piece| states.contains(&piece.state));
     pieces.fold(Positions::new(), |all, piece| all.union(&piece.positions))
 }
 
-/// What keeps a job back: its own pauses, and those of its queue, kind and group.
+/// The pauses that hold a job: its own, and those of its queue, kind and group.
 pub fn pauses_of(piece: &Piece, batch: &Common, controls: &[Control], now: Timestamp) -> Vec<JobPause> {
     if piece.state.is_final() {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! The progress of running jobs, packed: one row for each worker.
 //!
 //! About once a second, a worker's heartbeat writes the progress of all its jobs. It is shown for jobs that the worker
-//! holds; for others, the mean duration of their kind gives an estimate.
+//! holds. For other jobs, the mean duration of their kind gives an estimate.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use gristmill_model::{BatchId, JobId, JobProgress, Progress, ShownProgress, Time
 use crate::StoreError;
 use crate::rules::piece::Piece;
 
-/// What a worker tells, as it is stored: a JSON array.
+/// Packs a worker's report as it is stored: a JSON array.
 pub fn pack(jobs: Vec<JobProgress>) -> Result<String, StoreError> {
     if jobs.len() > PROGRESS_JOBS_MAX {
         return Err(StoreError::InvalidInput(format!(
@@ -30,17 +30,17 @@ pub fn pack(jobs: Vec<JobProgress>) -> Result<String, StoreError> {
     serde_json::to_string(&cleaned).map_err(|error| StoreError::InvalidInput(error.to_string()))
 }
 
-/// What workers told of the jobs of some batches.
+/// The progress that workers reported of the jobs of some batches.
 #[derive(Debug, Default)]
 pub struct Told(BTreeMap<JobId, (Timestamp, JobProgress)>);
 
 impl Told {
-    /// Adds what one worker told at `at` of jobs of these batches.
+    /// Adds the report of one worker of time `at`, for jobs of these batches.
     pub fn add(&mut self, at: Timestamp, packed: &str, batches: &[BatchId]) -> serde_json::Result<()> {
         let jobs: Vec<JobProgress> = serde_json::from_str(packed)?;
         for told in jobs.into_iter().filter(|told| batches.contains(&told.job.batch)) {
             match self.0.get(&told.job) {
-                // A worker that lost the job told of it before.
+                // A worker that has lost the job reported it earlier.
                 Some((known_at, _)) if *known_at >= at => {}
                 _ => {
                     self.0.insert(told.job, (at, told));
@@ -50,7 +50,7 @@ impl Told {
         Ok(())
     }
 
-    /// The progress of a job at `now`; none of an attempt that is over.
+    /// The progress of a job at `now`; `None` for an attempt that has ended.
     pub fn of(&self, job: JobId, piece: &Piece, now: Timestamp) -> Option<ShownProgress> {
         let (at, told) = self.0.get(&job)?;
         let runs = piece

@@ -1,7 +1,7 @@
 //! SQL statements that handlers write with their reports.
 //!
 //! A statement runs in the transaction of the report, once for each report and in a savepoint, with the data of all its
-//! jobs as one JSON array, for the jobs that the lease still holds.
+//! jobs that the lease still holds, as one JSON array.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use gristmill_model::{Completed, FailedJob, JobError, Positions, Report};
 
 use crate::rules::pack::indexes_of;
 
-/// Why completed jobs have failed for what goes with their report, by position.
+/// The errors of completed jobs whose statements or siblings failed, by position.
 pub type FailedExtras = BTreeMap<u32, JobError>;
 
-/// The error of a job whose statements failed.
+/// Makes the error of a job whose statements failed.
 pub fn write_failed(reason: &str) -> JobError {
     JobError::new(
         "write",
-        format!("what it writes with its report failed: {reason}"),
+        format!("a statement written with its report failed: {reason}"),
     )
 }
 
-/// The jobs among `accepted` that write something with a report.
+/// The jobs among `accepted` that write data with a report.
 pub fn writing(report: &Report, accepted: &Positions) -> Positions {
     let writes = report.writes.iter().map(|write| write.position);
     writes.filter(|position| accepted.contains(*position)).collect()
 }
 
-/// The statements of these jobs, each once with what all of them give it, packed as a JSON array, by job. In the order in
-/// which they were said first.
+/// The statements of these jobs, each once with the data of all of them, packed as a JSON array in the order of jobs.
+/// Statements are in the order of their first occurrence.
 pub fn packed(report: &Report, jobs: &Positions) -> Vec<(Arc<str>, String)> {
     let mut statements: Vec<(Arc<str>, String)> = Vec::new();
     for write in report.writes.iter().filter(|write| jobs.contains(write.position)) {
@@ -45,12 +45,16 @@ pub fn packed(report: &Report, jobs: &Positions) -> Vec<(Arc<str>, String)> {
     statements
 }
 
-/// The same report, in which these jobs have failed.
+/// Makes the same report, in which these jobs have failed.
 pub fn with_failures<'r>(report: &'r Report, failed: &FailedExtras) -> Cow<'r, Report> {
     let Some(completed) = report.completed.as_ref().filter(|_| !failed.is_empty()) else {
         return Cow::Borrowed(report);
     };
     let gone: Positions = failed.keys().copied().collect();
+    assert!(
+        completed.positions.contains_all(&gone),
+        "only completed jobs fail by their statements"
+    );
     let kept = completed.positions.difference(&gone);
     let indexes = indexes_of(&kept, &completed.positions);
     let duration_us: BTreeMap<u32, u32> = completed
@@ -80,9 +84,9 @@ pub fn with_failures<'r>(report: &'r Report, failed: &FailedExtras) -> Cow<'r, R
     Cow::Owned(changed)
 }
 
-/// The check of a statement that is written with reports.
+/// The requirement for a statement that is written with reports.
 pub const ONE_PARAMETER: &str =
-    "a statement has one parameter, which takes what all jobs of a report give it as a JSON array";
+    "a statement has one parameter, which takes the data of all jobs of a report as a JSON array";
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! The plan of due schedules: the jobs that they submit, packed by kind.
 //!
-//! The store submits the planned batches and updates the rows of the schedules in one transaction, so that no moment fires
-//! twice.
+//! The store submits the planned batches and updates the rows of the schedules in one transaction, so that no moment
+//! fires twice.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ use crate::StoreError;
 use crate::rules::keys::SubmittedJobs;
 use crate::schedule::{CatchUp, Fired, NewSchedule, Overlap, Schedule};
 
-/// What a schedule does at one look.
+/// The action of a schedule in one read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The moments for which it submits a job.
@@ -24,7 +24,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// What a schedule that was due at `due` does at `now`.
+    /// Plans a schedule that was due at `due`, at the time `now`.
     pub fn of(recurrence: &Recurrence, catch_up: CatchUp, due: Timestamp, now: Timestamp) -> Turn {
         let after_now = || recurrence.next_after(now);
         match catch_up {
@@ -51,14 +51,14 @@ impl Turn {
     }
 }
 
-/// What one look does with the schedules that are due.
+/// The plan for the due schedules of one read.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The batches to submit.
     pub batches: Vec<PlannedBatch>,
-    /// Jobs that make room for the next.
+    /// The jobs that the next ones replace.
     pub cancelled: Vec<JobId>,
-    /// What becomes of each schedule, in the order in which they were given.
+    /// The new state of each schedule, in the given order.
     pub schedules: Vec<PlannedSchedule>,
 }
 
@@ -67,7 +67,7 @@ pub struct Plan {
 pub struct PlannedBatch {
     /// The batch.
     pub batch: NewBatch,
-    /// The keys of its jobs, where they have some.
+    /// The keys of its jobs, if they have keys.
     pub keys: Option<PackedArray>,
     /// The schedules, as indexes into the due schedules.
     pub schedules: Vec<usize>,
@@ -87,14 +87,14 @@ pub struct PlannedSchedule {
 /// The jobs that a schedule has submitted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FiredSchedule {
-    /// Its last job, or the one that stands for it.
+    /// Its last job, or the job that stands for it.
     pub last_job: Option<JobId>,
-    /// How many jobs were stored.
+    /// Number of stored jobs.
     pub jobs: u64,
 }
 
 impl PlannedBatch {
-    /// The batch with the keys of its jobs; `None` where they have none.
+    /// The batch with the keys of its jobs; `None` if they have none.
     pub fn keyed(&self) -> Option<KeyedBatch> {
         let keys = self.keys.clone()?;
         let unique = self.batch.options.unique.unwrap_or_default();
@@ -103,7 +103,7 @@ impl PlannedBatch {
 }
 
 impl Plan {
-    /// What schedules that are due at `now` do, where `open` are those of their last jobs that are not over.
+    /// Plans schedules that are due at `now`. `open` has those of their last jobs that have not ended.
     pub fn of(due: &[Schedule], open: &HashSet<JobId>, now: Timestamp) -> Result<Plan, StoreError> {
         let turn = |row: &Schedule| {
             let recurrence = row.schedule.recurrence(row.since)?;
@@ -113,7 +113,7 @@ impl Plan {
         Plan::of_turns(due, open, turn)
     }
 
-    /// What schedules do that are told to at `now`: one job each, and they stay due as they were.
+    /// Plans schedules that are triggered at `now`: one job each. Their due moments stay unchanged.
     pub fn triggered(rows: &[Schedule], open: &HashSet<JobId>, now: Timestamp) -> Result<Plan, StoreError> {
         let turn = |row: &Schedule| {
             let turn = Turn {
@@ -125,14 +125,24 @@ impl Plan {
         Plan::of_turns(rows, open, turn)
     }
 
-    /// The result of the plan, given what became of its batches: in all, and for each schedule.
+    /// The result of the plan, for the submitted batches: in all, and for each schedule.
     pub fn fired(&self, submitted: &[SubmittedJobs]) -> (Fired, Vec<FiredSchedule>) {
         let mut fired = Fired {
             schedules: self.schedules.len() as u64,
             ..Fired::default()
         };
+        assert_eq!(
+            submitted.len(),
+            self.batches.len(),
+            "each planned batch is submitted"
+        );
         let mut schedules = vec![FiredSchedule::default(); self.schedules.len()];
         for (submitted, planned) in submitted.iter().zip(&self.batches) {
+            assert_eq!(
+                submitted.jobs.len(),
+                planned.schedules.len(),
+                "each job has a schedule"
+            );
             for (job, &index) in submitted.jobs.iter().zip(&planned.schedules) {
                 schedules[index].last_job = Some(*job);
                 schedules[index].jobs += u64::from(submitted.batch == Some(job.batch));
@@ -145,7 +155,7 @@ impl Plan {
         (fired, schedules)
     }
 
-    /// The jobs of all schedules with one kind, queue, options and tags are packed together.
+    /// Plans the jobs of schedules. Jobs with the same kind, queue, options and tags are packed together.
     fn of_turns(
         rows: &[Schedule],
         open: &HashSet<JobId>,
@@ -159,7 +169,7 @@ impl Plan {
             match row.schedule.overlap {
                 Overlap::Allow => {}
                 Overlap::Skip if last_open.is_some() => turn.moments.clear(),
-                // Of several at once, only the last would be left.
+                // Of several moments, only the last would remain.
                 Overlap::Skip | Overlap::Replace => {
                     turn.moments.drain(..turn.moments.len().saturating_sub(1));
                 }
@@ -167,6 +177,10 @@ impl Plan {
             if row.schedule.overlap == Overlap::Replace && !turn.moments.is_empty() {
                 plan.cancelled.extend(last_open);
             }
+            assert!(
+                turn.moments.is_sorted_by(|moment, next| moment < next),
+                "the moments of a turn ascend"
+            );
             for moment in &turn.moments {
                 packing.add(index, &row.schedule, *moment)?;
             }
@@ -181,10 +195,10 @@ impl Plan {
     }
 }
 
-/// Jobs of schedules on their way into batches.
+/// Jobs of schedules that are being packed.
 #[derive(Debug, Default)]
 struct Packing {
-    /// By kind, queue, options and tags.
+    /// The open batches, by kind, queue, options and tags.
     open: BTreeMap<(String, String, String, BTreeMap<String, String>), OpenBatch>,
     full: Vec<PlannedBatch>,
 }
@@ -194,7 +208,7 @@ struct Packing {
 struct OpenBatch {
     batch: NewBatch,
     payloads: PackedBuilder,
-    /// Of all jobs, where the options say how keys are meant.
+    /// The keys of all jobs, if the options have rules for keys.
     keys: PackedBuilder,
     schedules: Vec<usize>,
 }
@@ -252,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missed_moments_are_made_up_for_as_wished() {
+    fn missed_moments_are_handled_by_the_policy() {
         let every = Recurrence::every(10_000, Timestamp(0)).unwrap();
         let turn = |catch_up, due, now| {
             let turn = Turn::of(&every, catch_up, Timestamp(due), Timestamp(now));

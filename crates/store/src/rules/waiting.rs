@@ -4,7 +4,8 @@
 //! On SQLite, this is an ordinary claim before COMMIT. On PostgreSQL, it is the statement of a lone submit, if the wish
 //! covers the whole batch, nothing else is due and no control applies. The lease is handed over in memory after COMMIT.
 //!
-//! A wish is in one of three places: in this list, in a transaction that claims for it, or answered. The store releases
+//! A wish is in one of three places: in this list, in a transaction that claims for it, or answered. If the worker has
+//! left by then, the store releases its claim.
 //! the claim of a worker that is gone by then.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +17,11 @@ use tokio::sync::oneshot;
 
 use crate::{Exchanged, Want};
 
-/// The workers that wait, in the order in which they came.
+/// The waiting workers, in the order of their arrival.
 #[derive(Debug, Default)]
 pub struct WaitingWorkers {
     list: Mutex<List>,
-    /// How many are on the list: a transaction asks for that without the lock.
+    /// Number of workers on the list, which a transaction reads without the lock.
     count: AtomicUsize,
 }
 
@@ -30,7 +31,7 @@ struct List {
     ids_given: u64,
 }
 
-/// A worker that waits.
+/// A waiting worker.
 #[derive(Debug)]
 pub struct WaitingWorker {
     id: u64,
@@ -41,7 +42,7 @@ pub struct WaitingWorker {
     answer: oneshot::Sender<Exchanged>,
 }
 
-/// What was claimed, and nobody took.
+/// A claim that its worker did not take.
 #[derive(Debug)]
 pub struct Unclaimed {
     /// The worker.
@@ -50,12 +51,12 @@ pub struct Unclaimed {
 }
 
 impl WaitingWorkers {
-    /// Whether nobody waits.
+    /// Whether no worker waits.
     pub fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Takes the first off the list whose wish is accepted. It must be answered; dropped, it looks by itself.
+    /// Takes the first accepted wish off the list. It must be answered. If it is dropped, its worker claims by itself.
     pub fn take(&self, mut accepts: impl FnMut(&WaitingWorker) -> bool) -> Option<WaitingWorker> {
         if self.is_empty() {
             return None;
@@ -67,8 +68,8 @@ impl WaitingWorkers {
         Some(taken)
     }
 
-    /// Waits until a transaction has claimed for the worker, or until `work` resolves (`None`). What was claimed while the
-    /// caller went away goes to `give_back`.
+    /// Waits until a transaction has claimed for the worker, or until `work` resolves (`None`). If the caller leaves
+    /// meanwhile, its claim goes to `give_back`.
     pub async fn wait(
         &self,
         worker: WorkerId,
@@ -92,14 +93,14 @@ impl WaitingWorkers {
             answer = &mut place.answer => return answer.ok(),
             () = work => {}
         }
-        match self.withdraw(id) {
-            true => None,
-            // A transaction is claiming at this moment.
-            false => (&mut place.answer).await.ok(),
+        if self.withdraw(id) {
+            return None;
         }
+        // A transaction is claiming at this moment.
+        (&mut place.answer).await.ok()
     }
 
-    /// `None` where too many wait.
+    /// Adds a wish; `None` if too many workers wait.
     fn add(&self, worker: WorkerId, want: Want) -> Option<(u64, oneshot::Receiver<Exchanged>)> {
         let (sender, receiver) = oneshot::channel();
         let mut list = self.list();
@@ -114,11 +115,19 @@ impl WaitingWorkers {
             want,
             answer: sender,
         });
+        assert!(
+            list.workers.len() <= WAITING_WANTS_MAX,
+            "a limited number of workers waits on the list"
+        );
+        debug_assert!(
+            list.workers.is_sorted_by(|worker, next| worker.id < next.id),
+            "workers wait in the order of their arrival"
+        );
         self.count.store(list.workers.len(), Ordering::Release);
         Some((id, receiver))
     }
 
-    /// Whether it was still on the list.
+    /// Takes a wish off the list. Returns whether it was still there.
     fn withdraw(&self, id: u64) -> bool {
         self.take(|waiting| waiting.id == id).is_some()
     }
@@ -129,7 +138,7 @@ impl WaitingWorkers {
 }
 
 impl WaitingWorker {
-    /// Hands over what was claimed and is committed. Gives it back where nobody waits any more.
+    /// Hands over a committed claim. Returns it if the worker no longer waits.
     pub fn answer(self, exchanged: Exchanged) -> Option<Unclaimed> {
         let refused = self.answer.send(exchanged).err()?;
         Unclaimed::of(self.worker, refused)
@@ -142,7 +151,7 @@ impl Unclaimed {
         Some(Unclaimed { worker, lease })
     }
 
-    /// The reports that give it back.
+    /// Makes the reports that release it.
     pub fn reports(&self) -> Vec<Report> {
         let slices = self.lease.slices.iter();
         let reports = slices.map(|slice| Report {
@@ -167,7 +176,7 @@ impl<GiveBack: Fn(Unclaimed)> Drop for Place<'_, GiveBack> {
         if self.waiting.withdraw(self.id) {
             return;
         }
-        // From here on the transaction that claims learns that nobody waits.
+        // From here on, the claiming transaction learns that the worker has left.
         self.answer.close();
         if let Ok(exchanged) = self.answer.try_recv()
             && let Some(unclaimed) = Unclaimed::of(self.worker, exchanged)
@@ -223,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_with_a_caller() {
-        // Before it is taken, before it is answered, and after that.
+    fn no_job_is_lost_with_a_caller() {
+        // The caller leaves before its wish is taken, before it is answered, and after that.
         for stage in 0..3 {
             let waiting = WaitingWorkers::default();
             let returned = RefCell::new(Vec::new());
@@ -250,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn news_wait_for_a_transaction_that_claims() {
+    fn a_wake_up_waits_for_a_claiming_transaction() {
         let waiting = WaitingWorkers::default();
         let (tell, told) = oneshot::channel::<()>();
         let work = async { drop(told.await) };

@@ -1,7 +1,7 @@
-//! Token buckets: how many attempts may begin, and when the next ones may.
+//! Token buckets: the number of attempts that may begin now, and the time of the next ones.
 //!
-//! A bucket is one number: the moment at which it was empty, in nanoseconds, so that nothing is lost to rounding. Its
-//! tokens are those that have come since, up to the burst; to take some moves the moment on.
+//! A bucket is one number: the time at which it was empty, in nanoseconds, so that rounding loses nothing. Its tokens
+//! are those that have arrived since, up to the burst. Taking tokens moves the time forward.
 
 use gristmill_model::Timestamp;
 use gristmill_model::limits::RATE_WAKE_MS;
@@ -11,7 +11,7 @@ use gristmill_model::limits::RATE_WAKE_MS;
 pub struct Rate {
     /// Tokens in a period.
     pub jobs: u32,
-    /// The period.
+    /// The length of the period.
     pub period_ms: u64,
     /// The capacity of the bucket.
     pub burst: u32,
@@ -20,33 +20,33 @@ pub struct Rate {
 const NS_PER_MS: i128 = 1_000_000;
 
 impl Rate {
-    /// How long so many tokens take to come. Nanoseconds, rounded up.
+    /// The time in which this number of tokens arrives, in nanoseconds, rounded up.
     fn span_ns(&self, tokens: u32) -> i128 {
         let period_ns = i128::from(self.period_ms) * NS_PER_MS;
         let jobs = i128::from(self.jobs.max(1));
         (period_ns * i128::from(tokens) + jobs - 1) / jobs
     }
 
-    /// Since when the bucket has been filling: a full one gets no fuller.
+    /// The time since which the bucket fills. A full bucket gains no tokens.
     fn since_ns(&self, empty_at_ns: Option<i64>, now: Timestamp) -> i128 {
         let full = i128::from(now.0) * NS_PER_MS - self.span_ns(self.burst);
         empty_at_ns.map_or(full, |empty_at_ns| i128::from(empty_at_ns).max(full))
     }
 
-    /// The tokens of a bucket that was empty at that moment; of a full one, where it was never used.
+    /// The tokens of a bucket that was empty at this time. A bucket that was never used is full.
     pub fn tokens(&self, empty_at_ns: Option<i64>, now: Timestamp) -> u32 {
         let elapsed_ns = (i128::from(now.0) * NS_PER_MS - self.since_ns(empty_at_ns, now)).max(0);
         let tokens = elapsed_ns * i128::from(self.jobs) / (i128::from(self.period_ms.max(1)) * NS_PER_MS);
         u32::try_from(tokens).unwrap_or(u32::MAX).min(self.burst)
     }
 
-    /// When the bucket was empty, once so many tokens are taken.
+    /// The time at which the bucket was empty, after tokens are taken.
     pub fn take(&self, empty_at_ns: Option<i64>, now: Timestamp, tokens: u32) -> i64 {
         let empty_at_ns = self.since_ns(empty_at_ns, now) + self.span_ns(tokens);
         i64::try_from(empty_at_ns).unwrap_or(i64::MAX)
     }
 
-    /// When it is worth to look again: once the tokens of [`RATE_WAKE_MS`] have come, or as many as fill half of the
+    /// The time of the next look: when the tokens of [`RATE_WAKE_MS`] have arrived, or as many as fill half of the
     /// bucket, and at least one.
     pub fn next_at(&self, empty_at_ns: Option<i64>, now: Timestamp) -> Timestamp {
         let some = u64::from(self.jobs) * RATE_WAKE_MS / self.period_ms.max(1);
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(rate.tokens(Some(empty), NOW.plus_ms(1_000_000)), 7);
     }
 
-    /// Whenever it is looked at, no more come than the rate says, and none are lost.
+    /// Whenever the bucket is read, exactly the tokens of the rate have arrived.
     #[test]
     fn tokens_are_exact_over_many_takes() {
         let rate = Rate {
@@ -94,7 +94,7 @@ mod tests {
             let now = NOW.plus_ms(ms);
             let tokens = rate.tokens(empty, now);
             if tokens > 0 {
-                // With a burst of one, what a late look misses is gone: at most a millisecond of each.
+                // With a burst of one, a late look loses tokens: at most a millisecond's worth each time.
                 empty = Some(rate.take(empty, now, tokens));
                 taken += tokens;
             }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_until_some_have_come() {
+    fn a_wait_lasts_until_some_tokens_have_arrived() {
         let rate = |jobs, burst| Rate {
             jobs,
             period_ms: 1_000,

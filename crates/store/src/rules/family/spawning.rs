@@ -1,4 +1,4 @@
-//! Children and siblings as a report brings them: the batches that are stored of them, or why they cannot be.
+//! Children and siblings of a report: the batches that are stored for them, or the reason why they cannot be stored.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use gristmill_model::{BatchId, ChildBatch, JobError, JobId, NewBatch, Positions,
 use crate::StoreError;
 use crate::rules::family::Brood;
 
-/// The error of a job whose children cannot be stored.
+/// Makes the error of a job whose children cannot be stored.
 pub fn cannot_spawn(reason: &impl std::fmt::Display) -> JobError {
     JobError::new("children", format!("the children cannot be stored: {reason}")).permanent()
 }
 
-/// What children take over from their parents' batch.
+/// The data that children inherit from their parents' batch.
 #[derive(Debug, Clone)]
 pub struct Inheritance {
     /// The queue of the parents.
@@ -25,9 +25,9 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// The batches that are stored of children of these jobs of the batch.
+    /// Makes the batches that are stored for children of these jobs.
     pub fn batches(&self, parents: &Positions, children: &[ChildBatch]) -> Result<Vec<NewBatch>, StoreError> {
-        // Tags that name parents name them by their places.
+        // Tags of parents name them by their indexes here.
         let inherited: Vec<Tag> = self
             .tags
             .iter()
@@ -48,27 +48,27 @@ impl Inheritance {
     }
 }
 
-/// Whose children a batch holds.
+/// The parents of the children in a batch.
 #[derive(Debug)]
 pub struct Parentage {
     /// The batch of their parents.
     pub batch: BatchId,
     /// The number of the family.
     pub family: i64,
-    /// How many batches of children the family has.
+    /// Number of batches of children in the family.
     pub broods_count: usize,
     /// The children.
     pub brood: Brood,
 }
 
 impl Parentage {
-    /// What these jobs spawned for their parents, by those.
+    /// Converts the siblings that these jobs spawned to children of their parents.
     pub fn by_parent(&self, siblings: &Siblings) -> Option<Siblings> {
         siblings.by_parent(|child| self.brood.parent_of(child))
     }
 }
 
-/// Checks the siblings that a job spawns against its parents. The error is that of the job.
+/// Checks the siblings that a job spawns against its parents. The error is the job's.
 pub fn check_siblings(
     batch: BatchId,
     siblings: &Siblings,

@@ -1,7 +1,7 @@
-//! Debouncing: jobs with the same key become one, which waits until submits cease.
+//! Debouncing: jobs with the same key become one job, which waits until submits stop.
 //!
 //! While a debounced job has not started, further jobs with its key are added to it as rows of `debounced`, and it is
-//! postponed. The claim of its batch merges the payloads. The plan is made here; the stores carry it out.
+//! postponed. The claim of its batch merges the payloads. The plan is made here, and the stores execute it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,32 +15,32 @@ use crate::rules::keys::part::part_of;
 use crate::rules::keys::rerun::{Owner, PlannedRerun, Rerun, Waiting, read};
 use crate::{StoreError, SubmittedJobs};
 
-/// A batch in which each key stands once.
+/// A batch in which each key occurs once.
 #[derive(Debug)]
 pub struct Collapsed {
-    /// As it is stored, where no job stands for any of it.
+    /// The batch as it is stored if no other job stands for any of its jobs.
     pub batch: KeyedBatch,
-    /// Its keys, read.
+    /// The keys of its jobs.
     pub keys: Vec<Option<String>>,
-    /// What each of its jobs adds to one that has its key: a payload, or several with commas between them.
+    /// The text that each job adds to a job with its key: a payload, or several joined by commas.
     pub added: Vec<String>,
-    /// How many payloads that are.
+    /// Number of payloads in each text.
     pub counts: Vec<u32>,
-    /// Which of its jobs each submitted one is in.
+    /// The index of the job that each submitted job became.
     places: Vec<u32>,
 }
 
 /// Debounced payloads whose keys other jobs own.
 #[derive(Debug, Default)]
 pub struct Met {
-    /// The jobs that take a payload, each with the place of that payload.
+    /// The jobs that take a payload, each with the index of the payload.
     pub taking: Vec<(u32, JobId)>,
-    /// The payloads that wait behind the other jobs.
+    /// The payloads that wait behind other jobs.
     pub behind: Vec<PlannedRerun>,
 }
 
 impl Collapsed {
-    /// Puts jobs with the same key together, in the place of the last one.
+    /// Merges jobs with the same key, at the place of the last one.
     pub fn of(batch: &KeyedBatch, keys: &[Option<String>], debounce: Debounce) -> Result<Self, StoreError> {
         let mut keys = keys.to_vec();
         for rejected in &batch.batch.rejected {
@@ -75,6 +75,11 @@ impl Collapsed {
             text.push_str(payload);
             counts[*place as usize] += 1;
         }
+        assert_eq!(
+            counts.iter().sum::<u32>(),
+            batch.batch.payloads.count(),
+            "each payload becomes part of one job"
+        );
         let mut collapsed = Collapsed {
             batch: part_of(batch, &kept)?,
             keys: kept.iter().map(|index| keys[index as usize].clone()).collect(),
@@ -86,7 +91,7 @@ impl Collapsed {
         Ok(collapsed)
     }
 
-    /// Makes arrays of the payloads, where they are merged. What was rejected stays as it is.
+    /// Makes arrays of payloads that are merged. Rejected jobs stay as they are.
     fn wrap(&mut self, debounce: Debounce) -> Result<(), StoreError> {
         if debounce.payloads == DebouncedPayloads::Last {
             return Ok(());
@@ -94,22 +99,24 @@ impl Collapsed {
         let rejected = &self.batch.batch.rejected;
         let mut payloads = PackedBuilder::new().of_wrapped();
         for (text, place) in self.added.iter().zip(0..) {
-            match rejected.iter().any(|rejected| rejected.position == place) {
-                true => payloads.push(text)?,
-                false => payloads.push(&format!("[{text}]"))?,
+            if rejected.iter().any(|rejected| rejected.position == place) {
+                payloads.push(text)?;
+            } else {
+                payloads.push(&format!("[{text}]"))?;
             }
         }
         self.batch.batch.payloads = payloads.finish();
         Ok(())
     }
 
-    /// Lets the jobs wait from now on.
+    /// Delays the jobs from now on.
     pub fn delay(&mut self, debounce: Debounce, now: Timestamp) {
         self.batch.batch.options.run_at = Some(ready_at(debounce, now, now));
     }
 
-    /// The owners that take payloads if they have not started: nothing waits behind them, they are debounced in the same way,
-    /// and have room. `stored` gives the rules and the submission of a batch, and `sizes` what was added to its jobs.
+    /// The owners that take payloads if they have not started: no job waits behind them, they are debounced in the same
+    /// way, and they have room. `stored` gives the rules and the time of the submit of a batch, and `sizes` has the
+    /// sizes that were added to its jobs.
     pub fn takers(
         &self,
         debounce: Debounce,
@@ -139,7 +146,7 @@ impl Collapsed {
         takers
     }
 
-    /// The jobs that take payloads, by place, since they are among the `unstarted` ones; and what waits behind the others.
+    /// Divides the payloads: owners among the `unstarted` jobs take theirs, and the others wait behind their owners.
     pub fn meet(
         &self,
         debounce: Debounce,
@@ -159,8 +166,8 @@ impl Collapsed {
         Ok(met)
     }
 
-    /// A job that the owner of its key cannot take. Payloads of earlier submits that wait behind the same owner stay with it,
-    /// if they are debounced in the same way.
+    /// Makes the job for a payload that the owner of its key cannot take. Earlier payloads behind the same owner stay
+    /// with it, if they are debounced in the same way.
     fn behind(
         &self,
         place: u32,
@@ -204,7 +211,7 @@ impl Collapsed {
         })
     }
 
-    /// What the caller is told, where these jobs became those.
+    /// Makes the answer to the caller from the answer for the collapsed batch.
     pub fn answer(&self, submitted: SubmittedJobs) -> SubmittedJobs {
         let jobs = self.places.iter().map(|place| submitted.jobs[*place as usize]);
         SubmittedJobs {
@@ -214,7 +221,7 @@ impl Collapsed {
     }
 }
 
-/// From when a job can be claimed whose first and last payloads were submitted then.
+/// The time from which a job can be claimed. `first` and `last` are the submits of its first and last payloads.
 fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timestamp {
     let after = |from: Timestamp, span_ms: u64| from.plus_ms(i64::try_from(span_ms).unwrap_or(i64::MAX));
     let quiet = after(last, debounce.delay_ms);
@@ -224,26 +231,27 @@ fn ready_at(debounce: Debounce, first: Timestamp, last: Timestamp) -> Timestamp 
     }
 }
 
-/// What was added to jobs already: how many payloads, and how many bytes.
+/// The payloads that were added to jobs: their number and bytes.
 pub type Sizes = HashMap<JobId, (u32, usize)>;
 
-/// Whether a job takes that much more, where it has been added so much.
+/// Whether a job of this size can take further payloads.
 fn has_room(debounce: Debounce, size: Option<&(u32, usize)>, count: u32, added: &str) -> bool {
     let (payloads, bytes) = size.copied().unwrap_or_default();
     debounce.payloads == DebouncedPayloads::Last
         || (payloads + count < DEBOUNCED_PAYLOADS_MAX && bytes + added.len() < DEBOUNCED_BYTES_MAX)
 }
 
-/// Payloads that were added to jobs of a batch, in their order, by position.
+/// Payloads that were added to jobs of a batch, in order, by position.
 pub type Added = BTreeMap<u32, Vec<String>>;
 
-/// The payloads of these jobs of a batch, with those that were added.
+/// The payloads of these jobs of a batch, merged with the added ones.
 pub fn with_added(
     payloads: &PackedArray,
     positions: &Positions,
     added: &Added,
     debounce: Debounce,
 ) -> Result<PackedArray, StoreError> {
+    assert_eq!(payloads.count(), positions.len(), "each job has a payload");
     let mut all = PackedBuilder::new().of_wrapped();
     for (payload, position) in payloads.items().zip(positions.iter()) {
         match added.get(&position) {
@@ -254,7 +262,7 @@ pub fn with_added(
     Ok(all.finish())
 }
 
-/// A job's payload, with those that were added.
+/// A job's payload, merged with the added ones.
 pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
     match (debounce.payloads, added.last()) {
         (DebouncedPayloads::Last, Some(last)) => last.clone(),
@@ -266,10 +274,10 @@ pub fn joined(payload: &str, added: &[String], debounce: Debounce) -> String {
     }
 }
 
-/// Jobs that take payloads if they have not started, and the moment from which they can be claimed then.
+/// Jobs that take payloads if they have not started, and the time from which they can be claimed then.
 type Takers = BTreeMap<BatchId, (Positions, Timestamp)>;
 
-/// Whether a stored batch takes what this one adds.
+/// Whether a stored batch is debounced like a new one.
 fn is_alike(stored: Option<Unique>, new: &NewBatch) -> bool {
     let payloads = |unique: Option<Unique>| unique?.debounce.map(|debounce| debounce.payloads);
     payloads(stored).is_some() && payloads(stored) == payloads(new.options.unique)
@@ -331,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_ends_the_waiting() {
+    fn the_longest_wait_ends_the_delay() {
         let debounce = debounce(DebouncedPayloads::Last);
         let at = |last| ready_at(debounce, Timestamp(100), Timestamp(last)).0;
         assert_eq!([at(100), at(110), at(120), at(200)], [110, 120, 125, 125]);

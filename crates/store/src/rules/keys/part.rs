@@ -7,11 +7,15 @@ use gristmill_model::{
 use crate::StoreError;
 use crate::rules::pack::indexes_of;
 
-/// Some jobs of a batch. Of their keys, those that hold: none of a job that is dead from the start.
+/// Selects some jobs of a batch, with their keys. Rejected jobs have no keys.
 pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, StoreError> {
     let NewBatch {
         payloads, rejected, ..
     } = &batch.batch;
+    assert!(
+        rejected.iter().all(|rejected| jobs.contains(rejected.position)),
+        "rejected jobs have no keys, so they are always stored"
+    );
     let kept = |rejected: &Rejected| Rejected {
         position: place_of(jobs, rejected.position),
         ..rejected.clone()
@@ -33,7 +37,7 @@ pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, Store
     })
 }
 
-/// The tags of the jobs that are left of a batch.
+/// Selects the tags of the remaining jobs of a batch.
 pub(crate) fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
     let tags = tags.iter().filter_map(|tag| {
         let positions = match &tag.positions {
@@ -51,7 +55,7 @@ pub(crate) fn tags_of(tags: &[Tag], left: &Positions) -> Vec<Tag> {
     tags.collect()
 }
 
-/// How many of `positions` stand before `position`.
+/// Number of `positions` before `position`.
 pub(crate) fn place_of(positions: &Positions, position: u32) -> u32 {
     let before = positions
         .ranges()
@@ -60,7 +64,7 @@ pub(crate) fn place_of(positions: &Positions, position: u32) -> u32 {
     before.map(|range| range.end.min(position) - range.start).sum()
 }
 
-/// Keys, some of which do not hold.
+/// Removes the keys at some positions.
 fn without(keys: &PackedArray, positions: &Positions) -> Result<PackedArray, PackedError> {
     let mut builder = PackedBuilder::new();
     for (key, index) in keys.items().zip(0..) {

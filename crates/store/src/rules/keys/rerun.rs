@@ -1,6 +1,6 @@
 //! Jobs that run once more after the job that has their key.
 //!
-//! A [`Rerun`] is stored with the key of an open job. A submit with `rerun` stores one while that job runs, and a debounced
+//! A [`Rerun`] is stored with the key of an open job. A submit with `rerun` stores one while that job runs. A debounced
 //! submit stores one while that job is open and cannot take its payload. The store submits it when the job has ended:
 //!
 //! | the job ends as | `rerun` | debounced |
@@ -19,14 +19,14 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 use crate::rules::keys::part::tags_of;
 
-/// The owner of a key: a job that is open, whose period is not over, or behind which another one waits.
+/// The owner of a key: a job that is open, whose period has not ended, or behind which another job waits.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// The job.
     pub job: JobId,
     /// Whether the job has not ended.
     pub open: bool,
-    /// The job that runs afterwards, as it is stored.
+    /// The job that runs afterwards, in its stored form.
     pub rerun: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct Rerun {
     pub(super) options: BatchOptions,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tags: Vec<Tag>,
-    /// Set if a debounced submit stored it. The stores' SQL tests whether it is there.
+    /// Set if a debounced submit stored it. The SQL of the stores tests whether it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) debounced: Option<Waiting>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Waiting {
     pub count: u32,
 }
 
-/// A [`Rerun`], as it is stored with the key of another job.
+/// A [`Rerun`] to store with the key of another job.
 #[derive(Debug)]
 pub struct PlannedRerun {
     /// The key.
@@ -63,7 +63,7 @@ pub struct PlannedRerun {
 }
 
 impl Rerun {
-    /// The job at a place of a batch.
+    /// Makes a rerun of the job at an index of a batch.
     pub fn of(batch: &NewBatch, index: u32) -> Self {
         let only = Positions::from(index..index + 1);
         Rerun {
@@ -77,22 +77,22 @@ impl Rerun {
     }
 }
 
-/// Reads one as it is stored.
+/// Reads a stored rerun.
 pub(super) fn read(text: &str) -> Result<Rerun, StoreError> {
     serde_json::from_str(text).map_err(damaged)
 }
 
 fn damaged(error: serde_json::Error) -> StoreError {
-    StoreError::Database(format!("what is to run again cannot be read: {error}"))
+    StoreError::Database(format!("a stored rerun cannot be read: {error}"))
 }
 
-/// The batches to submit, packed by kind, queue and options. `reruns` are keys and [`Rerun`]s as they were stored.
+/// Makes the batches to submit, packed by kind, queue and options. `reruns` has keys and stored [`Rerun`]s.
 pub fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError> {
     let mut packed: BTreeMap<(String, String, String), (Rerun, PackedBuilder, PackedBuilder)> =
         BTreeMap::new();
     for (key, text) in reruns {
         let rerun = read(text)?;
-        // Those with tags of particular values are few.
+        // Jobs with tags of particular values are few.
         let equal = serde_json::to_string(&(&rerun.options, &rerun.tags)).map_err(damaged)?;
         let payload = rerun.payload.clone();
         let (_, payloads, keys) = packed
