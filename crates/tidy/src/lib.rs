@@ -4,6 +4,7 @@
 
 pub mod circles;
 pub mod figures;
+pub mod functions;
 pub mod links;
 pub mod public_items;
 pub mod size;
