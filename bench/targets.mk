@@ -41,11 +41,4 @@ bench-real-quick: test-bench ## The same with few jobs and one run each, to see 
 test-bench: ## The benchmarks' own checks; less than a second
 	python3 -B bench/real/check.py
 
-test: test-bench
-
-# A workspace of its own, which the lint of the project does not see.
-.PHONY: lint-bench
-lint-bench: ## Run clippy on the benchmarks' driver, warnings denied
-	cd bench/driver && CARGO_TARGET_DIR=$(CURDIR)/target $(CARGO) clippy --locked -- -D warnings
-
-lint: lint-bench
+test-parts: test-bench

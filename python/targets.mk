@@ -2,8 +2,6 @@
 
 PYTHON_VENV := $(BUILD)/python/venv
 PYTHON_TOOLS := $(BUILD)/python/tools
-# Both workspaces compile into one folder, so that they share what they have in common.
-PYTHON_BUILD := CARGO_TARGET_DIR=$(CURDIR)/target
 MATURIN := $(CURDIR)/$(PYTHON_TOOLS)/bin/maturin
 RAY_VENV := $(BUILD)/python/ray-venv
 PYRIGHT := $(BUILD)/python/pyright
@@ -11,15 +9,15 @@ PYRIGHT := $(BUILD)/python/pyright
 .PHONY: python
 python: build $(PYTHON_TOOLS)/installed ## Build the wheel, with the program in it: build/python/wheels/
 	install -D target/release/gristmill python/gristmill/bin/gristmill
-	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --release --locked --out ../$(BUILD)/python/wheels
+	cd python && $(MATURIN) build --quiet --release --locked --out ../$(BUILD)/python/wheels
 
 # The program of the Rust tests, as for the dashboard's tests: `make test` does not build its dependencies with other features.
 .PHONY: python-test-wheel
 python-test-wheel: $(PYTHON_TOOLS)/installed
-	$(CARGO) test --workspace --all-features --locked --test left_out --no-run
+	$(CARGO) test --workspace --all-features --locked --test cli --no-run
 	install -D target/debug/gristmill python/gristmill/bin/gristmill
 	rm -rf $(BUILD)/python/test-wheels
-	cd python && $(PYTHON_BUILD) $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
+	cd python && $(MATURIN) build --quiet --profile dev --locked --out ../$(BUILD)/python/test-wheels
 
 .PHONY: test-python
 test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests into a new venv, check its types and run its tests
@@ -32,7 +30,7 @@ test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
 
-test: test-python
+test-parts: test-python
 
 .PHONY: test-ray
 test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of two nodes, one of which is killed; Ray is from PyPI
@@ -40,13 +38,6 @@ test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of two nodes
 	$(RAY_VENV)/bin/python -m pip install --quiet 'ray[data]>=2.40,<2.64' 'pytest>=8,<10' 'cloudpickle>=3,<4'
 	$(RAY_VENV)/bin/python -m pip install --quiet --force-reinstall --no-deps $(BUILD)/python/test-wheels/*.whl
 	cd python/tests && ../../$(RAY_VENV)/bin/python -m pytest --quiet -p no:cacheprovider test_ray.py
-
-.PHONY: lint-python
-lint-python: ## Check the format of the extension module, and run clippy on it, warnings denied
-	cd python && $(CARGO) fmt --check
-	cd python && $(PYTHON_BUILD) $(CARGO) clippy --locked --features extension-module -- -D warnings
-
-lint: lint-python
 
 .PHONY: bench-python
 bench-python: python redis ## The package's figures beside pools and queues on Redis, written to bench/RESULTS-python.md

@@ -14,7 +14,7 @@ web: $(WEB_MODULES) ## Build the dashboard: types from the API's description, th
 # The program of the Rust tests, built for one of these: `make test` does not build its dependencies again with other features.
 .PHONY: web-program
 web-program: $(WEB_MODULES) chromium
-	$(CARGO) test --workspace --all-features --locked --test left_out --no-run
+	$(CARGO) test --workspace --all-features --locked --test cli --no-run
 
 # The types fit the API, and the committed page is the one that its sources give.
 .PHONY: web-current

@@ -36,7 +36,7 @@ class Builds:
         if "taskmill" in wanted:
             self._cargo("taskmill", BENCH / "peers/taskmill", "--target-dir", self.folder / "taskmill", "--locked")
         if "driver" in wanted:
-            self._cargo("the driver", BENCH / "driver", "--target-dir", self.folder / "driver")
+            self._cargo("the driver", BENCH / "driver", "--target-dir", self.folder / "driver", "--locked")
         if "gristmill" in wanted:
             self._cargo("gristmill", ROOT, "--package", "gristmill", "--locked")
 
@@ -55,7 +55,7 @@ class Builds:
             ("Node", _output(self.node, "--version").lstrip("v")),
             ("taskmill", _cargo_version(BENCH / "peers/taskmill/Cargo.lock", "taskmill")),
             ("plainjob", f"{package('plainjob')} on better-sqlite3 {package('better-sqlite3')}"),
-            ("rusqlite", _cargo_version(BENCH / "driver/Cargo.lock", "rusqlite")),
+            ("rusqlite", _cargo_version(ROOT / "Cargo.lock", "rusqlite")),
         ]
 
     def driver_versions(self):
@@ -64,7 +64,7 @@ class Builds:
             ("Gristmill", _commit()),
             ("Rust", _output("rustc", "--version").split()[1]),
             ("taskmill", _cargo_version(BENCH / "peers/taskmill/Cargo.lock", "taskmill")),
-            ("rusqlite", _cargo_version(BENCH / "driver/Cargo.lock", "rusqlite")),
+            ("rusqlite", _cargo_version(ROOT / "Cargo.lock", "rusqlite")),
         ]
 
     def _make_node(self):

@@ -4,7 +4,7 @@
 test-replay: ## Memory on the recorded index and model service: make test-replay REPLAY=DIR
 	@test -n "$(REPLAY)" || { echo "Say where the recordings are: make test-replay REPLAY=DIR"; exit 2; }
 	GRISTMILL_REPLAY=$(abspath $(REPLAY)) $(CARGO) test --release --locked --package gristmill-memory --package gristmill \
-	  --test 'replay_*' -- --nocapture
+	  --test memory --test cli -- replay --nocapture
 
 MODEL_PYTHON := $(BUILD)/model/venv/bin/python
 

@@ -7,7 +7,7 @@ test-poolers: ## The store's suite and a fleet under kills, through PgBouncer an
 	@PATH=$$PATH:/usr/sbin; which pgbouncer pgpool >/dev/null || { echo "Install poolers: apt-get install pgbouncer pgpool2"; exit 2; }
 	set -e; for pooler in $(POOLERS); do \
 		echo "through $$pooler"; \
-		GRISTMILL_TEST_POOLER=$$pooler $(CARGO) test --locked --package gristmill-store-postgres --test conformance -- --test-threads=4; \
+		GRISTMILL_TEST_POOLER=$$pooler $(CARGO) test --locked --package gristmill-store-postgres --test store_postgres -- conformance:: --test-threads=4; \
 		POOLER=$$pooler KILL=server,agent,worker,database,pooler STORE=postgres CYCLES=$(or $(CYCLES),20) LEASE=15s \
-		  $(CARGO) test --locked --package gristmill --test fleet_chaos -- --nocapture; \
+		  $(CARGO) test --locked --package gristmill --test cli -- chaos::fleet --nocapture --test-threads 1; \
 	done

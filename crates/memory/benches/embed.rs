@@ -14,7 +14,7 @@ use gristmill_memory::pipeline::{IngestOptions, NewInput};
 use serde_json::{Value, json};
 
 /// Turns that are repeated. Each repetition has a number, so that no two are the same.
-const TURNS: &str = include_str!("../tests/quality/chat.jsonl");
+const TURNS: &str = include_str!("../tests/memory/quality/chat.jsonl");
 
 /// Turns that are ingested: enough for a static model to run for seconds.
 const TURNS_OF_STATIC: usize = 10_000;

@@ -1,14 +1,14 @@
 //! How well recall finds the messages that answer questions, beside plain BM25 over the same messages.
 //!
 //! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--tune] FOLDER…]`. Each FOLDER is a knowledge
-//! base: its sources, and `questions.jsonl` as in `tests/quality/`, which is measured where no folder is named. A question
+//! base: its sources, and `questions.jsonl` as in `tests/memory/quality/`, which is measured where no folder is named. A question
 //! names the text of the one message that answers it, or the positions of several in the only source.
 //!
 //! `--tune` looks for better weights: it changes one at a time by round factors, and keeps what raises the mean of recall@10 over
 //! all questions and over kinds of questions. `--vectors` keeps the vectors of a model in a file, so that the next run need not
 //! compute them.
 
-#[path = "../tests/quality/measure.rs"]
+#[path = "../tests/memory/quality/measure.rs"]
 mod measure;
 #[path = "support/remembered.rs"]
 mod remembered;
@@ -82,7 +82,7 @@ async fn main() {
         }
     }
     if folders.is_empty() {
-        folders.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/quality"));
+        folders.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/memory/quality"));
     }
     let remembered = model.map(|model| Arc::new(Remembered::new(model, vectors)));
     let embedder = remembered.clone().map(|embedder| embedder as Arc<dyn Embedder>);

@@ -12,7 +12,7 @@ use gristmill_engine::testing::TestEngine;
 use gristmill_model::{HookTarget, Hooks, JobError, JobId, JobState, NewBatch, PackedArray};
 use gristmill_webhook::{WebhookOptions, webhook_handler};
 use gristmill_worker::{Job, job_handler};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 const SECRET: &str = "a secret of enough bytes";

@@ -6,10 +6,10 @@ use std::time::Duration;
 use gristmill_model::{Rng, SplitMix64};
 use serde_json::json;
 
-use crate::stand_in::{Answer, StandIn, knowledge};
 use crate::vocabulary::Vocabulary;
 use crate::work::{Cost, Work};
 use crate::{Arguments, Overlap, greedy};
+use gristmill_test_tools::stand_in::{Answer, StandIn, knowledge};
 
 /// The deviations from the mean that one normal variable of a hundred exceeds.
 const ONE_OF_A_HUNDRED: f64 = 2.326;

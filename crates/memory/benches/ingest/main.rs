@@ -10,10 +10,6 @@
 mod greedy;
 mod made_up;
 mod recorded;
-#[path = "../../tests/replayed/mod.rs"]
-mod replayed;
-#[path = "../../tests/stand_in/mod.rs"]
-mod stand_in;
 #[path = "../support/made_up.rs"]
 mod vocabulary;
 mod work;

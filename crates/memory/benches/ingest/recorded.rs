@@ -7,8 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::greedy;
-use crate::replayed::{Service, lines};
 use crate::work::{Cost, Work};
+use gristmill_test_tools::replayed::{Service, lines};
 
 /// A case of the table.
 struct Case {

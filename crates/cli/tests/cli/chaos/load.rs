@@ -1,0 +1,391 @@
+//! Jobs that are submitted over HTTP without an end, while servers come and go, and what must have become of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gristmill_model::{BatchId, JobState};
+use gristmill_store::{JobFilter, Page, Store};
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::processes::PATIENCE;
+
+/// Jobs in one batch.
+pub const BATCH: u64 = 200;
+
+/// Callers, each of whom submits a batch and waits for its end: there is always work, and never without an end.
+const CALLERS: usize = 40;
+
+/// Payloads that are multiples of this fail, on each of their two attempts.
+pub const FAILS: u64 = 97;
+
+/// Notes each payload before it answers, in one write, so that no kill can tear a line. Half a millisecond of work a
+/// job keeps workers from claiming all there is at once.
+pub const SCRIPT: &str = "import os, time\n\
+    ran = os.open(os.path.dirname(os.path.abspath(__file__)) + '/ran.txt', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n\
+    def main(payload):\n\
+    \x20   os.write(ran, b'%d\\n' % payload)\n\
+    \x20   if payload % 97 == 0:\n\
+    \x20       raise ValueError('no')\n\
+    \x20   time.sleep(0.0005)\n\
+    \x20   return payload * 2\n";
+
+/// Says how far a recording is: each answer is noted with its position.
+pub type Position = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The submitted batches and jobs. Payloads are counted upwards from 1.
+#[derive(Clone, Default)]
+pub struct Submitted {
+    /// Acknowledged batches, by id.
+    acknowledged: BTreeMap<i64, Acknowledged>,
+    /// First payloads of batches of which nobody knows whether they arrived.
+    unsure: BTreeSet<u64>,
+    /// What was read of batches that had ended.
+    seen: HashMap<i64, Seen>,
+}
+
+#[derive(Clone, Copy)]
+struct Acknowledged {
+    first: u64,
+    position: u64,
+}
+
+#[derive(Clone)]
+struct Seen {
+    results: String,
+    position: u64,
+}
+
+impl Submitted {
+    fn add(&mut self, other: Submitted) {
+        self.acknowledged.extend(other.acknowledged);
+        self.unsure.extend(other.unsure);
+        self.seen.extend(other.seen);
+    }
+
+    /// What was known at a position: of batches that were acknowledged later, nobody knows whether they arrived.
+    pub fn until(&self, position: u64) -> Submitted {
+        let mut known = self.clone();
+        known.acknowledged.retain(|_, batch| batch.position <= position);
+        known.seen.retain(|_, seen| seen.position <= position);
+        let later = self
+            .acknowledged
+            .values()
+            .filter(|batch| batch.position > position);
+        known.unsure.extend(later.map(|batch| batch.first));
+        known
+    }
+}
+
+/// Submits until it is stopped.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    ended: watch::Receiver<u64>,
+    callers: Vec<JoinHandle<Submitted>>,
+}
+
+impl Load {
+    /// Begins, with each batch in one of so many groups; in none where that is 0.
+    pub fn begin_in_groups(urls: Vec<String>, groups: u64) -> Load {
+        Load::begin_with(urls, Arc::new(|| 0), groups)
+    }
+
+    /// Begins, and notes with each answer how far the recording is.
+    pub fn begin_recorded(urls: Vec<String>, position: Position) -> Load {
+        Load::begin_with(urls, position, 0)
+    }
+
+    fn begin_with(urls: Vec<String>, position: Position, groups: u64) -> Load {
+        let (stop, first) = (Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
+        let ended = watch::Sender::new(0);
+        let client = Client::builder()
+            .timeout(Duration::from_secs(40))
+            .build()
+            .expect("a client can be made");
+        let callers = (0..CALLERS).map(|number| {
+            let caller = Caller {
+                client: client.clone(),
+                urls: urls.clone(),
+                url: number,
+                stop: stop.clone(),
+                ended: ended.clone(),
+                first: first.clone(),
+                position: position.clone(),
+                groups,
+            };
+            tokio::spawn(caller.submit_until_stopped())
+        });
+        Load {
+            callers: callers.collect(),
+            stop,
+            ended: ended.subscribe(),
+        }
+    }
+
+    /// How many batches have ended.
+    pub fn ended(&self) -> u64 {
+        *self.ended.borrow()
+    }
+
+    /// Waits until so many batches have ended.
+    pub async fn until_ended(&mut self, count: u64) {
+        let waited = tokio::time::timeout(PATIENCE, self.ended.wait_for(|ended| *ended >= count)).await;
+        waited.expect("work goes on").expect("the callers live");
+    }
+
+    /// Stops, and waits until all that was acknowledged has ended.
+    pub async fn end(self) -> Submitted {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Submitted::default();
+        for caller in self.callers {
+            all.add(caller.await.expect("no caller panics"));
+        }
+        all
+    }
+}
+
+struct Caller {
+    client: Client,
+    urls: Vec<String>,
+    url: usize,
+    stop: Arc<AtomicBool>,
+    ended: watch::Sender<u64>,
+    first: Arc<AtomicU64>,
+    position: Position,
+    groups: u64,
+}
+
+impl Caller {
+    async fn submit_until_stopped(mut self) -> Submitted {
+        let mut submitted = Submitted::default();
+        while !self.stop.load(Ordering::Relaxed) {
+            let first = self.first.fetch_add(BATCH, Ordering::Relaxed);
+            let payloads: Vec<u64> = (first..first + BATCH).collect();
+            let group = (self.groups > 0).then(|| format!("tenant {}", first / BATCH % self.groups));
+            let retry = json!({"attempts_max": 2, "delay_ms": 0});
+            let body = json!({"kind": "double", "payloads": payloads, "retry": retry, "group": group});
+            let url = self.next_url().to_owned();
+            match submit(&self.client, &url, &body).await {
+                Ok(batch) => {
+                    let position = (self.position)();
+                    submitted
+                        .acknowledged
+                        .insert(batch, Acknowledged { first, position });
+                    let results = self.results(batch).await;
+                    let position = (self.position)();
+                    submitted.seen.insert(batch, Seen { results, position });
+                    self.ended.send_modify(|ended| *ended += 1);
+                }
+                Err(_) => {
+                    submitted.unsure.insert(first);
+                    pause().await;
+                }
+            }
+        }
+        submitted
+    }
+
+    /// The results of a batch once it has ended, asked of one server after the other.
+    async fn results(&mut self, batch: i64) -> String {
+        loop {
+            let url = format!("{}/api/v1/results?batches={batch}&wait_ms=20000", self.next_url());
+            match fetch(&self.client, &url).await {
+                Ok(text) if text.lines().count() as u64 == BATCH => return text,
+                Ok(_) => {}
+                Err(_) => pause().await,
+            }
+        }
+    }
+
+    fn next_url(&mut self) -> &str {
+        self.url += 1;
+        &self.urls[self.url % self.urls.len()]
+    }
+}
+
+/// While a server is being started again.
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+/// The text at a URL.
+pub async fn fetch(client: &Client, url: &str) -> reqwest::Result<String> {
+    client.get(url).send().await?.error_for_status()?.text().await
+}
+
+async fn submit(client: &Client, url: &str, body: &Value) -> Result<i64, String> {
+    let sent = client
+        .post(format!("{url}/api/v1/jobs"))
+        .header("content-type", "application/json")
+        .body(body.to_string())
+        .send()
+        .await
+        .map_err(|error| error.to_string())?;
+    let status = sent.status();
+    let text = sent.text().await.map_err(|error| error.to_string())?;
+    assert!(
+        status.is_success() || status.is_server_error(),
+        "a right request is refused with {status}: {text}"
+    );
+    let answer: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    answer["batches"][0]["batch"].as_i64().ok_or(text)
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub jobs: u64,
+    pub dead: u64,
+    pub unsure_arrived: usize,
+}
+
+impl Submitted {
+    /// Each job has exactly one outcome, the right one; what was acknowledged is there, whatever else arrived is
+    /// whole and has ended as well; what was seen of a batch that had ended is so still.
+    pub async fn check(&self, store: &dyn Store) -> Found {
+        let mut found = Found::default();
+        let mut firsts = BTreeSet::new();
+        for batch in batches(store).await {
+            let first = self.check_batch(store, batch, &mut found).await;
+            assert!(
+                firsts.insert(first),
+                "batch {batch} is there twice, from payload {first} on"
+            );
+            match self.acknowledged.get(&batch.0) {
+                Some(acknowledged) => assert_eq!(first, acknowledged.first, "batch {batch}"),
+                None => {
+                    assert!(self.unsure.contains(&first), "nobody submitted batch {batch}");
+                    found.unsure_arrived += 1;
+                }
+            }
+        }
+        for (batch, acknowledged) in &self.acknowledged {
+            assert!(
+                firsts.contains(&acknowledged.first),
+                "batch {batch} was acknowledged and is gone"
+            );
+        }
+        found
+    }
+
+    /// Before anything runs again: whatever was acknowledged is there, and whatever was seen to be over is so.
+    /// Names the first loss.
+    pub async fn loss(&self, store: &dyn Store) -> Option<String> {
+        for batch in self.acknowledged.keys() {
+            let Some(outcomes) = store.outcomes(BatchId(*batch)).await.unwrap() else {
+                return Some(format!("batch {batch} was acknowledged and is gone"));
+            };
+            let ended: u64 = outcomes
+                .reports
+                .iter()
+                .map(|report| u64::from(report.positions.len()))
+                .sum();
+            if self.seen.contains_key(batch) && ended != BATCH {
+                return Some(format!(
+                    "batch {batch} had ended, and has {ended} outcomes of {BATCH}"
+                ));
+            }
+        }
+        None
+    }
+
+    /// The highest id that was acknowledged.
+    pub fn batch_max(&self) -> i64 {
+        self.acknowledged.keys().next_back().copied().unwrap_or(0)
+    }
+
+    async fn check_batch(&self, store: &dyn Store, batch: BatchId, found: &mut Found) -> u64 {
+        let outcomes = store.outcomes(batch).await.unwrap().expect("it is listed");
+        assert_eq!(u64::from(outcomes.count), BATCH);
+        let mut ended: BTreeMap<u32, (JobState, Option<u64>)> = BTreeMap::new();
+        for report in &outcomes.reports {
+            let values: Vec<u64> = match &report.values {
+                Some(packed) => packed
+                    .items()
+                    .map(|value| value.parse().expect("a number"))
+                    .collect(),
+                None => Vec::new(),
+            };
+            for (index, position) in report.positions.iter().enumerate() {
+                let before = ended.insert(position, (report.state, values.get(index).copied()));
+                assert_eq!(before, None, "job {batch}:{position} has two outcomes");
+            }
+        }
+        assert_eq!(ended.len() as u64, BATCH, "every job of {batch} has an outcome");
+        let (position, value) = ended
+            .iter()
+            .find_map(|(position, (_, value))| Some((*position, (*value)?)))
+            .expect("most jobs complete");
+        let first = value / 2 - u64::from(position);
+        for (position, (state, value)) in &ended {
+            let payload = first + u64::from(*position);
+            if payload.is_multiple_of(FAILS) {
+                assert_eq!(*state, JobState::Dead, "{batch}:{position}");
+                let job = format!("{batch}:{position}").parse().unwrap();
+                let attempts: Vec<u32> = store
+                    .job(job)
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .failures
+                    .iter()
+                    .map(|failure| failure.attempt)
+                    .collect();
+                assert_eq!(attempts, [1, 2], "{batch}:{position}: a kill costs no attempt");
+                found.dead += 1;
+            } else {
+                assert_eq!(
+                    (*state, *value),
+                    (JobState::Completed, Some(2 * payload)),
+                    "{batch}:{position}"
+                );
+            }
+        }
+        if let Some(seen) = self.seen.get(&batch.0) {
+            for line in seen.results.lines() {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let job = line["job"].as_str().unwrap();
+                let position: u32 = job.split_once(':').unwrap().1.parse().unwrap();
+                let (state, value) = ended[&position];
+                assert_eq!(
+                    line["state"].as_str(),
+                    Some(state.name()),
+                    "{job} was seen to be over"
+                );
+                assert_eq!(line["value"].as_u64(), value, "{job} was seen to be over");
+            }
+        }
+        found.jobs += BATCH;
+        first
+    }
+}
+
+/// All batches of a store.
+async fn batches(store: &dyn Store) -> BTreeSet<BatchId> {
+    let mut batches = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = Page { after, limit: 10_000 };
+        let rows = store.jobs(&JobFilter::default(), page).await.unwrap();
+        let Some(last) = rows.last() else { return batches };
+        after = Some(last.job);
+        batches.extend(rows.iter().map(|row| row.job.batch));
+    }
+}
+
+/// Waits until nothing of a store is open, also of what nobody knows to have arrived.
+pub async fn until_all_ended(store: &dyn Store, patience: Duration) {
+    let begun = Instant::now();
+    loop {
+        let counts = store.counts(&JobFilter::default()).await.unwrap();
+        if counts.total() == counts.ended() {
+            return;
+        }
+        assert!(begun.elapsed() < patience, "some jobs do not end: {counts:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

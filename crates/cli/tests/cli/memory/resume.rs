@@ -1,0 +1,206 @@
+//! Ingestions that are interrupted, killed, or run out of disk.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use gristmill_test_tools::stand_in::StandIn;
+use serde_json::json;
+
+use crate::memory::knowledge::{answer, command, run, run_json};
+use crate::workspace::{Ended, Workspace, send_signal};
+
+/// A service whose first call for one text hangs until it is let go.
+struct Hanging {
+    service: StandIn,
+    /// Lets the call go on.
+    go: Sender<()>,
+    /// The call has begun.
+    is_reached: Receiver<()>,
+}
+
+impl Hanging {
+    async fn start(hangs_at: &'static str) -> Hanging {
+        let (go, gone) = channel::<()>();
+        let (reached, is_reached) = channel();
+        let gone = Mutex::new(gone);
+        let service = StandIn::start(move |text, before| {
+            if text == hangs_at && before == 0 {
+                // A test may not wait for it.
+                let _ = reached.send(());
+                let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
+            }
+            answer(text)
+        })
+        .await;
+        Hanging {
+            service,
+            go,
+            is_reached,
+        }
+    }
+
+    /// `gristmill ingest` of `chat.jsonl` with so many calls at once.
+    fn ingest<'a>(&'a self, concurrency: &'a str) -> Vec<&'a str> {
+        let ingest = [
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--concurrency",
+            concurrency,
+        ];
+        [&ingest[..], &["--base-url", &self.service.base_url]].concat()
+    }
+}
+
+/// A workspace whose `chat.jsonl` has so many messages, `Bee 0 hums.` and so on.
+fn with_bees(count: usize) -> Workspace {
+    let workspace = Workspace::new();
+    let lines: String = (0..count)
+        .map(|n| format!("{{\"text\":\"Bee {n} hums.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    workspace
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_interrupted_ingestion_keeps_what_it_paid_for() {
+    let workspace = with_bees(40);
+    let hanging = Hanging::start("Bee 30 hums.").await;
+    let ingest = hanging.ingest("1");
+    let child = command(&workspace, &ingest)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    hanging.is_reached.recv().expect("the call begins");
+    let busy = run(&workspace, &ingest).error();
+    assert!(
+        busy.contains("another process is already ingesting into kb.db"),
+        "{busy}"
+    );
+    send_signal(&child, "-INT");
+    hanging.go.send(()).expect("the service waits");
+    let ended = Ended::from(child.wait_with_output().expect("ends"));
+    assert!(
+        ended.stderr.contains("run the same command again"),
+        "{}",
+        ended.stderr
+    );
+    ended.expect(130);
+    let told = run_json(&workspace, &[&ingest[..], &["--json"]].concat());
+    assert_eq!(told["complete"], true);
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        40
+    );
+    for n in 0..=30 {
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_second_ctrl_c_leaves_a_call_that_hangs() {
+    let workspace = with_bees(10);
+    let hanging = Hanging::start("Bee 5 hums.").await;
+    let ingest = hanging.ingest("1");
+    let mut child = command(&workspace, &ingest)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    hanging.is_reached.recv().expect("the call begins");
+    send_signal(&child, "-INT");
+    let messages = BufReader::new(child.stderr.take().expect("its messages"));
+    let mut messages = messages.lines().map_while(Result::ok);
+    assert!(messages.any(|line| line.contains("press Ctrl-C again")));
+    send_signal(&child, "-INT");
+    assert_eq!(child.wait().expect("ends").code(), Some(130));
+    hanging.go.send(()).expect("the service waits");
+    assert_eq!(
+        run_json(&workspace, &[&ingest[..], &["--json"]].concat())["complete"],
+        true
+    );
+    let stats = run_json(&workspace, &["memory", "stats", "kb.db", "--json"]);
+    assert_eq!(stats["messages"], 10);
+    for n in (0..5).chain(6..10) {
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crash_loses_no_extraction() {
+    let workspace = with_bees(40);
+    let hanging = Hanging::start("Bee 0 hums.").await;
+    let ingest = hanging.ingest("4");
+    let mut child = command(&workspace, &ingest)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // All the others have been paid for, and are on disk as jobs.
+    let completed = ["jobs", "--store", "kb.jobs.db", "--state", "completed", "--json"];
+    while run(&workspace, &completed).stdout.lines().count() < 39 {
+        assert!(
+            child.try_wait().expect("it can be asked").is_none(),
+            "it has ended"
+        );
+    }
+    child.kill().expect("dies");
+    child.wait().expect("has died");
+    hanging.go.send(()).expect("the service waits");
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        0
+    );
+    let told = run_json(&workspace, &[&ingest[..], &["--json"]].concat());
+    assert_eq!((&told["messages"], &told["model_calls"]), (&json!(40), &json!(1)));
+    for n in 1..40 {
+        assert_eq!(hanging.service.calls(&format!("Bee {n} hums.")), 1, "{n}");
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let workspace = Workspace::new();
+    let lines: String = (0..5_000)
+        .map(|n| format!("{{\"text\":\"Ada{n} King{n} saw the Drum{n} in Paris{n}.\"}}\n"))
+        .collect();
+    workspace.write("chat.jsonl", &lines);
+    let program = env!("CARGO_BIN_EXE_gristmill");
+    let limited = Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1500; exec \"$0\" \"$@\"", program])
+        .args([
+            "ingest",
+            "chat.jsonl",
+            "--into",
+            "kb.db",
+            "--extractor",
+            "local",
+            "-q",
+        ])
+        .current_dir(workspace.path(""))
+        .output()
+        .expect("runs");
+    let error = Ended::from(limited).error();
+    assert!(
+        error.contains("disk") && error.contains("run the same command again"),
+        "{error}"
+    );
+    let ingest = [
+        "ingest",
+        "chat.jsonl",
+        "--into",
+        "kb.db",
+        "--extractor",
+        "local",
+        "--json",
+    ];
+    assert_eq!(run_json(&workspace, &ingest)["complete"], true);
+    assert_eq!(
+        run_json(&workspace, &["memory", "stats", "kb.db", "--json"])["messages"],
+        5_000
+    );
+}

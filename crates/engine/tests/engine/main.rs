@@ -1,0 +1,12 @@
+//! The engine's tests, in one program.
+
+mod engine;
+mod families;
+mod features;
+mod limits;
+mod portions;
+mod retries;
+mod runners;
+mod running;
+mod support;
+mod testing;

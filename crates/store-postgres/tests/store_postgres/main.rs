@@ -1,0 +1,8 @@
+//! The PostgreSQL store's tests, in one program.
+
+mod conformance;
+mod connections;
+mod faults;
+mod groups;
+mod links;
+mod sql;

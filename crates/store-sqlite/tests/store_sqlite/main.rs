@@ -1,0 +1,12 @@
+//! The SQLite store's tests, in one program.
+
+mod caller_transaction;
+mod clocks;
+mod conformance;
+mod corruption;
+mod faults;
+mod files;
+mod foreign_connection;
+mod layout;
+mod view;
+mod wake;

@@ -1,0 +1,4 @@
+//! The worker's tests, in one program.
+
+mod registration;
+mod stopping;
