@@ -194,7 +194,7 @@ class Bench:
             session.execute("drop table inserted")
 
     def _measure_tpch(self) -> None:
-        import tpch_data
+        from tpch import data as tpch_data
         wanted = [case for case in map(self._tpch_case, tpch_data.QUERY_NUMBERS) if self._is_wanted(case.name)]
         if not wanted:
             return
@@ -214,7 +214,7 @@ class Bench:
                 cases.TPCH_MEAN_REACH_PARALLEL if parallel else cases.TPCH_MEAN_REACH))
 
     def _tpch_case(self, number: int):
-        import tpch_data
+        from tpch import data as tpch_data
         return cases.Case(f"TPC-H Q{number}, SF {self.options.scale_factor:g}", tpch_data.query(number),
                           cases.TPCH_REACH.get(number, cases.TPCH_REACH_OTHERS),
                           reach_in_parallel=None if number in cases.TPCH_REACH

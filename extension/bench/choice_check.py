@@ -26,7 +26,7 @@ BENCH_DIRECTORY = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
 
 import random_joins  # noqa: E402
-import tpch_data  # noqa: E402
+from tpch import data as tpch_data  # noqa: E402
 from prerequisites import (LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite,  # noqa: E402
                            inside_python_environment, postgres_source, run_check)
 from server import Server, default_pg_config, stop_on_signals  # noqa: E402

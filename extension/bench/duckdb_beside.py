@@ -18,7 +18,7 @@ from pathlib import Path
 BENCH_DIRECTORY = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH_DIRECTORY.parent / "t"))
 
-import tpch_data  # noqa: E402
+from tpch import data as tpch_data  # noqa: E402
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, inside_python_environment, run_check  # noqa: E402
 from server import Server, stop_on_signals  # noqa: E402
 

@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=0, help="also run so many pairs of the differential check")
     parser.add_argument("--bench", metavar="TARGET", type=shlex.split,
                         help="make a target of bench/targets.mk, with variables, instead of the checks")
-    parser.add_argument("--all", action="store_true", help="also the checks of accounting, concurrency, INSERTs, statistics and TPC-H")
+    parser.add_argument("--check", metavar="NAME", nargs="+", default=[], help="also other checks: accounting is t/accounting_check.py")
     parser.add_argument("--regress", action="store_true", help="also run PostgreSQL's regression suite and isolation specs")
     options = parser.parse_args()
     stop_on_signals()
@@ -191,9 +191,8 @@ def main() -> int:
     else:
         steps["own suite"] = ["make", "-C", TREE_INSIDE, "check"]
         steps["registered sources"] = [f"{TREE_INSIDE}/t/source_check.py", "--pairs=0"]
-    if options.all:
-        for name in ("accounting", "concurrency", "insert", "statistics", "tpch"):
-            steps[name] = [f"{TREE_INSIDE}/t/{name}_check.py"]
+    for name in options.check:
+        steps[name] = [f"{TREE_INSIDE}/t/{name}_check.py"]
     if options.pairs:
         steps["differential"] = [f"{TREE_INSIDE}/t/differential_check.py", f"--pairs={options.pairs}"]
     if options.regress:

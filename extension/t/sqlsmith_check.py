@@ -14,7 +14,7 @@ import random
 import re
 import subprocess
 
-import tpch_data
+from tpch import data as tpch_data
 from differential import column_types, tables
 from prerequisites import LIBRARY_NAME, MissingPrerequisite, build_directory, debian_packages, run_check
 from server import Server, stop_on_signals

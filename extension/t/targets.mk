@@ -5,7 +5,7 @@ CHECK = PG_CONFIG=$(PG_CONFIG) t/
 
 .PHONY: test-checks test-regress test-differential test-accounting test-concurrency test-tpch \
 	test-choice test-sqlsmith test-sources test-insert test-statistics test-assertions \
-	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-pg19 test-all
+	test-sanitizers test-pg14 test-pg16 test-pg17 test-pg18 test-pg19 test-neighbours test-all
 
 # The checks' own tests, and the picture's.
 test-checks:
@@ -68,7 +68,11 @@ test-pg14 test-pg16 test-pg17 test-pg18: test-pg%:
 
 # The same for 19, and the checks of accounting, concurrency, INSERTs, statistics and TPC-H in place of the regression suite.
 test-pg19:
-	t/release_check.py 19 --pairs $(RELEASE_PAIRS) --all
+	t/release_check.py 19 --pairs $(RELEASE_PAIRS) --check accounting concurrency insert statistics tpch
+
+# 16 other extensions on one server of PostgreSQL 18: equal answers, batched and not.
+test-neighbours:
+	t/release_check.py 18 --check neighbours
 
 # Everything that one server version needs.
 test-all: check test-checks test-regress test-differential test-accounting test-concurrency test-tpch test-sqlsmith test-sources test-insert test-statistics

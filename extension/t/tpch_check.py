@@ -11,7 +11,7 @@ and how many plans held batched nodes.
 import argparse
 import time
 
-import tpch_data
+from tpch import data as tpch_data
 from prerequisites import LIBRARY_NAME, PSYCOPG_REQUIREMENT, MissingPrerequisite, inside_python_environment, run_check
 from server import Server, stop_on_signals
 
