@@ -16,6 +16,7 @@
 #include "cost.h"
 #include "explain.h"
 #include "insert.h"
+#include "into.h"
 #include "join.h"
 #include "plan.h"
 #include "server.h"
@@ -176,6 +177,8 @@ plan_with_batches(PLANNER_PARAMETERS)
 	const bool	is_on = batching_is_on();
 	const bool	may_batch = is_on && query_obstacle(parse, cursor_options) == NULL;
 	const char *insert_obstacle = is_on ? insert_query_obstacle(parse) : NULL;
+	const bool	is_for_table = into_awaits_plan();
+	const bool	rows_may_wait = is_for_table && !query_looks_at_tables(parse);
 	bool		plans_batches = may_batch;
 	PlannedStmt *statement;
 
@@ -184,6 +187,8 @@ plan_with_batches(PLANNER_PARAMETERS)
 	statement = plan_in_state(PLANNER_ARGUMENTS, &plans_batches);
 	if (!batching_is_on() || plans_batches != may_batch)
 		return statement;
+	if (is_for_table)
+		into_note_plan(statement, rows_may_wait);
 	return plan_batch(statement, cursor_options, insert_obstacle);
 }
 
@@ -206,6 +211,7 @@ _PG_init(void)
 	planner_hook = plan_with_batches;
 	path_install_hooks();
 	demand_install_hook();
+	into_install_hooks();
 	explain_install_hook();
 	statistics_install_hooks();
 	*find_rendezvous_variable(BATCHEXEC_REGISTER_SOURCE) = (void *) batchexec_register_source;

@@ -4,12 +4,17 @@
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
+#include "access/xact.h"
+#include "catalog/objectaddress.h"
+#include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "optimizer/cost.h"
 #include "optimizer/paths.h"
 #include "tcop/tcopprot.h"
+#include "utils/relcache.h"
 #include "utils/tuplestore.h"
 
 #include "server.h"
@@ -145,6 +150,62 @@ server_next_bitmap_page(BitmapIterator *iterator, OffsetNumber *lines, int lines
 }
 
 #endif
+
+/*
+ * The head of the receivers of createas.c and matview.c, which these keep to themselves.  It is the same from 14 to 19,
+ * and what it holds is checked before it is used.
+ */
+typedef struct IntoReceiver
+{
+	DestReceiver base;
+	IntoClause *into;
+	Relation	relation;
+	ObjectAddress address;
+	CommandId	command;
+	int			options;
+	BulkInsertState bulk;
+} IntoReceiver;
+
+typedef struct ViewReceiver
+{
+	DestReceiver base;
+	Oid			table;
+	Relation	relation;
+	CommandId	command;
+	int			options;
+	BulkInsertState bulk;
+} ViewReceiver;
+
+bool
+server_into_target(const DestReceiver *receiver, IntoTarget *target)
+{
+	Oid			table = InvalidOid;
+
+	if (receiver->mydest == DestIntoRel)
+	{
+		const IntoReceiver *into = (const IntoReceiver *) receiver;
+
+		/* Without data, there is nothing to insert. */
+		if (IsA(into->into, IntoClause) && !into->into->skipData && into->address.classId == RelationRelationId)
+			table = into->address.objectId;
+		*target = (IntoTarget) {into->relation, into->command, into->options, into->bulk};
+	}
+	else if (receiver->mydest == DestTransientRel)
+	{
+		const ViewReceiver *view = (const ViewReceiver *) receiver;
+
+		table = view->table;
+		*target = (IntoTarget) {view->relation, view->command, view->options, view->bulk};
+	}
+	if (!OidIsValid(table) || target->relation == NULL || target->bulk == NULL ||
+		target->command != GetCurrentCommandId(false))
+		return false;
+	/* The receiver has the table locked: its entry of the cache is the one that it holds. */
+	if (RelationIdGetRelation(table) != target->relation)
+		elog(ERROR, "the receiver of a new table's rows holds another table");
+	RelationClose(target->relation);
+	return true;
+}
 
 #if PG_VERSION_NUM < 160000
 

@@ -19,6 +19,7 @@
 #include "nodes/tidbitmap.h"
 #include "storage/buffile.h"
 #include "storage/ipc.h"
+#include "tcop/dest.h"
 
 #if PG_VERSION_NUM < 190000
 #define pg_fallthrough	__attribute__((fallthrough))
@@ -249,6 +250,18 @@ extern BlockNumber server_next_bitmap_page(BitmapIterator *iterator, OffsetNumbe
 #if PG_VERSION_NUM < 160000
 extern void BufFileReadExact(BufFile *file, void *to, size_t bytes);
 #endif
+
+/* What the server's receiver of the rows of a new table has made, and hands to each insertion. */
+typedef struct IntoTarget
+{
+	Relation	relation;
+	CommandId	command;
+	int			options;
+	struct BulkInsertStateData *bulk;
+} IntoTarget;
+
+/* Ask a receiver of CREATE TABLE AS or of a materialized view, once it is started; false: it inserts no rows, or is of another form. */
+extern bool server_into_target(const DestReceiver *receiver, IntoTarget *target);
 
 #if PG_VERSION_NUM < 150000
 /* Have a set-returning function return a tuplestore of its declared row type. */

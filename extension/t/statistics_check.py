@@ -66,6 +66,38 @@ class Statistics(unittest.TestCase):
         self.assertEqual((found["runs"], found["rows"]), (1, ROWS))
         self.assertGreater(found["batches"], 10)
 
+    def test_counts_rows_of_new_tables(self):
+        for statement in ("create table made as select a, b from rows", "select a, b into temp made from rows",
+                          "create materialized view made as select a, b from rows",
+                          "explain (analyze) create table made as select a, b from rows"):
+            with self.subTest(statement=statement):
+                self.session.must("select pg_stat_batchexec_reset()")
+                self.run_elsewhere("begin", statement, "rollback")
+                found = self.row("BatchInsert")
+                self.assertEqual((found["runs"], found["rows"]), (1, ROWS))
+                self.assertGreater(found["batches"], 10)
+
+    def test_counts_rows_of_refreshed_views(self):
+        self.run_elsewhere("create materialized view seen as select a, b from rows with no data")
+        self.assertEqual(self.row("BatchInsert")["runs"], 0)
+        self.run_elsewhere("refresh materialized view seen", "create unique index on seen (a)",
+                           "refresh materialized view concurrently seen")
+        found = self.row("BatchInsert")
+        # The differences between the old rows and the new ones, of which there are none, are a new table as well.
+        self.assertEqual((found["runs"], found["rows"]), (3, 2 * ROWS))
+        self.run_elsewhere("drop materialized view seen")
+
+    def test_rows_of_new_tables_are_written_one_by_one(self):
+        """Where a function might look at them, batching is off, or the rows are few."""
+        self.run_elsewhere("create function look(i int) returns int language plpgsql volatile as 'begin return i; end'")
+        for statements in (("create table made as select look(a) from rows",), ("create table made as values (1), (2)",),
+                           ("set batchexec.enabled = off", "create table made as select a from rows"),
+                           ("create table made (a) as select 1 with no data",)):
+            with self.subTest(statement=statements[-1]):
+                self.run_elsewhere("begin", *statements, "rollback")
+                self.assertEqual(self.row("BatchInsert")["runs"], 0)
+        self.run_elsewhere("drop function look(int)")
+
     def test_counts_joins(self):
         self.run_elsewhere("set batchexec.mode = prefer", "set enable_mergejoin = off",
                            "select count(*) from rows r join rows s using (a)")

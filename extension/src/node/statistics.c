@@ -162,6 +162,17 @@ statistics_count_insert(const BatchNode *node, uint64 rows, uint64 batches)
 	add(NODE_INSERT, FIGURE_BATCHES, batches);
 }
 
+/* Rows of a query that no node has inserted, but the receiver of a new table. */
+void
+statistics_count_rows_inserted(uint64 rows, uint64 batches)
+{
+	if (statistics == NULL)
+		return;
+	add(NODE_INSERT, FIGURE_RUNS, 1);
+	add(NODE_INSERT, FIGURE_ROWS, rows);
+	add(NODE_INSERT, FIGURE_BATCHES, batches);
+}
+
 static void
 require_statistics(void)
 {

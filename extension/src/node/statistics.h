@@ -18,6 +18,7 @@ typedef enum NodeKind
 
 extern void statistics_install_hooks(void);
 extern void statistics_count_node(NodeKind kind, const BatchNode *node);
+extern void statistics_count_rows_inserted(uint64 rows, uint64 batches);
 extern void statistics_count_insert(const BatchNode *node, uint64 rows, uint64 batches);
 
 #endif

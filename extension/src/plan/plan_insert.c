@@ -71,6 +71,16 @@ looks_at_tables(Node *node, void *obstacle)
 	return expression_tree_walker(node, looks_at_tables, obstacle);
 }
 
+/* Might a query look at a table that its rows go to? */
+bool
+query_looks_at_tables(Query *query)
+{
+	const char *obstacle = NULL;
+
+	(void) looks_at_tables((Node *) query, &obstacle);
+	return obstacle != NULL;
+}
+
 /*
  * Why an INSERT can't keep its rows for a while, or NULL.  Looks at it before it is
  * planned; a query that only inserts VALUES of one row is not looked at.

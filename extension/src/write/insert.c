@@ -24,6 +24,7 @@
 #include "insert.h"
 #include "batch_limits.h"
 #include "node.h"
+#include "row_buffer.h"
 #include "statistics.h"
 #include "server.h"
 
@@ -34,12 +35,7 @@ typedef struct BatchInsertState
 	bool		sets_tag;
 	bool		is_done;
 	BulkInsertState bulk;		/* keeps the page that is being filled */
-	MemoryContext flush_memory; /* of what writing a batch allocates */
-	TupleTableSlot *slots[INSERT_BATCH_ROWS_MAX];	/* made when they are needed */
-	int			row_count;		/* rows that wait to be written */
-	Size		row_bytes;
-	uint64		rows_written;
-	uint64		batches_written;
+	RowBuffer	rows;
 } BatchInsertState;
 
 static void
@@ -61,27 +57,7 @@ begin_insert(CustomScanState *css, EState *estate, int eflags)
 						   intVal(list_nth(plan->custom_private, BATCH_INSERT_TARGET)));
 	if (state->target->ri_RelationDesc->rd_rel->relhasindex)
 		ExecOpenIndices(state->target, false);
-	state->flush_memory = AllocSetContextCreate(CurrentMemoryContext, "BatchInsert",
-												ALLOCSET_DEFAULT_SIZES);
-}
-
-/* A slot for one more row. */
-static TupleTableSlot *
-next_slot(BatchInsertState *state)
-{
-	EState	   *estate = state->node.css.ss.ps.state;
-	Relation	relation = state->target->ri_RelationDesc;
-	TupleTableSlot **slot = &state->slots[state->row_count];
-
-	if (*slot == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
-
-		*slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(relation),
-									   table_slot_callbacks(relation));
-		MemoryContextSwitchTo(caller);
-	}
-	return *slot;
+	row_buffer_begin(&state->rows, state->target->ri_RelationDesc);
 }
 
 /* Check a row as the stock server does, and keep a copy of it. */
@@ -90,18 +66,13 @@ keep_row(BatchInsertState *state, TupleTableSlot *row)
 {
 	EState	   *estate = state->node.css.ss.ps.state;
 	Relation	relation = state->target->ri_RelationDesc;
-	TupleTableSlot *kept = next_slot(state);
 
 	row->tts_tableOid = RelationGetRelid(relation);
 	if (RelationGetDescr(relation)->constr != NULL)
 		ExecConstraints(state->target, row, estate);
 	if (relation->rd_rel->relispartition)
 		ExecPartitionCheck(state->target, row, estate, true);
-	ExecCopySlot(kept, row);
-	/* The copy must not depend on the row's page, nor pin it. */
-	ExecMaterializeSlot(kept);
-	state->row_bytes += ((HeapTupleTableSlot *) kept)->tuple->t_len;
-	state->row_count++;
+	row_buffer_keep(&state->rows, row);
 }
 
 /*
@@ -124,32 +95,21 @@ write_rows(BatchInsertState *state)
 {
 	EState	   *estate = state->node.css.ss.ps.state;
 	ResultRelInfo *target = state->target;
-	MemoryContext caller;
+	RowBuffer  *rows = &state->rows;
 
-	if (state->row_count == 0)
+	if (rows->row_count == 0)
 		return;
 	if (state->bulk == NULL)
 		state->bulk = start_bulk_insert();
-	caller = MemoryContextSwitchTo(state->flush_memory);
-	table_multi_insert(target->ri_RelationDesc, state->slots, state->row_count,
-					   estate->es_output_cid, 0, state->bulk);
-	MemoryContextSwitchTo(caller);
-	for (int i = 0; i < state->row_count; i++)
+	row_buffer_write(rows, estate->es_output_cid, 0, state->bulk);
+	for (int i = 0; i < rows->row_count && target->ri_NumIndices > 0; i++)
 	{
-		if (target->ri_NumIndices > 0)
-		{
-			ResetPerTupleExprContext(estate);
-			(void) INSERT_INTO_INDEXES(target, state->slots[i], estate);
-		}
-		ExecClearTuple(state->slots[i]);
+		ResetPerTupleExprContext(estate);
+		(void) INSERT_INTO_INDEXES(target, rows->slots[i], estate);
 	}
-	MemoryContextReset(state->flush_memory);
 	if (state->sets_tag)
-		estate->es_processed += state->row_count;
-	state->rows_written += state->row_count;
-	state->batches_written++;
-	state->row_count = 0;
-	state->row_bytes = 0;
+		estate->es_processed += rows->row_count;
+	row_buffer_forget(rows);
 }
 
 static TupleTableSlot *
@@ -169,8 +129,7 @@ exec_insert(CustomScanState *css)
 		state->is_done = TupIsNull(row);
 		if (!state->is_done)
 			keep_row(state, row);
-		if (state->is_done || state->row_count == INSERT_BATCH_ROWS_MAX ||
-			state->row_bytes >= INSERT_BATCH_BYTES_MAX)
+		if (state->is_done || row_buffer_is_full(&state->rows))
 			write_rows(state);
 	}
 	return NULL;
@@ -181,7 +140,7 @@ end_insert(CustomScanState *css)
 {
 	BatchInsertState *state = (BatchInsertState *) css;
 
-	statistics_count_insert(&state->node, state->rows_written, state->batches_written);
+	statistics_count_insert(&state->node, state->rows.rows_written, state->rows.batches_written);
 	if (state->node.original != NULL)
 	{
 		node_end(&state->node);
@@ -189,6 +148,8 @@ end_insert(CustomScanState *css)
 	}
 	if (state->bulk != NULL)
 		FreeBulkInsertState(state->bulk);
+	if (state->rows.relation != NULL)
+		row_buffer_end(&state->rows);
 	ExecEndNode(outerPlanState(css));
 }
 
@@ -222,8 +183,8 @@ explain_insert(CustomScanState *css, List *ancestors, ExplainState *es)
 	}
 	if (!es->analyze || !batchexec_explain)
 		return;
-	ExplainPropertyUInteger("Rows Inserted", NULL, state->rows_written, es);
-	ExplainPropertyUInteger("Insert Batches", NULL, state->batches_written, es);
+	ExplainPropertyUInteger("Rows Inserted", NULL, state->rows.rows_written, es);
+	ExplainPropertyUInteger("Insert Batches", NULL, state->rows.batches_written, es);
 }
 
 static const CustomExecMethods insert_exec_methods = {

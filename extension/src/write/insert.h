@@ -18,6 +18,7 @@ enum BatchInsertPrivate
 };
 
 /* plan_insert.c */
+extern bool query_looks_at_tables(Query *query);
 extern const char *insert_query_obstacle(Query *query);
 extern const char *insert_obstacle(const PlannedStmt *statement, const ModifyTable *insert);
 extern bool insert_pays(const ModifyTable *insert);
