@@ -1,10 +1,10 @@
 //! HMAC-SHA-256 for `jsonwebtoken`. The crate's own backend brings RSA and elliptic curves too, and tokens use neither.
 
 use hmac::{Hmac, KeyInit, Mac};
+use jsonwebtoken::Algorithm;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
 use jsonwebtoken::signature::{Error, Signer, Verifier};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use sha2::Sha256;
 
 static PROVIDER: CryptoProvider = CryptoProvider {
@@ -65,6 +65,7 @@ impl JwtVerifier for HmacSha256 {
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use jsonwebtoken::{DecodingKey, EncodingKey};
 
     use super::*;
 
