@@ -1,6 +1,6 @@
 //! Frames between agents and servers.
 
-use gristmill_server::protocol::{ExchangeRequest, ExchangeResponse};
+use gristmill_protocol::{ExchangeRequest, ExchangeResponse};
 
 /// Whatever can be read is the same after another trip.
 pub fn read(data: &[u8]) {

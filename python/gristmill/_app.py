@@ -143,6 +143,7 @@ class App(Operations):
         retry_delay: Span = ...,
         backoff: str = ...,
         timeout: Span | None = ...,
+        complete_within: Span | None = ...,
         priority: int = ...,
         expires: Span | None = ...,
         group: str | None = ...,
@@ -169,6 +170,7 @@ class App(Operations):
 
         `name`: the kind of its jobs; the function's name by default. `retries`: attempts after the first one; 2 by default.
         `retry_delay` (1 s) and `backoff` ("jitter", "constant", "linear", "exponential"): when. `timeout`: of one attempt.
+        `complete_within`: of all attempts, from the start of the first: a job that has not completed by then is not tried again.
         `priority`: higher runs first. `expires`: not to be started later than so long after the submit. `group`: the tenant.
         `cached`: the value of an equal payload within this time stands for a new run. `processes`: at most so many processes
         in a worker; its concurrency by default. `concurrency`: asynchronous jobs at once in a process. `threads`: synchronous

@@ -21,8 +21,11 @@ AT_ONCE_MAX = 10_000
 BACKOFFS = ("jitter", "constant", "linear", "exponential")
 ON_DUPLICATE = ("skip", "replace", "rerun", "reject")
 
+# Options that are spans, by the names that the engine has for them.
+SPANS = (("timeout", "timeout_ms"), ("complete_within", "complete_within_ms"), ("cached", "cached_ms"), ("expires", "expires_ms"))
+
 # Options of a job, which a submit may change for its own jobs.
-OPTIONS = ("retries", "retry_delay", "backoff", "timeout", "priority", "expires", "group", "cached")
+OPTIONS = ("retries", "retry_delay", "backoff", "timeout", "complete_within", "priority", "expires", "group", "cached")
 
 
 def options_json(
@@ -30,6 +33,7 @@ def options_json(
     retry_delay: Span = 1.0,
     backoff: str = "jitter",
     timeout: Span | None = None,
+    complete_within: Span | None = None,
     priority: int = 0,
     expires: Span | None = None,
     group: str | None = None,
@@ -50,8 +54,11 @@ def options_json(
         options["timeout_ms"] = milliseconds(timeout)
         if options["timeout_ms"] == 0:
             raise ValueError(f"timeout={timeout!r}: no attempt could end in time; omit it for no limit")
-    if cached is not None:
-        options["cached_ms"] = milliseconds(cached)
+    for name, span in (("complete_within", complete_within), ("cached", cached)):
+        if span is not None:
+            options[f"{name}_ms"] = milliseconds(span)
+            if options[f"{name}_ms"] == 0:
+                raise ValueError(f"{name}={span!r}: give a span of at least 1 ms, or omit it")
     if group is not None:
         options["group"] = text("group", group)
     if expires is not None:
@@ -69,7 +76,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
         "priority": options["priority"],
         "group": options.get("group"),
     }
-    for name, key in (("timeout", "timeout_ms"), ("cached", "cached_ms"), ("expires", "expires_ms")):
+    for name, key in SPANS:
         if key in options:
             arguments[name] = options[key] / 1000
     return arguments

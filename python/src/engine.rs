@@ -11,7 +11,7 @@ use gristmill_model::{
     After, BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, PackedBuilder, RunId, Tag,
     Timestamp,
 };
-use gristmill_store::{JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
+use gristmill_store::{Change, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -371,7 +371,7 @@ impl Engine {
         let engine = self.inner.get()?.clone();
         let jobs = jobs.into_iter().map(|(batch, position)| job_id(batch, position));
         let selection = Selection::Jobs(jobs.collect());
-        let changed = wait(py, async move { engine.cancel(selection).await })?;
+        let changed = wait(py, async move { engine.change(selection, Change::Cancel).await })?;
         Ok(changed.map_err(store_error)?.changed)
     }
 
@@ -382,7 +382,9 @@ impl Engine {
             queue: Some(queue),
             ..JobFilter::default()
         };
-        let changed = wait(py, async move { engine.cancel(Selection::Filter(filter)).await })?;
+        let changed = wait(py, async move {
+            engine.change(Selection::Filter(filter), Change::Cancel).await
+        })?;
         Ok(changed.map_err(store_error)?.changed)
     }
 
@@ -454,7 +456,9 @@ impl Engine {
                 .collect(),
             ..JobFilter::default()
         };
-        let changed = wait(py, async move { engine.retry(Selection::Filter(failed)).await })?;
+        let changed = wait(py, async move {
+            engine.change(Selection::Filter(failed), Change::Retry).await
+        })?;
         Ok(changed.map_err(store_error)?.changed)
     }
 

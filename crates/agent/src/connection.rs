@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gristmill_model::Rng;
-use gristmill_server::Refusal;
+use gristmill_protocol::Refusal;
 use gristmill_worker::{SourceError, SourceErrorKind};
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING};
 use reqwest::{Certificate, Client, Method, Response, StatusCode};

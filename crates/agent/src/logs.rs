@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use gristmill_model::limits::LOG_BYTES_MAX;
-use gristmill_model::{JobId, Rng};
-use gristmill_server::endpoints::logs::LogEvent;
+use gristmill_model::{JobId, LogEvent, Rng};
 use reqwest::{Response, StatusCode, Url};
 use serde::Deserialize;
 

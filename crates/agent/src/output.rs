@@ -1,7 +1,7 @@
 //! What followed jobs of the worker print, on its way to a server.
 
 use gristmill_model::{Followed, Printed};
-use gristmill_server::endpoints::workers::output::{OutputAnswer, OutputRequest};
+use gristmill_protocol::worker::{OutputAnswer, OutputRequest};
 use gristmill_worker::SourceError;
 use reqwest::Method;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gristmill_model::{Report, Timestamp};
-use gristmill_server::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
+use gristmill_protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_store::{Exchanged, Want};
 use gristmill_worker::{SourceError, SourceErrorKind};
 use reqwest::Method;

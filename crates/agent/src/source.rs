@@ -10,9 +10,9 @@ use gristmill_model::limits::FINALIZED_JOBS_MAX;
 use gristmill_model::{
     BatchId, Clock, Followed, JobProgress, LeaseId, Positions, Printed, Receipt, Report, Rng,
 };
-use gristmill_server::endpoints::workers::children::{ChildrenAnswer, ChildrenRequest};
-use gristmill_server::endpoints::workers::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
-use gristmill_server::endpoints::workers::register::{RegisterRequest, Registered};
+use gristmill_protocol::worker::{
+    ChildrenAnswer, ChildrenRequest, HeartbeatAnswer, HeartbeatRequest, RegisterRequest, Registered,
+};
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, Want};
 use gristmill_worker::{Source, SourceError, SourceErrorKind};
 use reqwest::Method;

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::Instant;
 
-use gristmill_cli::input::{BatchLimits, Input};
+use gristmill_cli::input::Input;
+use gristmill_model::BatchLimits;
 
 const LINES: u64 = 2_000_000;
 const ROUNDS: usize = 5;

@@ -12,13 +12,14 @@ mod dialect;
 mod error;
 mod format;
 mod lines;
+mod opened;
 mod parquet;
 mod places;
 mod resume;
 mod source;
 mod stream;
 
-pub use batch_reader::{BatchLimits, BatchReader, InputBatch};
+pub use batch_reader::{BatchReader, InputBatch};
 pub use dialect::DialectArguments;
 pub use error::InputError;
 pub use format::Format;

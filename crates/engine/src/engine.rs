@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use gristmill_batching::EndReason;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX};
+use gristmill_model::limits::{BATCH_BYTES_TARGET, SUBMIT_BATCH_JOBS};
 use gristmill_model::{
-    After, BatchId, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray, PackedBuilder,
-    Timestamp, Unique,
+    After, BatchId, BatchLimits, BatchOptions, Clock, JobId, JobState, KeyedBatch, NewBatch, PackedArray,
+    PackedCutter, Unique,
 };
 use gristmill_store::{
-    Change, Changed, EventCursor, JobDetails, JobFilter, Rescued, Selection, Store, StoreError, SubmittedJobs,
+    Change, Changed, EventCursor, JobDetails, JobFilter, Rescued, RunAdvance, Selection, Store, StoreError,
+    SubmittedJobs,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use gristmill_worker::HopRecorder;
@@ -22,13 +23,10 @@ use crate::error::EngineError;
 use crate::events::{EventHub, Events};
 use crate::firing;
 use crate::housekeeping;
-use crate::kind::{Kind, push};
+use crate::kind::{Kind, packed, refused};
 use crate::portions::Portions;
 use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
-
-/// How many jobs one batch gets when many are submitted.
-const SUBMIT_BATCH_JOBS: u32 = 1_000;
 
 /// The embedded job engine. Cheap to clone; all clones are one engine.
 #[derive(Debug, Clone)]
@@ -123,9 +121,8 @@ impl Engine {
         payload: &K::Payload,
         options: BatchOptions,
     ) -> Result<JobId, EngineError> {
-        let mut builder = PackedBuilder::new();
-        push::<K>(&mut builder, payload)?;
-        self.submit_one(batch::<K>(builder, options)).await
+        let job = single::<K>(payload)?;
+        self.submit_one(NewBatch { options, ..job }).await
     }
 
     /// Submits one job that cannot be claimed before others have ended.
@@ -134,9 +131,7 @@ impl Engine {
         payload: &K::Payload,
         after: Vec<After>,
     ) -> Result<JobId, EngineError> {
-        let mut builder = PackedBuilder::new();
-        push::<K>(&mut builder, payload)?;
-        let job = batch::<K>(builder, K::options());
+        let job = single::<K>(payload)?;
         self.submit_one(NewBatch { after, ..job }).await
     }
 
@@ -158,17 +153,8 @@ impl Engine {
         K: Kind,
         K::Payload: 'a,
     {
-        let mut batches = Vec::new();
-        let mut builder = PackedBuilder::new();
-        for payload in payloads {
-            push::<K>(&mut builder, payload)?;
-            if is_full(&builder) {
-                batches.push(batch::<K>(std::mem::take(&mut builder), K::options()));
-            }
-        }
-        if builder.count() > 0 {
-            batches.push(batch::<K>(builder, K::options()));
-        }
+        let payloads = PackedCutter::cut_values(BatchLimits::default(), payloads).map_err(refused::<K>)?;
+        let batches: Vec<NewBatch> = payloads.into_iter().map(batch::<K>).collect();
         let counts: Vec<u32> = batches.iter().map(|batch| batch.payloads.count()).collect();
         let ids = self.submit_batches(batches).await?;
         Ok(ids
@@ -185,32 +171,41 @@ impl Engine {
         payloads: impl Stream<Item = K::Payload>,
     ) -> Result<u64, EngineError> {
         let mut payloads = std::pin::pin!(payloads);
-        let mut builder = PackedBuilder::new();
+        let mut cutter = PackedCutter::new(BatchLimits::default());
         let mut submitted = 0;
-        while let Some(payload) = payloads.next().await {
-            push::<K>(&mut builder, &payload)?;
-            if is_full(&builder) {
-                submitted += u64::from(builder.count());
-                self.submit_batches(vec![batch::<K>(std::mem::take(&mut builder), K::options())])
-                    .await?;
+        loop {
+            let next = payloads.next().await;
+            let full = match &next {
+                Some(payload) => cutter.push_value(payload).map_err(refused::<K>)?,
+                None => cutter.rest(),
+            };
+            if let Some(full) = full {
+                submitted += u64::from(full.count());
+                self.submit_batches(vec![batch::<K>(full)]).await?;
+            }
+            if next.is_none() {
+                return Ok(submitted);
             }
         }
-        if builder.count() > 0 {
-            submitted += u64::from(builder.count());
-            self.submit_batches(vec![batch::<K>(builder, K::options())])
-                .await?;
-        }
-        Ok(submitted)
     }
 
     /// Submits untyped batches, all or none.
-    pub async fn submit_batches(&self, mut batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
+    pub async fn submit_batches(&self, batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
+        self.submit_step(batches, None).await
+    }
+
+    /// Submits untyped batches, all or none, and moves a run's position in its input with them.
+    pub async fn submit_step(
+        &self,
+        mut batches: Vec<NewBatch>,
+        advance: Option<RunAdvance>,
+    ) -> Result<Vec<BatchId>, EngineError> {
         let ends: Vec<(u32, EndReason)> = batches
             .iter()
             .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
             .collect();
         let spans = SubmitSpans::begin(&mut batches);
-        let ids = self.shared.store.submit(batches, None).await?;
+        let ids = self.shared.store.submit(batches, advance).await?;
         spans.end(ids.iter().copied().map(Some));
         for (jobs, end_reason) in ends {
             self.shared.hops.record("submit", u64::from(jobs), end_reason);
@@ -227,10 +222,7 @@ impl Engine {
         key: &str,
         unique: Unique,
     ) -> Result<JobId, EngineError> {
-        let (mut payloads, mut keys) = (PackedBuilder::new(), PackedBuilder::new());
-        push::<K>(&mut payloads, payload)?;
-        keys.push_value(key)?;
-        let batch = KeyedBatch::new(batch::<K>(payloads, K::options()), keys.finish(), unique);
+        let batch = KeyedBatch::with_keys(single::<K>(payload)?, [key].into_iter(), unique)?;
         let submitted = self.submit_keyed(vec![batch]).await?;
         let job = submitted.first().and_then(|submitted| submitted.jobs.first());
         job.copied()
@@ -291,47 +283,6 @@ impl Engine {
         Ok(Portions::of(self.shared.store.clone(), filter, change).await?)
     }
 
-    /// [`Change::Cancel`].
-    pub async fn cancel(&self, selection: Selection) -> Result<Changed, EngineError> {
-        self.change(selection, Change::Cancel).await
-    }
-
-    /// [`Change::Retry`].
-    pub async fn retry(&self, selection: Selection) -> Result<Changed, EngineError> {
-        self.change(selection, Change::Retry).await
-    }
-
-    /// [`Change::Discard`].
-    pub async fn discard(&self, selection: Selection) -> Result<Changed, EngineError> {
-        self.change(selection, Change::Discard).await
-    }
-
-    /// [`Change::Prioritise`].
-    pub async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, EngineError> {
-        self.change(selection, Change::Prioritise(priority)).await
-    }
-
-    /// [`Change::Pause`].
-    pub async fn pause_jobs(
-        &self,
-        selection: Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed, EngineError> {
-        let reason = reason.to_owned();
-        self.change(selection, Change::Pause { reason, until }).await
-    }
-
-    /// [`Change::Resume`].
-    pub async fn resume_jobs(
-        &self,
-        selection: Selection,
-        reason: Option<&str>,
-    ) -> Result<Changed, EngineError> {
-        let reason = reason.map(str::to_owned);
-        self.change(selection, Change::Resume { reason }).await
-    }
-
     /// Everything that is known of one job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobDetails>, EngineError> {
         Ok(self.shared.store.job(id).await?)
@@ -388,10 +339,6 @@ impl Engine {
     }
 }
 
-fn is_full(builder: &PackedBuilder) -> bool {
-    builder.count() >= SUBMIT_BATCH_JOBS.min(BATCH_JOBS_MAX) || builder.bytes() >= BATCH_BYTES_TARGET
-}
-
 /// Why a batch is no larger than it is.
 fn end_reason(payloads: &PackedArray) -> EndReason {
     if payloads.as_str().len() >= BATCH_BYTES_TARGET {
@@ -403,12 +350,18 @@ fn end_reason(payloads: &PackedArray) -> EndReason {
     }
 }
 
-fn batch<K: Kind>(builder: PackedBuilder, options: BatchOptions) -> NewBatch {
+/// Jobs of a kind with its options.
+fn batch<K: Kind>(payloads: PackedArray) -> NewBatch {
     NewBatch {
         queue: K::QUEUE.to_owned(),
-        options,
-        ..NewBatch::new(K::NAME, builder.finish())
+        options: K::options(),
+        ..NewBatch::new(K::NAME, payloads)
     }
+}
+
+/// One job of a kind with its options.
+fn single<K: Kind>(payload: &K::Payload) -> Result<NewBatch, EngineError> {
+    packed::<K>(payload).map(batch::<K>)
 }
 
 fn job_ids(batch: BatchId, count: u32) -> impl Iterator<Item = JobId> {

@@ -1,7 +1,7 @@
 //! Typed jobs.
 
 use gristmill_model::batch::DEFAULT_QUEUE;
-use gristmill_model::{BatchOptions, PackedBuilder, PackedError};
+use gristmill_model::{BatchOptions, PackedArray, PackedBuilder, PackedError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -24,14 +24,21 @@ pub trait Kind {
     }
 }
 
-/// Packs a payload.
-pub(crate) fn push<K: Kind>(builder: &mut PackedBuilder, payload: &K::Payload) -> Result<(), EngineError> {
-    builder.push_value(payload).map_err(|error| match error {
+/// Packs one payload.
+pub(crate) fn packed<K: Kind>(payload: &K::Payload) -> Result<PackedArray, EngineError> {
+    let mut builder = PackedBuilder::new();
+    builder.push_value(payload).map_err(refused::<K>)?;
+    Ok(builder.finish())
+}
+
+/// Says why a payload of a kind cannot be packed.
+pub(crate) fn refused<K: Kind>(error: PackedError) -> EngineError {
+    match error {
         PackedError::NotJson { reason, .. } => EngineError::Type {
             what: "payload",
             kind: K::NAME,
             reason,
         },
         other => other.into(),
-    })
+    }
 }

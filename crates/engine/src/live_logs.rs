@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gristmill_model::limits::{FOLLOWED_MAX, LIVE_JOBS_MAX};
-use gristmill_model::{Followed, JobId, JobState, KeptOutput};
+use gristmill_model::{Followed, JobId, JobState, KeptOutput, LogEvent};
 use gristmill_store::{JobDetails, JobFilter, Page, Store, StoreError};
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// How often a follower looks for output and for jobs that begin or end.
@@ -29,35 +28,6 @@ pub enum FollowedJobs {
     Job(JobId),
     /// All that run and match, and those that begin later, without an end. The filter's states are not looked at.
     Matching(Box<JobFilter>),
-}
-
-/// What a follower sees.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum LogEvent {
-    /// A running job printed something.
-    Printed(KeptOutput),
-    /// An attempt is over: its whole log, where it printed anything.
-    AttemptEnded {
-        /// The job.
-        job: JobId,
-        /// Which attempt.
-        attempt: u32,
-        /// What it printed, up to the log's limit.
-        log: String,
-    },
-    /// A job has ended.
-    Ended {
-        /// The job.
-        job: JobId,
-        /// How.
-        state: JobState,
-    },
-    /// More jobs run and match than are followed.
-    LeftOut {
-        /// How many more.
-        jobs: u64,
-    },
 }
 
 /// The logs of a job's attempts, oldest first.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gristmill_model::{BatchOptions, PackedBuilder, RecurrenceRule};
+use gristmill_model::{BatchOptions, RecurrenceRule};
 use gristmill_store::{CatchUp, NewSchedule, Overlap};
 
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::firing::fire;
-use crate::kind::{Kind, push};
+use crate::kind::{Kind, packed};
 
 /// The options of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +53,6 @@ impl Engine {
         payload: &K::Payload,
         options: ScheduleOptions,
     ) -> Result<(), EngineError> {
-        let mut builder = PackedBuilder::new();
-        push::<K>(&mut builder, payload)?;
         let expires_after_ms = options
             .expires_after
             .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
@@ -63,7 +61,7 @@ impl Engine {
             rule,
             kind: K::NAME.to_owned(),
             queue: K::QUEUE.to_owned(),
-            payload: builder.finish(),
+            payload: packed::<K>(payload)?,
             options: options.batch,
             key: options.key,
             expires_after_ms,

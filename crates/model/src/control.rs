@@ -16,62 +16,78 @@ pub const CONTROL_SPAN_MS_MAX: u64 = 366 * 86_400_000;
 /// The largest weight of a share.
 pub const WEIGHT_MAX: u32 = 10_000;
 
-/// The jobs to which a control applies: those that match all given names. A scope without names has all jobs.
+/// The scope of a control: jobs that match all named conditions; all jobs without conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ControlScope))]
 #[serde(default, deny_unknown_fields)]
 pub struct Scope {
     /// The queue of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 200))]
     pub queue: Option<String>,
     /// The kind of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 200))]
     pub kind: Option<String>,
     /// The group of the jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 200))]
     pub group: Option<String>,
-    /// Whether each group has a limit of its own. Jobs without a group have none then.
+    /// Each group has its own limit; jobs without a group have none.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub each_group: bool,
 }
 
 /// The effect of a control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ControlEffect))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Effect {
-    /// Pauses the jobs: none is claimed until the last pause that applies to them ends.
+    /// Workers claim none of the jobs until their last pause ends.
     Pause {
-        /// The reason. Pauses with different reasons stack, and each is resumed by its reason.
+        /// The reason. Pauses with different reasons stack, and each is lifted by its reason.
+        #[cfg_attr(
+            feature = "schema",
+            schema(min_length = 1, max_length = 200, example = "deploy")
+        )]
         reason: String,
-        /// The time at which the pause ends by itself; never if `None`.
+        /// The end of the pause; by default, it ends when it is lifted. Milliseconds since 1970.
         #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schema(value_type = Option<i64>))]
         until: Option<Timestamp>,
     },
-    /// Limits the number of jobs that run at the same time.
+    /// A limit of running jobs.
     Concurrency {
-        /// The limit. With 0, no jobs are claimed.
+        /// The maximum number. With 0, workers claim none.
         jobs_max: u32,
     },
-    /// Limits the attempts that begin in a period, by a token bucket with one token for each attempt.
+    /// A limit of attempts in a period: a token bucket, one token for each attempt.
     Rate {
-        /// Tokens that are added in each period.
+        /// The tokens added in each period.
+        #[cfg_attr(feature = "schema", schema(minimum = 1))]
         jobs: u32,
         /// The period. Milliseconds.
+        #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 31_622_400_000_i64))]
         period_ms: u64,
-        /// Tokens that the bucket holds: the number of attempts that may begin at once.
+        /// The size of the bucket: the number of attempts that can begin at once.
+        #[cfg_attr(feature = "schema", schema(minimum = 1))]
         burst: u32,
     },
-    /// Sets the share in claims, among groups or queues with waiting jobs.
+    /// The share of one group or queue in claims, among groups or queues with waiting jobs.
     Share {
-        /// The weight, in proportion to the other weights; 1 without a control.
+        /// The weight in proportion to others; 1 by default.
+        #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10_000))]
         weight: u32,
-        /// While fewer of its jobs run, it precedes groups or queues that have reached their own minimum.
+        /// While fewer of its jobs run, it comes before groups or queues that have reached their own minimum.
         jobs_min: u32,
     },
-    /// Raises the priority of jobs that wait for long.
+    /// Jobs that have waited long come before jobs of a higher priority; for one queue or all.
     Aging {
-        /// The time that a job waits before it ages, in milliseconds.
+        /// The wait before a job begins to age. Milliseconds.
+        #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 31_622_400_000_i64))]
         grace_ms: u64,
-        /// The time that raises the priority by one, in milliseconds.
+        /// The span that raises the priority by one. Milliseconds.
+        #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 31_622_400_000_i64))]
         step_ms: u64,
     },
 }
@@ -92,12 +108,15 @@ impl Effect {
     }
 }
 
-/// A pause, a limit, a share or an aging of some jobs. A scope has one of each, and one pause for each reason.
+/// A pause, a limit, a share or an aging of some jobs.
+// Of one scope there is one of each, and of pauses one for each reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ControlView))]
+#[serde(deny_unknown_fields)]
 pub struct Control {
     /// The jobs.
     pub scope: Scope,
-    /// The effect on the jobs.
+    /// The effect.
     pub effect: Effect,
 }
 

@@ -6,6 +6,10 @@
 /// first position.
 pub const BATCH_JOBS_MAX: u32 = 10_000;
 
+/// Jobs in one batch of a submit of many: a submit of more is several batches, so that the first can be claimed and answered while
+/// the others are worked on.
+pub const SUBMIT_BATCH_JOBS: u32 = 1_000;
+
 /// Target bytes of packed payloads in one batch. A single larger payload travels alone.
 pub const BATCH_BYTES_TARGET: usize = 1 << 20;
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::{BatchId, JobId};
+use crate::state::JobState;
 
 /// A filter of jobs whose output is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,4 +56,33 @@ pub struct KeptOutput {
     /// The printed text.
     #[serde(flatten)]
     pub printed: Printed,
+}
+
+/// What a follower of logs sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum LogEvent {
+    /// A running job printed something.
+    Printed(KeptOutput),
+    /// An attempt is over: its whole log, where it printed anything.
+    AttemptEnded {
+        /// The job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// What it printed, up to the log's limit.
+        log: String,
+    },
+    /// A job has ended.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: JobState,
+    },
+    /// More jobs run and match than are followed.
+    LeftOut {
+        /// How many more.
+        jobs: u64,
+    },
 }

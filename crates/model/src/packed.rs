@@ -4,6 +4,7 @@
 //! line feed (RFC 8259, section 7), so line feeds separate the items. Some positions of a batch are cut out by
 //! searching for line feeds, without parsing any item.
 
+pub mod cutter;
 pub mod item;
 
 use std::ops::Range;
@@ -49,6 +50,22 @@ pub enum PackedError {
     /// There are more items than a batch holds.
     #[error("more than {BATCH_JOBS_MAX} items in one batch")]
     TooManyItems,
+}
+
+impl PackedError {
+    /// The same error, where the item stands in this place of a longer list.
+    fn at(self, place: u32) -> Self {
+        match self {
+            PackedError::NotJson { reason, .. } => PackedError::NotJson { index: place, reason },
+            PackedError::ItemTooLarge { bytes, bytes_max, .. } => PackedError::ItemTooLarge {
+                index: place,
+                bytes,
+                bytes_max,
+            },
+            PackedError::TooDeep { .. } => PackedError::TooDeep { index: place },
+            other => other,
+        }
+    }
 }
 
 /// The packed items of a batch. Clones share the text.
@@ -329,13 +346,22 @@ impl PackedBuilder {
 
     /// Serialises a value and adds it.
     pub fn push_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), PackedError> {
-        let not_json = |error: serde_json::Error| PackedError::NotJson {
+        let item = self.serialise(value)?;
+        self.push_serialised(&item)
+    }
+
+    /// The JSON text of the next item.
+    fn serialise<T: Serialize + ?Sized>(&self, value: &T) -> Result<String, PackedError> {
+        serde_json::to_string(value).map_err(|error| PackedError::NotJson {
             index: self.count,
             reason: error.to_string(),
-        };
-        let item = serde_json::to_string(value).map_err(not_json)?;
-        self.check_room(&item)?;
-        self.push_valid(&item);
+        })
+    }
+
+    /// Adds what `serialise` made.
+    fn push_serialised(&mut self, item: &str) -> Result<(), PackedError> {
+        self.check_room(item)?;
+        self.push_valid(item);
         Ok(())
     }
 

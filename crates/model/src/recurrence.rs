@@ -43,22 +43,31 @@ pub enum InvalidRecurrence {
     Never(String),
 }
 
-/// A recurrence as a user writes it.
+/// The recurrence of a schedule: a cron expression or an interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Rule))]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RecurrenceRule {
     /// A cron expression.
     Cron {
-        /// Five or six fields, or a nickname: `30 4 * * mon-fri`, `@daily`.
+        /// Minute, hour, day of month, month, day of week; optionally seconds first; or `@daily` and the like.
+        #[cfg_attr(feature = "schema", schema(example = "30 4 * * mon-fri"))]
         expression: String,
-        /// The time zone, by its IANA name: `Europe/Berlin`, `UTC`.
+        /// The time zone, by its IANA name; `UTC` by default.
+        #[serde(default = "utc")]
+        #[cfg_attr(feature = "schema", schema(example = "Europe/Berlin"))]
         time_zone: String,
     },
     /// A fixed interval.
     Every {
-        /// Milliseconds, from [`INTERVAL_MS_MIN`] to [`INTERVAL_MS_MAX`].
+        /// Milliseconds.
+        #[cfg_attr(feature = "schema", schema(minimum = 1_000, maximum = 316_224_000_000_i64))]
         interval_ms: u64,
     },
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
 }
 
 impl RecurrenceRule {

@@ -6,8 +6,9 @@ use crate::error::JobError;
 use crate::limits::ATTEMPTS_MAX;
 use crate::rng::Rng;
 
-/// The growth of the delay from attempt to attempt.
+/// The growth of the delay from retry to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BackoffName))]
 #[serde(rename_all = "lowercase")]
 pub enum Backoff {
     /// The base delay each time.
@@ -16,8 +17,8 @@ pub enum Backoff {
     Linear,
     /// The base delay, doubled with each failed attempt.
     Exponential,
-    /// Full jitter: uniformly between 0 and the exponential delay
-    /// (<https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>).
+    // Full jitter: <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
+    /// Uniformly between 0 and the exponential delay.
     #[default]
     Jitter,
 }

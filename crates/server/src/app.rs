@@ -1,20 +1,20 @@
 //! The shared state of all requests.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use gristmill_engine::Engine;
 use gristmill_engine::live_logs::Interest;
-use gristmill_model::{Clock, Report, Timestamp};
-use gristmill_store::{HistoryFilter, HistoryRow, JobCounts, KindCounts, Run, Store};
+use gristmill_model::{Clock, Report};
+use gristmill_store::Store;
 use tokio::sync::{Semaphore, watch};
 
 use crate::caller::{Caller, Role};
-use crate::endpoints::backlog::Counted;
-use crate::endpoints::operations::kept::Operations;
 use crate::error::ApiError;
 use crate::knowledge::Knowledge;
 use crate::limits::{
@@ -22,8 +22,6 @@ use crate::limits::{
 };
 use crate::metrics::Metrics;
 use crate::rate::RateLimiter;
-use crate::rate::recent::Recent;
-use crate::rate::watched::Watched;
 use crate::room::Rooms;
 use crate::sessions::Sessions;
 use crate::trust::Trust;
@@ -32,9 +30,6 @@ use crate::wake::Wake;
 /// The shared state of all requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct App(pub Arc<Shared>);
-
-/// The number of all runs, and the newest ones with the states of their jobs.
-pub type CountedRuns = Arc<(u64, Vec<(Run, JobCounts)>)>;
 
 /// The shared state of all requests.
 #[derive(Debug)]
@@ -65,8 +60,6 @@ pub struct Shared {
     pub event_streams: Arc<Semaphore>,
     /// Room for followers of logs.
     pub log_streams: Arc<Semaphore>,
-    /// Changes of all jobs that match a filter.
-    pub operations: Operations,
     /// Room for searches of texts.
     pub searches: Semaphore,
     /// Room for recalls.
@@ -75,20 +68,10 @@ pub struct Shared {
     pub knowledge: OnceLock<Arc<dyn Knowledge>>,
     /// Whether tokens for `monitor` read payloads, values, tracebacks and logs of jobs.
     pub monitors_see_payloads: AtomicBool,
-    /// How many followers of logs there were: their names are told apart by it.
-    pub log_followers: AtomicU64,
     /// Which jobs are followed, for the next answers to agents.
     pub interest: Interest,
-    /// The jobs by queue and kind, as they were lately.
-    pub recent_queues: Recent<(), Arc<Vec<KindCounts>>>,
-    /// The open work, for autoscalers.
-    pub backlog: Arc<Watched<Arc<Counted>>>,
-    /// Histories, as they were lately.
-    pub recent_history: Recent<HistoryFilter, Arc<Vec<HistoryRow>>>,
-    /// The newest runs, by their number, as they were lately.
-    pub recent_runs: Recent<u32, CountedRuns>,
-    /// When an unauthenticated probe last asked the store, and how many operations waited for locks, if it answered.
-    pub probed: tokio::sync::Mutex<Option<(Timestamp, Option<u64>)>>,
+    /// The states of endpoints, by their types.
+    states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// Whether the store answered when it was last asked, so that its silence is logged once.
     pub ready: AtomicBool,
 }
@@ -118,20 +101,27 @@ impl App {
             long_polls: Arc::new(Semaphore::new(LONG_POLLS_MAX)),
             event_streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             log_streams: Arc::new(Semaphore::new(LOG_STREAMS_MAX)),
-            operations: Operations::default(),
             searches: Semaphore::new(SEARCHES_MAX),
             recalls: Semaphore::new(RECALLS_MAX),
             knowledge: OnceLock::new(),
             monitors_see_payloads: AtomicBool::new(false),
-            log_followers: AtomicU64::new(0),
             interest: Interest::default(),
-            recent_queues: Recent::default(),
-            backlog: Arc::default(),
-            recent_history: Recent::default(),
-            recent_runs: Recent::default(),
-            probed: tokio::sync::Mutex::default(),
+            states: Mutex::default(),
             ready: AtomicBool::new(true),
         }))
+    }
+
+    /// The state that an endpoint keeps between requests: one of each type, which begins with its default.
+    pub fn state<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = states
+            .entry(TypeId::of::<T>())
+            .or_insert_with(|| Arc::new(T::default()))
+            .clone();
+        match state.downcast() {
+            Ok(state) => state,
+            Err(_) => unreachable!("a state is kept under its own type"),
+        }
     }
 
     /// The store.

@@ -13,9 +13,8 @@ use bytes::{Bytes, BytesMut};
 use gristmill_model::bounded;
 use gristmill_model::bounded::near::with_near_name;
 use http_body_util::BodyExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use crate::app::App;
@@ -209,13 +208,6 @@ pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
             "see this operation in /api/v1/openapi.json",
         )
     })
-}
-
-/// A value that is there, also where it is `null`.
-pub fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The parameters after the question mark.

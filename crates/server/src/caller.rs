@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use gristmill_model::KeyScope;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -148,6 +149,17 @@ impl Caller {
             ),
             format!("its queues are: {}", self.queues),
         ))
+    }
+
+    /// Refuses keys of a kind, which could reach jobs on queues that the caller does not.
+    pub fn check_key_scope(&self, scope: KeyScope) -> Result<(), ApiError> {
+        if scope == KeyScope::Kind && self.queues != QueueScope::All {
+            return Err(ApiError::forbidden(
+                "keys of a kind apply to all queues, and the token gives access to some queues only",
+                "give `unique` with the scope `queue`",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses callers without access to all queues.

@@ -4,22 +4,11 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::EngineError;
+use gristmill_operations::Refused;
+pub use gristmill_protocol::Refusal;
 use gristmill_store::StoreError;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::limits::{BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE};
-
-/// The body of every refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Refusal {
-    /// The kind of refusal, for programs: one stable word.
-    pub code: String,
-    /// The problem, and its place.
-    pub error: String,
-    /// The remedy.
-    pub remedy: String,
-}
 
 /// A refused or failed request. Nothing of it is stored.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -323,6 +312,15 @@ impl ApiError {
             code: self.code().to_owned(),
             error,
             remedy: self.remedy(),
+        }
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Invalid { error, remedy } => ApiError::Invalid { error, remedy },
+            Refused::TooLarge { what, limit } => ApiError::TooLarge { what, limit },
         }
     }
 }

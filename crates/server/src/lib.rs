@@ -5,7 +5,7 @@
 //!   operation without a rule is denied.
 //! * Tokens are checked by [`trust`]: signed, listed, not expired, not revoked. A server without a trust folder
 //!   listens on loopback only.
-//! * Agents report and claim in one request, the [`protocol`]'s exchange, whose packed texts pass through as they are.
+//! * Agents report and claim in one request, the exchange of `gristmill-protocol`, whose packed texts pass through as they are.
 //! * The [`dashboard`] is a page at `/` over the same operations.
 //! * Every limit stands in [`limits`], every refusal in [`error`].
 
@@ -20,7 +20,6 @@ pub mod knowledge;
 pub mod limits;
 pub mod metrics;
 pub mod openapi;
-pub mod protocol;
 pub mod rate;
 pub mod room;
 pub mod rules;

@@ -3,13 +3,9 @@
 
 use std::time::Duration;
 
-use gristmill_model::limits::{CONTROLS_MAX, PROGRESS_JOBS_MAX, TAGS_PER_JOB_MAX};
-
-/// Jobs in one request at most: more are sent as several requests.
-pub const JOBS_PER_REQUEST_MAX: usize = 100_000;
-
-/// Bytes of one payload or value at most, as a request brings it.
-pub const ITEM_BYTES_MAX: usize = 16 << 20;
+use gristmill_model::limits::CONTROLS_MAX;
+pub use gristmill_operations::limits::{JOBS_PER_REQUEST_MAX, TAGS_READ_MAX, TIMESTAMP_MS_MAX};
+pub use gristmill_protocol::limits::{ITEM_BYTES_MAX, KINDS_MAX, KINDS_READ_MAX, LOG_BYTES_PER_EXCHANGE_MAX};
 
 /// Bytes of one request's body on the wire at most.
 pub const REQUEST_BYTES_MAX: usize = 32 << 20;
@@ -49,9 +45,6 @@ pub const DECODED_STEP_BYTES: usize = 4 << 20;
 /// Entries of all lists and objects of one body, payloads and values aside, at most: bounds the memory that a short body
 /// becomes.
 pub const ENTRIES_PER_BODY_MAX: usize = 1_000_000;
-
-/// The same for an exchange, whose entries are larger.
-pub const ENTRIES_PER_EXCHANGE_MAX: usize = 300_000;
 
 /// Binary logarithm of the largest zstd window that is accepted: bounds a decoder's memory to 8 MiB, which takes room, too.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -99,17 +92,8 @@ pub const SELECTED_JOBS_MAX: usize = 10_000;
 /// Queues that one token or one request may name.
 pub const QUEUES_MAX: usize = 100;
 
-/// Kinds that one claim may name.
-pub const KINDS_MAX: usize = 1_000;
-
-/// Reports in one exchange: one a leased slice, and some for parts.
-pub const REPORTS_PER_EXCHANGE_MAX: usize = 10_000;
-
 /// Outcomes in one JSON report: as many as one claim can hold.
 pub const OUTCOMES_PER_REQUEST_MAX: usize = 10_000;
-
-/// Bytes of logs in one exchange; an agent drops the excess.
-pub const LOG_BYTES_PER_EXCHANGE_MAX: usize = 16 << 20;
 
 /// Requests a second that one token may send, on average.
 pub const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
@@ -171,17 +155,11 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// Batches whose results one request may name.
 pub const RESULT_BATCHES_MAX: usize = 1_000;
 
-/// The latest moment that a request may name: the end of the year 9999. Milliseconds since 1970.
-pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
-
 /// Bytes of a token's subject: it stands before the agent's own name in the name of its workers.
 pub const SUBJECT_BYTES_MAX: usize = 80;
 
 /// Bytes of the name and of the host that an agent gives of itself.
 pub const AGENT_NAME_BYTES_MAX: usize = 100;
-
-/// Batches and jobs that those of one request may wait for.
-pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 
 /// Batches on one page of a listing.
 pub const BATCH_ROWS_MAX: u32 = 200;
@@ -261,22 +239,10 @@ pub const SESSION_COOKIE_BYTES_MAX: usize = 4_000;
 pub const METRIC_LANES_MAX: usize = 200;
 
 /// Entries that are read of a list or an object with a limit of its own: one more than that, so that the later check names it.
-pub const JOBS_READ_MAX: usize = JOBS_PER_REQUEST_MAX + 1;
-/// See [`JOBS_READ_MAX`].
 pub const SELECTED_JOBS_READ_MAX: usize = SELECTED_JOBS_MAX + 1;
-/// See [`JOBS_READ_MAX`].
+/// See [`SELECTED_JOBS_READ_MAX`].
 pub const OUTCOMES_READ_MAX: usize = OUTCOMES_PER_REQUEST_MAX + 1;
-/// See [`JOBS_READ_MAX`].
-pub const REPORTS_READ_MAX: usize = REPORTS_PER_EXCHANGE_MAX + 1;
-/// See [`JOBS_READ_MAX`].
-pub const AFTER_READ_MAX: usize = AFTER_PER_REQUEST_MAX + 1;
-/// See [`JOBS_READ_MAX`].
-pub const KINDS_READ_MAX: usize = KINDS_MAX + 1;
-/// See [`JOBS_READ_MAX`].
-pub const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
-/// See [`JOBS_READ_MAX`].
-pub const PROGRESS_JOBS_READ_MAX: usize = PROGRESS_JOBS_MAX + 1;
-/// See [`JOBS_READ_MAX`].
+/// See [`SELECTED_JOBS_READ_MAX`].
 pub const CONTROLS_READ_MAX: usize = CONTROLS_MAX + 1;
 
 /// Operations at once: each has one transaction under way.
@@ -290,6 +256,3 @@ pub const OPERATIONS_KEPT_MAX: usize = 100;
 
 /// Names in one condition of a filter: states, effects, tags.
 pub const NAMES_READ_MAX: usize = 100;
-
-/// Failed jobs, earlier failures, logs and spawning jobs that are read of one report each.
-pub const REPORTED_READ_MAX: usize = 200_000;

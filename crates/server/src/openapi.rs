@@ -76,12 +76,12 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::details::job))
         .routes(routes!(endpoints::jobs::tags::tag_values))
         .routes(routes!(endpoints::jobs::groups::groups))
-        .routes(routes!(endpoints::jobs::cancel::cancel))
-        .routes(routes!(endpoints::jobs::retry::retry))
-        .routes(routes!(endpoints::jobs::discard::discard))
-        .routes(routes!(endpoints::jobs::prioritise::prioritise))
-        .routes(routes!(endpoints::jobs::pause::pause_jobs))
-        .routes(routes!(endpoints::jobs::pause::resume_jobs))
+        .routes(routes!(endpoints::jobs::change::cancel))
+        .routes(routes!(endpoints::jobs::change::retry))
+        .routes(routes!(endpoints::jobs::change::discard))
+        .routes(routes!(endpoints::jobs::change::prioritise))
+        .routes(routes!(endpoints::jobs::change::pause_jobs))
+        .routes(routes!(endpoints::jobs::change::resume_jobs))
         .routes(routes!(
             endpoints::operations::start::start_operation,
             endpoints::operations::single::operations

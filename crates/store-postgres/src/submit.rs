@@ -25,10 +25,9 @@ use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::options::options_text;
 use gristmill_store::rules::cache::Hits;
 use gristmill_store::rules::contents::Content;
-use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
+use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
-use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
 use tokio::sync::{Mutex, Semaphore};
@@ -42,7 +41,7 @@ use crate::database::rows::NewSlice;
 use crate::database::transaction::{Durability, Transaction};
 use crate::database::writes::{NewBatchRow, Writes};
 use crate::failure::{Failure, Result};
-use crate::graph::dependency::{Ended, WHOLE, check_prerequisites};
+use crate::graph::dependency::{Ended, check_prerequisites};
 use crate::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 
 /// What a small submit weighs. Bytes, roughly.
@@ -522,31 +521,16 @@ impl Writes {
             self.await_end(id);
         }
         let is_awaited = is_awaited || has_hooks;
-        let own = edges(batch, earlier);
-        let blocked = |part, positions: &Positions| Blocked {
-            batch: id,
-            part,
-            attempt: 1,
-            rescues: 0,
-            expires_at: batch.options.expires_at,
-            rank: None,
-            run_at: None,
-            pauses: None,
-            family: None,
-            positions: positions.clone(),
-        };
-        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
-            let here = positions.intersection(&waiting.positions);
-            positions = positions.difference(&here);
-            let edges = own.iter().chain(&waiting.edges).cloned();
-            self.block(&blocked(part, &here), &merged(edges));
+        let begins = Beginning::of(id, batch, earlier, waiting, positions);
+        for (part, edges) in &begins.blocked {
+            self.block(part, edges);
         }
-        if own.is_empty() {
+        if let Some(positions) = &begins.claimable {
             self.insert_slice(
                 id,
                 &head,
                 NewSlice {
-                    positions: &positions,
+                    positions,
                     rank: head.rank(),
                     run_at: head.run_at,
                     attempt: 1,
@@ -556,8 +540,6 @@ impl Writes {
                     family: None,
                 },
             );
-        } else {
-            self.block(&blocked(WHOLE, &positions), &own);
         }
         Ok(head)
     }

@@ -15,16 +15,15 @@ use gristmill_store::RunAdvance;
 use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::integrity::BatchColumns;
 use gristmill_store::options::options_text;
-use gristmill_store::rules::dependency::{WaitingJobs, edges, merged, stored_prerequisites};
+use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
 use gristmill_store::rules::lanes::LaneName;
-use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::pack::packed;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::claim::slice::NewSlice;
 use crate::failure::{Failure, Result};
-use crate::graph::dependency::{Ended, WHOLE};
+use crate::graph::dependency::Ended;
 use crate::transaction::{BatchHead, Transaction};
 
 impl Transaction<'_> {
@@ -110,28 +109,13 @@ impl Transaction<'_> {
         if options.hooks.is_some() {
             self.await_end(id)?;
         }
-        let own = edges(batch, earlier);
-        let blocked = |part, positions: &Positions| Blocked {
-            batch: id,
-            part,
-            attempt: 1,
-            rescues: 0,
-            expires_at: options.expires_at,
-            rank: None,
-            run_at: None,
-            pauses: None,
-            family: None,
-            positions: positions.clone(),
-        };
-        for (part, waiting) in (WHOLE + 1..).zip(waiting) {
-            let here = positions.intersection(&waiting.positions);
-            positions = positions.difference(&here);
-            let edges = own.iter().chain(&waiting.edges).cloned();
-            self.block(&blocked(part, &here), &merged(edges))?;
+        let begins = Beginning::of(id, batch, earlier, waiting, positions);
+        for (part, edges) in &begins.blocked {
+            self.block(part, edges)?;
         }
-        if own.is_empty() {
+        if let Some(positions) = &begins.claimable {
             let slice = NewSlice {
-                positions: &positions,
+                positions,
                 rank: head.rank(),
                 run_at,
                 attempt: 1,
@@ -140,8 +124,6 @@ impl Transaction<'_> {
                 family: None,
             };
             self.insert_slice(id, &head, &slice)?;
-        } else {
-            self.block(&blocked(WHOLE, &positions), &own)?;
         }
         self.keep(id, head, payloads);
         Ok(id)

@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-/// The handling of moments that passed while no process ran, or the store was unreachable.
+/// The action for moments that passed while no process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = CatchUpName))]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// They are left out. A delay of up to [`SCHEDULE_LATE_MS_MAX`](gristmill_model::limits::SCHEDULE_LATE_MS_MAX)
-    /// counts as on time.
+    // A delay of up to `SCHEDULE_LATE_MS_MAX` counts as on time.
+    /// They are left out.
     Skip,
     /// One job for all of them.
     #[default]
@@ -28,16 +29,17 @@ pub enum CatchUp {
     All,
 }
 
-/// The action of a due schedule whose last job has not ended.
+/// The action while the last job has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = OverlapName))]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// Submits the next job beside it.
+    /// The next one is submitted beside it.
     #[default]
     Allow,
-    /// Leaves this moment out.
+    /// The moment is left out.
     Skip,
-    /// Cancels the last job and submits the next one.
+    /// It is cancelled for the next one.
     Replace,
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gristmill_batching::EndReason;
-use gristmill_model::limits::{BATCH_BYTES_TARGET, PAYLOAD_BYTES_MAX};
-use gristmill_model::{JobError, PackedArray, PackedBuilder, PackedError, Rejected};
+use gristmill_model::limits::PAYLOAD_BYTES_MAX;
+use gristmill_model::{BatchLimits, JobError, PackedArray, PackedBuilder, PackedError, Rejected};
 use gristmill_store::run::RunProgress;
 
 use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
@@ -15,24 +15,6 @@ use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
 use super::parquet::REFUSED_ROW_MARK;
 use super::places::Places;
 use super::stream::Stream;
-
-/// How large a batch becomes.
-#[derive(Debug, Clone, Copy)]
-pub struct BatchLimits {
-    /// Jobs in a batch at most.
-    pub jobs_max: u32,
-    /// Bytes of payloads after which a batch takes no more; a single larger payload travels alone.
-    pub bytes_max: usize,
-}
-
-impl Default for BatchLimits {
-    fn default() -> Self {
-        BatchLimits {
-            jobs_max: 1_000,
-            bytes_max: BATCH_BYTES_TARGET,
-        }
-    }
-}
 
 /// Items of an input, packed.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use super::batch_reader::other_encoding;
 use super::dialect::{Dialect, Quote};
 use super::error::InputError;
 use super::format::Format;
+use super::opened::open_file;
 use super::places::Places;
-use super::source::open_file;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
+use gristmill_model::BatchLimits;
 use gristmill_store::run::RunProgress;
 
-use super::batch_reader::{BatchLimits, BatchReader};
+use super::batch_reader::BatchReader;
 use super::error::InputError;
 use super::format::Format;
 use super::places::Places;

@@ -1,20 +1,18 @@
 //! Where an input comes from.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::array::ArrayLines;
 use super::chain::Chain;
 use super::dialect::DialectArguments;
 use super::error::InputError;
 use super::format::Format;
-use super::parquet::{PARQUET_MAGIC, ParquetRows};
+use super::opened::{Opened, open_file, open_stdin};
 use super::places::Places;
 
 /// Files of one input at most: bounds the stored description of a run.
@@ -61,26 +59,6 @@ enum Source {
     /// At least one.
     Files(Vec<PathBuf>),
 }
-
-/// A file or pipe that is open, with its bytes as the items are written in them.
-pub(super) struct Opened {
-    pub reader: Box<dyn Read + Send>,
-    /// The bytes are the file's own, so that a place in them is one in the file.
-    pub is_plain_file: bool,
-    /// The items are the elements of one JSON array.
-    pub is_array: bool,
-    /// The pipe that the bytes come from, unless they are compressed.
-    pub pipe: Option<OwnedFd>,
-}
-
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-/// White space before a JSON array at most. Bytes.
-const BLANK_BYTES_MAX: usize = 64 << 10;
-
-/// Bytes in which a file is recognised as one value a line.
-const FIRST_LINE_BYTES_MAX: u64 = 64 << 10;
 
 impl Input {
     /// The input that `argument` names: a file, or `-` for standard input. The format is told by the
@@ -282,135 +260,6 @@ fn modified_ns(metadata: &Metadata) -> Option<u64> {
     u64::try_from(since_epoch.as_nanos()).ok()
 }
 
-/// Opens one file, with the format that was given for it. One that is JSON, by that or by its name, may be an array; one that is
-/// Parquet is read by this Python.
-pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> io::Result<Opened> {
-    let may_be_array = match given {
-        Some(format) => format == Format::Json,
-        None => Format::promises_document(path),
-    };
-    let is_regular = path.is_file();
-    let mut file = File::open(path)?;
-    if is_regular && is_parquet(&mut file)? {
-        let mut reader: Box<dyn Read + Send> = Box::new(ParquetRows::open(path, python)?);
-        // A reader that cannot begin fails here, not at the first item.
-        let first = up_to_first_mark(&mut *reader)?;
-        return Ok(Opened {
-            reader: Box::new(Cursor::new(first).chain(reader)),
-            is_plain_file: false,
-            is_array: false,
-            pipe: None,
-        });
-    }
-    let pipe = match is_regular {
-        true => None,
-        false => Some(file.try_clone()?.into()),
-    };
-    let opened = open_stream(Box::new(file), Some(path), may_be_array)?;
-    Ok(Opened {
-        is_plain_file: opened.is_plain_file && is_regular,
-        pipe: pipe.filter(|_| opened.is_plain_file),
-        ..opened
-    })
-}
-
-/// Whether a file begins as Parquet files do. It is at its beginning then and afterwards.
-fn is_parquet(file: &mut File) -> io::Result<bool> {
-    let mut first = Vec::with_capacity(PARQUET_MAGIC.len());
-    file.by_ref()
-        .take(PARQUET_MAGIC.len() as u64)
-        .read_to_end(&mut first)?;
-    file.rewind()?;
-    Ok(first == PARQUET_MAGIC)
-}
-
-/// Standard input, without the buffer of [`io::stdin`], whose bytes a poll of the pipe does not see.
-fn open_stdin(may_be_array: bool) -> io::Result<Opened> {
-    let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let pipe = file.try_clone()?.into();
-    let opened = open_stream(Box::new(file), None, may_be_array)?;
-    Ok(Opened {
-        pipe: Some(pipe).filter(|_| opened.is_plain_file),
-        ..opened
-    })
-}
-
-/// Decompresses bytes that begin as compressed ones do, and makes lines of a JSON array. What a file's name
-/// promises is checked.
-fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array: bool) -> io::Result<Opened> {
-    let magic = first_bytes(&mut raw)?;
-    let whole = Cursor::new(magic.clone()).chain(raw);
-    let expected = match file.and_then(Path::extension).and_then(OsStr::to_str) {
-        Some("gz") => Some("gzip"),
-        Some("zst") => Some("zstd"),
-        _ => None,
-    };
-    let (reader, is_plain_file): (Box<dyn Read + Send>, bool) = if magic.starts_with(&GZIP_MAGIC) {
-        let reader = flate2::read::MultiGzDecoder::new(io::BufReader::new(whole));
-        (Box::new(reader), false)
-    } else if magic == ZSTD_MAGIC {
-        (Box::new(zstd::stream::read::Decoder::new(whole)?), false)
-    } else if let Some(expected) = expected {
-        let reason =
-            format!("it is not {expected}-compressed, although its name says so; rename it, or compress it");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-    } else {
-        (Box::new(whole), true)
-    };
-    if !may_be_array {
-        return Ok(Opened {
-            reader,
-            is_plain_file,
-            is_array: false,
-            pipe: None,
-        });
-    }
-    let mut reader = reader;
-    let mut head = up_to_first_mark(&mut *reader)?;
-    let mut is_array = head.last() == Some(&b'[');
-    if is_array && file.is_some() {
-        reader
-            .by_ref()
-            .take(FIRST_LINE_BYTES_MAX)
-            .read_to_end(&mut head)?;
-        is_array = !has_value_in_first_line(&head);
-    }
-    let whole = Cursor::new(head).chain(reader);
-    Ok(Opened {
-        reader: match is_array {
-            true => Box::new(ArrayLines::new(whole)),
-            false => Box::new(whole),
-        },
-        is_plain_file: is_plain_file && !is_array,
-        is_array,
-        pipe: None,
-    })
-}
-
-/// Whether the first line is a JSON value and other lines follow: then each line is an item, even where the first is an array.
-fn has_value_in_first_line(head: &[u8]) -> bool {
-    let head = head.trim_ascii_start();
-    let Some(end) = memchr::memchr(b'\n', head) else {
-        return false;
-    };
-    let (first, rest) = head.split_at(end);
-    !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
-}
-
-/// The bytes up to the first that is no white space (and no byte order mark).
-fn up_to_first_mark(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while head.len() < BLANK_BYTES_MAX && reader.read(&mut byte)? == 1 {
-        head.push(byte[0]);
-        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(byte);
-        if !head.last().is_some_and(is_blank) {
-            break;
-        }
-    }
-    Ok(head)
-}
-
 /// The files that arguments name, and that patterns match, in the order of the arguments and then of the names.
 fn expand(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     let mut files = Vec::new();
@@ -462,24 +311,5 @@ fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> 
         Some(format) => Ok(format),
         None if !metadata.is_file() => Ok(Format::Jsonl),
         None => Err(InputError::UnknownFormat(name)),
-    }
-}
-
-/// The bytes that tell compressed ones from others: at most four. A slow writer is not waited for, where these cannot be the
-/// first of compressed ones.
-fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(ZSTD_MAGIC.len());
-    let mut buffer = [0; ZSTD_MAGIC.len()];
-    loop {
-        let may_be = |magic: &[u8]| bytes.len() < magic.len() && magic.starts_with(&bytes);
-        if !may_be(&GZIP_MAGIC) && !may_be(&ZSTD_MAGIC) {
-            return Ok(bytes);
-        }
-        match reader.read(&mut buffer[..ZSTD_MAGIC.len() - bytes.len()]) {
-            Ok(0) => return Ok(bytes),
-            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
     }
 }

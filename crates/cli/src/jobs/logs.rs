@@ -10,8 +10,8 @@ mod server;
 use std::sync::Arc;
 
 use anyhow::bail;
-use gristmill_engine::live_logs::{FollowedJobs, Interest, LiveLogs, LogEvent, attempt_logs};
-use gristmill_model::{JobId, JobState, TagCondition};
+use gristmill_engine::live_logs::{FollowedJobs, Interest, LiveLogs, attempt_logs};
+use gristmill_model::{JobId, JobState, LogEvent, TagCondition};
 use gristmill_store::{JobFilter, Store};
 
 use crate::arguments::job::LogsArguments;

@@ -9,8 +9,8 @@ use gristmill_batching::BatchStats;
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedBuilder, PackedError,
-    SystemClock, TraceParent, item, pack_tags,
+    BatchId, BatchLimits, BatchOptions, Clock, JobId, KeyedBatch, NewBatch, PackedArray, PackedCutter,
+    PackedError, SystemClock, TraceParent, item, pack_tags,
 };
 use gristmill_store::{Store, StoreError};
 use gristmill_worker::spans::SubmitSpans;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::arguments::container::variable;
 use crate::arguments::submit::SubmitArguments;
 use crate::exit::Exit;
-use crate::input::{BatchLimits, Input};
+use crate::input::Input;
 use crate::jobs::portion::{PORTION_BYTES_MAX, Portions, left_behind};
 use crate::output::print_line;
 use crate::span::{milliseconds, show_count, show_number_of};
@@ -68,14 +68,14 @@ impl Submitted {
         let mut given = arguments.key.keys.iter();
         let mut keyed = Vec::with_capacity(batches.len());
         for batch in batches {
-            let mut keys = PackedBuilder::new();
-            for payload in batch.payloads.items() {
-                match &arguments.key.key_field {
-                    Some(field) => keys.push_value(&key_in(payload, field))?,
-                    None => keys.push_value(&given.next())?,
+            keyed.push(match &arguments.key.key_field {
+                Some(field) => {
+                    let payloads = batch.payloads.clone();
+                    let keys = payloads.items().map(|payload| key_in(payload, field));
+                    KeyedBatch::with_keys(batch, keys, unique)?
                 }
-            }
-            keyed.push(KeyedBatch::new(batch, keys.finish(), unique));
+                None => KeyedBatch::with_keys(batch, given.by_ref(), unique)?,
+            });
         }
         let spans = SubmitSpans::begin(&mut keyed);
         let stored = store.submit_keyed(keyed).await?;
@@ -215,23 +215,18 @@ fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: Pack
 /// All of the command line's payloads, or none.
 async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> anyhow::Result<Submitted> {
     let mut batches = Vec::new();
-    let mut builder = PackedBuilder::new();
-    let jobs_max = batch_limits(arguments).jobs_max;
+    let mut cutter = PackedCutter::new(batch_limits(arguments));
     for (index, payload) in arguments.payloads.iter().enumerate() {
-        builder.push(payload).map_err(|error| match error {
+        let full = cutter.push(payload).map_err(|error| match error {
             PackedError::NotJson { reason, .. } => anyhow::anyhow!(
                 "payload {} is not JSON: {reason}; a string needs its own quotes, as in '\"text\"'",
                 index + 1
             ),
             other => other.into(),
         })?;
-        if builder.count() == jobs_max {
-            batches.push(std::mem::take(&mut builder).finish());
-        }
+        batches.extend(full);
     }
-    if builder.count() > 0 {
-        batches.push(builder.finish());
-    }
+    batches.extend(cutter.rest());
     if batches.len() > 1 && arguments.hooks.hooks().is_some() {
         return Err(two_batches());
     }

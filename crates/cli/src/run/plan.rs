@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use gristmill_model::{BatchOptions, Clock, RunId, SystemClock};
+use gristmill_model::{BatchLimits, BatchOptions, Clock, RunId, SystemClock};
 use gristmill_runtime::{Runtime, Script};
 use gristmill_store::run::{NewRun, RunProgress};
 use gristmill_store::{JobCounts, JobFilter, Run, RunState, Store};
@@ -14,7 +14,7 @@ use super::identity::{Description, ScriptIdentity, check_name, default_name, kin
 use super::placeholders;
 use super::retry_failed::{FailedItems, Retried};
 use crate::arguments::run::RunArguments;
-use crate::input::{BatchLimits, BatchReader, Input, Reopened};
+use crate::input::{BatchReader, Input, Reopened};
 use crate::output::target::refuse_taken;
 
 /// The script and the input, before the store is read.

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::bail;
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedBuilder, pack_tags};
+use gristmill_model::{
+    BatchId, BatchLimits, BatchOptions, JobId, JobState, NewBatch, PackedBuilder, pack_tags,
+};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{JobFilter, Run, RunAdvance, Selection, Store, StoreError};
 
 use super::corrections::{Corrections, TAG};
 use super::identity::queue_of;
-use crate::input::{BatchLimits, BatchReader, Input, InputBatch};
+use crate::input::{BatchReader, Input, InputBatch};
 use crate::span::show_number_of;
 
 /// Batches that are asked for at once.

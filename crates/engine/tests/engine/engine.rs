@@ -12,7 +12,7 @@ use gristmill_engine::{
 };
 use gristmill_model::limits::{LEASE_LOST_AFTER_MS, RESCUES_MAX};
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
-use gristmill_store::{JobFilter, NewWorker, Selection, Want};
+use gristmill_store::{Change, JobFilter, NewWorker, Selection, Want};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::{Notify, Semaphore};
 
@@ -295,7 +295,14 @@ async fn a_permanent_error_is_not_tried_again_until_someone_says_so() {
     });
     worker.until_empty().run().await.unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    assert_eq!(engine.retry(Selection::Filter(dead())).await.unwrap().changed, 1);
+    assert_eq!(
+        engine
+            .change(Selection::Filter(dead()), Change::Retry)
+            .await
+            .unwrap()
+            .changed,
+        1
+    );
     engine
         .worker()
         .handle::<Square, _, _>(square)

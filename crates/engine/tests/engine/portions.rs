@@ -145,9 +145,15 @@ async fn the_engine_changes_the_jobs_of_a_filter_in_portions() {
     };
     let engine = Engine::new(store.clone(), settings).await.unwrap();
     let all = fill(&*store).await;
-    let cancelled = engine.cancel(Selection::Filter(of_kind("mail"))).await.unwrap();
+    let cancelled = engine
+        .change(Selection::Filter(of_kind("mail")), Change::Cancel)
+        .await
+        .unwrap();
     assert_eq!((cancelled.changed, cancelled.unchanged), (all, 0));
-    let retried = engine.retry(Selection::Filter(of_kind("mail"))).await.unwrap();
+    let retried = engine
+        .change(Selection::Filter(of_kind("mail")), Change::Retry)
+        .await
+        .unwrap();
     assert_eq!(retried.changed, all);
     assert_eq!(counts(&*store, "mail").await.waiting, all);
 }

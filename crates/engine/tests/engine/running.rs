@@ -12,7 +12,7 @@ use gristmill_engine::{
     Threshold, WorkerSettings,
 };
 use gristmill_model::{BatchOptions, JobState, ManualClock, Timestamp};
-use gristmill_store::Selection;
+use gristmill_store::{Change, Selection};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
@@ -250,7 +250,7 @@ async fn a_cancelled_job_is_told_and_given_up_after_its_grace() {
         tokio::task::yield_now().await;
     }
     let both = Selection::Jobs(vec![polite, deaf]);
-    assert_eq!(engine.cancel(both).await.unwrap().changed, 2);
+    assert_eq!(engine.change(both, Change::Cancel).await.unwrap().changed, 2);
     // Both slots are free again for others.
     let others = engine.submit_many::<Copy>(&[3, 4, 5]).await.unwrap();
     for job in others {

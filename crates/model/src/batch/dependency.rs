@@ -9,16 +9,17 @@ use crate::id::{BatchId, JobId};
 use crate::limits::BATCH_JOBS_MAX;
 use crate::positions::Positions;
 
-/// The action on a batch when a prerequisite ends without completing.
+/// The action on dependents when a prerequisite ends without completing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AfterFailureName))]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Cancels its jobs.
+    /// They are cancelled.
     #[default]
     Cancel,
-    /// Ends its jobs as dead, with an error that names the prerequisite.
+    /// They end as dead, with an error that names the prerequisite.
     Fail,
-    /// Lets its jobs be claimed, once the prerequisites have ended in any way.
+    /// They can be claimed all the same.
     Ignore,
 }
 

@@ -1,10 +1,12 @@
 //! Batches with deduplication keys.
 
+use serde::Serialize;
+
 use super::invalid::InvalidBatch;
 use super::unique::{Debounce, OnDuplicate, Unique};
 use crate::batch::NewBatch;
 use crate::limits::{KEY_BYTES_MAX, KEY_PERIOD_MS_MAX};
-use crate::packed::PackedArray;
+use crate::packed::{PackedArray, PackedBuilder, PackedError};
 
 /// A batch whose jobs have at most one deduplication key each. Of several jobs in the batch with the same key, the last
 /// one stays (or the batch is refused, if duplicates are). A job that replaces one with prerequisites
@@ -37,7 +39,20 @@ impl KeyedBatch {
         KeyedBatch { batch, keys }
     }
 
-    /// The rules of the keys.
+    /// Gives the jobs of a batch the next of these keys.
+    pub fn with_keys<K: Serialize>(
+        batch: NewBatch,
+        keys: impl Iterator<Item = K>,
+        unique: Unique,
+    ) -> Result<Self, PackedError> {
+        let mut packed = PackedBuilder::new();
+        for key in keys.take(batch.payloads.count() as usize) {
+            packed.push_value(&key)?;
+        }
+        Ok(KeyedBatch::new(batch, packed.finish(), unique))
+    }
+
+    /// How the keys are meant.
     pub fn unique(&self) -> Unique {
         self.batch.options.unique.unwrap_or_default()
     }

@@ -4,40 +4,44 @@ use serde::{Deserialize, Serialize};
 
 /// The scope within which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = KeyScopeName))]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
-    /// Jobs of the same kind, on all queues.
+    /// Those of the same kind, on whatever queue. Not with a token that reaches some queues only.
     #[default]
     Kind,
-    /// Jobs on the same queue, of all kinds.
+    /// Those on the same queue, of whatever kind.
     Queue,
 }
 
-/// The action on a new job whose key another job has.
+/// The action if another job has the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = OnDuplicateName))]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicate {
-    /// Drops the new job. The other job stands for it, and gets the higher priority of the two while it waits.
+    /// It is left out; the other one stands for it, with the higher priority of the two.
     #[default]
     Skip,
-    /// Replaces the other job, which is cancelled, even if it runs. An ended job is not replaced. Within its period, it
-    /// stands for the new job.
+    // An ended job cannot be replaced: within its period it stands for the new one.
+    /// It takes the place of the other one, which is cancelled.
     Replace,
-    /// Runs the new payload after the other job, if that job is running. The last of several such payloads counts.
-    /// Otherwise acts as [`Skip`](OnDuplicate::Skip).
+    // Of several such jobs, the last one runs.
+    /// It runs once more after the other one, where that runs, has completed; otherwise it is left out.
     Rerun,
-    /// Fails the whole submit, with an error that names the key.
+    /// The whole submit is refused.
     Reject,
 }
 
 /// The payload of a job that stands for several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = DebouncedPayloadsName))]
 #[serde(rename_all = "lowercase")]
 pub enum DebouncedPayloads {
     /// The payload of the last submit.
     #[default]
     Last,
-    /// All payloads as one JSON array, in the order of their submits, even if there is only one.
+    // Also for a single one.
+    /// All of them as a list, in their order.
     Merged,
 }
 

@@ -14,6 +14,7 @@ use crate::dependency::{After, OnFailure};
 use crate::limits::{
     BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX,
 };
+use crate::packed::cutter::{BatchLimits, PackedCutter};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
 use crate::tag::Tag;
@@ -128,19 +129,10 @@ impl ChildBatch {
         kind: &str,
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<Vec<Self>, PackedError> {
-        let mut batches = Vec::new();
-        let mut builder = PackedBuilder::new();
-        for payload in payloads {
-            builder.push_value(&payload)?;
-            if builder.count() == BATCH_JOBS_MAX || builder.bytes() >= BATCH_BYTES_TARGET {
-                let full = std::mem::take(&mut builder);
-                batches.push(ChildBatch::new(kind, full.finish()));
-            }
-        }
-        if builder.count() > 0 {
-            batches.push(ChildBatch::new(kind, builder.finish()));
-        }
-        Ok(batches)
+        // A job has a limit of batches of children, and they are claimed only once all are stored.
+        let packed = PackedCutter::cut_values(BatchLimits::FULL, payloads)?;
+        let batches = packed.into_iter().map(|payloads| ChildBatch::new(kind, payloads));
+        Ok(batches.collect())
     }
 
     /// Makes the batch that is stored. `queue` and `group` are the parents'. `inherited` has their tags, each with the

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::bounded::near::with_near_name;
-use gristmill_model::{
-    Backoff, BatchOptions, ChildBatch, Hooks, OnChildFailure, PackedArray, RetryPolicy, Spawn, Timestamp,
-    TraceParent,
-};
+use gristmill_model::{ChildBatch, CutList, OnChildFailure, PackedArray, Spawn, Timestamp};
+use gristmill_operations::JobOptions;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -30,89 +28,50 @@ struct ScriptChildren {
     kind: Option<String>,
     #[serde(default)]
     queue: Option<String>,
-    payloads: PackedArray,
+    payloads: CutList,
     #[serde(default)]
-    options: Option<ScriptOptions>,
+    options: Option<JobOptions>,
     #[serde(default)]
     tags: Option<BTreeMap<String, String>>,
 }
 
-/// The options of children: those of a batch that children can have. Each is known, or an error.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct ScriptOptions {
-    priority: i16,
-    run_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-    timeout_ms: Option<u64>,
-    complete_within_ms: Option<u64>,
-    cached_ms: Option<u64>,
-    retry: ScriptRetry,
-    group: Option<String>,
-    hooks: Option<Box<Hooks>>,
-    traceparent: Option<TraceParent>,
-}
-
-/// The retry policy; each field has a default.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct ScriptRetry {
-    attempts_max: Option<u32>,
-    backoff: Option<Backoff>,
-    delay_ms: Option<u64>,
-    delay_ms_max: Option<u64>,
-}
-
-impl ScriptRetry {
-    fn policy(&self) -> RetryPolicy {
-        let default = RetryPolicy::default();
-        RetryPolicy {
-            attempts_max: self.attempts_max.unwrap_or(default.attempts_max),
-            backoff: self.backoff.unwrap_or(default.backoff),
-            delay_ms: self.delay_ms.unwrap_or(default.delay_ms),
-            delay_ms_max: self.delay_ms_max.unwrap_or(default.delay_ms_max),
-        }
-    }
-}
-
-impl ScriptOptions {
-    fn options(self) -> BatchOptions {
-        BatchOptions {
-            priority: self.priority,
-            run_at: self.run_at,
-            expires_at: self.expires_at,
-            timeout_ms: self.timeout_ms,
-            complete_within_ms: self.complete_within_ms,
-            cached_ms: self.cached_ms,
-            retry: self.retry.policy(),
-            unique: None,
-            group: self.group,
-            hooks: self.hooks,
-            traceparent: self.traceparent,
-        }
-    }
-}
-
 impl ScriptChildren {
-    fn into_batch(self, kind: &str) -> ChildBatch {
-        ChildBatch {
-            queue: self.queue,
-            options: self.options.unwrap_or_default().options(),
-            tags: self.tags.unwrap_or_default(),
-            ..ChildBatch::new(self.kind.as_deref().unwrap_or(kind), self.payloads)
+    /// Children of a parent of `kind`, in as many batches as they need.
+    fn into_batches(self, kind: &str) -> Result<Vec<ChildBatch>, String> {
+        let options = self.options.unwrap_or_default();
+        if options.delay_ms.is_some() {
+            return Err(
+                "`delay_ms` is for submits: children take `run_at`, in milliseconds since 1970".to_owned(),
+            );
         }
+        // Without a delay, nothing is counted from now.
+        let options = options.check(Timestamp(0)).map_err(|refused| refused.told())?;
+        let tags = self.tags.unwrap_or_default();
+        let batches = self.payloads.0.into_iter().map(|payloads| ChildBatch {
+            queue: self.queue.clone(),
+            options: options.clone(),
+            tags: tags.clone(),
+            ..ChildBatch::new(self.kind.as_deref().unwrap_or(kind), payloads)
+        });
+        Ok(batches.collect())
     }
+}
+
+/// The batches of all these children, which a call has spawned.
+fn batches(children: Vec<ScriptChildren>, kind: &str, call: &str) -> Result<Vec<ChildBatch>, String> {
+    let mut all = Vec::new();
+    for children in children {
+        let batches = children.into_batches(kind);
+        all.extend(batches.map_err(|problem| format!("gristmill.{call}: {problem}"))?);
+    }
+    Ok(all)
 }
 
 /// The children of a job of `kind`.
 pub(crate) fn spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
     let read: ScriptSpawn = read(body, "spawn")?;
-    let children = read
-        .children
-        .into_iter()
-        .map(|children| children.into_batch(kind));
     Ok(Spawn {
-        children: children.collect(),
+        children: batches(read.children, kind, "spawn")?,
         on_failure: read.on_failure,
         memo: Some(read.memo),
     })
@@ -120,11 +79,7 @@ pub(crate) fn spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
 
 /// The siblings of a job of `kind`.
 pub(crate) fn siblings(body: &RawValue, kind: &str) -> Result<Vec<ChildBatch>, String> {
-    let read: Vec<ScriptChildren> = read(body, "done")?;
-    Ok(read
-        .into_iter()
-        .map(|children| children.into_batch(kind))
-        .collect())
+    batches(read(body, "done")?, kind, "done")
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a RawValue, call: &str) -> Result<T, String> {

@@ -14,7 +14,7 @@ use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::BACKLOG_COUNTED_ANEW_PIECES_MAX;
-use crate::rate::watched::Figure;
+use crate::rate::watched::{Figure, Watched};
 
 /// Which jobs are counted. Conditions that are left out leave all through.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -133,7 +133,7 @@ pub async fn backlog(
     let store = app.store().clone();
     let stopping = app.clone();
     let counted = app
-        .backlog
+        .state::<Watched<Arc<Counted>>>()
         .get(
             move || count(store.clone()),
             async move { stopping.stopped().await },

@@ -3,11 +3,11 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::BatchId;
+use gristmill_operations::read_states;
 use gristmill_store::{BatchSummary, JobCounts, JobFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::jobs::list::parse_states;
 use super::newest_batches::{descending, newest};
 use crate::app::App;
 use crate::body::Query;
@@ -110,7 +110,7 @@ pub async fn batches(
         states: query
             .states
             .as_deref()
-            .map(parse_states)
+            .map(read_states)
             .transpose()?
             .unwrap_or_default(),
         kind: query.kind,

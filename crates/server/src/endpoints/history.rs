@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::rate::recent::Recent;
 
 /// Which jobs are counted. Conditions that are left out leave all through.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -153,7 +154,7 @@ pub async fn history(
     };
     let look = async { Ok::<_, StoreError>(Arc::new(app.store().history(&filter).await?)) };
     let rows = app
-        .recent_history
+        .state::<Recent<HistoryFilter, Arc<Vec<HistoryRow>>>>()
         .get(filter.clone(), query.age_ms_max, look)
         .await?;
     Ok(Json(History {

@@ -1,23 +1,23 @@
 //! `GET /logs`: streams the output of running jobs.
 
 use std::convert::Infallible;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Extension;
 use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures::future::BoxFuture;
 use futures::{Stream, stream};
-pub use gristmill_engine::live_logs::LogEvent;
 use gristmill_engine::live_logs::{FollowedJobs, LiveLogs};
-use gristmill_model::{BatchId, TagCondition};
+use gristmill_model::{BatchId, LogEvent, TagCondition};
+use gristmill_operations::read_job;
 use gristmill_store::JobFilter;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::events::ServerSentEvent;
-use super::jobs::details::{details_of, parse_job};
+use super::jobs::details::details_of;
 use super::jobs::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
@@ -72,7 +72,7 @@ impl LogsQuery {
             ));
         }
         if let Some(job) = self.job {
-            let job = parse_job(&job)?;
+            let job = read_job(&job)?;
             details_of(app, caller, job).await?;
             return Ok(FollowedJobs::Job(job));
         }
@@ -172,7 +172,7 @@ pub async fn logs(
             limit: format!("{LOG_STREAMS_MAX} at once"),
             retry_after_s: 10,
         })?;
-    let number = app.log_followers.fetch_add(1, Ordering::Relaxed);
+    let number = app.state::<Followers>().0.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}-{number}", app.instance);
     let logs = LiveLogs::new(app.store().clone(), name, followed, app.interest.clone());
     let follower = Follower {
@@ -187,6 +187,10 @@ pub async fn logs(
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
+
+/// The number of followers of logs so far: their names are told apart by it.
+#[derive(Debug, Default)]
+struct Followers(AtomicU64);
 
 fn written(event: &LogEvent) -> Result<SseEvent, axum::Error> {
     let name = match event {

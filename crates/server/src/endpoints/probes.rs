@@ -3,7 +3,9 @@
 
 use axum::Json;
 use axum::extract::State;
+use gristmill_model::Timestamp;
 use serde::Serialize;
+use tokio::sync::Mutex;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -78,9 +80,13 @@ pub async fn readyz(
     }
 }
 
+/// When a probe last asked the store, and how many operations waited for locks, if it answered.
+type LastProbe = Mutex<Option<(Timestamp, Option<u64>)>>;
+
 /// If the store answers, or did so a moment ago: how many of its operations wait for locks. Probes ask one after another.
 async fn store_answers(app: &App) -> Option<u64> {
-    let mut probed = app.probed.lock().await;
+    let state = app.state::<LastProbe>();
+    let mut probed = state.lock().await;
     let now = app.clock().now();
     if let Some((at, answered)) = *probed
         && (0..PROBE_KEPT_MS).contains(&now.since_ms(at))

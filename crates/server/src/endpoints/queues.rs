@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
+use crate::rate::recent::Recent;
 
 /// How new the answer must be.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -98,7 +99,10 @@ pub async fn queues(
     Query(query): Query<QueuesQuery>,
 ) -> Result<Json<Queues>, ApiError> {
     let look = async { Ok::<_, StoreError>(Arc::new(app.store().kind_counts().await?)) };
-    let kinds = app.recent_queues.get((), query.age_ms_max, look).await?;
+    let kinds = app
+        .state::<Recent<(), Arc<Vec<KindCounts>>>>()
+        .get((), query.age_ms_max, look)
+        .await?;
     let mut queues: Vec<QueueCounts> = kinds
         .iter()
         .filter(|kind| caller.queues.contains(&kind.queue))

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use gristmill_store::{JobCounts, JobFilter, StoreError};
+use gristmill_store::{JobCounts, JobFilter, Run, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::{App, CountedRuns};
+use crate::app::App;
 use crate::body::Query;
 use crate::error::{ApiError, Refusal};
 use crate::limits::RUN_ROWS_MAX;
+use crate::rate::recent::Recent;
 
 /// Runs in an answer by default.
 const ROWS: u32 = 20;
@@ -82,8 +83,8 @@ pub async fn runs(State(app): State<App>, Query(query): Query<RunsQuery>) -> Res
             format!("give 1 to {RUN_ROWS_MAX}"),
         ));
     }
-    let counted = app.recent_runs.get(limit, query.age_ms_max, count(&app, limit));
-    let counted = counted.await?;
+    let recent = app.state::<Recent<u32, CountedRuns>>();
+    let counted = recent.get(limit, query.age_ms_max, count(&app, limit)).await?;
     let (total, runs) = &*counted;
     let runs = runs.iter().map(|(run, states)| RunView {
         run: run.name.clone(),
@@ -99,6 +100,9 @@ pub async fn runs(State(app): State<App>, Query(query): Query<RunsQuery>) -> Res
         total: *total,
     }))
 }
+
+/// The number of all runs, and the newest ones with the states of their jobs.
+type CountedRuns = Arc<(u64, Vec<(Run, JobCounts)>)>;
 
 /// Counts the jobs of the newest runs.
 async fn count(app: &App, limit: u32) -> Result<CountedRuns, StoreError> {

@@ -7,8 +7,8 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bytes::Bytes;
 use gristmill_model::Report;
+use gristmill_protocol::EXCHANGE_TYPE;
 use gristmill_server::Role;
-use gristmill_server::protocol::EXCHANGE_TYPE;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use gristmill_model::{NewBatch, PackedArray, SystemClock};
 use gristmill_server::Role;
+use gristmill_server::endpoints::operations::kept::Operations;
 use gristmill_server::limits::{OPERATIONS_KEPT_MAX, OPERATIONS_RUNNING_MAX};
 use serde_json::{Value, json};
 
@@ -280,7 +281,7 @@ async fn operations_are_bounded() {
     assert_eq!(api.get(&first).await.status, StatusCode::NOT_FOUND);
 
     let _taken: Vec<_> = (0..OPERATIONS_RUNNING_MAX)
-        .map(|_| api.app.operations.room().unwrap())
+        .map(|_| api.app.state::<Operations>().room().unwrap())
         .collect();
     let refused = api.post("/operations", &retry).await;
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
@@ -301,7 +302,7 @@ async fn a_change_that_cannot_begin_leaves_nothing() {
     assert!(refused.refusal().contains("conditions on tags"));
     assert_eq!(api.get("/operations").await.json(), json!({"operations": []}));
     let rooms: Vec<_> = (0..OPERATIONS_RUNNING_MAX)
-        .map(|_| api.app.operations.room())
+        .map(|_| api.app.state::<Operations>().room())
         .collect();
     assert!(rooms.iter().all(Result::is_ok));
 }

@@ -17,9 +17,6 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 
-/// The part of a batch that waits to begin: all of it.
-pub(crate) const WHOLE: u32 = 0;
-
 /// Batches whose jobs have ended, each with the positions that may have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended(BTreeMap<BatchId, Positions>);

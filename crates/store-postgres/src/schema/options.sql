@@ -42,6 +42,7 @@ CREATE OR REPLACE FUNCTION gristmill.check_keys(what text, given jsonb, known te
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
+    near text;
 BEGIN
     IF jsonb_typeof(given) <> 'object' THEN
         RAISE EXCEPTION '% must be a JSON object, not %', what, left(given::text, 80) USING ERRCODE = 'invalid_parameter_value',
@@ -49,8 +50,16 @@ BEGIN
     END IF;
     SELECT key INTO unknown FROM jsonb_object_keys(given) key WHERE key <> ALL (known) LIMIT 1;
     IF FOUND THEN
+        SELECT k INTO near FROM unnest(known) k WHERE left(k, 3) = left(unknown, 3) LIMIT 1;
         RAISE EXCEPTION '% cannot have the key %', what, quote_literal(left(unknown, 80)) USING ERRCODE = 'invalid_parameter_value',
-            HINT = format('Its keys are %s.', array_to_string(known, ', '));
+            HINT = CASE
+                WHEN unknown IN ('queue', 'priority', 'run_at', 'expires_at')
+                    THEN format('It is an argument of its own: give %s => ….', unknown)
+                WHEN unknown = 'delay_ms' THEN 'Give the argument run_at => now() + ….'
+                WHEN unknown IN ('cached_ms', 'on_success', 'on_failure')
+                    THEN format('Submit jobs with %s over HTTP, or with gristmill submit.', unknown)
+                ELSE coalesce(format('Did you mean %s? ', near), '') || format('Its keys are %s.', array_to_string(known, ', '))
+            END;
     END IF;
 END
 $$;

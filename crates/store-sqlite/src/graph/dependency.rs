@@ -22,9 +22,6 @@ use crate::columns::{read_pauses, read_positions, read_state, report_id};
 use crate::failure::{Failure, Result};
 use crate::transaction::Transaction;
 
-/// The part of a batch that waits to begin: all of it.
-pub(crate) const WHOLE: u32 = 0;
-
 /// The first number of the parts that were split off others, or paused.
 const SPLIT_PARTS_FIRST: u32 = 1 << 20;
 

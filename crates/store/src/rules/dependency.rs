@@ -16,6 +16,7 @@ use gristmill_model::batch::InvalidBatch;
 use gristmill_model::{BatchId, JobError, JobId, JobState, NewBatch, OnFailure, Positions, Prerequisite};
 
 use crate::StoreError;
+use crate::rules::open::Blocked;
 
 /// A prerequisite of a batch: jobs of a stored batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +38,60 @@ pub struct WaitingJobs {
     pub edges: Vec<Edge>,
 }
 
+/// The part of a batch whose jobs wait for what the batch says. Others wait for more.
+const WHOLE: u32 = 0;
+
+/// How the open jobs of a new batch begin.
+#[derive(Debug)]
+pub struct Beginning {
+    /// The jobs that wait, by part, and the prerequisites of each part.
+    pub blocked: Vec<(Blocked, Vec<Edge>)>,
+    /// The jobs that can be claimed; `None` where all wait.
+    pub claimable: Option<Positions>,
+}
+
+impl Beginning {
+    /// Plans the beginning of the jobs of a batch that have not ended. `earlier` are the ids of the batches before it in its
+    /// submit; `waiting` are jobs of it that wait for more than it says.
+    pub fn of(
+        id: BatchId,
+        batch: &NewBatch,
+        earlier: &[BatchId],
+        waiting: &[WaitingJobs],
+        mut open: Positions,
+    ) -> Self {
+        let own = edges(batch, earlier);
+        let part = |part, positions| Blocked {
+            batch: id,
+            part,
+            attempt: 1,
+            rescues: 0,
+            expires_at: batch.options.expires_at,
+            rank: None,
+            run_at: None,
+            pauses: None,
+            family: None,
+            positions,
+        };
+        let mut blocked = Vec::with_capacity(waiting.len() + 1);
+        for (number, waiting) in (WHOLE + 1..).zip(waiting) {
+            let here = open.intersection(&waiting.positions);
+            open = open.difference(&here);
+            let edges = own.iter().chain(&waiting.edges).cloned();
+            blocked.push((part(number, here), merged(edges)));
+        }
+        let claimable = if own.is_empty() {
+            Some(open)
+        } else {
+            blocked.push((part(WHOLE, open), own));
+            None
+        };
+        Beginning { blocked, claimable }
+    }
+}
+
 /// The edges of a batch, one for each prerequisite and policy. `ids` has the ids of the earlier batches in its submit.
-pub fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
+fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
     let edges = batch.after.iter().map(|after| Edge {
         prerequisite: match after.prerequisite {
             Prerequisite::Batch(batch) => batch,
@@ -57,7 +110,7 @@ pub fn edges(batch: &NewBatch, ids: &[BatchId]) -> Vec<Edge> {
 }
 
 /// Merges edges with the same prerequisite and policy.
-pub fn merged(edges: impl IntoIterator<Item = Edge>) -> Vec<Edge> {
+fn merged(edges: impl IntoIterator<Item = Edge>) -> Vec<Edge> {
     let mut merged: BTreeMap<(BatchId, OnFailure), Option<Positions>> = BTreeMap::new();
     for edge in edges {
         let key = (edge.prerequisite, edge.on_failure);

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use gristmill_server::protocol::{ExchangeRequest, ExchangeResponse};
+use gristmill_protocol::{ExchangeRequest, ExchangeResponse};
 use gristmill_test_tools::lossy_proxy::{client, forward, lost};
 use tokio::sync::{Notify, watch};
 

@@ -1,6 +1,7 @@
 //! What a newcomer does with queues.
 
 mod check;
+mod doors;
 mod json;
 mod places;
 mod submit;

@@ -129,9 +129,6 @@
   // Errors of one failure that are looked at.
   const CAUSES_MAX = 1000;
 
-  // Children in one batch.
-  const CHILDREN_MAX = 10000;
-
   // What a job spawns; made by gristmill.spawn.
   class Spawn {
     constructor(body) { this.body = body; }
@@ -162,9 +159,7 @@
     checkNames(call, named, [...call.names, ...CHILDREN_NAMES]);
     for (const batch of batches) checkNames({ name: 'a batch of children' }, batch, ['payloads', ...CHILDREN_NAMES]);
     for (const { payloads = [], ...rest } of [{ ...named, payloads: children }, ...batches]) {
-      for (let first = 0; first < payloads.length; first += CHILDREN_MAX) {
-        packed.push({ ...rest, payloads: payloads.slice(first, first + CHILDREN_MAX) });
-      }
+      if (payloads.length > 0) packed.push({ ...rest, payloads });
     }
     return packed;
   };

@@ -1,9 +1,5 @@
 # What a job says when it spawns others.
 
-# Children in one batch.
-CHILDREN_MAX = 10000
-
-
 # What describes children.
 CHILDREN_NAMES = ("payloads", "kind", "queue", "tags", "options")
 
@@ -42,9 +38,8 @@ def pack(children, batches, named):
                 meant = "did you mean %r? " % near[0] if near else ""
                 raise TypeError("a batch of children has no %r: %sIt has %s" % (name, meant, ", ".join(CHILDREN_NAMES)))
         payloads = list(batch.get("payloads", ()))
-        rest = {name: value for name, value in batch.items() if name != "payloads" and value is not None}
-        for first in range(0, len(payloads), CHILDREN_MAX):
-            packed.append(dict(rest, payloads=payloads[first : first + CHILDREN_MAX]))
+        if payloads:
+            packed.append(dict({name: value for name, value in batch.items() if value is not None}, payloads=payloads))
     return packed
 
 

@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 
 use super::results::{lines, room_to_wait, wait_at_most, wait_until};
-use super::submit::Submitted;
+use super::submitted::Submitted;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_model::{JobId, JobState};
+use gristmill_model::{JobId, JobState, Scope};
+use gristmill_operations::read_job;
 use gristmill_store::{FailedPrerequisite, JobCounts, JobDetails, JobPause, OpenPrerequisite, StoredFailure};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,7 +15,6 @@ use super::list::JobSummary;
 use crate::app::App;
 use crate::body::{NoQuery, PathText, Query};
 use crate::caller::Caller;
-use crate::endpoints::controls::ControlScope;
 use crate::error::{ApiError, Refusal};
 
 /// One failed attempt.
@@ -52,7 +52,7 @@ pub struct PauseView {
     until: Option<i64>,
     /// Its scope; without one, it is a pause of this job alone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    scope: Option<ControlScope>,
+    scope: Option<Scope>,
 }
 
 impl From<JobPause> for PauseView {
@@ -60,7 +60,7 @@ impl From<JobPause> for PauseView {
         PauseView {
             reason: pause.reason,
             until: pause.until.map(|until| until.0),
-            scope: pause.scope.map(ControlScope::from),
+            scope: pause.scope,
         }
     }
 }
@@ -241,7 +241,7 @@ pub async fn job(
     PathText(job): PathText,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<JobView>, ApiError> {
-    let id: JobId = parse_job(&job)?;
+    let id: JobId = read_job(&job)?;
     let details = details_of(&app, &caller, id).await?;
     let mut view = JobView::from(details);
     if app.hides_payloads_from(&caller) {
@@ -258,13 +258,4 @@ pub async fn details_of(app: &App, caller: &Caller, id: JobId) -> Result<JobDeta
         what: "job",
         id: id.to_string(),
     })
-}
-
-/// Reads a job's id.
-pub fn parse_job(text: &str) -> Result<JobId, ApiError> {
-    let cut: String = text.chars().take(60).collect();
-    cut.parse()
-        .map_err(|error: gristmill_model::id::ParseJobIdError| {
-            ApiError::invalid(error.to_string(), "write the batch and the position, as in 42:7")
-        })
 }

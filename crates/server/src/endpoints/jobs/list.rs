@@ -3,12 +3,12 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_model::{BatchId, JobState, ShownProgress, TagCondition, Timestamp};
+use gristmill_model::{BatchId, ShownProgress, TagCondition, Timestamp};
+use gristmill_operations::{read_job, read_states};
 use gristmill_store::{JobFilter, JobRow, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::details::parse_job;
 use super::search::search;
 use super::selection::run_id;
 use crate::app::App;
@@ -149,7 +149,7 @@ impl JobsQuery {
             states: self
                 .states
                 .as_deref()
-                .map(parse_states)
+                .map(read_states)
                 .transpose()?
                 .unwrap_or_default(),
             kind: self.kind,
@@ -170,7 +170,7 @@ impl JobsQuery {
                 .flat_map(|tags| tags.split(','))
                 .map(TagCondition::parse)
                 .collect(),
-            parent: self.parent.as_deref().map(parse_job).transpose()?,
+            parent: self.parent.as_deref().map(read_job).transpose()?,
         })
     }
 
@@ -267,21 +267,6 @@ impl From<JobRow> for JobSummary {
     }
 }
 
-/// Reads states with commas between them.
-pub fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
-    let states = text.split(',').map(str::trim).filter(|state| !state.is_empty());
-    let cut = |state: &str| state.chars().take(40).collect::<String>();
-    states
-        .map(|state| {
-            cut(state)
-                .parse()
-                .map_err(|error: gristmill_model::state::ParseJobStateError| {
-                    ApiError::invalid(error.to_string(), "name states, separated by commas")
-                })
-        })
-        .collect()
-}
-
 /// List jobs
 #[utoipa::path(
     get,
@@ -300,7 +285,7 @@ pub async fn jobs(
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<JobsPage>, ApiError> {
     let limit = query.rows()?;
-    let after = query.after.as_deref().map(parse_job).transpose()?;
+    let after = query.after.as_deref().map(read_job).transpose()?;
     let newest = query.newest.unwrap_or(false);
     if query.text.is_some() {
         return found(&app, &caller, query).await;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use gristmill_model::{BatchId, JobId, JobState, RunId, TagCondition, Timestamp, bounded};
+use gristmill_model::{BatchId, JobId, RunId, TagCondition, Timestamp, bounded};
+use gristmill_operations::{read_job, read_states};
 use gristmill_store::{Changed, JobFilter, Selection};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::details::parse_job;
 use crate::app::App;
 use crate::caller::{Caller, QueueScope};
 use crate::endpoints::has_batch;
@@ -127,7 +127,7 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
             limit: format!("{SELECTED_JOBS_MAX} jobs"),
         });
     }
-    let mut jobs: Vec<JobId> = jobs.iter().map(|job| parse_job(job)).collect::<Result<_, _>>()?;
+    let mut jobs: Vec<JobId> = jobs.iter().map(|job| read_job(job)).collect::<Result<_, _>>()?;
     let batches: BTreeSet<BatchId> = jobs.iter().map(|job| job.batch).collect();
     let mut own = BTreeSet::new();
     for batch in batches {
@@ -161,14 +161,9 @@ impl FilterRequest {
                 "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
             ));
         }
-        let states: Result<Vec<JobState>, ApiError> = self
-            .states
-            .iter()
-            .map(|state| super::list::parse_states(state))
-            .collect::<Result<Vec<_>, _>>()
-            .map(|lists| lists.concat());
+        let states: Result<Vec<_>, _> = self.states.iter().map(|state| read_states(state)).collect();
         Ok(JobFilter {
-            states: states?,
+            states: states?.concat(),
             kind: self.kind,
             queue: caller.filter_queue(self.queue)?,
             group: self.group,
@@ -182,7 +177,7 @@ impl FilterRequest {
             key: self.key,
             key_prefix: self.key_prefix,
             tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
-            parent: self.parent.as_deref().map(parse_job).transpose()?,
+            parent: self.parent.as_deref().map(read_job).transpose()?,
         })
     }
 }

@@ -8,13 +8,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::bounded;
+use gristmill_operations::{JobCutter, JobOptions, Priority, RetryOptions, check_names};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::IntoParams;
 
-use super::priority_name::PriorityName;
-use super::submit::{BatchCutter, Submitted};
-use super::submit_options::{SubmitOptions, check_names};
+use super::submitted::{Submitted, store, traceparent};
 use crate::app::App;
 use crate::body::lines::{Lines, NDJSON_TYPE};
 use crate::body::{Body, Query, check_type};
@@ -108,31 +107,29 @@ pub async fn submit_stream(
     let queue = query.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
     check_names(&query.kind, &queue)?;
     caller.check_queue(&queue)?;
-    let retry = query
-        .attempts_max
-        .map(|attempts_max| super::submit_options::RetryOptions {
-            attempts_max: Some(attempts_max),
-            ..Default::default()
-        });
-    let options = SubmitOptions {
-        priority: query.priority.map(PriorityName::Level),
+    let retry = query.attempts_max.map(|attempts_max| RetryOptions {
+        attempts_max: Some(attempts_max),
+        ..Default::default()
+    });
+    let options = JobOptions {
+        priority: query.priority.map(Priority::Level),
         delay_ms: query.delay_ms,
         timeout_ms: query.timeout_ms,
         retry,
         group: query.group,
         on_success: query.on_success,
         on_failure: query.on_failure,
-        ..SubmitOptions::default()
+        ..JobOptions::default()
     };
-    let mut cutter = BatchCutter::new(query.kind, queue, options.check(app.clock().now())?);
-    cutter.trace(request.headers());
+    let mut cutter = JobCutter::new(query.kind, queue, options.check(app.clock().now())?);
+    cutter.trace(traceparent(request.headers()));
     let mut body = Body::from_request(request, &app).await?;
     let cut = body.read(move |lines| cut(lines, query.wrapped, cutter));
-    Ok((StatusCode::CREATED, Json(cut.await?.submit(&app).await?)))
+    Ok((StatusCode::CREATED, Json(store(cut.await?, &app).await?)))
 }
 
 /// Packs one job a line.
-fn cut(lines: &[u8], wrapped: bool, mut cutter: BatchCutter) -> Result<BatchCutter, ApiError> {
+fn cut(lines: &[u8], wrapped: bool, mut cutter: JobCutter) -> Result<JobCutter, ApiError> {
     for (line, number) in lines.split(|byte| *byte == b'\n').zip(1..) {
         let text = std::str::from_utf8(line).map_err(|error| {
             ApiError::invalid(format!("line {number} is not UTF-8: {error}"), "send UTF-8")

@@ -2,15 +2,15 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_operations::Priority;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::kept::{Operation, OperationState};
+use super::kept::{Operation, OperationState, Operations};
 use super::start::ChangeName;
 use crate::app::App;
 use crate::body::{NoQuery, PathText, Query};
 use crate::caller::Caller;
-use crate::endpoints::jobs::priority_name::PriorityName;
 use crate::endpoints::jobs::selection::FilterRequest;
 use crate::error::{ApiError, Refusal};
 
@@ -31,7 +31,7 @@ pub struct OperationView {
     until: Option<i64>,
     /// The new priority.
     #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<PriorityName>,
+    priority: Option<Priority>,
     /// How far it is.
     state: OperationState,
     /// The number of jobs that matched when it began. Fewer may change: others may end or be changed first.
@@ -95,7 +95,7 @@ pub async fn operations(
     Extension(caller): Extension<Caller>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Json<OperationList> {
-    let shown = app.operations.shown_to(&caller);
+    let shown = app.state::<Operations>().shown_to(&caller);
     Json(OperationList {
         operations: shown
             .iter()
@@ -122,7 +122,7 @@ pub async fn operation(
     PathText(id): PathText,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<OperationView>, ApiError> {
-    let operation = app.operations.find(&caller, &id)?;
+    let operation = app.state::<Operations>().find(&caller, &id)?;
     Ok(Json(OperationView::of(&operation)))
 }
 
@@ -146,7 +146,7 @@ pub async fn cancel_operation(
     PathText(id): PathText,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<(axum::http::StatusCode, Json<OperationView>), ApiError> {
-    let operation = app.operations.find(&caller, &id)?;
+    let operation = app.state::<Operations>().find(&caller, &id)?;
     operation.cancel();
     Ok((
         axum::http::StatusCode::ACCEPTED,

@@ -3,16 +3,17 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use gristmill_operations::Priority;
 use gristmill_store::Change;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::kept::Operations;
 use super::single::OperationView;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
-use crate::endpoints::jobs::pause::pause;
-use crate::endpoints::jobs::priority_name::PriorityName;
+use crate::endpoints::jobs::change::pause;
 use crate::endpoints::jobs::selection::FilterRequest;
 use crate::error::{ApiError, Refusal};
 use crate::limits::OPERATION_BYTES_MAX;
@@ -54,7 +55,7 @@ pub struct OperationRequest {
     pub until: Option<i64>,
     /// The new priority, required for `prioritise`; higher is claimed first.
     #[serde(default)]
-    pub priority: Option<PriorityName>,
+    pub priority: Option<Priority>,
 }
 
 impl OperationRequest {
@@ -134,11 +135,11 @@ pub async fn start_operation(
     let change = request.change()?;
     let filter = request.filter.clone().check(&app, &caller).await?;
     request.filter.queue.clone_from(&filter.queue);
-    let room = app.operations.room()?;
+    let room = app.state::<Operations>().room()?;
     let portions = app.engine.portions(filter, change).await?;
     let matched = portions.matching().await?;
     let operation = app
-        .operations
+        .state::<Operations>()
         .begin(&app, &caller, request, (portions, matched), room);
     Ok((StatusCode::ACCEPTED, Json(OperationView::of(&operation))))
 }

@@ -2,13 +2,12 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_model::Timestamp;
 use gristmill_model::limits::PAGE_ROWS_MAX;
-use gristmill_store::{Schedule, StoreError};
+use gristmill_model::{RecurrenceRule, Timestamp};
+use gristmill_store::{CatchUp, Overlap, Schedule, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::single::{CatchUpName, OverlapName, Rule};
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
@@ -37,7 +36,7 @@ pub struct ScheduleView {
     /// Its name.
     schedule: String,
     /// Its recurrence.
-    rule: Rule,
+    rule: RecurrenceRule,
     /// The kind of its jobs.
     kind: String,
     /// Their queue.
@@ -49,9 +48,9 @@ pub struct ScheduleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     /// The action for moments that passed while no process ran.
-    catch_up: CatchUpName,
+    catch_up: CatchUp,
     /// The action while the last job has not ended.
-    overlap: OverlapName,
+    overlap: Overlap,
     /// Its next due moment, if any. Milliseconds since 1970.
     next_at: Option<i64>,
     /// Its next due moments by the clocks of its time zone, at most five, `next_at` first. Milliseconds since 1970.
@@ -81,12 +80,12 @@ impl ScheduleView {
         Ok(ScheduleView {
             payload: serde_json::value::RawValue::from_string(payload).map_err(unreadable)?,
             schedule: row.schedule.name,
-            rule: row.schedule.rule.into(),
+            rule: row.schedule.rule,
             kind: row.schedule.kind,
             queue: row.schedule.queue,
             key: row.schedule.key,
-            catch_up: row.schedule.catch_up.into(),
-            overlap: row.schedule.overlap.into(),
+            catch_up: row.schedule.catch_up,
+            overlap: row.schedule.overlap,
             next_at: row.next_at.map(|moment| moment.0),
             upcoming: upcoming.into_iter().map(|moment| moment.0).collect(),
             last_at: row.last_at.map(|moment| moment.0),

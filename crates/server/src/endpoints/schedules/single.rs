@@ -7,8 +7,9 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::DEFAULT_QUEUE;
 use gristmill_model::{BatchOptions, PackedBuilder, PackedError, RecurrenceRule, Timestamp, bounded};
+use gristmill_operations::{JobOptions, Priority, RetryOptions, UniqueOptions};
 use gristmill_store::{CatchUp, NewSchedule, Overlap, ScheduleChange};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -16,119 +17,15 @@ use super::list::ScheduleView;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query, json};
 use crate::caller::Caller;
-use crate::endpoints::jobs::priority_name::PriorityName;
-use crate::endpoints::jobs::submit_options::{RetryOptions, SubmitOptions};
-use crate::endpoints::jobs::unique::UniqueOptions;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{TAGS_READ_MAX, TIMESTAMP_MS_MAX};
-
-/// The recurrence of a schedule: a cron expression or an interval.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Rule {
-    /// By a cron expression.
-    Cron {
-        /// Minute, hour, day of month, month, day of week; optionally seconds first; or `@daily` and the like.
-        #[schema(example = "30 4 * * mon-fri")]
-        expression: String,
-        /// The time zone, by its IANA name; `UTC` by default.
-        #[serde(default = "utc")]
-        #[schema(example = "Europe/Berlin")]
-        time_zone: String,
-    },
-    /// At a fixed interval.
-    Every {
-        /// Milliseconds.
-        #[schema(minimum = 1_000, maximum = 316_224_000_000_i64)]
-        interval_ms: u64,
-    },
-}
-
-fn utc() -> String {
-    "UTC".to_owned()
-}
-
-impl From<RecurrenceRule> for Rule {
-    fn from(rule: RecurrenceRule) -> Self {
-        match rule {
-            RecurrenceRule::Cron {
-                expression,
-                time_zone,
-            } => Rule::Cron {
-                expression,
-                time_zone,
-            },
-            RecurrenceRule::Every { interval_ms } => Rule::Every { interval_ms },
-        }
-    }
-}
-
-impl From<Rule> for RecurrenceRule {
-    fn from(rule: Rule) -> Self {
-        match rule {
-            Rule::Cron {
-                expression,
-                time_zone,
-            } => RecurrenceRule::Cron {
-                expression,
-                time_zone,
-            },
-            Rule::Every { interval_ms } => RecurrenceRule::Every { interval_ms },
-        }
-    }
-}
-
-/// The action for moments that passed while no process ran.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CatchUpName {
-    /// They are left out.
-    Skip,
-    /// One job for all of them.
-    #[default]
-    One,
-    /// A job for each.
-    All,
-}
-
-/// The action while the last job has not ended.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OverlapName {
-    /// The next one is submitted beside it.
-    #[default]
-    Allow,
-    /// The moment is left out.
-    Skip,
-    /// It is cancelled for the next one.
-    Replace,
-}
-
-macro_rules! same_names {
-    ($name:ident, $stored:ident, [$($variant:ident),*]) => {
-        impl From<$name> for $stored {
-            fn from(name: $name) -> Self {
-                match name { $($name::$variant => $stored::$variant),* }
-            }
-        }
-
-        impl From<$stored> for $name {
-            fn from(stored: $stored) -> Self {
-                match stored { $($stored::$variant => $name::$variant),* }
-            }
-        }
-    };
-}
-
-same_names!(CatchUpName, CatchUp, [Skip, One, All]);
-same_names!(OverlapName, Overlap, [Allow, Skip, Replace]);
 
 /// A schedule to create or change.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleRequest<'a> {
     /// Its recurrence.
-    rule: Rule,
+    rule: RecurrenceRule,
     /// The kind: selects the handler of its jobs.
     #[schema(min_length = 1, max_length = 200, example = "report")]
     kind: String,
@@ -146,7 +43,7 @@ pub struct ScheduleRequest<'a> {
     payload: Option<&'a RawValue>,
     /// Higher is claimed first; 0 by default.
     #[serde(default)]
-    priority: Option<PriorityName>,
+    priority: Option<Priority>,
     /// The time limit of one attempt. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000_000_i64)]
@@ -181,10 +78,10 @@ pub struct ScheduleRequest<'a> {
     retry: Option<RetryOptions>,
     /// The action for moments that passed while no process ran; `one` by default.
     #[serde(default)]
-    catch_up: CatchUpName,
+    catch_up: CatchUp,
     /// The action while the last job has not ended; `allow` by default.
     #[serde(default)]
-    overlap: OverlapName,
+    overlap: Overlap,
     /// When its jobs have completed: the kind of a job that gets a summary as its payload, or a URL that a worker with
     /// `--http-hooks` posts the summary to.
     #[serde(default)]
@@ -198,7 +95,7 @@ pub struct ScheduleRequest<'a> {
 
 impl ScheduleRequest<'_> {
     fn check(self, name: String, caller: &Caller, now: Timestamp) -> Result<NewSchedule, ApiError> {
-        let options = SubmitOptions {
+        let options = JobOptions {
             priority: self.priority,
             timeout_ms: self.timeout_ms,
             complete_within_ms: self.complete_within_ms,
@@ -207,12 +104,16 @@ impl ScheduleRequest<'_> {
             group: self.group,
             on_success: self.on_success,
             on_failure: self.on_failure,
-            ..SubmitOptions::default()
+            ..JobOptions::default()
         };
         // The rules without a key are refused by the store.
         let unique = match (self.unique, &self.key) {
             (None, None) => None,
-            (unique, _) => Some(unique.unwrap_or_default().check(caller)?),
+            (unique, _) => {
+                let unique = unique.unwrap_or_default().check()?;
+                caller.check_key_scope(unique.scope)?;
+                Some(unique)
+            }
         };
         let mut payload = PackedBuilder::new();
         let text = self.payload.map_or("null", RawValue::get);
@@ -221,7 +122,7 @@ impl ScheduleRequest<'_> {
         })?;
         Ok(NewSchedule {
             name,
-            rule: self.rule.into(),
+            rule: self.rule,
             kind: self.kind,
             queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
             payload: payload.finish(),
@@ -232,8 +133,8 @@ impl ScheduleRequest<'_> {
             key: self.key,
             expires_after_ms: self.expires_after_ms,
             tags: self.tags,
-            catch_up: self.catch_up.into(),
-            overlap: self.overlap.into(),
+            catch_up: self.catch_up,
+            overlap: self.overlap,
         })
     }
 }

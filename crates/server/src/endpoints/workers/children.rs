@@ -2,12 +2,10 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_model::BatchId;
 use gristmill_model::limits::{BATCH_JOBS_MAX, FINALIZED_JOBS_MAX};
-use gristmill_model::{BatchId, Positions};
-use gristmill_store::ChildOutcome;
+use gristmill_protocol::worker::{ChildrenAnswer, ChildrenRequest};
 use gristmill_store::family::child_outcomes;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::worker_id;
 use crate::app::App;
@@ -15,26 +13,6 @@ use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
-
-/// Jobs that have spawned children.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChildrenRequest {
-    /// Their batch.
-    pub batch: i64,
-    /// Their positions in it, as ranges: `0-4,9`; at most 64.
-    #[schema(value_type = String)]
-    pub positions: Positions,
-}
-
-/// The outcomes of their children.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct ChildrenAnswer {
-    /// The children that each job spawned last, in the order of the positions: each with `job`, `state`, and `value` or
-    /// `error`.
-    #[schema(value_type = Vec<Vec<Object>>)]
-    pub children: Vec<Vec<ChildOutcome>>,
-}
 
 /// Read the outcomes of children
 ///

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_model::{JobState, Lease, Positions, Receipt, Report, WorkerId};
+use gristmill_protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
 
@@ -22,7 +23,6 @@ use crate::caller::Caller;
 use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
-use crate::protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use crate::sessions::Session;
 use crate::wake::is_nothing;
 

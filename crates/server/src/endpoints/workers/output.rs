@@ -2,36 +2,15 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_model::JobId;
 use gristmill_model::limits::{LIVE_OUTPUT_BYTES_PER_WRITE_MAX, PROGRESS_JOBS_MAX};
-use gristmill_model::{JobId, Printed, bounded};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use gristmill_protocol::worker::{OutputAnswer, OutputRequest};
 
 use super::worker_id;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::PROGRESS_JOBS_READ_MAX;
-
-/// The output of running jobs since the last request.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct OutputRequest {
-    /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (the bytes of text that the attempt
-    /// printed before) and `text`. At most 1,000 pieces with 262,144 bytes of text together.
-    #[schema(value_type = Vec<Object>)]
-    #[serde(deserialize_with = "bounded::list::<_, _, PROGRESS_JOBS_READ_MAX>")]
-    pub printed: Vec<Printed>,
-}
-
-/// The result of the request.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct OutputAnswer {
-    /// Jobs that the worker no longer holds: their output comes with their outcomes.
-    #[schema(value_type = Vec<String>)]
-    pub refused: Vec<JobId>,
-}
 
 /// Send the output of running jobs
 ///

@@ -1,15 +1,12 @@
 //! `POST /workers`: an agent makes its worker known.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::heartbeat_every_ms;
+use gristmill_protocol::worker::{RegisterRequest, Registered};
 use gristmill_store::NewWorker;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::exchange::check_lanes;
 use crate::app::App;
@@ -18,41 +15,6 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::AGENT_NAME_BYTES_MAX;
 use crate::sessions::new_worker;
-
-/// The agent's description of itself, for display. Its token identifies it.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RegisterRequest {
-    /// Its name.
-    #[schema(min_length = 1, max_length = 100, example = "agent-1")]
-    pub name: String,
-    /// The machine that it runs on.
-    #[schema(min_length = 1, max_length = 100)]
-    pub host: String,
-    /// Its process there.
-    pub process_id: u32,
-    /// The queues that it claims from.
-    #[serde(default)]
-    #[schema(value_type = Vec<String>, max_items = 100, example = json!(["default"]))]
-    pub queues: Vec<Arc<str>>,
-    /// The kinds that it runs.
-    #[serde(default)]
-    #[schema(value_type = Vec<String>, max_items = 1000, example = json!(["mail"]))]
-    pub kinds: Vec<Arc<str>>,
-}
-
-/// The worker, as the server knows it.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Registered {
-    /// Its id, which belongs to the token that registered it.
-    pub worker: i64,
-    /// The id of this run of the server; exchanges name it.
-    pub instance: String,
-    /// The interval of heartbeats. Milliseconds.
-    pub heartbeat_every_ms: i64,
-    /// The store releases the worker's jobs after this time without a heartbeat. Milliseconds.
-    pub lost_after_ms: i64,
-}
 
 /// Register a worker
 #[utoipa::path(

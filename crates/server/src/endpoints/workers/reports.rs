@@ -10,6 +10,8 @@ use gristmill_model::{
     BatchId, Completed, FailedJob, JobError, JobId, JobLog, LeaseId, PackedBuilder, Positions, Receipt,
     Report, WorkerId, bounded,
 };
+use gristmill_operations::submit::even_null;
+use gristmill_protocol::exchange::{clean, cut_error};
 use gristmill_store::StoreError;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -20,13 +22,12 @@ use utoipa::ToSchema;
 use super::claims::beat;
 use super::exchange::{note, recall};
 use crate::app::App;
-use crate::body::{JsonBody, NoQuery, Query, even_null, json};
+use crate::body::{JsonBody, NoQuery, Query, json};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{
     ITEM_BYTES_MAX, LOG_BYTES_PER_EXCHANGE_MAX, OUTCOMES_PER_REQUEST_MAX, OUTCOMES_READ_MAX,
 };
-use crate::protocol::exchange::{clean, cut_error};
 
 /// Outcomes of jobs that a worker claimed.
 #[derive(Debug, Deserialize, ToSchema)]

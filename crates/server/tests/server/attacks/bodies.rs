@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream;
 use gristmill_model::{Report, Suspended};
+use gristmill_protocol::EXCHANGE_TYPE;
 use gristmill_server::Role;
-use gristmill_server::protocol::EXCHANGE_TYPE;
 use serde_json::json;
 use tower::ServiceExt;
 

@@ -2,9 +2,9 @@
 
 use axum::http::StatusCode;
 use bytes::Bytes;
+use gristmill_protocol::EXCHANGE_TYPE;
 use gristmill_server::Role;
 use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, LONG_POLLS_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
-use gristmill_server::protocol::EXCHANGE_TYPE;
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -277,7 +277,7 @@ async fn wrong_exchanges_are_refused_and_claim_nothing() {
         answer.refusal();
     }
     let mut wrong = Vec::new();
-    let mut push = |change: &dyn Fn(&mut gristmill_server::protocol::ExchangeRequest)| {
+    let mut push = |change: &dyn Fn(&mut gristmill_protocol::ExchangeRequest)| {
         let mut exchange = api.wanting(5, 1);
         change(&mut exchange);
         wrong.push(exchange);

@@ -5,22 +5,22 @@ use std::fmt;
 use gristmill_model::parse_priority;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::refused::Refused;
 
 /// A priority: -32768 to 32767, or background (-100), low (-10), normal (0), high (10) or urgent (100).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PriorityName))]
 #[serde(untagged)]
-pub enum PriorityName {
+pub enum Priority {
     /// As a number.
-    #[schema(value_type = i64)]
+    #[cfg_attr(feature = "schema", schema(value_type = i64))]
     Number(serde_json::Number),
     /// By name.
     Level(String),
 }
 
-impl<'de> Deserialize<'de> for PriorityName {
+impl<'de> Deserialize<'de> for Priority {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PriorityVisitor)
     }
@@ -30,39 +30,39 @@ impl<'de> Deserialize<'de> for PriorityName {
 struct PriorityVisitor;
 
 impl Visitor<'_> for PriorityVisitor {
-    type Value = PriorityName;
+    type Value = Priority;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a whole number from -32768 to 32767, or background, low, normal, high or urgent")
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<PriorityName, E> {
-        Ok(PriorityName::Number(number.into()))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Priority, E> {
+        Ok(Priority::Number(number.into()))
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<PriorityName, E> {
-        Ok(PriorityName::Number(number.into()))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Priority, E> {
+        Ok(Priority::Number(number.into()))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<PriorityName, E> {
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Priority, E> {
         let number = serde_json::Number::from_f64(number);
         number
-            .map(PriorityName::Number)
+            .map(Priority::Number)
             .ok_or_else(|| E::custom("a priority is a finite number"))
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<PriorityName, E> {
-        Ok(PriorityName::Level(name.to_owned()))
+    fn visit_str<E: Error>(self, name: &str) -> Result<Priority, E> {
+        Ok(Priority::Level(name.to_owned()))
     }
 }
 
-impl PriorityName {
+impl Priority {
     /// As jobs have it.
-    pub fn check(&self) -> Result<i16, ApiError> {
+    pub fn check(&self) -> Result<i16, Refused> {
         let read = match self {
-            PriorityName::Number(number) => parse_priority(&number.to_string()),
-            PriorityName::Level(name) => parse_priority(name),
+            Priority::Number(number) => parse_priority(&number.to_string()),
+            Priority::Level(name) => parse_priority(name),
         };
-        read.map_err(|error| ApiError::invalid(format!("`priority`: {error}"), "give one of those"))
+        read.map_err(|error| Refused::invalid(format!("`priority`: {error}"), "give one of those"))
     }
 }

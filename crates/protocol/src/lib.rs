@@ -1,4 +1,10 @@
-//! How an agent and a server speak of leases and reports: `application/vnd.gristmill.exchange.v1`.
+//! The messages between a server and its workers, as types. An agent depends on this crate, and on no server.
+//!
+//! * [`worker`] has the requests and answers of a worker besides its exchanges, as JSON.
+//! * [`refusal`] is the body of every refusal.
+//! * [`exchange`] is how an agent and a server speak of leases and reports: `application/vnd.gristmill.exchange.v1`.
+//!
+//! # The exchange
 //!
 //! A message is a small JSON head and the packed texts, as they are, behind it ([`frame`]):
 //!
@@ -25,9 +31,13 @@
 
 pub mod exchange;
 pub mod frame;
+pub mod limits;
+pub mod refusal;
+pub mod worker;
 
 pub use exchange::{ExchangeRequest, ExchangeResponse};
 pub use frame::FrameError;
+pub use refusal::Refusal;
 
 /// The content type of an exchange, both ways.
 pub const EXCHANGE_TYPE: &str = "application/vnd.gristmill.exchange.v1";

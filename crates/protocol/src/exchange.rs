@@ -472,7 +472,7 @@ fn cut(failed: FailedJob) -> FailedJob {
 
 /// The same error with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in no
 /// text.
-pub(crate) fn cut_error(error: JobError) -> JobError {
+pub fn cut_error(error: JobError) -> JobError {
     let JobError {
         error_type,
         message,
@@ -493,7 +493,7 @@ pub(crate) fn cut_error(error: JobError) -> JobError {
 }
 
 /// The same text, cut, and without NUL characters.
-pub(crate) fn clean(mut text: String, bytes_max: usize) -> String {
+pub fn clean(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
     }

@@ -1,0 +1,147 @@
+//! The requests and answers of a worker besides its exchanges: JSON.
+
+use std::sync::Arc;
+
+use gristmill_batching::BatchStats;
+use gristmill_model::{Followed, JobId, JobProgress, Positions, Printed, bounded};
+use gristmill_store::{ChildOutcome, Revoked, Want};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::PROGRESS_JOBS_READ_MAX;
+
+/// The agent's description of itself, for display. Its token identifies it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RegisterRequest {
+    /// Its name.
+    #[cfg_attr(
+        feature = "schema",
+        schema(min_length = 1, max_length = 100, example = "agent-1")
+    )]
+    pub name: String,
+    /// The machine that it runs on.
+    #[cfg_attr(feature = "schema", schema(min_length = 1, max_length = 100))]
+    pub host: String,
+    /// Its process there.
+    pub process_id: u32,
+    /// The queues that it claims from.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, max_items = 100, example = json!(["default"])))]
+    pub queues: Vec<Arc<str>>,
+    /// The kinds that it runs.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, max_items = 1000, example = json!(["mail"])))]
+    pub kinds: Vec<Arc<str>>,
+}
+
+/// The worker, as the server knows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Registered {
+    /// Its id, which belongs to the token that registered it.
+    pub worker: i64,
+    /// The id of this run of the server; exchanges name it.
+    pub instance: String,
+    /// The interval of heartbeats. Milliseconds.
+    pub heartbeat_every_ms: i64,
+    /// The store releases the worker's jobs after this time without a heartbeat. Milliseconds.
+    pub lost_after_ms: i64,
+}
+
+/// A heartbeat.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice. A worker
+    /// that sends no `hops` needs no number.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(minimum = 0))]
+    pub number: u64,
+    /// The batches that the worker's hops moved since the last heartbeat: by hop `batches`, `items`, `items_max` and
+    /// `end_reasons`.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(value_type = Object))]
+    pub hops: BatchStats,
+    /// The progress of the worker's running jobs; replaces the last report, and is absent without news. Each has `job`,
+    /// `attempt`, and optionally `fraction` (from 0 to 1), `done` and `total` (in one unit, such as bytes), `message`,
+    /// `rate_per_s`. At most 1,000 jobs.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list::<_, _, PROGRESS_JOBS_READ_MAX>"
+    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
+    pub progress: Vec<JobProgress>,
+    /// The jobs that the worker wants, where it runs nothing and asks why: `jobs_max`, `queues`, `kinds` (all where empty) and
+    /// optionally `priority_min`. Asking may cost as much as a claim: ask after 10 s without jobs, and then once a minute at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
+    pub idle: Option<Want>,
+}
+
+/// Jobs that the worker no longer holds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct HeartbeatAnswer {
+    /// Whether the worker is still registered. If not, its leases are lost, and it registers again.
+    pub known: bool,
+    /// Jobs that were cancelled while the worker held them, each reported once: `lease`, `batch`, `positions`.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
+    pub revoked: Vec<Revoked>,
+    /// Jobs whose output somebody follows now, each as `{"job": …}`, `{"batch": …}` or `{"kind": …}`; left out where nobody
+    /// follows any. The worker sends what such jobs of its print.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
+    pub followed: Vec<Followed>,
+    /// Whether the worker is asked to claim nothing more, to finish or release the jobs that it holds, and to unregister.
+    #[serde(default)]
+    pub drain: bool,
+    /// What keeps the jobs of `idle` from the worker that have been due for 10 s, in words; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<String>,
+}
+
+/// The output of running jobs since the last request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct OutputRequest {
+    /// Pieces, each of one attempt of a job: `job`, `kind`, `attempt`, `offset` (the bytes of text that the attempt
+    /// printed before) and `text`. At most 1,000 pieces with 262,144 bytes of text together.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
+    #[serde(deserialize_with = "bounded::list::<_, _, PROGRESS_JOBS_READ_MAX>")]
+    pub printed: Vec<Printed>,
+}
+
+/// The result of the request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct OutputAnswer {
+    /// Jobs that the worker no longer holds: their output comes with their outcomes.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
+    pub refused: Vec<JobId>,
+}
+
+/// Jobs that have spawned children.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChildrenRequest {
+    /// Their batch.
+    pub batch: i64,
+    /// Their positions in it, as ranges: `0-4,9`; at most 64.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub positions: Positions,
+}
+
+/// The outcomes of their children.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ChildrenAnswer {
+    /// The children that each job spawned last, in the order of the positions: each with `job`, `state`, and `value` or
+    /// `error`.
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<Vec<Object>>))]
+    pub children: Vec<Vec<ChildOutcome>>,
+}
