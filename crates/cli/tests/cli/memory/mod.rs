@@ -274,7 +274,7 @@ fn a_local_model_finds_by_meaning() {
     for command in [&recall[..], &ingest[..]] {
         let error = run(&workspace, &[command, &other[..]].concat()).error();
         let names_both =
-            error.contains("vectors of model2vec model ") && error.contains("those of model2vec other ");
+            error.contains("vectors of model2vec model ") && error.contains("vectors of model2vec other ");
         assert!(names_both && error.contains("--replace-vectors"), "{error}");
     }
     let replaced = run_json(
