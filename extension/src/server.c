@@ -207,6 +207,38 @@ server_into_target(const DestReceiver *receiver, IntoTarget *target)
 	return true;
 }
 
+#if PG_VERSION_NUM < 170000
+
+/* Nobody comes here: see READ_STREAMS_EXIST. */
+static void
+no_read_streams(void)
+{
+	elog(ERROR, "this server has no streams of blocks");
+}
+
+ReadStream *
+read_stream_begin_relation(int flags, BufferAccessStrategy strategy, Relation relation, ForkNumber fork,
+						   ReadStreamBlockNumberCB next_block, void *private_data, size_t buffer_data_bytes)
+{
+	no_read_streams();
+	return NULL;
+}
+
+Buffer
+read_stream_next_buffer(ReadStream *stream, void **buffer_data)
+{
+	no_read_streams();
+	return InvalidBuffer;
+}
+
+void
+read_stream_end(ReadStream *stream)
+{
+	no_read_streams();
+}
+
+#endif
+
 #if PG_VERSION_NUM < 160000
 
 void

@@ -19,6 +19,11 @@
 #include "nodes/tidbitmap.h"
 #include "storage/buffile.h"
 #include "storage/ipc.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/read_stream.h"
+#else
+#include "storage/bufmgr.h"
+#endif
 #include "tcop/dest.h"
 
 #if PG_VERSION_NUM < 190000
@@ -294,6 +299,25 @@ extern void InitMaterializedSRF(FunctionCallInfo fcinfo, bits32 flags);
 	table_block_parallelscan_startblock_init(relation_, worker_, shared_)
 #define BEGIN_SCAN(relation_, snapshot_)	table_beginscan(relation_, snapshot_, 0, NULL)
 #endif
+
+/* Streams of a table's blocks, which read several that follow each other at once; from 17 on. */
+#if PG_VERSION_NUM >= 180000
+#define READ_STREAM_FLAGS	(READ_STREAM_SEQUENTIAL | READ_STREAM_USE_BATCHING)
+#elif PG_VERSION_NUM >= 170000
+#define READ_STREAM_FLAGS	READ_STREAM_SEQUENTIAL
+#else
+#define READ_STREAM_FLAGS	0
+
+typedef struct ReadStream ReadStream;
+typedef BlockNumber (*ReadStreamBlockNumberCB) (ReadStream *stream, void *private_data, void *buffer_data);
+
+extern ReadStream *read_stream_begin_relation(int flags, BufferAccessStrategy strategy, Relation relation,
+											  ForkNumber fork, ReadStreamBlockNumberCB next_block,
+											  void *private_data, size_t buffer_data_bytes);
+extern Buffer read_stream_next_buffer(ReadStream *stream, void **buffer_data);
+extern void read_stream_end(ReadStream *stream);
+#endif
+#define READ_STREAMS_EXIST	(PG_VERSION_NUM >= 170000)
 
 /* 17 has no old_snapshot_threshold any more. */
 #if PG_VERSION_NUM >= 170000

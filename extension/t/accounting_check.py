@@ -209,6 +209,36 @@ class Accounting(unittest.TestCase):
                     found.append(int(re.search(rb"Buffers: shared hit=(\d+)", b"\n".join(row[0] for row in plan)).group(1)))
                 self.assertLessEqual(found[1], found[0])
 
+    def test_blocks_out_of_buffers_are_read_together(self):
+        """From 17 on stock reads several blocks at once, and so must batches; the sums tell that none is lost or read twice."""
+        if int(self.session.must("show server_version_num")[0][0]) < 170000:
+            self.skipTest("the server reads each block by itself")
+        self.session.must("create extension if not exists pg_buffercache")
+        wanted = self.session.must("select count(*), sum(a), sum(a * 3 + b) from rows")
+        workers = ("set parallel_setup_cost = 0; set parallel_tuple_cost = 0; set min_parallel_table_scan_size = 0; "
+                   "set max_parallel_workers_per_gather = 2")
+        for setting in ("set max_parallel_workers_per_gather = 0", workers):
+            with self.subTest(setting=setting):
+                self.session.must(setting)
+                reads = {mode: self.reads_of_cold_table(mode, wanted) for mode in ("forbid", "prefer")}
+                self.assertGreater(reads["forbid"], 0)
+                self.assertLessEqual(reads["prefer"], 1.3 * reads["forbid"] + 30)
+
+    def reads_of_cold_table(self, mode: str, wanted: list) -> int:
+        """Read operations of a scan that finds a half of the blocks in shared buffers, in pieces."""
+        self.session.must("select count(*) from rows")
+        self.session.must("select count(pg_buffercache_evict(bufferid)) from pg_buffercache where relfilenode = "
+                          "pg_relation_filenode('rows') and relblocknumber / 150 % 2 = 0")
+        self.session.use(mode)
+        before = self.read_operations()
+        self.assertEqual(self.session.must("select count(*), sum(a), sum(a * 3 + b) from rows"), wanted)
+        return self.read_operations() - before
+
+    def read_operations(self) -> int:
+        self.session.must("select pg_stat_force_next_flush()")
+        self.session.must("select pg_stat_clear_snapshot()")
+        return int(self.session.must("select sum(reads) from pg_stat_io where object = 'relation'")[0][0])
+
     def test_statistics_count_as_stock_does(self):
         for table in ("rows", "fresh"):
             for template in WHOLE:

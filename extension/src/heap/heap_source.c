@@ -3,7 +3,8 @@
  *	  Pages of a heap table to batches.
  *
  * The order of pages, the buffer strategy and synchronised scans are those of
- * the table scan descriptor that core makes.  The page loop is our own.
+ * the table scan descriptor that core makes.  The page loop is our own: pages in shared
+ * buffers are pinned one by one, and others come in a stream of the server's, which reads several at once.
  */
 #include "postgres.h"
 
@@ -28,6 +29,16 @@
  * pages, so that it pins few that it will not need.
  */
 #define PAGES_BEFORE_READ_AHEAD	8
+
+/* A stream that has read nothing for so many pages is given up: pages that are in shared buffers are pinned faster without. */
+#define STREAM_PAGES_WITHOUT_READ	128
+
+/* Blocks that this process has read into buffers. */
+static int64
+count_blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
 
 /* Pin a block: in the buffer that is guessed, or else by the mapping hash. */
 static Buffer
@@ -88,26 +99,97 @@ next_block(HeapSource *source)
 											 (ParallelBlockTableScanDesc) scan->rs_base.rs_parallel);
 }
 
-/* Load the next page of the scan; false at its end. */
-static bool
-load_next(HeapSource *source, HeapPage *page)
+/* The next block that a stream is to read. */
+static BlockNumber
+next_block_of_stream(ReadStream *stream, void *source_, void *buffer_data)
 {
-	BlockNumber block;
+	HeapSource *source = source_;
 
-	if (source->is_finished)
+	(void) stream;
+	(void) buffer_data;
+	return source->stream_ends ? InvalidBlockNumber : next_block(source);
+}
+
+static void
+end_stream(HeapSource *source)
+{
+	if (source->stream != NULL)
+		read_stream_end(source->stream);
+	source->stream = NULL;
+}
+
+/* Have the blocks from the next one on be read in a stream. */
+static void
+begin_stream(HeapSource *source)
+{
+	Assert(source->stream == NULL && source->named == NULL);
+	source->stream_ends = false;
+	source->stream_pages = 0;
+	source->blocks_read = count_blocks_read();
+	source->stream = read_stream_begin_relation(READ_STREAM_FLAGS, source->heap_scan->rs_strategy,
+												source->base.relation, MAIN_FORKNUM,
+												next_block_of_stream, source, 0);
+}
+
+/*
+ * The next page of the stream.  False at its end: of the scan, or as it has found the blocks in
+ * shared buffers for a while; then there is no stream any more.
+ */
+static bool
+pin_block_of_stream(HeapSource *source, HeapPage *page)
+{
+	const int64 blocks_read = count_blocks_read();
+
+	page->buffer = read_stream_next_buffer(source->stream, NULL);
+	if (!BufferIsValid(page->buffer))
+	{
+		source->is_finished = !source->stream_ends;
+		end_stream(source);
 		return false;
-	CHECK_FOR_INTERRUPTS();
-	block = next_block(source);
-	if (block == InvalidBlockNumber)
+	}
+	page->block = BufferGetBlockNumber(page->buffer);
+	source->stream_pages++;
+	if (blocks_read != source->blocks_read)
+	{
+		source->blocks_read = blocks_read;
+		source->stream_pages = 0;
+	}
+	source->stream_ends |= source->stream_pages >= STREAM_PAGES_WITHOUT_READ;
+	return true;
+}
+
+/* Pin the next page, by itself; where it had to be read, those behind it come in a stream. */
+static bool
+pin_next_block(HeapSource *source, HeapPage *page)
+{
+	const int64 blocks_read = count_blocks_read();
+
+	page->block = next_block(source);
+	if (page->block == InvalidBlockNumber)
 	{
 		source->is_finished = true;
 		return false;
 	}
-	page->block = block;
-	page->buffer = pin_block(source, block);
+	page->buffer = pin_block(source, page->block);
+	if (READ_STREAMS_EXIST && source->reads_ahead && source->named == NULL &&
+		count_blocks_read() != blocks_read)
+		begin_stream(source);
+	return true;
+}
+
+/* Load the next page of the scan; false at its end. */
+static bool
+load_next(HeapSource *source, HeapPage *page)
+{
+	if (source->is_finished)
+		return false;
+	CHECK_FOR_INTERRUPTS();
+	if ((source->stream == NULL || !pin_block_of_stream(source, page)) &&
+		(source->is_finished || !pin_next_block(source, page)))
+		return false;
 	heap_page_load(source, page);
-	if (source->reads_ahead && source->named == NULL)
-		heap_page_prefetch(buffer_guess(&source->guesses, block + BLOCKS_AHEAD),
+	if (source->reads_ahead && source->named == NULL && source->stream == NULL)
+		heap_page_prefetch(buffer_guess(&source->guesses, page->block + BLOCKS_AHEAD),
 						   page->row_count, source->base.counts_only);
 	source->base.counters->pages++;
 	if (source->named != NULL && source->named->is_lossy)
@@ -365,6 +447,7 @@ release_pages(HeapSource *source)
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;
+	end_stream(source);
 	if (source->named != NULL)
 		source->named->ops->stop(source->named);
 	source->base.is_started = false;

@@ -12,6 +12,7 @@
 #include "instrument.h"
 #include "named_pages.h"
 #include "source.h"
+#include "server.h"
 
 /* Pages pinned at once: the current one, and those being prefetched. */
 #define PAGES_HELD_MAX	2
@@ -38,6 +39,12 @@ typedef struct HeapSource
 	NamedPages *named;			/* the pages to read; NULL: all */
 	bool		is_read_only;	/* the statement does not change or lock the table's rows */
 	bool		reads_ahead;	/* the next page will be asked for, too */
+
+	/* reads of several blocks at once, where they are not in shared buffers */
+	ReadStream *stream;			/* NULL: blocks are read one by one */
+	bool		stream_ends;	/* it is to hand out no block beyond those that it has begun to read */
+	int			stream_pages;	/* since blocks were last seen to be read */
+	int64		blocks_read;	/* by this process, when they were */
 
 	/* where the scan is */
 	bool		is_finished;
