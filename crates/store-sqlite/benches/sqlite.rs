@@ -325,8 +325,8 @@ fn submit_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
 /// Another process than the one that submitted claims: it learns of the lanes first.
 fn claim_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
     runtime().block_on(async {
-        fill_lanes(&*open(path, Synchronous::Normal), lanes).await;
-        drain(&*open(path, Synchronous::Normal), 1_000).await
+        fill_lanes(&open(path, Synchronous::Normal), lanes).await;
+        drain(&open(path, Synchronous::Normal), 1_000).await
     })
 }
 

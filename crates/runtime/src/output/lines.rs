@@ -14,9 +14,11 @@ pub enum StandardStream {
     Error,
 }
 
+type Listen = dyn Fn(StandardStream, &str) + Send + Sync;
+
 /// Hears what the processes of a script print, whether jobs run or not.
 #[derive(Clone)]
-pub struct PrintListener(Arc<dyn Fn(StandardStream, &str) + Send + Sync>);
+pub struct PrintListener(Arc<Listen>);
 
 impl PrintListener {
     /// Calls `listener`, which must not block for long, with whole lines, or with parts of long ones.

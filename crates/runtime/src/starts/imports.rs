@@ -65,7 +65,7 @@ fn is_import(before: &str) -> bool {
             !rest.ends_with(|c: char| c.is_alphanumeric() || ['_', '$', '.'].contains(&c))
         })
     };
-    words.iter().any(|word| is_word(&word))
+    words.iter().any(is_word)
 }
 
 /// The file that a relative path names.
