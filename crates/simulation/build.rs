@@ -1,4 +1,4 @@
-//! Links the program's own `clock_gettime`, `epoll_wait` and `getrandom` in place of those of the C library.
+//! Links the program's own `clock_gettime`, `epoll_wait` and `getrandom` in place of the functions of the C library.
 
 fn main() {
     let source = "src/virtual_time.c";
@@ -8,6 +8,6 @@ fn main() {
         .warnings_into_errors(true)
         .link_lib_modifier("+whole-archive")
         .compile("virtual_time");
-    // The crate `getrandom` looks its function up by name when the program runs.
+    // The crate `getrandom` looks up its function by name at run time.
     println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol=getrandom");
 }

@@ -1,5 +1,5 @@
-//! Makes one image of a saved recording again, and checks it: `replay RECORDING SEED`, as a failed test prints them. Exit
-//! status: 0 without a fault, 1 with one, 2 where the recording cannot be read.
+//! Makes one image of a saved recording again, and checks it. A failed test prints the command `replay RECORDING SEED`.
+//! The exit status is 0 without a fault, 1 with a fault, and 2 if the recording is unreadable.
 
 use std::process::ExitCode;
 

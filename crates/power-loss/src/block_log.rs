@@ -1,7 +1,7 @@
-//! The log of a block device's writes and flushes, and what the device may hold at a cut.
+//! The log of a block device's writes and flushes, and the images that the device may hold after a cut.
 //!
-//! The format is that of Linux's `dm-log-writes` target, which QEMU's `blklogwrites` driver writes: a superblock, then for
-//! each request an entry in a sector of its own, followed by the data.
+//! The format is the format of Linux's `dm-log-writes` target; QEMU's `blklogwrites` driver writes the same. A
+//! superblock comes first. Each request has an entry in its own sector, followed by the data.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +17,12 @@ use crate::trial::cut;
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
-/// Bits of an entry's flags.
+/// The bits of an entry's flags.
 const FLUSH: u64 = 1;
 const FORCE_UNIT_ACCESS: u64 = 2;
 const DISCARD: u64 = 4;
 
-/// A log that is complete.
+/// A complete log.
 #[derive(Debug)]
 pub struct BlockLog {
     file: File,
@@ -31,16 +31,16 @@ pub struct BlockLog {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The first sector of the device that it writes, and how many.
+    /// The first sector of the device that the entry writes, and the number of sectors.
     sector: u64,
     sectors: u64,
     flags: u64,
-    /// Where its data begins in the log, in bytes.
+    /// The start of the entry's data in the log, in bytes.
     data_at: u64,
 }
 
 impl Entry {
-    /// The sectors that it has in the log.
+    /// The number of data sectors that the entry has in the log. A discard has none.
     fn logged_sectors(&self) -> u64 {
         if self.flags & DISCARD == 0 {
             self.sectors
@@ -69,7 +69,7 @@ fn numbers<const COUNT: usize>(file: &File, at: u64) -> io::Result<[u64; COUNT]>
 }
 
 impl BlockLog {
-    /// Reads the entries of a log of sectors of 512 bytes.
+    /// Reads the entries of a log with sectors of 512 bytes.
     pub fn open(path: &Path) -> io::Result<BlockLog> {
         let file = File::open(path)?;
         let [magic, _version, count, sector_bytes] = numbers(&file, 0)?;
@@ -100,21 +100,22 @@ impl BlockLog {
         Ok(BlockLog { file, entries })
     }
 
-    /// How many entries begin before this position of the file, in bytes.
+    /// The number of entries that begin before this position of the file, in bytes.
     pub fn entries_before(&self, position: u64) -> usize {
         self.entries
             .partition_point(|entry| entry.data_at - SECTOR < position)
     }
 
-    /// Where the log ends after so many entries, in bytes. What was answered before the log was so long is in these entries.
+    /// The end of the log after this many entries, in bytes. Any request that was answered before the log had this
+    /// length is in these entries.
     pub fn position(&self, entries: usize) -> u64 {
         entries
             .checked_sub(1)
             .map_or(SECTOR, |last| self.entries[last].end())
     }
 
-    /// Draws a cut, as the number of entries before it: half of the cuts are anywhere between two numbers of entries, the
-    /// others beside flushes.
+    /// Draws a cut, as the number of entries before it. Half of the cuts are anywhere between the two numbers of
+    /// entries. The other cuts are next to flushes.
     pub fn draw_cut(&self, (first, last): (usize, usize), rng: &mut SplitMix64) -> usize {
         let is_flush = |at: &usize| self.entries[first + at].flags & FLUSH != 0;
         let flushes: Vec<usize> = (0..last - first).filter(is_flush).collect();
@@ -122,19 +123,19 @@ impl BlockLog {
     }
 }
 
-/// A device in the middle of a log.
+/// A device at a moment of a log.
 #[derive(Debug)]
 pub struct BlockDisk<'a> {
     log: &'a BlockLog,
-    /// What was flushed.
+    /// The flushed data.
     image: File,
-    /// Entries since the last flush.
+    /// The entries since the last flush.
     unsynced: Vec<Entry>,
     applied: usize,
 }
 
 impl<'a> BlockDisk<'a> {
-    /// A device of zeros at the beginning of the log, which keeps what is flushed in this file.
+    /// A device of zeros at the start of the log. The file holds the flushed data.
     pub fn new(log: &'a BlockLog, image: File) -> BlockDisk<'a> {
         BlockDisk {
             log,
@@ -144,7 +145,7 @@ impl<'a> BlockDisk<'a> {
         }
     }
 
-    /// Goes on to the cut after so many entries.
+    /// Moves to the cut after this many entries.
     pub fn advance(&mut self, entries: usize) -> io::Result<()> {
         for entry in &self.log.entries[self.applied..entries] {
             if entry.flags & FLUSH != 0 {
@@ -160,8 +161,8 @@ impl<'a> BlockDisk<'a> {
         Ok(())
     }
 
-    /// Adds to a copy of the flushed image what the device may have kept of the rest if the power goes now. Returns how many
-    /// writes were not flushed.
+    /// Adds to a copy of the flushed image the unflushed sectors that survive if the power fails now. Returns the
+    /// number of unflushed writes.
     pub fn cut(&self, copy: &File, rng: &mut SplitMix64) -> io::Result<usize> {
         let fate = Fate::draw(self.unsynced.len(), rng);
         for (at, entry) in self.unsynced.iter().enumerate() {
@@ -171,7 +172,7 @@ impl<'a> BlockDisk<'a> {
     }
 }
 
-/// Writes those sectors of an entry that `shown` says.
+/// Writes the sectors of an entry for which `shown` is true.
 fn write(log: &BlockLog, entry: &Entry, image: &File, shown: impl Fn(u64) -> bool) -> io::Result<()> {
     let mut sector_bytes = [0; SECTOR_BYTES];
     for number in (0..entry.sectors).filter(|number| shown(entry.sector + number)) {
@@ -192,7 +193,7 @@ mod tests {
 
     const SECTORS: u64 = 4;
 
-    /// A log of these requests: the first sector, how many, flags, and the byte that fills them.
+    /// A log of these requests: the first sector, the number of sectors, the flags, and the byte that fills them.
     fn log(folder: &Path, requests: &[(u64, u64, u64, u8)]) -> BlockLog {
         let sector = |numbers: &[u64]| {
             let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -211,7 +212,7 @@ mod tests {
         BlockLog::open(&path).unwrap()
     }
 
-    /// What a device may hold after so many entries, as one byte a sector, by many seeds.
+    /// The images of the device after this many entries, for many seeds. Each sector is one byte.
     fn images(folder: &Path, log: &BlockLog, entries: usize) -> BTreeSet<Vec<u8>> {
         let create = |name: &str| {
             let file = File::create(folder.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! The check of an image: opened as a program opens it, and compared with what was promised.
+//! The check of an image: opens its files like a program does, and compares them with the promises.
 
 pub mod jobs;
 pub mod knowledge;
@@ -7,26 +7,26 @@ use rusqlite::Connection;
 
 use crate::volume::Volume;
 
-/// A fault of an image.
+/// A fault in an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Something acknowledged is not there.
+    /// An acknowledged item is missing.
     #[error("lost: {0}")]
     Lost(String),
-    /// Something is there twice.
+    /// An item is stored twice.
     #[error("doubled: {0}")]
     Doubled(String),
-    /// The file cannot be opened, or contradicts itself.
+    /// A file does not open, or contradicts itself.
     #[error("broken: {0}")]
     Broken(String),
 }
 
-/// An operation on an image failed.
+/// The fault of a failed operation on an image.
 pub(crate) fn broken(error: impl std::fmt::Display) -> Fault {
     Fault::Broken(error.to_string())
 }
 
-/// Whether SQLite finds a file sound.
+/// Checks a file with SQLite's integrity check.
 pub(crate) fn integrity(volume: &Volume, file: &str) -> Result<(), Fault> {
     let connection = Connection::open(volume.path(file)).map_err(broken)?;
     let verdict: String = connection

@@ -1,8 +1,8 @@
-//! What a disk may hold after a cut.
+//! The images that a disk may hold after a cut.
 //!
-//! The disk keeps what was synced. Of each sector that was written since, it may hold any version: the drive and the system
-//! write sectors in any order, and a write of several sectors can be torn between them. The same holds for a file's length, and
-//! for each name that was made or deleted since the folder was synced.
+//! The disk keeps all synced data. Of each sector with unsynced writes it may hold any version, because the drive and
+//! the system write sectors in any order. A write of several sectors can be torn between them. The same holds for the
+//! length of a file, and for each name that was made or deleted since the last sync of the folder.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use crate::limits::SECTOR_BYTES;
 use crate::trace::Event;
 use crate::volume::write_at;
 
-/// The files of a cut, by name.
+/// The files after a cut, by name.
 pub type Image = BTreeMap<String, Vec<u8>>;
 
-/// A disk in the middle of a trace.
+/// A disk at a moment of a trace.
 #[derive(Debug, Default)]
 pub struct Disk<'a> {
     files: Vec<Content<'a>>,
     names: BTreeMap<&'a str, usize>,
-    /// Names that were made (for a file) or deleted since the last sync of the folder.
+    /// The names that were made or deleted since the last sync of the folder. A made name has the number of its file.
     unsynced_names: Vec<(&'a str, Option<usize>)>,
 }
 
@@ -38,7 +38,7 @@ enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// The length of a file of `length` bytes after it.
+    /// The length of a file of `length` bytes after this change.
     fn length_after(&self, length: usize) -> usize {
         match self {
             Change::Write { offset, bytes } => length.max(offset + bytes.len()),
@@ -47,11 +47,11 @@ impl Change<'_> {
     }
 }
 
-/// The part that stands for a file's length.
+/// The part number that draws the fate of a file's length.
 const LENGTH: u64 = u64::MAX;
 
 impl<'a> Disk<'a> {
-    /// Takes the next event of a trace.
+    /// Applies the next event of a trace.
     pub fn apply(&mut self, event: &'a Event) {
         match event {
             Event::Create { name, file } => {
@@ -75,7 +75,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// What it may hold if the power goes now.
+    /// An image that the disk may hold if the power fails now.
     pub fn image(&self, rng: &mut SplitMix64) -> Image {
         let mut names = self.names.clone();
         let fate = Fate::draw(self.unsynced_names.len(), rng);
@@ -147,7 +147,7 @@ impl Content<'_> {
     }
 }
 
-/// The parts of a range of bytes, sector by sector.
+/// Splits a range of bytes at the sector boundaries.
 fn sectors(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut next = start;
     std::iter::from_fn(move || {
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// The images of many seeds at the end of a trace.
+    /// The images at the end of a trace, for many seeds.
     fn images(trace: &[Event]) -> BTreeSet<Image> {
         let mut disk = Disk::default();
         trace.iter().for_each(|event| disk.apply(event));

@@ -1,6 +1,6 @@
-//! The failure of a recording.
+//! The error of a recording.
 
 use std::error::Error;
 
-/// Why a recording came to nothing.
+/// The reason a recording failed.
 pub type RecordError = Box<dyn Error + Send + Sync>;

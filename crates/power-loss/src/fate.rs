@@ -1,8 +1,8 @@
-//! What becomes of the changes that a disk was not told to sync.
+//! The fate of unsynced changes when the power fails.
 
 use gristmill_model::{Rng, SplitMix64};
 
-/// How much of `changes` unsynced changes reached the disk.
+/// The part of `changes` unsynced changes that reached the disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Fate {
     changes: usize,
@@ -12,18 +12,18 @@ pub struct Fate {
 
 #[derive(Debug, Clone, Copy)]
 enum FateKind {
-    /// None of them.
+    /// No change reached the disk.
     Lost,
-    /// All of them.
+    /// All changes reached the disk.
     Kept,
-    /// The first so many, and part of the next one.
+    /// This many first changes reached the disk, and a part of the next one.
     UpTo(usize),
-    /// Each part by itself: the newest version with this chance of 10, else any.
+    /// Each part has its own version: the newest with this chance of 10, else any.
     Scattered(u64),
 }
 
 impl Fate {
-    /// Draws what becomes of so many changes.
+    /// Draws the fate of this many changes.
     pub fn draw(changes: usize, rng: &mut SplitMix64) -> Fate {
         let kind = match rng.below(8) {
             0 => FateKind::Lost,
@@ -38,7 +38,7 @@ impl Fate {
         }
     }
 
-    /// How many of the changes the disk shows in a part: a sector, the length, a name.
+    /// The number of changes that the disk shows in one part. A part is a sector, the length or a name.
     pub fn version(&self, part: u64) -> usize {
         let mut rng = SplitMix64::new(self.seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         match self.kind {

@@ -1,4 +1,4 @@
-//! The jobs of all workloads: each has a number as its payload, and the same number as its value.
+//! The jobs of all workloads. Each job has a number as its payload, and the same number as its value.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use crate::limits::CHECKPOINT_PAGES;
 use crate::volume::Volume;
 
-/// The store's file.
+/// The file of the store.
 pub const FILE: &str = "jobs.db";
 
 /// The kind of the jobs.
 pub const KIND: &str = "number";
 
-/// Opens the store of a volume, as a program does.
+/// Opens the store of a volume like a program does.
 pub fn open(volume: &Volume, synchronous: Synchronous) -> Result<SqliteStore, StoreError> {
     let options = SqliteOptions {
         synchronous,
@@ -28,11 +28,11 @@ pub fn open(volume: &Volume, synchronous: Synchronous) -> Result<SqliteStore, St
     SqliteStore::open(volume.path(FILE), options)
 }
 
-/// A batch of jobs that are tried twice, at once.
+/// A batch of jobs with two attempts and no delay.
 pub fn batch(numbers: &[u64]) -> NewBatch {
     let mut builder = PackedBuilder::new();
     for number in numbers {
-        // Numbers are always valid items.
+        // A number is always a valid item.
         let _ = builder.push(&number.to_string());
     }
     let retry = RetryPolicy {
@@ -49,12 +49,12 @@ pub fn batch(numbers: &[u64]) -> NewBatch {
     }
 }
 
-/// The numbers of packed items, in order. Items that are no number are left out.
+/// The numbers of packed items, in order. Leaves out items that are not numbers.
 pub fn numbers(items: &PackedArray) -> Vec<u64> {
     items.items().filter_map(|item| item.parse().ok()).collect()
 }
 
-/// A worker.
+/// A new worker.
 pub fn worker() -> NewWorker {
     NewWorker {
         name: "power-loss".to_owned(),
@@ -66,7 +66,7 @@ pub fn worker() -> NewWorker {
     }
 }
 
-/// A wish for jobs of any kind.
+/// A claim for jobs of any kind.
 pub fn want(jobs_max: u32) -> Want {
     Want {
         jobs_max,
@@ -76,7 +76,7 @@ pub fn want(jobs_max: u32) -> Want {
     }
 }
 
-/// A report that these jobs of a slice completed, each with its payload as its value.
+/// A report that these jobs of a slice completed. The value of each job is its payload.
 pub fn completed(slice: &LeasedSlice, positions: &Positions) -> Report {
     let indexes = slice.positions.indexes_of(positions);
     let completed = Completed {

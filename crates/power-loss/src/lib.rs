@@ -1,14 +1,14 @@
-//! Stores under power loss.
+//! Tests of stores under power loss.
 //!
-//! A [`Volume`] is a file system in memory, on which SQLite works by way of a VFS. It records a [`trace`]: each change of a
-//! file or a name, each sync, and [notes](note) of what was acknowledged between them. A [`Disk`] replays a trace up to a cut,
-//! and makes images of what a disk may hold then: it drops, reorders and tears what was not synced. A
-//! [`workload`] opens the stores of an image as a program does after the power is back, and compares them with
-//! the notes.
+//! A [`Volume`] is a file system in memory. SQLite reaches it through a VFS. The volume records a [`trace`]: each
+//! change of a file or a name, each sync, and the [notes](note) of acknowledgements between them. A [`Disk`] replays a
+//! trace up to a cut, and makes the images that a disk may then hold: it drops, reorders and tears unsynced changes. A
+//! [`workload`] opens the stores of an image like a program does after the power returns, and compares them with the
+//! notes.
 //!
-//! A [`BlockDisk`] does the same for a whole block device, by a [log](BlockLog) of its writes and flushes.
+//! A [`BlockDisk`] does the same for a whole block device, from a [log](BlockLog) of its writes and flushes.
 //!
-//! One trace gives thousands of images, so that recording costs next to nothing.
+//! One trace gives thousands of images, so the recording costs next to nothing.
 
 pub mod block_log;
 pub mod check;

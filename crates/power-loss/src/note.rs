@@ -1,62 +1,62 @@
-//! What a workload was promised.
+//! The promises made to a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// A workload notes this in the trace. Each job has a number of its own as its payload, and as its value once it completes.
+/// A note of a workload in the trace. Each job has its own number as its payload, and as its value after it completes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
-    /// A submit of these jobs begins. It stores all of them or none.
+    /// A submit of these jobs begins. The store keeps all of them or none.
     Submitting(Vec<u64>),
-    /// The submit of these jobs was acknowledged, and this is their highest batch.
+    /// The submit of these jobs was acknowledged.
     Submitted {
-        /// The jobs.
+        /// The numbers of the jobs.
         numbers: Vec<u64>,
-        /// The batch.
+        /// The highest id of their batches.
         batch: i64,
     },
-    /// The values of these jobs were acknowledged.
+    /// The completion of these jobs was acknowledged.
     Completed(Vec<u64>),
-    /// The end of these jobs as dead was acknowledged.
+    /// The death of these jobs was acknowledged.
     Died(Vec<u64>),
-    /// The end of these jobs as cancelled was acknowledged.
+    /// The cancellation of these jobs was acknowledged.
     Cancelled(Vec<u64>),
-    /// The run is acknowledged to have submitted so many lines of its input.
+    /// The submit of this many lines of the run's input was acknowledged.
     RunAt(u64),
-    /// The run's end was acknowledged.
+    /// The end of the run was acknowledged.
     RunFinished,
-    /// So many messages of the input were acknowledged as stored.
+    /// The storing of this many messages of the input was acknowledged.
     Ingested(u64),
 }
 
-/// All notes up to a moment.
+/// The sum of all notes up to a moment.
 #[derive(Debug, Clone, Default)]
 pub struct Promises {
-    /// The jobs of each submit that has begun.
+    /// The jobs of each submit that began.
     pub submits: Vec<Vec<u64>>,
-    /// Jobs that are stored.
+    /// The numbers of the jobs that must be stored.
     pub submitted: BTreeSet<u64>,
-    /// The highest batch of those.
+    /// The highest batch id of these jobs.
     pub batch_max: i64,
-    /// How jobs ended, by number.
+    /// The ends of jobs, by number.
     pub ended: BTreeMap<u64, Ending>,
-    /// Lines of the run's input that are submitted, at least; `None` where there need not be a run.
+    /// The smallest number of submitted lines of the run's input. `None` if there may be no run yet.
     pub run_lines: Option<u64>,
-    /// Whether the run has finished.
+    /// The run has finished.
     pub run_finished: bool,
-    /// Messages that are stored, at least.
+    /// The smallest number of stored messages.
     pub messages: u64,
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With its own number as its value.
+    /// The job completed with its own number as its value.
     Completed,
-    /// As dead.
+    /// The job died.
     Died,
-    /// As cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 

@@ -1,54 +1,54 @@
-//! The record of a volume.
+//! The trace: the record of a volume.
 
 use serde::{Deserialize, Serialize};
 
 use crate::note::Note;
 
-/// One step of a trace. Files are numbered in the order in which they were made; a name can stand for several, one after
-/// the other.
+/// One event of a trace. Files are numbered in the order of their creation. A name can refer to several files, one
+/// after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// An empty file was made.
     Create {
-        /// Its name.
+        /// The name of the file.
         name: String,
-        /// Its number.
+        /// The number of the file.
         file: usize,
     },
     /// A name was deleted.
     Delete {
-        /// The name.
+        /// The deleted name.
         name: String,
     },
     /// Bytes were written.
     Write {
-        /// The file.
+        /// The number of the file.
         file: usize,
-        /// From this byte on.
+        /// The first written byte.
         offset: usize,
-        /// What was written.
+        /// The written bytes.
         bytes: Vec<u8>,
     },
-    /// A file was cut or grew.
+    /// The length of a file changed.
     Truncate {
-        /// The file.
+        /// The number of the file.
         file: usize,
-        /// Its bytes since then.
+        /// The new length in bytes.
         length: usize,
     },
-    /// A file was synced: its content is on disk when this is over.
+    /// A file was synced: its content is on disk after this event.
     Sync {
-        /// The file.
+        /// The number of the file.
         file: usize,
     },
-    /// The folder was synced: all names are on disk when this is over.
+    /// The folder was synced: all names are on disk after this event.
     SyncNames,
-    /// The workload noted something.
+    /// The workload left a note.
     Note(Note),
 }
 
 impl Event {
-    /// Whether a cut just before or after it is worth more than others.
+    /// Reports whether a cut next to this event is more valuable than other cuts.
     pub fn is_edge(&self) -> bool {
         matches!(
             self,

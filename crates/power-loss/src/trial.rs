@@ -1,4 +1,4 @@
-//! Many images of one trace, each checked.
+//! Trials: many images of one trace, each with a check.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,21 +14,21 @@ use crate::vfs;
 use crate::volume::Volume;
 use crate::workload::Recording;
 
-/// The result of some images.
+/// The result of several trials.
 #[derive(Debug, Default)]
 pub struct Tried {
-    /// Images that were opened and checked.
+    /// The number of checked images.
     pub images: u64,
-    /// Contents of those that differ, by CRC-32.
+    /// The CRC-32 of each different content.
     pub contents: BTreeSet<u32>,
-    /// Images with a fault.
+    /// The number of images with a fault.
     pub failed: u64,
-    /// The first faults, with the seeds that make their images again from the same recording.
+    /// The first faults, and the seeds that make their images again from the same recording.
     pub faults: Vec<(u64, Fault)>,
 }
 
 impl Tried {
-    /// Adds the result of other images.
+    /// Adds the results of other trials.
     pub fn add(&mut self, other: Tried) {
         self.images += other.images;
         self.contents.extend(other.contents);
@@ -49,7 +49,7 @@ impl Tried {
     }
 }
 
-/// Makes and checks an image for each seed, on all processors.
+/// Makes and checks one image for each seed, on all processors.
 pub fn try_images(recording: &Recording, seeds: Range<u64>) -> Tried {
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let each = (seeds.end - seeds.start).div_ceil(threads).max(1);
@@ -78,7 +78,7 @@ pub fn replay(recording: &Recording, seed: u64) -> Result<(), Fault> {
     tried.faults.pop().map_or(Ok(()), |(_, fault)| Err(fault))
 }
 
-/// Goes through the trace once, and makes the images at their cuts.
+/// Walks through the trace once, and makes the images at their cuts.
 fn try_in_order(recording: &Recording, seeds: Range<u64>) -> Tried {
     vfs::register();
     let edges: Vec<usize> = (0..recording.events.len())
@@ -114,7 +114,8 @@ fn try_in_order(recording: &Recording, seeds: Range<u64>) -> Tried {
     tried
 }
 
-/// How many events come before the cut: half of the cuts are anywhere, the others beside syncs and acknowledgements.
+/// Draws the number of events before a cut. Half of the cuts are anywhere. The other cuts are next to syncs and
+/// acknowledgements.
 pub(crate) fn cut(events: usize, edges: &[usize], rng: &mut SplitMix64) -> usize {
     if edges.is_empty() || rng.below(2) == 0 {
         return rng.below(events as u64 + 1) as usize;

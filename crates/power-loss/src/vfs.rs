@@ -1,8 +1,8 @@
-//! SQLite's way to a [`Volume`](crate::Volume): a VFS, which is the default one of the process from its registration on, so
-//! that stores open their files as ever.
+//! SQLite's access to a [`Volume`](crate::Volume): a VFS. Its registration makes it the default VFS of the process, so
+//! that stores open their files as usual.
 //!
-//! It behaves as SQLite's own VFS for Unix: a sector size of 4,096 bytes, no damage beside written bytes
-//! (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sync of the folder with the first sync of a new journal or log.
+//! The VFS behaves like SQLite's own VFS for Unix: its sector size is 4,096 bytes, a write damages no bytes next to it
+//! (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and the first sync of a new journal or log also syncs the folder.
 //! <https://sqlite.org/c3ref/vfs.html> and <https://sqlite.org/c3ref/io_methods.html> describe the calls.
 #![expect(
     unsafe_code,
@@ -20,16 +20,16 @@ use crate::volume::locks::Level;
 use crate::volume::shared_memory::Request;
 use crate::volume::{self, OpenFile};
 
-/// Bytes of a path, at most.
+/// The largest number of bytes in a path.
 const PATH_BYTES_MAX: c_int = 512;
 
 /// The sector size of SQLite's VFS for Unix.
 const SECTOR_SIZE: c_int = 4_096;
 
-/// Slots of locks of a log's index (`SQLITE_SHM_NLOCK`).
+/// The number of lock slots in a log's index (`SQLITE_SHM_NLOCK`).
 const SLOTS: c_int = 8;
 
-/// What SQLite keeps of an open file: its own part first.
+/// SQLite's memory for an open file. SQLite's own part comes first.
 #[repr(C)]
 struct Handle {
     base: ffi::sqlite3_file,
@@ -58,15 +58,15 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// Makes it the default VFS of this process, once.
+/// Makes this VFS the default of the process, once.
 pub(crate) fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: a null name asks for the default VFS, which lives as long as the process.
         let unix = unsafe { ffi::sqlite3_vfs_find(ptr::null()) };
         assert!(!unix.is_null(), "SQLite has a default VFS");
-        // SAFETY: it points to a VFS of SQLite. Time, sleep and randomness stay those of the VFS for Unix, whose functions do
-        // not look at the VFS that they are called for.
+        // SAFETY: the pointer refers to a VFS of SQLite. Time, sleep and randomness stay with the VFS for Unix. Its
+        // functions ignore the VFS argument.
         let unix = unsafe { *unix };
         let vfs = ffi::sqlite3_vfs {
             iVersion: 2,
@@ -82,7 +82,7 @@ pub(crate) fn register() {
             xGetLastError: Some(last_error),
             ..unix
         };
-        // SAFETY: the VFS is never freed, and its functions keep to SQLite's description.
+        // SAFETY: the VFS is never freed, and its functions follow SQLite's description.
         let code = unsafe { ffi::sqlite3_vfs_register(Box::leak(Box::new(vfs)), 1) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite takes the VFS");
     });
@@ -92,19 +92,19 @@ pub(crate) fn register() {
 ///
 /// # Safety
 ///
-/// `file` is one that [`open`] has filled and [`close`] has not seen.
+/// `file` was filled by [`open`], and is not closed yet.
 unsafe fn opened<'a>(file: *mut ffi::sqlite3_file) -> &'a OpenFile {
-    // SAFETY: `open` has put a box there, which lives until `close`; it is only ever borrowed shared.
+    // SAFETY: `open` stored a box there, which lives until `close`. All borrows of it are shared.
     unsafe { &*(*file.cast::<Handle>()).open }
 }
 
-/// A path as text; empty where it is not UTF-8, which no volume has.
+/// A path as text. The result is empty for a path that is not UTF-8, which no volume has.
 ///
 /// # Safety
 ///
 /// `name` is null or ends with a zero.
 unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {
-    // SAFETY: as above; SQLite keeps it for the call.
+    // SAFETY: the caller guarantees it, and SQLite keeps the name during the call.
     (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default())
 }
 
@@ -122,7 +122,7 @@ fn ok_or_busy(taken: bool) -> c_int {
     if taken { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
 }
 
-// --- the file system ---
+// --- The file system ---
 
 unsafe extern "C" fn open(
     _: *mut ffi::sqlite3_vfs,
@@ -134,10 +134,10 @@ unsafe extern "C" fn open(
     const NEW_JOURNALS: c_int =
         ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
     let handle = file.cast::<Handle>();
-    // SAFETY: SQLite gives room of `szOsFile` bytes. Without methods, there is nothing to close.
+    // SAFETY: SQLite provides `szOsFile` bytes. SQLite closes nothing for a file without methods.
     unsafe { (*handle).base.pMethods = ptr::null() };
     let create = flags & ffi::SQLITE_OPEN_CREATE != 0;
-    // SAFETY: SQLite's names end with a zero.
+    // SAFETY: a name of SQLite ends with a zero.
     let opened = match unsafe { text(name) } {
         Some(path) => volume::find(path)
             .and_then(|(volume, name)| volume.open(name, create, create && flags & NEW_JOURNALS != 0)),
@@ -146,7 +146,7 @@ unsafe extern "C" fn open(
     let Some(opened) = opened else {
         return ffi::SQLITE_CANTOPEN;
     };
-    // SAFETY: as above; `flags_out` is null or SQLite's.
+    // SAFETY: SQLite provides `szOsFile` bytes, and `flags_out` is null or valid.
     unsafe {
         (*handle).open = Box::into_raw(Box::new(opened));
         (*handle).base.pMethods = &METHODS;
@@ -158,7 +158,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
-    // SAFETY: SQLite's names end with a zero.
+    // SAFETY: a name of SQLite ends with a zero.
     let found = unsafe { text(name) }.and_then(volume::find);
     match found.map(|(volume, name)| volume.delete(name, sync_folder != 0)) {
         Some(true) => ffi::SQLITE_OK,
@@ -172,15 +172,15 @@ unsafe extern "C" fn access(
     flags: c_int,
     out: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite's names end with a zero.
+    // SAFETY: a name of SQLite ends with a zero.
     let found = unsafe { text(name) }.and_then(volume::find);
     let length = found.and_then(|(volume, name)| volume.length_of(name));
-    // An empty file does not exist for SQLite's VFS for Unix.
+    // SQLite's VFS for Unix treats an empty file as missing.
     let answer = match flags {
         ffi::SQLITE_ACCESS_EXISTS => length.is_some_and(|length| length > 0),
         _ => length.is_some(),
     };
-    // SAFETY: SQLite gives room for the answer.
+    // SAFETY: SQLite provides the memory for the answer.
     unsafe { *out = c_int::from(answer) };
     ffi::SQLITE_OK
 }
@@ -191,12 +191,12 @@ unsafe extern "C" fn full_pathname(
     room: c_int,
     out: *mut c_char,
 ) -> c_int {
-    // SAFETY: SQLite's names end with a zero.
+    // SAFETY: a name of SQLite ends with a zero.
     let bytes = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
     if bytes.len() > room as usize {
         return ffi::SQLITE_CANTOPEN;
     }
-    // SAFETY: SQLite gives room for so many bytes, apart from the name.
+    // SAFETY: SQLite provides `room` bytes, which do not overlap the name.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len()) };
     ffi::SQLITE_OK
 }
@@ -205,10 +205,10 @@ unsafe extern "C" fn last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_ch
     0
 }
 
-// --- a file ---
+// --- A file ---
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
-    // SAFETY: `open` has made the box, and SQLite closes a file once.
+    // SAFETY: `open` made the box, and SQLite closes a file only once.
     drop(unsafe { Box::from_raw((*file.cast::<Handle>()).open) });
     ffi::SQLITE_OK
 }
@@ -219,7 +219,7 @@ unsafe extern "C" fn read(
     length: c_int,
     offset: i64,
 ) -> c_int {
-    // SAFETY: SQLite gives room for so many bytes.
+    // SAFETY: SQLite provides a buffer of `length` bytes.
     let buffer = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), length as usize) };
     // SAFETY: the file is open.
     let read = unsafe { opened(file) }.read(buffer, offset as usize);
@@ -236,7 +236,7 @@ unsafe extern "C" fn write(
     length: c_int,
     offset: i64,
 ) -> c_int {
-    // SAFETY: SQLite gives so many bytes.
+    // SAFETY: SQLite provides `length` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize) };
     // SAFETY: the file is open.
     unsafe { opened(file) }.write(bytes, offset as usize);
@@ -256,7 +256,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
-    // SAFETY: the file is open, and SQLite gives room for the answer.
+    // SAFETY: the file is open, and SQLite provides the memory for the answer.
     unsafe { *out = opened(file).length() as i64 };
     ffi::SQLITE_OK
 }
@@ -273,7 +273,7 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, code: c_int) -> c_int 
 }
 
 unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, out: *mut c_int) -> c_int {
-    // SAFETY: the file is open, and SQLite gives room for the answer.
+    // SAFETY: the file is open, and SQLite provides the memory for the answer.
     unsafe { *out = c_int::from(opened(file).is_reserved()) };
     ffi::SQLITE_OK
 }
@@ -290,7 +290,7 @@ unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int 
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
-// --- the index of a log ---
+// --- The index of a log ---
 
 unsafe extern "C" fn shm_map(
     file: *mut ffi::sqlite3_file,
@@ -301,7 +301,7 @@ unsafe extern "C" fn shm_map(
 ) -> c_int {
     // SAFETY: the file is open.
     let region = unsafe { opened(file) }.map(region as usize, bytes as usize, extend != 0);
-    // SAFETY: SQLite gives room for the answer. A region that is not there is null.
+    // SAFETY: SQLite provides the memory for the answer. A missing region is null.
     unsafe { *out = region.map_or(ptr::null_mut(), <*mut u8>::cast) };
     ffi::SQLITE_OK
 }

@@ -1,4 +1,4 @@
-//! A file system in memory, in one folder.
+//! A file system in memory, with one folder.
 
 pub(crate) mod locks;
 pub(crate) mod shared_memory;
@@ -14,19 +14,19 @@ use crate::trace::Event;
 use crate::volume::locks::{Level, Locks};
 use crate::volume::shared_memory::SharedMemory;
 
-/// The folder of all volumes. There is none of this name on a disk, so nothing but SQLite finds their files.
+/// The folder of all volumes. No disk has a folder of this name, so only SQLite finds their files.
 const ROOT: &str = "/gristmill-power-loss";
 
-/// The volumes that SQLite can open files on, by number.
+/// The volumes on which SQLite can open files, by number.
 static VOLUMES: Mutex<BTreeMap<u64, Weak<Volume>>> = Mutex::new(BTreeMap::new());
 static VOLUMES_MADE: AtomicU64 = AtomicU64::new(0);
 
-/// What a sync does.
+/// The effect of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syncs {
-    /// Puts on disk what was written.
+    /// A sync puts the written data on disk.
     Kept,
-    /// Nothing, and says that all went well: a disk that lies.
+    /// A sync does nothing, but reports success: the disk lies.
     Swallowed,
 }
 
@@ -42,7 +42,7 @@ pub struct Volume {
 struct State {
     names: BTreeMap<String, usize>,
     files: Vec<File>,
-    /// `None` where nothing is recorded.
+    /// The recorded events. `None` if nothing is recorded.
     trace: Option<Vec<Event>>,
     handles: u64,
 }
@@ -70,7 +70,7 @@ impl State {
 }
 
 impl Volume {
-    /// An empty volume that records.
+    /// An empty volume that records a trace.
     pub fn recording(syncs: Syncs) -> Arc<Volume> {
         let state = State {
             trace: Some(Vec::new()),
@@ -79,7 +79,7 @@ impl Volume {
         Volume::mounted(syncs, state)
     }
 
-    /// A volume with these files.
+    /// A volume with these files, which records nothing.
     pub fn of(image: BTreeMap<String, Vec<u8>>) -> Arc<Volume> {
         let mut state = State::default();
         for (name, bytes) in image {
@@ -102,17 +102,17 @@ impl Volume {
         volume
     }
 
-    /// Where SQLite finds a file of this volume.
+    /// The path that SQLite opens for a file of this volume.
     pub fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("{ROOT}/{}/{name}", self.number))
     }
 
-    /// Notes something between the changes.
+    /// Leaves a note in the trace.
     pub fn note(&self, note: Note) {
         self.lock().record(|| Event::Note(note));
     }
 
-    /// What was recorded so far. Nothing is recorded from now on.
+    /// Returns the trace, and stops recording.
     pub fn take_trace(&self) -> Vec<Event> {
         let trace = self.lock().trace.take().unwrap_or_default();
         assert!(
@@ -126,7 +126,7 @@ impl Volume {
         locked(&self.state)
     }
 
-    /// Opens a file, and makes it where there is none and `create` says so.
+    /// Opens a file. Makes a missing file if `create` is set.
     pub(crate) fn open(self: &Arc<Self>, name: &str, create: bool, syncs_names: bool) -> Option<OpenFile> {
         let mut state = self.lock();
         let file = match state.names.get(name).copied() {
@@ -149,7 +149,7 @@ impl Volume {
         })
     }
 
-    /// Deletes a name. `false` where there is none.
+    /// Deletes a name. Returns `false` if there is none.
     pub(crate) fn delete(&self, name: &str, sync_names: bool) -> bool {
         let mut state = self.lock();
         if state.names.remove(name).is_none() {
@@ -163,7 +163,7 @@ impl Volume {
         true
     }
 
-    /// The bytes of the file of that name.
+    /// The length of the file with this name, in bytes.
     pub(crate) fn length_of(&self, name: &str) -> Option<usize> {
         let state = self.lock();
         let file = state.names.get(name)?;
@@ -177,7 +177,7 @@ impl Drop for Volume {
     }
 }
 
-/// The volume and the name that a path names.
+/// The volume and the name of a path.
 pub(crate) fn find(path: &str) -> Option<(Arc<Volume>, &str)> {
     let rest = path.strip_prefix(ROOT)?.strip_prefix('/')?;
     let (number, name) = rest.split_once('/')?;
@@ -185,7 +185,7 @@ pub(crate) fn find(path: &str) -> Option<(Arc<Volume>, &str)> {
     Some((volume, name))
 }
 
-/// A file without a name, for SQLite's temporary ones: on a volume of its own that nothing records.
+/// A file without a name, for SQLite's temporary files. It has its own volume, which records nothing.
 pub(crate) fn nameless() -> Option<OpenFile> {
     Volume::of(BTreeMap::new()).open("temporary", true, false)
 }
@@ -194,13 +194,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file that one connection has open.
+/// A file that one connection holds open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     volume: Arc<Volume>,
     file: usize,
     handle: u64,
-    /// Whether the first sync puts the names on disk, too: SQLite's VFS for Unix does so for journals and logs that it makes.
+    /// The first sync also puts the names on disk. SQLite's VFS for Unix does so for the journals and logs that it makes.
     syncs_names: AtomicBool,
 }
 
@@ -209,7 +209,7 @@ impl OpenFile {
         work(&mut self.volume.lock().files[self.file])
     }
 
-    /// Reads into `buffer`, and returns how many bytes there were.
+    /// Reads into `buffer`, and returns the number of bytes read.
     pub fn read(&self, buffer: &mut [u8], offset: usize) -> usize {
         self.with(|file| {
             let there = file.bytes.get(offset..).unwrap_or_default();
@@ -219,7 +219,7 @@ impl OpenFile {
         })
     }
 
-    /// Writes, and fills a gap before with zeros.
+    /// Writes bytes. Fills a gap before them with zeros.
     pub fn write(&self, bytes: &[u8], offset: usize) {
         let mut state = self.volume.lock();
         write_at(&mut state.files[self.file].bytes, bytes, offset);
@@ -231,7 +231,7 @@ impl OpenFile {
         });
     }
 
-    /// Cuts the file, or lets it grow by zeros.
+    /// Cuts the file, or extends it with zeros.
     pub fn truncate(&self, length: usize) {
         let mut state = self.volume.lock();
         state.files[self.file].bytes.resize(length, 0);
@@ -239,7 +239,7 @@ impl OpenFile {
         state.record(|| Event::Truncate { file, length });
     }
 
-    /// Puts the content on disk.
+    /// Puts the content of the file on disk.
     pub fn sync(&self) {
         if self.volume.syncs == Syncs::Swallowed {
             return;
@@ -252,37 +252,37 @@ impl OpenFile {
         }
     }
 
-    /// Its bytes.
+    /// The length of the file in bytes.
     pub fn length(&self) -> usize {
         self.with(|file| file.bytes.len())
     }
 
-    /// Takes a lock on the file. `false` where another connection is in the way.
+    /// Takes a lock on the file. Returns `false` if the lock of another connection conflicts.
     pub fn lock(&self, level: Level) -> bool {
         self.with(|file| file.locks.lock(self.handle, level))
     }
 
-    /// Goes back to a lower lock.
+    /// Lowers the lock on the file.
     pub fn unlock(&self, level: Level) {
         self.with(|file| file.locks.unlock(self.handle, level));
     }
 
-    /// Whether a connection is about to write.
+    /// Reports whether a connection is about to write.
     pub fn is_reserved(&self) -> bool {
         self.with(|file| file.locks.is_reserved())
     }
 
-    /// A region of the memory that the file's connections share. `None` where it is not there and `extend` does not ask for it.
+    /// A region of the memory that the file's connections share. `None` if the region is missing and `extend` is not set.
     pub fn map(&self, region: usize, bytes: usize, extend: bool) -> Option<*mut u8> {
         self.with(|file| file.memory.map(self.handle, region, bytes, extend))
     }
 
-    /// Takes or drops locks of that memory. `false` where another connection is in the way.
+    /// Takes or drops locks on the shared memory. Returns `false` if the lock of another connection conflicts.
     pub fn lock_memory(&self, slots: u32, request: shared_memory::Request) -> bool {
         self.with(|file| file.memory.lock(self.handle, slots, request))
     }
 
-    /// Leaves that memory, which is gone with its last connection.
+    /// Leaves the shared memory, which disappears with its last connection.
     pub fn unmap(&self) {
         self.with(|file| file.memory.unmap(self.handle));
     }
@@ -295,7 +295,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Writes into a file's bytes, and fills a gap before with zeros.
+/// Writes into the bytes of a file. Fills a gap before them with zeros.
 pub(crate) fn write_at(file: &mut Vec<u8>, bytes: &[u8], offset: usize) {
     let end = offset + bytes.len();
     if file.len() < end {

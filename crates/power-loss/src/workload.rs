@@ -1,4 +1,4 @@
-//! Work on a volume that records, and the checks of its images.
+//! Workloads on a recording volume, and the checks of their images.
 
 mod ingest;
 mod run;
@@ -18,30 +18,30 @@ use crate::trace::Event;
 use crate::vfs;
 use crate::volume::{Syncs, Volume};
 
-/// A trace with the workload that it is of.
+/// A trace, and the workload that made it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Recording {
     /// The workload.
     pub workload: Workload,
-    /// Its trace.
+    /// The trace of the workload.
     pub events: Vec<Event>,
 }
 
-/// A workload: several sessions of a program on the same files.
+/// A workload: several sessions of a program with the same files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Workload {
-    /// Submits: packed, single, with keys; and cancels.
+    /// Submits of packed, single and keyed jobs, and cancellations.
     Submit,
-    /// A run: its input is submitted while a worker of the engine runs it, and it finishes with a hook.
+    /// A run: one task submits its input while a worker of the engine runs the jobs. The run ends with a hook.
     Run,
-    /// A worker: leases, outcomes, retries, deaths, rescues, compaction.
+    /// A worker with leases, outcomes, retries, deaths, rescues and compaction.
     Worker,
     /// An ingestion into a knowledge base, with extractions as jobs.
     Ingest,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Workload; 4] = [
         Workload::Submit,
         Workload::Run,
@@ -49,7 +49,7 @@ impl Workload {
         Workload::Ingest,
     ];
 
-    /// Carries it out on a new volume, with choices by `seed`, and returns what the volume recorded.
+    /// Carries out the workload on a new volume, with choices drawn from `seed`. Returns the recording of the volume.
     pub async fn record(
         self,
         syncs: Syncs,
@@ -70,7 +70,7 @@ impl Workload {
         })
     }
 
-    /// Checks an image. Every few seeds, all of its work is done as well.
+    /// Checks an image. One seed in [`DEEP_EVERY`] gets a deep check.
     pub async fn check(self, volume: &Arc<Volume>, promises: &Promises, seed: u64) -> Result<(), Fault> {
         let deep = seed.is_multiple_of(DEEP_EVERY);
         match self {

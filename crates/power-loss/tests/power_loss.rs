@@ -1,5 +1,6 @@
-//! The power goes at any moment of four workloads. `POWER_LOSS_IMAGES` says how many images are tried, and
-//! `POWER_LOSS_SEED` chooses others. A failure leaves its recording behind, and says how to replay its image.
+//! Cuts the power at random moments of four workloads. `POWER_LOSS_IMAGES` sets the number of images, and
+//! `POWER_LOSS_SEED` chooses other images. A failure saves its recording, and prints the command that replays its
+//! image.
 
 use std::mem::discriminant;
 use std::path::PathBuf;
@@ -8,10 +9,10 @@ use gristmill_power_loss::check::Fault;
 use gristmill_power_loss::{Recording, Syncs, Tried, Workload, replay, try_images};
 use gristmill_store_sqlite::Synchronous;
 
-/// Images where nothing else is said.
+/// The number of images without `POWER_LOSS_IMAGES`.
 const IMAGES: u64 = 1_000;
 
-/// Images of one recording, at most.
+/// The largest number of images of one recording.
 const IMAGES_PER_RECORDING_MAX: u64 = 2_500;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -29,7 +30,7 @@ fn record(workload: Workload, syncs: Syncs, synchronous: Synchronous, seed: u64)
         .unwrap()
 }
 
-/// Writes a recording where `POWER_LOSS_FOLDER` says, or to the folder of temporary files.
+/// Writes a recording to the folder in `POWER_LOSS_FOLDER`, or to the folder of temporary files.
 fn save(recording: &Recording, seed: u64) -> PathBuf {
     let folder = std::env::var_os("POWER_LOSS_FOLDER").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = folder.join(format!("power-loss-{:?}-{seed}.json", recording.workload));
@@ -83,7 +84,7 @@ fn acknowledged_data_survives_a_cut_at_any_moment() {
     assert_eq!(total.failed, 0, "{}", failures.join("\n"));
 }
 
-/// The check can fail: a disk that only says that it syncs loses data of each workload. The same seed makes the same fault.
+/// Shows that the check can fail: a disk that ignores syncs loses data of each workload. The same seed makes the same fault.
 #[test]
 fn a_disk_that_swallows_syncs_is_found_out() {
     for workload in Workload::ALL {
@@ -101,7 +102,7 @@ fn a_disk_that_swallows_syncs_is_found_out() {
     }
 }
 
-/// `synchronous=NORMAL` means what its documentation says.
+/// Shows that `synchronous=NORMAL` keeps the promises of its documentation.
 #[test]
 fn without_a_sync_at_commit_the_latest_is_lost_and_files_stay_sound() {
     for workload in [Workload::Submit, Workload::Run, Workload::Worker] {

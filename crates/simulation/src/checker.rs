@@ -1,7 +1,7 @@
-//! The promises, checked at each operation on the store.
+//! Checks the promises of Gristmill at each operation on the store.
 //!
-//! The checker sees what each handle of the store answers, in the order in which the operations are committed. It keeps which
-//! lease holds each job, and how each job has ended.
+//! The checker sees the answers of all handles of the store, in the order of the commits. It remembers the lease that
+//! holds each job, and the end of each job.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use gristmill_store::{BatchOutcomes, Exchanged, JobRow};
 
 use crate::limits::LIMITED_JOBS_MAX;
 
-/// The kind whose jobs may run a few at a time only.
+/// The kind with a limit of concurrent jobs.
 pub const LIMITED: &str = "limited";
 
-/// How a job has ended.
+/// The end of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ending {
     Completed(String),
     Dead,
 }
 
-/// Who holds a job.
+/// The holder of a job.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     lease: LeaseId,
@@ -28,18 +28,18 @@ struct Holder {
     is_limited: bool,
 }
 
-/// What is known of all jobs.
+/// The known facts about all jobs.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// How many jobs each stored batch has.
+    /// The number of jobs in each stored batch.
     stored: BTreeMap<BatchId, u32>,
     holders: BTreeMap<JobId, Holder>,
     ended: BTreeMap<JobId, Ending>,
-    /// Jobs that died since too many workers died with them: the store tells how many, not which.
+    /// The number of jobs that died because too many workers died with them. The store reports the number, but not the jobs.
     died_with_workers: u64,
 }
 
-/// A promise that was not kept.
+/// The text of a broken promise.
 pub type Violation = String;
 
 fn jobs(batch: BatchId, positions: &Positions) -> impl Iterator<Item = JobId> {
@@ -47,13 +47,13 @@ fn jobs(batch: BatchId, positions: &Positions) -> impl Iterator<Item = JobId> {
 }
 
 impl Checker {
-    /// The store has committed a batch of at least `count` jobs.
+    /// Adds a committed batch with at least `count` jobs.
     pub fn stored(&mut self, batch: BatchId, count: u32) {
         let known = self.stored.entry(batch).or_default();
         *known = count.max(*known);
     }
 
-    /// A client has an acknowledgement of a batch.
+    /// Checks the acknowledgement of a batch.
     pub fn acknowledged(&self, batch: BatchId, count: u32) -> Result<(), Violation> {
         match self.stored.get(&batch) {
             Some(stored) if *stored >= count => Ok(()),
@@ -63,7 +63,7 @@ impl Checker {
         }
     }
 
-    /// The store has carried out an exchange.
+    /// Checks and adds an exchange of the store.
     pub fn exchanged(
         &mut self,
         worker: WorkerId,
@@ -139,18 +139,18 @@ impl Checker {
         }
     }
 
-    /// The store has given up workers: their leases are lost.
+    /// Adds a rescue: these workers lost their leases.
     pub fn rescued(&mut self, workers: &[WorkerId], dead: u64) {
         self.holders.retain(|_, holder| !workers.contains(&holder.worker));
         self.died_with_workers += dead;
     }
 
-    /// A worker has left.
+    /// Adds the farewell of a worker.
     pub fn left(&mut self, worker: WorkerId) {
         self.holders.retain(|_, holder| holder.worker != worker);
     }
 
-    /// How many jobs are stored, and how many of them have ended.
+    /// The number of stored jobs, and the number of ended jobs.
     pub fn counts(&self) -> (u64, u64) {
         let stored = self.stored.values().copied().map(u64::from).sum();
         (stored, self.ended.len() as u64 + self.died_with_workers)
@@ -173,7 +173,7 @@ impl Checker {
         self.stored.keys().copied().collect()
     }
 
-    /// Compares what is stored at the end with what was accepted. Returns the number of jobs that died with workers.
+    /// Compares the stored outcomes of a batch with the accepted outcomes. Returns the number of jobs that died with workers.
     pub fn compare(&self, batch: BatchId, outcomes: Option<&BatchOutcomes>) -> Result<u64, Violation> {
         let count = self.stored.get(&batch).copied().unwrap_or_default();
         let Some(outcomes) = outcomes.filter(|outcomes| outcomes.count == count) else {
@@ -208,7 +208,7 @@ impl Checker {
         Ok(died_with_workers)
     }
 
-    /// Jobs that a clock keeps from being claimable. Clients ask for no delay, so only later attempts have one.
+    /// Checks jobs that wait for the clock. Clients ask for no delay, so no job may wait before its first attempt.
     pub fn scheduled(jobs: &[JobRow]) -> Result<(), Violation> {
         match jobs.iter().find(|job| job.attempt == 1) {
             None => Ok(()),
@@ -219,7 +219,7 @@ impl Checker {
         }
     }
 
-    /// Compares the number of jobs that died with workers with what the store told.
+    /// Compares the number of jobs that died with workers with the number that the store reported.
     pub fn compare_died_with_workers(&self, died: u64) -> Result<(), Violation> {
         match died == self.died_with_workers {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Clients: they submit jobs over the network, and hold the servers to their acknowledgements.
+//! Clients: they submit jobs over the network, and check the acknowledgements of the servers.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::network::{Lost, deliver};
 use crate::nodes::{PLAIN, Payload};
 use crate::world::World;
 
-/// A client submits so often at most. Milliseconds.
+/// The longest pause between two submits of a client, in milliseconds.
 const SUBMIT_EVERY_MS_MAX: u64 = 8_000;
 
-/// How long a job takes at most. Milliseconds.
+/// The longest duration of a job, in milliseconds.
 const TAKES_MS_MAX: u64 = 1_000;
 
-/// Attempts of a job.
+/// The attempts of a job.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// What of an acknowledgement is looked at.
+/// The checked fields of an acknowledgement.
 #[derive(Deserialize)]
 struct Submitted {
     batches: Vec<SubmittedBatch>,
@@ -80,7 +80,7 @@ pub async fn submit(world: Arc<World>, name: String) {
         let delivered = deliver(&world, &name, server, request(&world));
         let answer = tokio::time::timeout(CLIENT_PATIENCE, delivered).await;
         let Ok(Ok(answer)) = answer.map_err(|_| Lost::Silent) else {
-            // It may be stored, and runs then.
+            // The store may have stored the jobs. They run then.
             continue;
         };
         if answer.status() != StatusCode::CREATED {

@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use gristmill_model::{Clock, Timestamp};
 use gristmill_store_sqlite::SteadyClock;
 
-/// What wall clocks show at the beginning: 2001-09-09T01:46:40Z.
+/// The time of the wall clocks at the start: 2001-09-09T01:46:40Z.
 const BEGINNING: Timestamp = Timestamp(1_000_000_000_000);
 
-/// The virtual time since the beginning. Milliseconds.
+/// The virtual time since the start, in milliseconds.
 fn elapsed_ms(began: Instant) -> i64 {
     i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The wall clock of one machine, which can be set forward and back.
+/// The wall clock of one machine. A fault sets it forward or back.
 #[derive(Debug)]
 pub struct WallClock {
     began: Instant,
     offset_ms: AtomicI64,
-    /// When it was set last. Milliseconds since the beginning.
+    /// The time of the last change, in milliseconds since the start.
     set_at_ms: AtomicI64,
 }
 
 impl WallClock {
-    /// A clock that is right.
+    /// A clock that shows the right time.
     pub fn new(began: Instant) -> WallClock {
         WallClock {
             began,
@@ -33,13 +33,13 @@ impl WallClock {
         }
     }
 
-    /// Sets the clock to be wrong by so much.
+    /// Sets the error of the clock.
     pub fn set_offset_ms(&self, offset_ms: i64) {
         self.offset_ms.store(offset_ms, Ordering::Relaxed);
         self.set_at_ms.store(elapsed_ms(self.began), Ordering::Relaxed);
     }
 
-    /// Whether it has not been set for so long.
+    /// Reports whether the clock was left alone for this long.
     pub fn is_steady_for(&self, time: Duration) -> bool {
         let set_at = Duration::from_millis(self.set_at_ms.load(Ordering::Relaxed).cast_unsigned());
         self.began.elapsed() >= set_at + time
@@ -52,7 +52,7 @@ impl Clock for WallClock {
     }
 }
 
-/// The monotonic clock of the machine of the store.
+/// The monotonic clock of the store's machine.
 #[derive(Debug)]
 pub struct MonotonicClock(pub Instant);
 

@@ -11,7 +11,7 @@ use crate::nodes::{Node, Role};
 use crate::store::{FaultyStore, Trouble};
 use crate::world::World;
 
-/// How many kinds of faults there are.
+/// The number of kinds of faults.
 const KINDS: u64 = 7;
 
 /// Makes faults until the task is aborted, and counts them.
@@ -25,7 +25,7 @@ pub async fn make(
         tokio::time::sleep(world.draw_time(FAULT_GAP_MS_MAX)).await;
         let node = nodes[world.draw(nodes.len() as u64) as usize].clone();
         count.fetch_add(1, Ordering::Relaxed);
-        // Faults overlap.
+        // Faults may overlap.
         tokio::spawn(make_one(world.clone(), node, observer.clone()));
     }
 }
@@ -74,7 +74,7 @@ async fn make_one(world: Arc<World>, node: Arc<Node>, observer: Arc<FaultyStore>
             let Some(store) = node.store() else { return };
             store.set_trouble(Trouble::Hangs);
             let is_forgotten = is_forgotten_within(HANG, name, &*observer).await;
-            // Another fault may have taken its place, or killed the worker.
+            // Another fault may have replaced the trouble, or may have killed the worker.
             let hung_to_the_end = store.set_trouble(Trouble::None) == Trouble::Hangs
                 && node.store().is_some_and(|now| Arc::ptr_eq(&now, &store));
             if hung_to_the_end && !is_forgotten {
@@ -96,8 +96,8 @@ async fn make_one(world: Arc<World>, node: Arc<Node>, observer: Arc<FaultyStore>
     }
 }
 
-/// Whether the store forgets a worker of this name within a time, which gives its jobs to others. Returns once it does, or at
-/// the end of the time.
+/// Reports whether the store forgets the worker of this name within a time. The store then gives its jobs to others.
+/// The function returns at the moment of forgetting, or at the end of the time.
 async fn is_forgotten_within(time: Duration, name: &str, store: &dyn Store) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < time {
@@ -111,7 +111,7 @@ async fn is_forgotten_within(time: Duration, name: &str, store: &dyn Store) -> b
     false
 }
 
-/// Ends all faults that last.
+/// Ends all lasting faults.
 pub fn mend(world: &World, nodes: &[Arc<Node>]) {
     world.network.mend();
     world.wall_clock.set_offset_ms(0);

@@ -1,66 +1,66 @@
-//! The limits and measures of a simulation.
+//! The limits and sizes of a simulation.
 
 use std::time::Duration;
 
-/// Servers of the one store.
+/// The number of servers of the one store.
 pub const SERVERS: usize = 2;
 
-/// Agents, which reach the servers over the network.
+/// The number of agents. They reach the servers over the network.
 pub const AGENTS: usize = 3;
 
-/// Workers on the store itself.
+/// The number of workers with direct access to the store.
 pub const WORKERS: usize = 1;
 
-/// Clients that submit jobs.
+/// The number of clients. They submit jobs.
 pub const CLIENTS: usize = 2;
 
-/// Jobs of one submit at most.
+/// The largest number of jobs in a submit.
 pub const SUBMIT_JOBS_MAX: u64 = 20;
 
-/// Jobs of the kind `limited` that may run at a time.
+/// The largest number of concurrent jobs of the kind `limited`.
 pub const LIMITED_JOBS_MAX: u32 = 5;
 
-/// How long a client waits for an answer.
+/// The time that a client waits for an answer.
 pub const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the jobs may take to end, once there are no more faults.
+/// The time within which all jobs must end after the last fault.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(900);
 
-/// Longest time without a new fault. Milliseconds.
+/// The longest time without a new fault, in milliseconds.
 pub const FAULT_GAP_MS_MAX: u64 = 60_000;
 
-/// How long the claims and reports of one worker hang, unless the store forgets it before. Long enough that a server looks for
-/// silent workers in it, whatever other faults there are.
+/// The time for which the claims and reports of a worker hang, unless the store forgets the worker earlier. During this
+/// time a server looks for silent workers at least once, whatever other faults there are.
 pub const HANG: Duration = Duration::from_secs(240);
 
-/// Longest time that a fault lasts: twice the time after which a silent worker has lost its jobs. Milliseconds.
+/// The longest duration of a fault, in milliseconds: twice the time after which a silent worker loses its jobs.
 pub const FAULT_MS_MAX: u64 = 30_000;
 
-/// How long a job without an asked delay may be kept from being claimable by a clock that was set back.
+/// The time within which a job without a delay must be claimable, although a clock was set back.
 pub const CLAIMABLE_WITHIN: Duration = Duration::from_secs(30);
 
-/// By how much a wall clock jumps at most: less than `ENDS_WITHIN`, since a job that asks for a delay while the clock is fast runs
-/// when the clock gets there. Milliseconds.
+/// The largest jump of a wall clock, in milliseconds. The jump is shorter than `ENDS_WITHIN`, because a job that asks
+/// for a delay while the clock is fast waits until the right clock reaches that time.
 pub const CLOCK_JUMP_MS_MAX: u64 = 600_000;
 
-/// Of 1,000 messages, so many are lost, each way, or arrive twice.
+/// The share of messages that are lost or repeated in each direction, in parts of 1,000.
 pub const MESSAGE_FAULTS_PERMILLE: u64 = 10;
 
-/// How long a message is usually under way at most, and on a slow link. Milliseconds.
+/// The longest normal travel time of a message, and the longest on a slow link, in milliseconds.
 pub const DELAY_MS_MAX: u64 = 20;
 pub const SLOW_DELAY_MS_MAX: u64 = 5_000;
 
-/// Of 1,000 operations on a store with faults, so many fail.
+/// The share of failing operations on a store with faults, in parts of 1,000.
 pub const STORE_FAULTS_PERMILLE: u64 = 300;
 
-/// How long an operation of a slow store takes at most. Milliseconds.
+/// The longest duration of an operation on a slow store, in milliseconds.
 pub const SLOW_STORE_MS_MAX: u64 = 4_000;
 
-/// Lines of the trace that are kept for the report of a violation.
+/// The number of trace lines kept for the report of a violation.
 pub const TRACE_LINES_MAX: usize = 400;
 
-/// Bytes of a message.
+/// The largest number of bytes in a message.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Simulated hours of one process.
+/// The largest number of simulated hours in one process.
 pub const HOURS_PER_PROCESS_MAX: f64 = 1.0;

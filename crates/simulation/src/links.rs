@@ -1,4 +1,4 @@
-//! The links between nodes and servers, and what is wrong with them.
+//! The links between nodes and servers, and their faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use tower::ServiceExt;
 
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// The network, and the servers that it reaches.
+/// The network, and its servers.
 #[derive(Debug, Default)]
 pub struct Network {
     state: Mutex<Links>,
@@ -23,15 +23,15 @@ pub struct Network {
 #[derive(Debug, Default)]
 struct Links {
     servers: BTreeMap<usize, Arc<Listening>>,
-    /// Of which nodes nothing arrives at which servers, nor comes back.
+    /// The links that carry nothing, as pairs of a node and a server.
     cut: BTreeSet<(String, usize)>,
-    /// Nodes whose messages take long.
+    /// The nodes with slow messages.
     slow: BTreeSet<String>,
-    /// No more faults.
+    /// All faults have ended.
     is_sound: bool,
 }
 
-/// A server that answers.
+/// A server that answers requests.
 #[derive(Debug)]
 pub struct Listening {
     router: Router,
@@ -39,7 +39,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// A server that answers by this router.
+    /// A server that answers with this router.
     pub fn new(router: Router) -> Arc<Listening> {
         Arc::new(Listening {
             router,
@@ -47,7 +47,7 @@ impl Listening {
         })
     }
 
-    /// Ends all requests, unanswered.
+    /// Ends all requests without an answer.
     pub fn kill(&self) {
         self.lock().abort_all();
     }
@@ -56,7 +56,7 @@ impl Listening {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a request over. The answer comes unless the server dies.
+    /// Passes a request to the server. The answer arrives unless the server dies.
     pub fn take(&self, request: Request) -> (AbortHandle, oneshot::Receiver<Answer>) {
         let (give, answer) = oneshot::channel();
         let router = self.router.clone();
@@ -73,7 +73,7 @@ impl Listening {
     }
 }
 
-/// What a server answers.
+/// The answer of a server.
 pub type Answer = Response<Bytes>;
 
 impl Network {
@@ -81,17 +81,17 @@ impl Network {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A server listens.
+    /// Adds a server.
     pub fn listen(&self, server: usize, listening: Arc<Listening>) {
         self.lock().servers.insert(server, listening);
     }
 
-    /// A server is gone.
+    /// Removes a server.
     pub fn forget(&self, server: usize) {
         self.lock().servers.remove(&server);
     }
 
-    /// Cuts a node off from a server, or connects it again.
+    /// Cuts the link between a node and a server, or restores it.
     pub fn set_cut(&self, node: &str, server: usize, is_cut: bool) {
         let link = (node.to_owned(), server);
         let mut links = self.lock();
@@ -101,7 +101,7 @@ impl Network {
         };
     }
 
-    /// Makes the messages of a node slow, or quick again.
+    /// Makes the messages of a node slow, or fast again.
     pub fn set_slow(&self, node: &str, is_slow: bool) {
         let mut links = self.lock();
         match is_slow {
@@ -110,7 +110,7 @@ impl Network {
         };
     }
 
-    /// Ends all faults, for good.
+    /// Ends all faults of the network for good.
     pub fn mend(&self) {
         let mut links = self.lock();
         links.cut.clear();
@@ -118,22 +118,22 @@ impl Network {
         links.is_sound = true;
     }
 
-    /// Whether nothing passes between a node and a server.
+    /// Reports whether the link between a node and a server is cut.
     pub fn is_cut(&self, node: &str, server: usize) -> bool {
         self.lock().cut.contains(&(node.to_owned(), server))
     }
 
-    /// Whether the messages of a node take long.
+    /// Reports whether the messages of a node are slow.
     pub fn is_slow(&self, node: &str) -> bool {
         self.lock().slow.contains(node)
     }
 
-    /// A server that listens.
+    /// The server with this number, if it listens.
     pub fn server(&self, server: usize) -> Option<Arc<Listening>> {
         self.lock().servers.get(&server).cloned()
     }
 
-    /// Whether there are no faults any more.
+    /// Reports whether all faults have ended.
     pub fn is_sound(&self) -> bool {
         self.lock().is_sound
     }

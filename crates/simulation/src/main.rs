@@ -1,11 +1,12 @@
-//! Simulates a whole fleet in virtual time, under faults, and checks what Gristmill promises.
+//! Simulates a whole fleet in virtual time and under faults, and checks the promises of Gristmill.
 //!
-//! One process simulates an hour at most, on one thread, with a clock that moves only while nothing can run: `virtual_time.c`.
-//! The program's own `clock_gettime`, `epoll_wait` and `getrandom` stand in the place of those of the C library. Servers' routers,
-//! agents and workers share one store in a SQLite file. The agents' requests come through Unix sockets to a network that delays,
-//! loses and repeats them: `network.rs`.
+//! One process simulates at most one hour, on one thread. Its clock moves only while nothing can run (see
+//! `virtual_time.c`). The program brings its own `clock_gettime`, `epoll_wait` and `getrandom`, which replace the
+//! functions of the C library. The routers of the servers, the agents and the workers share one store in a SQLite file.
+//! The agents send their requests through Unix sockets to a network that delays, loses and repeats them (see
+//! `network.rs`).
 //!
-//! The same seed gives the same simulation. Longer ones are cut into processes, each with the next seed.
+//! The same seed always gives the same simulation. A longer simulation is split into processes, each with the next seed.
 
 mod checker;
 mod clients;
@@ -29,22 +30,22 @@ use clap::Parser;
 
 use crate::limits::HOURS_PER_PROCESS_MAX;
 
-/// Files are kept in memory, where the system has it.
+/// The folder for the files, in memory if the system has it.
 const MEMORY: &str = "/dev/shm";
 
-/// Simulates a whole fleet in virtual time, under faults, and checks what Gristmill promises.
+/// Simulates a whole fleet in virtual time and under faults, and checks the promises of Gristmill.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The seed of the first simulation; the others have the next ones.
+    /// The seed of the first simulation. Each next simulation has the next seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long to simulate. Hours.
+    /// The simulated time in hours.
     #[arg(long, default_value_t = 1.0)]
     hours: f64,
-    /// Runs one simulation in this process, and prints what it found as JSON.
+    /// Runs one simulation in this process, and prints its finding as JSON.
     #[arg(long)]
     alone: bool,
-    /// Prints all that happens.
+    /// Prints every event.
     #[arg(long, requires = "alone")]
     trace: bool,
 }

@@ -1,4 +1,4 @@
-//! The network: messages between nodes are delayed, lost, repeated and cut off.
+//! The network: it delays, loses, repeats and cuts off the messages between nodes.
 
 use std::io;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::limits::{DELAY_MS_MAX, MESSAGE_BYTES_MAX, MESSAGE_FAULTS_PERMILLE, SL
 use crate::links::Answer;
 use crate::world::World;
 
-/// A request did not get its answer.
+/// The reason a request got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// Nothing comes back.
+    /// No answer ever arrives.
     Silent,
     /// The connection breaks.
     Broken,
 }
 
-/// Ends a request whose connection the server sees break.
+/// Aborts a request when its connection breaks on the server's side.
 struct EndOnDrop(AbortHandle);
 
 impl Drop for EndOnDrop {
@@ -34,7 +34,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// How a message without an answer ends for its sender.
+/// The way in which the sender notices a lost message.
 fn lost(world: &World) -> Lost {
     if world.happens(500) {
         Lost::Silent
@@ -43,7 +43,7 @@ fn lost(world: &World) -> Lost {
     }
 }
 
-/// Whether the message is lost by chance.
+/// Draws whether a message is lost.
 fn is_lost(world: &World) -> bool {
     !world.network.is_sound() && world.happens(MESSAGE_FAULTS_PERMILLE)
 }
@@ -56,7 +56,7 @@ async fn travel(world: &World, node: &str) {
     tokio::time::sleep(world.draw_time(most_ms)).await;
 }
 
-/// A copy of a request: the body is there as a whole.
+/// A copy of a request with its whole body.
 fn copy(request: &axum::http::Request<Bytes>) -> Request {
     let mut copy = Request::new(Body::from(request.body().clone()));
     copy.method_mut().clone_from(request.method());
@@ -65,7 +65,7 @@ fn copy(request: &axum::http::Request<Bytes>) -> Request {
     copy
 }
 
-/// Carries a request of a node to a server, and the answer back.
+/// Carries a request from a node to a server, and the answer back.
 pub async fn deliver(
     world: &World,
     node: &str,
@@ -88,12 +88,12 @@ pub async fn deliver(
     };
     if is_lost(world) {
         world.note(format_args!("{what} arrives twice"));
-        // The first answer is lost.
+        // The sender never sees the first answer.
         drop(listening.take(copy(&request)));
         travel(world, node).await;
     }
     let (handle, answer) = listening.take(copy(&request));
-    // A server does not always learn that nobody waits for its answer any more.
+    // A server may not notice that nobody waits for its answer.
     let _ended = world.happens(500).then(|| EndOnDrop(handle));
     let Ok(answer) = answer.await else {
         world.note(format_args!("{what} unanswered"));
@@ -108,14 +108,15 @@ pub async fn deliver(
     Ok(answer)
 }
 
-/// One node's connection to the network.
+/// The connection of one node to the network.
 #[derive(Clone)]
 struct Link {
     world: Arc<World>,
     node: Arc<str>,
 }
 
-/// Carries what a node sends to its socket, until the task is aborted. The port in the header `Host` names the server.
+/// Carries the requests of a node from its socket, until the task is aborted. The port in the header `Host` is the
+/// number of the server.
 pub async fn carry_for(world: Arc<World>, node: Arc<str>, listener: UnixListener) {
     let link = Link { world, node };
     let router = Router::new().fallback(carry).with_state(link);
@@ -138,7 +139,7 @@ async fn carry(State(link): State<Link>, request: Request) -> axum::response::Re
     }
 }
 
-/// An answer that breaks off.
+/// An answer whose connection breaks.
 fn broken() -> axum::response::Response {
     let error = io::Error::from(io::ErrorKind::ConnectionReset);
     Response::new(Body::from_stream(stream::iter([Err::<Bytes, io::Error>(error)])))

@@ -1,4 +1,4 @@
-//! The nodes: servers, agents and workers, each of which is started again when it ends or is killed.
+//! The nodes: servers, agents and workers. A node that ends or is killed starts again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::network::carry_for;
 use crate::store::{FaultyStore, Trouble};
 use crate::world::World;
 
-/// The kind of jobs that have no limit.
+/// The kind of jobs without a limit.
 pub const PLAIN: &str = "plain";
 
-/// How long a killed node is away at most. Milliseconds.
+/// The longest absence of a killed node, in milliseconds.
 const AWAY_MS_MAX: u64 = 40_000;
 
-/// What a node is.
+/// The role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// By its number from 1, which is its port.
+    /// A server. Its number counts from 1 and is its port.
     Server(usize),
     Agent,
     Worker,
@@ -43,12 +43,12 @@ pub enum Role {
 /// A node.
 #[derive(Debug)]
 pub struct Node {
-    /// Its name in the network.
+    /// The name of the node in the network.
     pub name: String,
-    /// What it is.
+    /// The role of the node.
     pub role: Role,
     killed: Notify,
-    /// The handle of its process, where it has one.
+    /// The store handle of the node's process, if the process runs and has one.
     store: Mutex<Option<Arc<FaultyStore>>>,
 }
 
@@ -62,19 +62,19 @@ impl Node {
         })
     }
 
-    /// Kills its process.
+    /// Kills the process of the node.
     pub fn kill(&self) {
         self.killed.notify_one();
     }
 
-    /// Begins or ends trouble of its handle of the store.
+    /// Starts or ends trouble on the node's store handle.
     pub fn set_trouble(&self, trouble: Trouble) {
         if let Some(store) = self.store() {
             store.set_trouble(trouble);
         }
     }
 
-    /// The handle of its process, while it has one.
+    /// The store handle of the node's process, if it has one.
     pub fn store(&self) -> Option<Arc<FaultyStore>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +96,7 @@ pub fn start(world: &Arc<World>) -> Vec<Arc<Node>> {
     nodes
 }
 
-/// Starts a node again whenever it has ended.
+/// Starts a node again whenever it ends.
 async fn keep(world: Arc<World>, node: Arc<Node>) {
     for life in 1_u64.. {
         world.note(format_args!("{} starts", node.name));
@@ -163,7 +163,7 @@ async fn run_agent(world: &Arc<World>, node: &Node, life: u64) -> Ended {
     let settings = agent_settings(settings(), None);
     let worker = Worker::new(Arc::new(source), settings, Arc::new(NoObserver), clock);
     let ended = run_until_killed(world, node, worker).await;
-    // Nothing that it leaves behind reaches a server any more.
+    // The requests that the agent leaves behind never reach a server.
     carrying.abort();
     let _ = std::fs::remove_file(socket);
     ended
@@ -209,16 +209,16 @@ fn settings() -> WorkerSettings {
     }
 }
 
-/// What a job is to do.
+/// The work of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Payload {
-    /// How long it takes. Milliseconds.
+    /// The duration of the job, in milliseconds.
     pub takes_ms: u64,
-    /// How many of its attempts fail.
+    /// The number of attempts that fail.
     pub fails: u32,
 }
 
-/// A handler whose values tell one execution from another.
+/// A handler with a different value for each execution.
 fn handler(world: Arc<World>) -> Arc<dyn Handler> {
     job_handler(move |job: Job<Payload>| {
         let world = world.clone();

@@ -1,4 +1,4 @@
-//! A long simulation, in processes side by side.
+//! A long simulation, split into processes side by side.
 
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::limits::HOURS_PER_PROCESS_MAX;
 use crate::simulation::Finding;
 
-/// The sums of all parts.
+/// The sums over all parts.
 #[derive(Debug, Default)]
 struct Sums {
     simulated_s: f64,
@@ -17,7 +17,7 @@ struct Sums {
     violations: u64,
 }
 
-/// Simulates so many hours, with one seed after the other, and prints the sums.
+/// Simulates this many hours, seed by seed, and prints the sums.
 pub fn run(seed: u64, hours: f64) -> ExitCode {
     let parts = (hours / HOURS_PER_PROCESS_MAX).ceil().max(1.0) as u64;
     let hours_each = hours / parts as f64;

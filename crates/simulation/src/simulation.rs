@@ -1,4 +1,4 @@
-//! One simulation: a store and all nodes, faults for a time, and then the check of what is left.
+//! One simulation: a store, all nodes, a time with faults, and the check at the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,39 +16,40 @@ use crate::store::FaultyStore;
 use crate::world::World;
 use crate::{clients, faults, nodes};
 
-/// How often it is looked whether all jobs have ended.
+/// The pause between two looks at the unended jobs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Scheduled jobs that are looked at.
+/// The largest number of scheduled jobs in one look.
 const SCHEDULED_JOBS_MAX: u32 = 1_000;
 
-/// Waiting jobs that a violation shows.
+/// The number of waiting jobs that a violation shows.
 const SHOWN_JOBS_MAX: usize = 3;
 
-/// What a simulation was and found.
+/// The result of a simulation.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// Its seed.
+    /// The seed of the simulation.
     pub seed: u64,
-    /// How long it took, by the virtual clock. Seconds.
+    /// The duration by the virtual clock, in seconds.
     pub simulated_s: f64,
-    /// How many faults there were, beside single lost and repeated messages.
+    /// The number of faults. Single lost and repeated messages do not count.
     pub faults: u64,
-    /// Jobs that were stored.
+    /// The number of stored jobs.
     pub jobs: u64,
-    /// Jobs that are dead because too many workers died with them.
+    /// The number of jobs that are dead because too many workers died with them.
     pub died_with_workers: u64,
-    /// The hash of all that happened.
+    /// The hash of the trace.
     pub trace: String,
-    /// A promise that was not kept.
+    /// The first broken promise.
     pub violation: Option<Violation>,
 }
 
-/// Simulates so long, and then until all jobs have ended.
+/// Simulates this long with faults, and then until all jobs have ended.
 pub fn simulate(seed: u64, duration: Duration, folder: PathBuf, prints: bool) -> Finding {
-    // The clock of the servers' metrics compares the processor's time with the system's first, which must go on meanwhile.
+    // The clock of the servers' metrics first compares the processor's time with the system's time. The system's time
+    // must advance during this comparison.
     let _ = quanta::Instant::now();
-    // From here on, time is virtual.
+    // From here on time is virtual.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -74,7 +75,7 @@ pub fn simulate(seed: u64, duration: Duration, folder: PathBuf, prints: bool) ->
     if world.violation().is_some() {
         world.print_trace();
     }
-    // What still waits for something would wait for ever.
+    // A task that still waits would wait forever.
     runtime.shutdown_background();
     Finding {
         seed,
@@ -120,7 +121,7 @@ async fn live(world: &Arc<World>, duration: Duration, faults: &Arc<AtomicU64>) -
     compare(world, &*observer).await
 }
 
-/// Looks whether a clock that was set back keeps jobs from being claimable, until the task is aborted.
+/// Checks that a clock that was set back keeps no job from being claimable, until the task is aborted.
 async fn watch_scheduled(world: Arc<World>, observer: Arc<FaultyStore>) {
     let filter = JobFilter {
         states: vec![JobState::Scheduled],
@@ -165,7 +166,7 @@ async fn until_all_ended(world: &World, store: &dyn Store) -> Result<(), Violati
     }
 }
 
-/// Compares the outcomes in the file with those that were accepted, and checks the file.
+/// Compares the outcomes in the file with the accepted outcomes, and checks the file.
 async fn compare(world: &World, store: &dyn Store) -> Result<u64, Violation> {
     let mut died = 0;
     for batch in world.check(|checker| checker.batches()) {

@@ -1,7 +1,7 @@
-//! A handle of the store that fails, stalls and dies, and tells the checker what it commits.
+//! A store handle that fails, stalls and dies, and reports its commits to the checker.
 //!
-//! Each operation runs to its end at once, while nothing else of the simulation runs. Thus operations are committed in one
-//! order, which is the same in each simulation of a seed.
+//! Each operation runs to its end without a pause, while no other task of the simulation runs. The operations therefore
+//! have one order, which is the same in each simulation of a seed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,53 +32,53 @@ use crate::clock::MonotonicClock;
 use crate::limits::{SLOW_STORE_MS_MAX, STORE_FAULTS_PERMILLE};
 use crate::world::World;
 
-/// The file of the store, in the folder of the world.
+/// The file of the store in the world's folder.
 const FILE: &str = "gristmill.db";
 
 /// The operation that claims and reports.
 const EXCHANGE: &str = "exchange_checked";
 
-/// How soon an operation that hangs notices that it does not any more.
+/// The pause after which a hanging operation looks whether the trouble has ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is wrong with a handle.
+/// The trouble of a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Trouble {
     None,
-    /// Some operations are refused, and of some the answer is lost.
+    /// Some operations are refused, and some lose their answer.
     Fails,
-    /// Operations take long.
+    /// Operations are slow.
     Slow,
-    /// Claims and reports do not return; all else does.
+    /// Claims and reports do not return. Other operations do.
     Hangs,
 }
 
-/// What becomes of one operation.
+/// The fate of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
     AnswerLost,
 }
 
-/// A handle of the store.
+/// A store handle.
 #[derive(Debug)]
 pub struct FaultyStore {
     name: String,
     world: Arc<World>,
-    /// `None` once the process of the handle is dead.
+    /// The store. `None` after the death of the handle's process.
     inner: Mutex<Option<SqliteStore>>,
     trouble: AtomicU8,
     work: WorkCounter,
     awaited: Arc<Awaited>,
 }
 
-/// Carries an operation out to its end. What it waits for is done by other threads.
+/// Carries out an operation to its end. Other threads do the work that it waits for.
 fn complete<T>(operation: impl Future<Output = T>) -> T {
     futures::executor::block_on(tokio::task::unconstrained(operation))
 }
 
-/// Does an operation, or what fate has in store for it.
+/// Carries out an operation, and applies its fate.
 macro_rules! operate {
     ($self:ident.$name:ident($($argument:expr),*)) => {{
         let fate = $self.begin(stringify!($name)).await?;
@@ -91,7 +91,7 @@ macro_rules! operate {
 }
 
 impl FaultyStore {
-    /// Opens the store for a process of this name.
+    /// Opens the store for a process with this name.
     pub fn open(world: &Arc<World>, name: &str) -> Result<Arc<FaultyStore>, StoreError> {
         let options = SqliteOptions {
             synchronous: Synchronous::Normal,
@@ -111,13 +111,13 @@ impl FaultyStore {
         }))
     }
 
-    /// The process is dead: no operation begins or returns any more.
+    /// Ends the process of the handle: no operation starts or returns any more.
     pub fn kill(&self) {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(inner);
     }
 
-    /// Begins or ends trouble. Returns the trouble before it.
+    /// Starts or ends trouble. Returns the earlier trouble.
     pub fn set_trouble(&self, trouble: Trouble) -> Trouble {
         let before = self.trouble.swap(trouble as u8, Ordering::Relaxed);
         let all = [Trouble::Fails, Trouble::Slow, Trouble::Hangs];
@@ -169,7 +169,8 @@ impl FaultyStore {
         }
     }
 
-    /// Work may have come, or jobs may have ended. Not after each operation: claims that wait would wake each other for ever.
+    /// Wakes waiters, because work may have arrived or jobs may have ended. Only some operations call this; otherwise
+    /// waiting claims would wake each other forever.
     fn wake(&self) {
         self.work.add();
         self.awaited.wake_all();
@@ -438,7 +439,7 @@ impl Store for FaultyStore {
     }
 
     fn now(&self) -> Timestamp {
-        // The store compares its two clocks when it is asked.
+        // The store compares its two clocks on each call.
         self.with(|store| store.now())
             .unwrap_or_else(|| self.world.wall_clock.now())
     }
@@ -457,7 +458,7 @@ impl Store for FaultyStore {
     }
 }
 
-/// Operations of which the checker is told, before the fate of their answer.
+/// The operations that report to the checker before the fate of their answer is applied.
 trait Checked {
     async fn submit_checked(
         &self,

@@ -1,4 +1,4 @@
-//! What happened, as lines: their hash tells whether two simulations were the same.
+//! The trace: the events of a simulation as lines. Their hash shows whether two simulations were the same.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -14,7 +14,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace without lines, which prints each if `prints`.
+    /// A trace without lines. It prints each line if `prints` is set.
     pub fn new(prints: bool) -> Trace {
         Trace {
             hasher: DefaultHasher::new(),

@@ -1,4 +1,4 @@
-//! What all nodes of a simulation share.
+//! The world: the state that all nodes of a simulation share.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,18 +13,18 @@ use crate::clock::WallClock;
 use crate::links::Network;
 use crate::trace::Trace;
 
-/// What all nodes of a simulation share.
+/// The state that all nodes of a simulation share.
 #[derive(Debug)]
 pub struct World {
-    /// Where the store and the sockets are.
+    /// The folder of the store and the sockets.
     pub folder: PathBuf,
-    /// When virtual time began.
+    /// The start of virtual time.
     pub began: Instant,
-    /// The wall clock of the machine of the store.
+    /// The wall clock of the store's machine.
     pub wall_clock: Arc<WallClock>,
-    /// The network.
+    /// The network between the nodes.
     pub network: Network,
-    /// Tells of the first violation.
+    /// Wakes the simulation at the first violation.
     pub violated: Notify,
     rng: Mutex<SplitMix64>,
     trace: Mutex<Trace>,
@@ -37,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
-    /// A world in which nothing has happened.
+    /// A new world.
     pub fn new(folder: PathBuf, seed: u64, prints: bool) -> Arc<World> {
         let began = Instant::now();
         Arc::new(World {
@@ -53,17 +53,17 @@ impl World {
         })
     }
 
-    /// A random number below `bound`.
+    /// Draws a number below `bound`.
     pub fn draw(&self, bound: u64) -> u64 {
         lock(&self.rng).below(bound)
     }
 
-    /// Whether something happens that happens so often of 1,000 times.
+    /// Draws whether an event happens that happens in this many of 1,000 cases.
     pub fn happens(&self, permille: u64) -> bool {
         self.draw(1_000) < permille
     }
 
-    /// A random time up to `most_ms`.
+    /// Draws a time up to `most_ms`.
     pub fn draw_time(&self, most_ms: u64) -> Duration {
         Duration::from_millis(self.draw(most_ms + 1))
     }
@@ -74,7 +74,7 @@ impl World {
         lock(&self.trace).add(line);
     }
 
-    /// Asks or tells the checker.
+    /// Passes the checker to `check`.
     pub fn check<T>(&self, check: impl FnOnce(&mut Checker) -> T) -> T {
         check(&mut lock(&self.checker))
     }

@@ -1,10 +1,10 @@
-//! Short simulations of a fleet under faults, in processes of their own.
+//! Short simulations of a fleet under faults, each in its own process.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What one simulation found.
+/// The finding of one simulation.
 fn simulate(seed: u64, minutes: u32) -> Value {
     let hours = (f64::from(minutes) / 60.0).to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_gristmill-simulate"))

@@ -1,4 +1,4 @@
-//! What the checks are written with.
+//! The building blocks of the checks.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use gristmill_model::{
 };
 use gristmill_store::{CheckPlace, Exchanged, Finding, JobFilter, NewWorker, Page, Store, Want};
 
-/// The kind that checks submit where the kind does not matter.
+/// The kind of jobs in checks where the kind does not matter.
 pub const KIND: &str = "work";
 
-/// Payloads `0`, `1`, … of `count` jobs.
+/// The payloads `0`, `1`, … of `count` jobs.
 pub fn payloads(count: u32) -> PackedArray {
     let mut builder = PackedBuilder::new();
     for number in 0..count {
@@ -31,7 +31,7 @@ pub fn batch_of(kind: &str, count: u32) -> NewBatch {
     NewBatch::new(kind, payloads(count))
 }
 
-/// Positions as they are written.
+/// Positions from their text.
 pub fn positions(text: &str) -> Positions {
     text.parse().unwrap()
 }
@@ -59,7 +59,7 @@ pub async fn worker(store: &dyn Store) -> WorkerId {
     store.register_worker(worker).await.unwrap()
 }
 
-/// A wish for jobs of any kind on the default queue.
+/// A claim for jobs of any kind on the default queue.
 pub fn want(jobs_max: u32) -> Want {
     Want {
         jobs_max,
@@ -69,14 +69,14 @@ pub fn want(jobs_max: u32) -> Want {
     }
 }
 
-/// Claims, without reports.
+/// Claims without reports.
 pub async fn claim(store: &dyn Store, worker: WorkerId, jobs_max: u32) -> Option<Lease> {
     exchange(store, worker, Vec::new(), Some(want(jobs_max)))
         .await
         .lease
 }
 
-/// An exchange that must hold.
+/// An exchange that must succeed.
 pub async fn exchange(
     store: &dyn Store,
     worker: WorkerId,
@@ -86,7 +86,7 @@ pub async fn exchange(
     store.exchange(worker, reports, want).await.unwrap()
 }
 
-/// What a lease holds, as `batch:positions` texts in order.
+/// The jobs of a lease, as `batch:positions` texts in order.
 pub fn held(lease: &Option<Lease>) -> Vec<String> {
     let slices = lease.iter().flat_map(|lease| &lease.slices);
     slices
@@ -94,7 +94,7 @@ pub fn held(lease: &Option<Lease>) -> Vec<String> {
         .collect()
 }
 
-/// What a check of the store finds.
+/// The findings of a check of the store.
 pub async fn findings(store: &dyn Store) -> Vec<Finding> {
     let (mut place, mut all) = (Some(CheckPlace::default()), Vec::new());
     while let Some(next) = place {
@@ -105,12 +105,12 @@ pub async fn findings(store: &dyn Store) -> Vec<Finding> {
     all
 }
 
-/// A check that must find nothing.
+/// Checks the store, and requires that there is no finding.
 pub async fn no_damage(store: &dyn Store) {
     assert_eq!(findings(store).await, []);
 }
 
-/// Makes four batches of three jobs, without damage: the first has ended, a worker holds the second, and the others wait.
+/// Makes four undamaged batches of three jobs. The first one has ended, a worker holds the second one, and the others wait.
 pub async fn four_batches(store: &dyn Store) {
     for _ in 0..4 {
         submit(store, batch(3)).await;
@@ -122,8 +122,9 @@ pub async fn four_batches(store: &dyn Store) {
     no_damage(store).await;
 }
 
-/// Checks what a store finds in the rows of [`four_batches`], where the report of the first is gone, the worker of the second
-/// unknown, the row of the third gone, and the slice of the fourth has a job more. Returns all findings as text.
+/// Checks the findings about damaged rows of [`four_batches`]: the report of the first batch is gone, the worker of the
+/// second is unknown, the row of the third is gone, and the slice of the fourth has one job too many. Returns all
+/// findings as text.
 pub async fn check_contradictions(store: &dyn Store) -> Vec<String> {
     let findings = findings(store).await;
     let text = |finding: &Finding| {
@@ -142,18 +143,17 @@ pub async fn check_contradictions(store: &dyn Store) -> Vec<String> {
     told
 }
 
-/// A report of nothing yet on a slice.
+/// An empty report of a slice.
 pub fn report(slice: &LeasedSlice) -> Report {
     Report::new(slice.lease, slice.batch, slice.attempt)
 }
 
-/// A report that all jobs of a slice completed, each with its own payload as its value.
+/// A report that all jobs of a slice completed. The value of each is its payload.
 pub fn completed(slice: &LeasedSlice) -> Report {
     completed_at(slice, &slice.positions)
 }
 
-/// A report that these jobs of a slice completed, each with its own payload as its value and its position as its
-/// duration.
+/// A report that these jobs of a slice completed. The value of each is its payload, and the duration of each is its position.
 pub fn completed_at(slice: &LeasedSlice, positions: &Positions) -> Report {
     let indexes = slice.positions.iter().enumerate();
     let indexes = indexes
@@ -184,7 +184,7 @@ pub fn failed_at(slice: &LeasedSlice, positions: &Positions, error: &JobError) -
     }
 }
 
-/// A report of an attempt that came so many repeats after the one that was claimed.
+/// The report of an attempt that is this many repeats after the claimed one.
 pub fn repeated(report: Report, repeats: u32) -> Report {
     let attempts = report.attempt..report.attempt + repeats;
     let positions = report.positions();
@@ -204,7 +204,7 @@ pub fn repeated(report: Report, repeats: u32) -> Report {
     }
 }
 
-/// The same report, in which each completed job gives a statement something.
+/// The same report with an item of each completed job for a statement.
 pub fn with_writes(report: Report, sql: &str, item: impl Fn(u32) -> String) -> Report {
     let sql: Arc<str> = sql.into();
     let completed = report
@@ -222,8 +222,8 @@ pub fn with_writes(report: Report, sql: &str, item: impl Fn(u32) -> String) -> R
     }
 }
 
-/// Whether what jobs write goes with their reports: `insert` takes objects with an `id` and a `size` that must not be
-/// null, `ids` tells which ids are there. For stores' own tests, which make the table.
+/// Checks that statements run with their reports. `insert` takes objects with an `id` and a `size`, which must not be
+/// null. `ids` returns the existing ids. The stores' own tests make the table and call this.
 pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: impl AsyncFn() -> Vec<i64>) {
     let id = submit(store, batch(6)).await;
     let worker = worker(store).await;
@@ -276,7 +276,7 @@ pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: 
         .unwrap();
 }
 
-/// A report that gives these jobs of a slice back.
+/// A report that releases these jobs of a slice.
 pub fn released_at(slice: &LeasedSlice, positions: &Positions) -> Report {
     Report {
         released: positions.clone(),
@@ -284,7 +284,7 @@ pub fn released_at(slice: &LeasedSlice, positions: &Positions) -> Report {
     }
 }
 
-/// A report that these jobs of a slice wait for children, each for what `spawn` gives.
+/// A report that these jobs of a slice wait for the children that `spawn` returns.
 pub fn suspended_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
     let all = positions.iter();
     Report {
@@ -296,7 +296,7 @@ pub fn suspended_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u
     }
 }
 
-/// A report that these jobs of a slice completed, each with the siblings that `spawn` gives.
+/// A report that these jobs of a slice completed with the siblings that `spawn` returns.
 pub fn spreading_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u32) -> Spawn) -> Report {
     let all = positions.iter();
     Report {
@@ -315,12 +315,12 @@ pub fn only(lease: Option<Lease>) -> LeasedSlice {
     lease.slices.remove(0)
 }
 
-/// An error of no importance.
+/// An arbitrary error.
 pub fn error() -> JobError {
     JobError::new("ValueError", "no")
 }
 
-/// A batch of `count` jobs that are not tried again.
+/// A batch of `count` jobs with a single attempt.
 pub fn once(count: u32) -> NewBatch {
     let mut new = batch(count);
     new.options.retry = RetryPolicy::NEVER;

@@ -1,7 +1,6 @@
-//! One suite that every store passes.
+//! The test suite that every store must pass.
 //!
-//! A store's tests implement [`Database`] and call [`store_conformance!`], which makes one
-//! test of each check:
+//! A store's tests implement [`Database`] and call [`store_conformance!`], which makes one test of each check:
 //!
 //! ```text
 //! gristmill_store_conformance::store_conformance!(TemporarySqlite::new(), sequences: 200);
@@ -22,24 +21,24 @@ use async_trait::async_trait;
 use gristmill_model::ManualClock;
 use gristmill_store::Store;
 
-/// An empty database of its own for one check, in which several handles can be opened.
+/// An empty database for one check. Several handles can be opened in it.
 #[async_trait]
 pub trait Database: Send + Sync {
-    /// Opens a handle, as another process would.
+    /// Opens a handle, like another process would.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// The clock that all handles go by.
+    /// The clock of all handles.
     fn clock(&self) -> &ManualClock;
 
-    /// Counts the statements of handles that are opened from now on.
+    /// Starts to count the statements of handles that are opened later.
     fn count_statements(&self);
 
-    /// How many statements operations have sent to the database since.
+    /// The number of statements that were sent to the database since then.
     fn statements(&self) -> u64;
 }
 
-/// Makes a `#[tokio::test]` of every check of the suite. The first argument makes a new
-/// [`Database`] each time; the second is how many random sequences of operations are tried.
+/// Makes a `#[tokio::test]` of every check of the suite. The first argument makes a new [`Database`] each time. The
+/// second one is the number of random sequences of operations.
 #[macro_export]
 macro_rules! store_conformance {
     ($database:expr, sequences: $sequences:expr) => {

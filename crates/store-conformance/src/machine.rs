@@ -1,4 +1,4 @@
-//! Random sequences of operations, beside a reference that keeps a row a job in memory.
+//! Random sequences of operations, compared with a reference that keeps one row for each job in memory.
 
 mod groups;
 mod labels;
@@ -27,15 +27,16 @@ use crate::machine::reference::{Created, Reference};
 use crate::machine::step::{Fate, Manual, Step, Submission};
 use crate::machine::tally::Tally;
 
-/// Threads that try sequences: while one waits for its store, another goes on.
+/// The number of threads that try sequences. One thread continues while another waits for its store.
 const RUNNERS: u32 = 4;
 const KINDS: [&str; 2] = ["left", "right"];
 /// The reasons of pauses of single jobs.
 const REASONS: [&str; 2] = ["deploy", "quota"];
 
-/// Runs random sequences of operations against stores that `database` makes, and compares every answer, and the state of
-/// every job after each step, with the reference. Tries so many `sequences`, or what the variable `PROPTEST_CASES` says,
-/// and prints how many. They are the same in every run; the variable `PROPTEST_RNG_SEED` has others tried.
+/// Runs random sequences of operations on stores that `database` makes. Compares every answer, and the state of every
+/// job after each step, with the reference. Tries this many `sequences`, or the number in the variable
+/// `PROPTEST_CASES`, and prints the number. The sequences are the same in every run. The variable `PROPTEST_RNG_SEED`
+/// chooses others.
 ///
 /// # Panics
 ///
@@ -59,7 +60,7 @@ pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn(
     let results: Vec<_> = std::thread::scope(|scope| {
         let runners = (0..RUNNERS).map(|runner| {
             let config = Config {
-                // Together they make all.
+                // Together the threads try all sequences.
                 cases: (sequences + runner) / RUNNERS,
                 rng_seed: RngSeed::Fixed(seed.wrapping_add(u64::from(runner))),
                 failure_persistence: None,
@@ -82,7 +83,7 @@ pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn(
     }
 }
 
-/// Tries as many sequences as the configuration says; the error tells of the shortest one that fails.
+/// Tries the configured number of sequences. The error has the shortest failing one.
 fn run<D: Database>(config: Config, tally: &Tally, database: &impl Fn() -> D) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -115,9 +116,9 @@ struct Machine<'a> {
     reference: Reference,
     batches: Vec<BatchId>,
     workers: Vec<WorkerId>,
-    /// All that was ever claimed, and by whom.
+    /// All claimed slices, each with its worker.
     slices: Vec<(WorkerId, LeasedSlice)>,
-    /// How many payloads were made that occur once.
+    /// The number of payloads that occur only once.
     payloads: u32,
 }
 
@@ -215,7 +216,7 @@ impl<'a> Machine<'a> {
             Step::Expire => self.expire().await,
             Step::Advance(milliseconds) => self.database.clock().advance_ms(milliseconds),
             Step::Prune => self.prune().await,
-            // Nothing that can be asked changes.
+            // No answer changes.
             Step::Compact(reports_max) => drop(self.store.compact(reports_max).await.unwrap()),
             Step::Reopen => {
                 self.store.close().await.unwrap();
@@ -236,7 +237,7 @@ impl<'a> Machine<'a> {
         new.options.complete_within_ms = submission.within_ms;
         new.options.retry = policy(submission.attempts_max);
         new.after = self.after(submission.after, submission.on_failure);
-        // Cached jobs can have no prerequisites.
+        // Cached jobs cannot have prerequisites.
         new.options.cached_ms = submission.cached_ms.filter(|_| new.after.is_empty());
         self.submit(new).await;
     }
@@ -364,7 +365,7 @@ impl<'a> Machine<'a> {
         self.reference.submit(id, &new, self.database.clock().now());
     }
 
-    /// Submits what a worker waits for. Where it is handed something, that is what it would have claimed.
+    /// Submits while a worker waits. If the worker is handed jobs, they are those that it would have claimed.
     async fn submit_awaited(&mut self, new: NewBatch, worker: WorkerId, want: Want) {
         let store = self.store.clone();
         let seen = WorkSeen::default();
@@ -381,7 +382,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What a step names to wait for.
+    /// The prerequisites that a step names.
     fn after(&self, named: Vec<(usize, Option<u32>)>, on_failure: OnFailure) -> Vec<After> {
         if self.batches.is_empty() {
             return Vec::new();
@@ -402,7 +403,7 @@ impl<'a> Machine<'a> {
         after: Vec<(usize, Option<u32>)>,
     ) {
         let now = self.database.clock().now();
-        // One policy, so that it does not matter which of several that fail at once has the say.
+        // All prerequisites have one policy, so that it does not matter which of several simultaneous failures decides.
         let mut new = batch_of(KINDS[kind], keys.len() as u32);
         new.after = self.after(after, OnFailure::Cancel);
         new.options.retry = policy(2);
@@ -494,7 +495,7 @@ impl<'a> Machine<'a> {
         kind: Option<usize>,
     ) {
         let now = self.database.clock().now();
-        // Old slices are answered now and then, the latest ones mostly.
+        // Most reports are on the latest slices, and some on old ones.
         let recent = self.slices.len().saturating_sub(4);
         let chosen = if slice.is_multiple_of(4) {
             slice / 4
@@ -520,7 +521,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A report on a slice in which each position has its fate.
+    /// A report of a slice in which each position has its fate.
     fn report_by(&mut self, slice: &LeasedSlice, fates: &[Fate]) -> Report {
         let mut report = report(slice);
         let (mut completed, mut suspended, mut siblings) = (Positions::new(), Vec::new(), Vec::new());
@@ -558,7 +559,7 @@ impl<'a> Machine<'a> {
         report
     }
 
-    /// So many children of the job at a position; some jobs have two batches of them.
+    /// This many children of the job at a position. Some jobs have two batches of them.
     fn children(&mut self, position: u32, count: u32) -> Vec<ChildBatch> {
         let mut children = Vec::new();
         for (kind, count) in KINDS.iter().zip([count.div_ceil(2), count / 2]) {
@@ -580,7 +581,7 @@ impl<'a> Machine<'a> {
         1_000 + self.payloads
     }
 
-    /// The jobs that the store has made since the last look. Their batches can be named from now on.
+    /// The jobs that the store has made since the last call. Later steps can name their batches.
     async fn created(&mut self) -> Created {
         let page = Page {
             after: None,
@@ -604,7 +605,7 @@ impl<'a> Machine<'a> {
         created
     }
 
-    /// A worker got what it is due, in the order of claims.
+    /// Checks that a worker got the right jobs, in the order of claims.
     fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
         let now = self.database.clock().now();
         let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
@@ -621,12 +622,12 @@ impl<'a> Machine<'a> {
         }
         if is_short {
             assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));
-            // It may be said once more of jobs that this claim took itself.
+            // The answer may also be limited because of jobs that this claim took.
             assert!(answer.limited || !self.reference.is_limited(&kinds));
         }
     }
 
-    /// Every job stands where the reference says, and the totals agree.
+    /// Checks that every job has the reference's state, and that the totals match.
     async fn compare(&self) {
         let now = self.database.clock().now();
         let page = Page {
@@ -655,7 +656,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Without chance in it, so that the reference comes to the same.
+/// A policy without chance, so that the reference gets the same result.
 fn policy(attempts_max: u32) -> RetryPolicy {
     RetryPolicy {
         attempts_max,

@@ -1,4 +1,4 @@
-//! Requests to a receiver, and their retries.
+//! Requests to a receiver, with retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::otlp;
 use crate::settings::{Endpoint, Signal};
 use crate::shared::Shared;
 
-/// Sends one signal to its receiver, a request at a time.
+/// Sends one signal to its receiver, one request at a time.
 pub struct Exporter {
     shared: Arc<Shared>,
     signal: Signal,
@@ -22,10 +22,10 @@ pub struct Exporter {
     complained_at: Option<Instant>,
 }
 
-/// Why a receiver did not take a request.
+/// The reason a receiver did not take a request.
 struct Failure {
     reason: String,
-    /// Whether it may take the same request later, and after which pause if it said so.
+    /// The pause before a retry, if the receiver asked for one. The outer option is `None` if a retry is useless.
     again: Option<Option<Duration>>,
 }
 
@@ -61,11 +61,11 @@ impl Exporter {
 
     /// Resolves when the program ends.
     pub async fn ended(&mut self) {
-        // An error says that the sender is gone, which is as good as the end.
+        // An error means that the sender is gone. The program has ended then, too.
         let _ = self.ending.wait_for(|ending| *ending).await;
     }
 
-    /// Sends what gathers in the queue, until the program ends and the queue is empty.
+    /// Sends the records of the queue, until the program ends and the queue is empty.
     pub async fn drain(mut self, every: Duration) {
         let shared = self.shared.clone();
         let queue = shared.queue(self.signal);
@@ -89,12 +89,12 @@ impl Exporter {
         }
     }
 
-    /// Sends records. Those that the receiver does not take in so many attempts are dropped and counted.
+    /// Sends records. Drops and counts the records that the receiver does not take within this many attempts.
     pub async fn send(&mut self, records: &str, count: u64, attempts_max: u32) {
         let body = otlp::body(self.signal, &self.shared.resource, records);
         let mut pause = RETRY_PAUSE_FIRST;
         for attempt in 1.. {
-            // The end allows one attempt more.
+            // After the end there is only one more attempt.
             let is_last = attempt >= attempts_max || self.is_ending();
             let failure = match self.post(&body).await {
                 Ok(None) => return,
@@ -138,7 +138,7 @@ impl Exporter {
         }
     }
 
-    /// One attempt. Returns what the receiver refused of it.
+    /// Makes one attempt. Returns the number of records that the receiver refused, and its reason.
     async fn post(&self, body: &str) -> Result<Option<(u64, String)>, Failure> {
         let later = |error: reqwest::Error| Failure {
             reason: chain(&error.without_url()),
@@ -177,7 +177,7 @@ impl Exporter {
     }
 }
 
-/// An error with its causes.
+/// The text of an error and its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

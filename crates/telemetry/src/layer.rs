@@ -1,4 +1,4 @@
-//! The layer of `tracing` that turns events into spans and logs of OTLP.
+//! The layer of `tracing` that turns events into OTLP spans and logs.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::limits::FIELDS_MAX;
 use crate::otlp::{Log, Span, attribute, text, whole};
 use crate::shared::Shared;
 
-/// Crates that carry the exports: their own troubles are not exported, since each export could cause further ones.
+/// The crates that carry the exports. Their own events are not exported, because each export could cause more of them.
 const CARRIERS: [&str; 6] = [
     "gristmill_telemetry",
     "reqwest",
@@ -26,10 +26,10 @@ const CARRIERS: [&str; 6] = [
     "rustls",
 ];
 
-/// Encodes events into the queues.
+/// A layer that encodes events into the queues.
 pub struct OtlpLayer(pub Arc<Shared>);
 
-/// The events that are exported.
+/// The filter of the exported events.
 pub fn exported(shared: &Shared) -> Targets {
     let level = |is_on, level| if is_on { level } else { LevelFilter::OFF };
     let settings = &shared.settings;
@@ -40,7 +40,8 @@ pub fn exported(shared: &Shared) -> Targets {
         .with_target(TARGET, level(settings.traces.is_some(), LevelFilter::TRACE))
 }
 
-/// Nanoseconds since 1970. Spans of several machines are put beside each other, so that their clocks are the measure.
+/// The nanoseconds since 1970 by the system's clock. Spans of several machines are shown side by side, so they need
+/// this clock.
 #[allow(
     clippy::disallowed_methods,
     reason = "the clocks of tests stand still, and decide nothing here"
@@ -92,7 +93,7 @@ impl Fields {
     fn add(&mut self, field: &Field, value: Value) {
         if self.attributes.len() < FIELDS_MAX {
             let name = match field.name() {
-                // The name that OpenTelemetry's conventions give it.
+                // OpenTelemetry's conventions name this attribute.
                 "error_type" => "error.type".to_owned(),
                 name => format!("gristmill.{name}"),
             };

@@ -1,7 +1,8 @@
-//! OpenTelemetry: spans, logs and metrics over OTLP as JSON, configured by the standard variables ([`settings`]).
+//! OpenTelemetry: exports spans, logs and metrics over OTLP as JSON. The standard variables configure it (see [`settings`]).
 //!
-//! A layer of `tracing` encodes the events of [`gristmill_worker::spans`], warnings and errors into bounded queues, and never waits
-//! for a receiver. One task for each signal sends them. What a receiver does not take is dropped and counted.
+//! A layer of `tracing` encodes the events of [`gristmill_worker::spans`], warnings and errors into bounded queues. It
+//! never waits for a receiver. One task for each signal sends the records. Records that a receiver does not take are
+//! dropped and counted.
 
 mod export;
 mod layer;
@@ -28,7 +29,7 @@ use crate::metrics::Starts;
 use crate::settings::{Settings, Signal};
 use crate::shared::Shared;
 
-/// The exports of a program. Cheap to clone.
+/// The exports of a program. Clones share the same exports.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
     shared: Arc<Shared>,
@@ -36,17 +37,17 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Exports with these settings. Nothing is sent before [`start`](Telemetry::start).
+    /// Makes exports with these settings. They send nothing before [`start`](Telemetry::start).
     ///
     /// # Errors
     ///
-    /// Why there can be no HTTP client.
+    /// The text says why the HTTP client cannot be made.
     pub fn new(settings: Settings) -> Result<Telemetry, String> {
-        // An error says that the process has a provider already, which does as well.
+        // An error means that the process already has a provider. It works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("gristmill/", env!("CARGO_PKG_VERSION")))
-            // A redirect would carry tokens elsewhere.
+            // A redirect would send tokens to another address.
             .redirect(reqwest::redirect::Policy::none());
         let client = client.build().map_err(|error| error.to_string())?;
         Ok(Telemetry {
@@ -63,7 +64,7 @@ impl Telemetry {
         layer::OtlpLayer(self.shared.clone()).with_filter(layer::exported(&self.shared))
     }
 
-    /// Begins to send spans and logs, on this runtime.
+    /// Starts to send spans and logs from this runtime.
     pub fn start(&self, runtime: &Handle) {
         let settings = &self.shared.settings;
         let queues = [
@@ -78,8 +79,8 @@ impl Telemetry {
         }
     }
 
-    /// Begins to send metrics. `read` returns them in Prometheus's text format, or nothing where they cannot be read. Must be
-    /// called within a runtime.
+    /// Starts to send metrics. `read` returns them in Prometheus's text format, or `None` if they are unreadable. The
+    /// caller must be inside a runtime.
     pub fn push_metrics<R, T>(&self, read: R)
     where
         R: Fn() -> T + Send + 'static,
@@ -101,7 +102,7 @@ impl Telemetry {
                 if let Some(text) = reading.await {
                     let text = text + &metrics::dropped(&shared);
                     let (records, count) = metrics::encode(&text, layer::now_ns(), &mut starts);
-                    // The next export has newer numbers.
+                    // The next export has newer values, so this one has a single attempt.
                     exporter.send(&records, count, 1).await;
                 }
                 if is_last {
@@ -118,7 +119,7 @@ impl Telemetry {
             .push(task);
     }
 
-    /// Sends what is left, and waits for it for a short time.
+    /// Sends the remaining records, and waits a short time for the receiver.
     pub async fn finish(&self) {
         self.shared.ending.send_replace(true);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -133,7 +134,7 @@ impl Telemetry {
         }
     }
 
-    /// How many spans, logs, or exports of metrics are lost.
+    /// The number of lost spans, logs or metrics.
     pub fn dropped(&self, signal: Signal) -> u64 {
         self.shared.queue(signal).dropped()
     }

@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-/// Bytes of spans, or of logs, that wait for their export. Further ones are dropped and counted. About 10,000 spans.
+/// The bytes of spans, or of logs, that wait for their export: about 10,000 spans. Further records are dropped and counted.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of one request, roughly: receivers refuse large ones (the Collector's limit is 20 MiB).
+/// The target size of a request in bytes. Receivers refuse large requests; the Collector's limit is 20 MiB.
 pub const REQUEST_BYTES_TARGET: usize = 512 << 10;
 
-/// Bytes of one text of a span or a log. A longer one is cut.
+/// The bytes of a text in a span or a log. A longer text is cut.
 pub const TEXT_BYTES_MAX: usize = 1_024;
 
-/// Fields of one span or log.
+/// The largest number of fields in a span or a log.
 pub const FIELDS_MAX: usize = 32;
 
-/// Bytes of an answer of a receiver that are read.
+/// The largest number of bytes read from a receiver's answer.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Times that a receiver is asked to take one request, before its contents are dropped and counted.
+/// The number of attempts for one request. Afterwards its records are dropped and counted.
 pub const ATTEMPTS_MAX: u32 = 5;
 
-/// The pause after the first failed attempt. It doubles with each further one.
+/// The pause after the first failed attempt. It doubles after each further failure.
 pub const RETRY_PAUSE_FIRST: Duration = Duration::from_secs(1);
 
-/// The longest pause that a receiver can ask for.
+/// The longest pause between two attempts. A receiver cannot ask for a longer one.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How long the program's end waits for the last exports.
+/// The time that the end of the program waits for the last exports.
 pub const FLUSH_GRACE: Duration = Duration::from_secs(2);
 
-/// How often the log can say that a receiver fails.
+/// The shortest time between two errors in the log about a failing receiver.
 pub const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 
-/// Metrics that one export has. The server's own are far fewer.
+/// The largest number of metrics in one export. The server has far fewer.
 pub const METRICS_MAX: usize = 1_000;

@@ -1,5 +1,5 @@
-//! The server's metrics as OTLP, from Prometheus's text format
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), so that both always show the same.
+//! The server's metrics as OTLP. They are made from Prometheus's text format
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), so both formats always show the same values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -11,16 +11,16 @@ use crate::otlp::{attribute, text};
 use crate::settings::Signal;
 use crate::shared::Shared;
 
-/// Sums since the start: the aggregation temporality of all of Prometheus's counters.
+/// The aggregation temporality of all of Prometheus's counters: sums since the start.
 const CUMULATIVE: u8 = 2;
 
-/// The records that were lost, as one more metric.
+/// The numbers of lost records, as an additional metric.
 pub fn dropped(shared: &Shared) -> String {
     let name = "gristmill_telemetry_dropped_total";
     let mut lines =
         format!("# HELP {name} Records for OpenTelemetry that no receiver took\n# TYPE {name} counter\n");
     for signal in Signal::ALL {
-        // Writing to a string cannot fail.
+        // A write to a string never fails.
         let _ = writeln!(
             lines,
             "{name}{{signal=\"{}\"}} {}",
@@ -31,7 +31,7 @@ pub fn dropped(shared: &Shared) -> String {
     lines
 }
 
-/// A family in the making.
+/// A metric family that is being read.
 #[derive(Debug, Default)]
 struct Family<'t> {
     name: &'t str,
@@ -40,7 +40,7 @@ struct Family<'t> {
     rows: Vec<Row<'t>>,
 }
 
-/// One line with a number.
+/// One line with a value.
 #[derive(Debug)]
 struct Row<'t> {
     name: &'t str,
@@ -48,8 +48,9 @@ struct Row<'t> {
     value: f64,
 }
 
-/// From when each cumulative series counts. Programs export what a store counts, too, whose beginning they do not know: such a series
-/// counts from the first export on. One that appears later, or falls, counts from the export before.
+/// The start time of each cumulative series. The program also exports counts of the store, and does not know when they
+/// started. Such a series starts at the first export. A series that appears later, or falls, starts at the export
+/// before.
 #[derive(Debug)]
 pub struct Starts {
     exported_ns: u64,
@@ -64,7 +65,7 @@ struct Series {
 }
 
 impl Starts {
-    /// Before the first export.
+    /// The state before the first export.
     pub fn new(now_ns: u64) -> Starts {
         Starts {
             exported_ns: now_ns,
@@ -81,14 +82,14 @@ impl Starts {
         start_ns.to_string()
     }
 
-    /// Series that are gone are forgotten.
+    /// Ends an export. Forgets the series that it did not contain.
     fn exported(&mut self, now_ns: u64) {
         self.exported_ns = now_ns;
         self.series = std::mem::take(&mut self.next);
     }
 }
 
-/// The unit of a metric by its name, in UCUM (<https://ucum.org/ucum>); what is counted stands in braces.
+/// The unit of a metric in UCUM (<https://ucum.org/ucum>), from the metric's name. Counted things are in braces.
 fn unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     let mut words = name.rsplit('_').peekable();
@@ -109,8 +110,8 @@ fn unit(name: &str) -> &'static str {
     counted.unwrap_or("1")
 }
 
-/// The metrics as JSON, with commas between them, and how many there are. Lines that cannot be read, and families that are
-/// neither counters, gauges nor histograms, are left out.
+/// The metrics as JSON with commas between them, and their number. Unreadable lines are left out, and so are families
+/// that are not counters, gauges or histograms.
 pub fn encode(exposition: &str, now_ns: u64, starts: &mut Starts) -> (String, u64) {
     let families = families(exposition);
     let metrics = families.iter().filter_map(|family| family.encode(now_ns, starts));
@@ -166,12 +167,12 @@ fn row(line: &str) -> Option<Row<'_>> {
         }
         rest = &inner[1..];
     }
-    // A time may follow the number.
+    // A timestamp may follow the value.
     let value = rest.trim_start().split(' ').next()?.parse().ok()?;
     Some(Row { name, labels, value })
 }
 
-/// A label's value up to its closing quote, and what follows.
+/// The value of a label up to its closing quote, and the rest of the text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut letters = text.char_indices();
@@ -227,8 +228,8 @@ impl Family<'_> {
         )
     }
 
-    /// One point for each set of labels but `le`. Prometheus's buckets count all that is below their bound; OTLP's do not
-    /// overlap.
+    /// One point for each set of labels without `le`. A bucket of Prometheus counts all values up to its bound. A
+    /// bucket of OTLP counts only the values above the bound before.
     fn histograms(&self, time: &str, starts: &mut Starts) -> Vec<Value> {
         let mut by_labels: BTreeMap<Vec<(&str, String)>, Histogram> = BTreeMap::new();
         for row in &self.rows {
@@ -282,7 +283,7 @@ impl Family<'_> {
 struct Histogram {
     sum: f64,
     count: u64,
-    /// Bounds, and how many are at most so large.
+    /// Each bound, and the number of values up to it.
     buckets: Vec<(f64, u64)>,
 }
 
@@ -356,7 +357,7 @@ mod tests {
             at(&[("a", "10"), ("took", "30"), ("b", "30")])
         );
         assert_eq!(starts_at(50, &all(2, 2)), at(&[("a", "40"), ("took", "30")]));
-        // Gone, and back.
+        // The series disappears and returns.
         assert_eq!(starts_at(60, &took(2)), at(&[("took", "30")]));
         assert_eq!(starts_at(70, &all(9, 2)), at(&[("a", "60"), ("took", "30")]));
     }

@@ -1,54 +1,54 @@
-//! OTLP as JSON (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>): ids are hexadecimal texts, and numbers of
-//! 64 bits are texts, too.
+//! OTLP as JSON (<https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>). Ids are hexadecimal texts.
+//! Numbers of 64 bits are also texts.
 
 use serde_json::{Map, Value, json};
 
 use crate::limits::TEXT_BYTES_MAX;
 use crate::settings::Signal;
 
-/// A name and its value, as attributes are written.
+/// A name and its value in the format of attributes.
 pub fn attribute(name: &str, value: Value) -> Value {
     json!({"key": name, "value": value})
 }
 
-/// A text, cut to its limit.
+/// A text as an attribute's value, cut to its limit.
 pub fn text(text: &str) -> Value {
     json!({"stringValue": &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]})
 }
 
-/// A whole number.
+/// A whole number as an attribute's value.
 pub fn whole(number: impl ToString) -> Value {
     json!({"intValue": number.to_string()})
 }
 
-/// One span that has ended.
+/// An ended span.
 #[derive(Debug)]
 pub struct Span {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: u128,
-    /// The span.
+    /// The id of the span.
     pub span_id: u64,
-    /// Its parent; 0 where it has none.
+    /// The id of the parent span, or 0 if there is none.
     pub parent_id: u64,
-    /// Its name.
+    /// The name of the span.
     pub name: String,
-    /// 1 is internal, 4 a producer's, 5 a consumer's.
+    /// The kind of the span: 1 for internal, 4 for a producer, 5 for a consumer.
     pub kind: u8,
-    /// Nanoseconds since 1970.
+    /// The start, in nanoseconds since 1970.
     pub start_ns: u64,
-    /// Nanoseconds since 1970.
+    /// The end, in nanoseconds since 1970.
     pub end_ns: u64,
-    /// Why it failed, if it did.
+    /// The error of a failed span.
     pub error: Option<String>,
-    /// See [`attribute`].
+    /// The attributes, as made by [`attribute`].
     pub attributes: Vec<Value>,
 }
 
-/// The status of a span that failed.
+/// The status code of a failed span.
 const STATUS_ERROR: u8 = 2;
 
 impl Span {
-    /// As JSON.
+    /// Encodes the span as JSON.
     pub fn encode(&self) -> String {
         let mut span = json!({
             "traceId": format!("{:032x}", self.trace_id),
@@ -72,18 +72,18 @@ impl Span {
 /// One line of the log.
 #[derive(Debug)]
 pub struct Log {
-    /// Nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Whether it is an error, and not a warning.
+    /// The line is an error. Otherwise it is a warning.
     pub is_error: bool,
-    /// The text.
+    /// The text of the line.
     pub message: String,
-    /// See [`attribute`].
+    /// The attributes, as made by [`attribute`].
     pub attributes: Vec<Value>,
 }
 
 impl Log {
-    /// As JSON.
+    /// Encodes the line as JSON.
     pub fn encode(&self) -> String {
         let (number, name) = if self.is_error {
             (17, "ERROR")
@@ -102,7 +102,7 @@ impl Log {
     }
 }
 
-/// The resource that all records belong to, as JSON.
+/// The resource of all records, as JSON.
 pub fn resource(attributes: &[(String, String)]) -> String {
     let attributes: Vec<Value> = attributes
         .iter()
@@ -111,7 +111,7 @@ pub fn resource(attributes: &[(String, String)]) -> String {
     json!({"attributes": attributes}).to_string()
 }
 
-/// The body of a request: encoded records, with commas between them, in their frame.
+/// The body of a request with these encoded records, which have commas between them.
 pub fn body(signal: Signal, resource: &str, records: &str) -> String {
     let (resources, scopes, list) = match signal {
         Signal::Traces => ("resourceSpans", "scopeSpans", "spans"),
@@ -128,7 +128,7 @@ pub fn body(signal: Signal, resource: &str, records: &str) -> String {
     )
 }
 
-/// The records that a receiver refused of a request that it took, and why.
+/// The number of records that a receiver refused from a successful request, and its reason.
 pub fn refused(signal: Signal, answer: &[u8]) -> Option<(u64, String)> {
     let field = match signal {
         Signal::Traces => "rejectedSpans",

@@ -1,4 +1,4 @@
-//! Encoded spans or logs that wait for their export.
+//! A queue of encoded spans or logs that wait for their export.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 
 use crate::limits::{QUEUE_BYTES_MAX, REQUEST_BYTES_TARGET};
 
-/// A bounded queue. Putting something in takes a lock for a moment and never waits for the receiver.
+/// A bounded queue. A producer holds its lock for a moment, and never waits for the receiver.
 #[derive(Debug, Default)]
 pub struct Queue {
     waiting: Mutex<Waiting>,
-    /// Rung when there is enough for a request.
+    /// Notified when the queue has enough records for a request.
     pub enough: Notify,
     dropped: AtomicU64,
 }
@@ -23,17 +23,17 @@ struct Waiting {
     bytes: usize,
 }
 
-/// Records of one request.
+/// The records of one request.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// As JSON, with commas between them.
+    /// The records as JSON, with commas between them.
     pub text: String,
-    /// How many there are.
+    /// The number of records.
     pub count: u64,
 }
 
 impl Queue {
-    /// Adds a record, or drops and counts it where there is no room.
+    /// Adds a record. If the queue is full, drops and counts the record.
     pub fn put(&self, record: String) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.bytes + record.len() > QUEUE_BYTES_MAX {
@@ -50,7 +50,7 @@ impl Queue {
         }
     }
 
-    /// Takes the oldest records, as many as a request has.
+    /// Takes the oldest records, up to the size of a request.
     pub fn take(&self) -> Taken {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = Taken::default();
@@ -70,12 +70,12 @@ impl Queue {
         taken
     }
 
-    /// Counts records that are lost.
+    /// Counts lost records.
     pub fn drop_counted(&self, records: u64) {
         self.dropped.fetch_add(records, Ordering::Relaxed);
     }
 
-    /// How many records were lost.
+    /// The number of lost records.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

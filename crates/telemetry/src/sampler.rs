@@ -1,16 +1,16 @@
-//! Which traces are exported. A trace is exported as a whole: the decision depends on its id and its origin alone.
+//! The choice of exported traces. A trace is exported as a whole, because the choice depends only on its id and its origin.
 
 /// The sampler that `OTEL_TRACES_SAMPLER` names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// The share of traces that begin here, from 0 to 1.
+    /// The exported share of the traces that begin here, from 0 to 1.
     ratio: f64,
-    /// Whether all traces of submitters are exported, of which only the sampled ones are kept with their batch.
+    /// All traces of submitters are exported. A batch keeps a submitter's trace only if the submitter samples it.
     follows_parent: bool,
 }
 
 impl Default for Sampler {
-    /// All traces.
+    /// The sampler that exports all traces.
     fn default() -> Self {
         Sampler {
             ratio: 1.0,
@@ -20,7 +20,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Reads a sampler's name and its argument; the error is a remedy.
+    /// Reads the name and the argument of a sampler. The error text is a remedy.
     pub fn read(name: Option<&str>, argument: Option<&str>) -> Result<Sampler, String> {
         let Some(name) = name else {
             return Ok(Sampler::default());
@@ -50,7 +50,7 @@ impl Sampler {
         })
     }
 
-    /// Whether a trace is exported. `is_remote`: whether a submitter began it.
+    /// Reports whether a trace is exported. `is_remote` means that a submitter began it.
     #[allow(
         clippy::cast_precision_loss,
         reason = "a share of 2^-53 more or less does not matter"
@@ -59,7 +59,7 @@ impl Sampler {
         if self.follows_parent && is_remote {
             return true;
         }
-        // The lower half of the id is random in every version of the specification.
+        // Every version of the specification makes the lower half of the id random.
         let place = (trace_id as u64 >> 1) as f64 / (u64::MAX >> 1) as f64;
         self.ratio >= 1.0 || place < self.ratio
     }

@@ -1,4 +1,4 @@
-//! The variables of OpenTelemetry that are read
+//! The variables of OpenTelemetry that Gristmill reads
 //! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>).
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::sampler::Sampler;
 
-/// The address of a receiver on this machine, where an exporter is asked for and no address is given.
+/// The address of a receiver on this machine. It is used when an exporter is set without an address.
 const ENDPOINT_DEFAULT: &str = "http://localhost:4318";
 
-/// One kind of what is exported.
+/// A signal: one kind of exported data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Spans.
@@ -21,10 +21,10 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// All of them.
+    /// All signals.
     pub const ALL: [Signal; 3] = [Signal::Traces, Signal::Metrics, Signal::Logs];
 
-    /// Its name in paths, and in lower case in metrics.
+    /// The name of the signal in paths and, in lower case, in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Signal::Traces => "traces",
@@ -34,48 +34,48 @@ impl Signal {
     }
 }
 
-/// Where one signal is sent.
+/// The receiver of one signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The whole address.
+    /// The complete address.
     pub url: String,
-    /// Headers of each request, such as a token.
+    /// The headers of each request, such as a token.
     pub headers: Vec<(String, String)>,
-    /// The time limit of one request.
+    /// The time limit of a request.
     pub timeout: Duration,
 }
 
-/// What the environment asks for.
+/// The settings from the environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Where spans are sent, if at all.
+    /// The receiver of spans, if spans are exported.
     pub traces: Option<Endpoint>,
-    /// The same of metrics.
+    /// The receiver of metrics, if metrics are exported.
     pub metrics: Option<Endpoint>,
-    /// The same of logs.
+    /// The receiver of logs, if logs are exported.
     pub logs: Option<Endpoint>,
-    /// Which traces are exported.
+    /// The choice of exported traces.
     pub sampler: Sampler,
     /// The attributes of this program, by name.
     pub resource: Vec<(String, String)>,
-    /// How long spans gather.
+    /// The longest time that spans gather before an export.
     pub spans_every: Duration,
-    /// How long logs gather.
+    /// The longest time that logs gather before an export.
     pub logs_every: Duration,
-    /// How often metrics are read and sent.
+    /// The time between two exports of metrics.
     pub metrics_every: Duration,
 }
 
-/// The settings, and lines about variables that do not count.
+/// The settings, and warnings about ignored variables.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// `None` where nothing is exported.
+    /// The settings. `None` if nothing is exported.
     pub settings: Option<Settings>,
-    /// One line for each variable that cannot be used.
+    /// One line for each unusable variable.
     pub warnings: Vec<String>,
 }
 
-/// Reads the variables; an empty one counts as unset.
+/// Reads the variables. An empty variable counts as unset.
 pub fn read(variable: &dyn Fn(&str) -> Option<String>) -> Read {
     let variable = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
     let mut reader = Reader {
@@ -104,7 +104,7 @@ impl Reader<'_> {
         self.warnings.push(format!("{name} is `{value}`: {remedy}"));
     }
 
-    /// A number of milliseconds.
+    /// Reads a number of milliseconds.
     fn span(&mut self, name: &str, default_ms: u64) -> Duration {
         let given = self.text(name);
         let read = given.as_ref().map(|text| text.parse::<u64>());
@@ -143,7 +143,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The variable of one signal, or else that of all.
+    /// The variable of one signal. If it is unset, the variable of all signals.
     fn of(&self, signal: Signal, what: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.name().to_uppercase());
         let general = format!("OTEL_EXPORTER_OTLP_{what}");
@@ -183,7 +183,7 @@ impl Reader<'_> {
             self.warn(&name, &base, &remedy);
             return None;
         }
-        // The address of one signal is taken as it is; that of all is a folder.
+        // The address of one signal is complete. The address of all signals is a prefix.
         let is_own = name.contains(&signal.name().to_uppercase());
         let url = match is_own {
             true => base,
@@ -203,7 +203,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The attributes that the environment gives win over our own; of two with one name, the last.
+    /// The attributes of the resource. The environment's attributes replace our own. The last of two attributes with
+    /// the same name wins.
     fn resource(&mut self) -> Vec<(String, String)> {
         let variable = "OTEL_RESOURCE_ATTRIBUTES";
         let given = self.text(variable).unwrap_or_default();
@@ -239,14 +240,14 @@ impl Reader<'_> {
     }
 }
 
-/// Names and values, as in `a=b,c=d`. Values are percent-encoded. A part without a name does not count.
+/// Reads names and values, such as `a=b,c=d`. Values are percent-encoded. Parts without a name are ignored.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(|part| part.split_once('='));
     let pairs = pairs.map(|(name, value)| (name.trim().to_owned(), decoded(value.trim())));
     pairs.filter(|(name, _)| !name.is_empty()).collect()
 }
 
-/// Decodes a percent-encoded text. Leaves invalid sequences as they are.
+/// Decodes a percent-encoded text. Invalid sequences stay as they are.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

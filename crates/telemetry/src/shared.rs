@@ -1,4 +1,4 @@
-//! What the layer and the exports share.
+//! The state that the layer and the exports share.
 
 use reqwest::Client;
 use tokio::sync::watch;
@@ -7,18 +7,18 @@ use crate::otlp;
 use crate::queue::Queue;
 use crate::settings::{Settings, Signal};
 
-/// The settings, the queues, and the way out.
+/// The settings, the queues, the HTTP client, and the signal of the end.
 #[derive(Debug)]
 pub struct Shared {
     pub settings: Settings,
-    /// As JSON.
+    /// The resource as JSON.
     pub resource: String,
     pub client: Client,
     pub spans: Queue,
     pub logs: Queue,
-    /// Nothing waits in it: it counts what is lost.
+    /// A queue that stays empty and only counts lost metrics.
     pub metrics: Queue,
-    /// Whether the program ends.
+    /// Set when the program ends.
     pub ending: watch::Sender<bool>,
 }
 

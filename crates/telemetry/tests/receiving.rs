@@ -1,4 +1,4 @@
-//! What a receiver of OTLP gets, and what becomes of the rest where it takes nothing.
+//! Tests with a receiver of OTLP: the records that arrive, and the losses when the receiver takes nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// No test waits longer for what must happen.
+/// The longest time that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request that arrived.
@@ -33,7 +33,7 @@ struct Request {
 #[derive(Clone)]
 struct Answers {
     requests: mpsc::UnboundedSender<Request>,
-    /// The next answers; a status of success after them.
+    /// The next answers. After them every answer is a success.
     planned: Arc<Mutex<VecDeque<(StatusCode, &'static str)>>>,
 }
 
@@ -54,7 +54,7 @@ impl Receiver {
             let token = headers
                 .get("authorization")
                 .map_or("", |value| value.to_str().unwrap());
-            // The test may be over.
+            // The test may have ended.
             let _ = answers.requests.send(Request {
                 path: uri.path().to_owned(),
                 token: token.to_owned(),
@@ -107,7 +107,7 @@ const PARENT: TraceParent = TraceParent {
     span_id: 0xb7ad_6b71_6920_3331,
 };
 
-/// Tells of so many submits.
+/// Makes the spans of this many submits.
 fn submit(times: u32) {
     let mut batch = NewBatch::new("resize", PackedArray::parse("[1,2,3]").unwrap());
     for _ in 0..times {
@@ -116,7 +116,7 @@ fn submit(times: u32) {
     }
 }
 
-/// The values of attributes by their keys.
+/// The value of an attribute by its key.
 fn attribute<'a>(record: &'a Value, key: &str) -> &'a Value {
     let attributes = record["attributes"].as_array().expect("attributes");
     let found = attributes.iter().find(|attribute| attribute["key"] == key);
@@ -199,7 +199,7 @@ async fn a_request_that_is_not_taken_at_once_is_sent_again_and_a_refused_one_is_
     let first = receiver.next().await.body;
     assert_eq!(receiver.next().await.body, first);
     assert_eq!(receiver.next().await.body, first);
-    // The fourth answer refuses all of a request.
+    // The fourth answer refuses a whole request.
     within(&telemetry, || submit(5));
     receiver.next().await;
     telemetry.finish().await;
@@ -226,7 +226,7 @@ async fn a_dead_receiver_blocks_nothing_and_what_it_does_not_take_is_counted() {
     let spans = 40_000;
     within(&telemetry, || submit(spans));
     let dropped = telemetry.dropped(Signal::Traces);
-    // 4 MiB of them are kept, of some 500 bytes each.
+    // The queue keeps 4 MiB of spans, each of about 500 bytes.
     let kept = u64::from(spans) - dropped;
     assert!((4_000..20_000).contains(&kept), "{kept} are kept");
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The handler.
+//! The handler that sends webhooks.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use crate::host::AllowedHost;
 use crate::limits::{CONNECT_TIMEOUT, REQUEST_TIMEOUT, REQUESTS_AT_ONCE};
 use crate::signature::WebhookSecret;
 
-/// The type of the errors of jobs.
+/// The error type of failed webhook jobs.
 const ERROR_TYPE: &str = "Webhook";
 
-/// How webhooks are sent.
+/// The settings of webhooks.
 #[derive(Debug, Clone)]
 pub struct WebhookOptions {
-    /// The hosts that they are sent to, and no others.
+    /// The only hosts that get requests.
     pub allowed: Vec<AllowedHost>,
-    /// Signs them.
+    /// The secret that signs requests.
     pub secret: WebhookSecret,
-    /// Dates them.
+    /// The clock that dates requests.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What a job asks for.
+/// The payload of a webhook job.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Payload {
@@ -37,7 +37,7 @@ struct Payload {
     body: Box<RawValue>,
 }
 
-/// Sends requests.
+/// Sends the requests of webhooks.
 #[derive(Debug)]
 struct Sender {
     client: Client,
@@ -53,7 +53,7 @@ struct WebhookHandler(Arc<dyn Handler>);
 ///
 /// [`WebhookError::Client`] if TLS cannot be set up.
 pub fn webhook_handler(options: WebhookOptions) -> Result<Arc<dyn Handler>, WebhookError> {
-    // An error says that the process has a provider already, which does as well.
+    // An error means that the process already has a provider. It works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder()
         .user_agent(concat!("gristmill/", env!("CARGO_PKG_VERSION")))
@@ -98,7 +98,7 @@ impl Sender {
                 signature.map_err(|error| refused(error.to_string()))?,
             )
             .body(body.to_owned());
-        // The path and the query may hold a token, which has no place in an error.
+        // The path and the query may contain a token, which must not appear in an error.
         let answer = request.send().await.map_err(|error| {
             let reason = error_chain(&error.without_url());
             let way = proxy_variable(url.scheme()).map_or_else(String::new, |variable| {
@@ -120,7 +120,7 @@ impl Sender {
     }
 }
 
-/// The variable by which the environment sends requests of this scheme through a proxy; `NO_PROXY` may except a host.
+/// The environment variable that sends requests of this scheme through a proxy. `NO_PROXY` can exclude a host.
 fn proxy_variable(scheme: &str) -> Option<&'static str> {
     let variables: &[&str] = match scheme {
         "https" => &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"],
@@ -134,7 +134,7 @@ fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// An error and its causes.
+/// The text of an error and its causes.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

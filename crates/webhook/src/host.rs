@@ -7,7 +7,7 @@ use reqwest::Url;
 
 use crate::error::WebhookError;
 
-/// A host that webhooks may be sent to: a scheme, a name or address, and a port. All three must be equal.
+/// A host that may get webhooks: a scheme, a name or address, and a port. All three must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHost {
     scheme: String,
@@ -16,7 +16,7 @@ pub struct AllowedHost {
 }
 
 impl AllowedHost {
-    /// The host of a URL without a user; `None` where it has none that a request could be sent to.
+    /// The host of a URL without user information. `None` if a request cannot be sent to it.
     fn of(url: &Url) -> Option<Self> {
         let is_plain = url.username().is_empty() && url.password().is_none();
         (is_plain && matches!(url.scheme(), "http" | "https")).then_some(())?;
@@ -27,7 +27,7 @@ impl AllowedHost {
         })
     }
 
-    /// Whether one of these hosts is that of the URL.
+    /// Reports whether the host of the URL is in the list.
     pub(crate) fn allow(allowed: &[AllowedHost], url: &Url) -> bool {
         AllowedHost::of(url).is_some_and(|host| allowed.contains(&host))
     }

@@ -1,9 +1,9 @@
-//! The built-in handler of the kind `http`: it posts a JSON body, such as the summary of an ended batch, to a URL.
+//! The built-in handler of the kind `http`: it posts a JSON body to a URL, such as the summary of an ended batch.
 //!
-//! A payload is `{"url": …, "body": …}`. Anyone who can submit a job chooses the URL, so the handler sends requests only
-//! to hosts that the operator allows, and follows no redirect. Each request is signed as
-//! [Standard Webhooks](https://www.standardwebhooks.com) describes. A request that is not answered with success fails its
-//! attempt, and the retry policy of the job decides on the next one.
+//! A payload is `{"url": …, "body": …}`. Anyone who can submit a job can choose the URL. The handler therefore sends
+//! requests only to hosts that the operator allows, and follows no redirect. Each request is signed by the scheme of
+//! [Standard Webhooks](https://www.standardwebhooks.com). Without a successful answer the attempt fails, and the job's
+//! retry policy decides about the next attempt.
 
 mod error;
 mod handler;

@@ -1,4 +1,4 @@
-//! Signatures of requests, by the scheme of Standard Webhooks: HMAC-SHA256 of `id.timestamp.body`, as base64 after `v1,`.
+//! Signatures of requests by the scheme of Standard Webhooks: `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use sha2::Sha256;
 use crate::error::WebhookError;
 use crate::limits::SECRET_BYTES_MIN;
 
-/// What a secret in base64 begins with.
+/// The prefix of a secret in base64.
 const PREFIX: &str = "whsec_";
 
 /// The secret that the sender and the recipients of webhooks share.
@@ -27,7 +27,7 @@ impl fmt::Debug for WebhookSecret {
 impl FromStr for WebhookSecret {
     type Err = WebhookError;
 
-    /// Reads `whsec_` and base64, or takes the bytes of any other text.
+    /// Reads `whsec_` and base64. Any other text is used as it is.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         let bytes = match text.strip_prefix(PREFIX) {
@@ -59,7 +59,7 @@ impl WebhookSecret {
 mod tests {
     use super::*;
 
-    /// The figures are computed with Python's `hmac` and `base64`.
+    /// The expected values come from Python's `hmac` and `base64`.
     #[test]
     fn signatures_are_those_of_the_scheme() {
         let secret: WebhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();

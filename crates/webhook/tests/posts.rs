@@ -1,4 +1,4 @@
-//! Summaries of ended batches reach a server, signed, and only a server that is allowed.
+//! Tests that summaries of ended batches reach an allowed server with a signature, and reach no other server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use sha2::Sha256;
 
 const SECRET: &str = "a secret of enough bytes";
 
-/// A request that came.
+/// A request that arrived.
 #[derive(Debug, Clone)]
 struct Received {
     path: String,
@@ -33,7 +33,7 @@ struct Recipient {
 }
 
 impl Recipient {
-    /// Answers with 500 once, and then with success; redirects from `/away`.
+    /// Answers with 500 once, and then with success. Redirects requests for `/away`.
     async fn take(State(this): State<Recipient>, uri: Uri, headers: HeaderMap, body: String) -> Response {
         let header = |name: &str| headers[name].to_str().unwrap().to_owned();
         let mut received = this.received.lock().unwrap();
@@ -66,7 +66,7 @@ impl Recipient {
     }
 }
 
-/// Runs one job with a hook to this URL to its end, and then webhooks to `allowed` as often as they are tried. Returns
+/// Runs one job whose hook is this URL to its end. Then runs webhooks with `allowed` for all of their attempts. Returns
 /// the engine and the hook's job.
 async fn hook(url: &str, allowed: &str) -> (TestEngine, JobId) {
     let engine = TestEngine::new().await;

@@ -1,4 +1,4 @@
-//! When a worker claims, how much, and when it lets outcomes gather first.
+//! Claims: when a worker claims, how many jobs it asks for, and how long it lets outcomes gather first.
 
 pub(crate) mod give_back;
 pub(crate) mod held_slice;
@@ -11,48 +11,49 @@ use gristmill_model::limits::{EXCHANGE_EVERY_MS, LEASE_JOBS_MAX};
 
 use crate::settings::WorkerSettings;
 
-/// Whether there is any use in claiming.
+/// The supply of jobs at the source, as far as the worker knows.
 #[derive(Debug)]
 enum Supply {
-    /// The last claim brought something, or something has been announced.
+    /// The last claim got jobs, or the source announced some.
     Likely,
-    /// The last claim found nothing, or less than was asked for; nothing more is known before `look_again_at`.
+    /// The last claim got nothing, or less than it asked for. Nothing more is known before `look_again_at`.
     Dry {
         look_again_at: Instant,
         more_later: bool,
-        /// Jobs wait until others are over, perhaps this worker's own.
+        /// Jobs wait for other jobs to end, perhaps for this worker's own.
         limited: bool,
-        /// It found something, and no moment is known at which there is more: what this worker reports may bring the next
-        /// (of a chain, of a limit's slots), so that reports ask for it on their way.
+        /// The claim got jobs, and the source named no time for more. A report of this worker may make the next jobs
+        /// claimable, for example the next of a chain or of a concurrency limit. Each exchange with reports therefore
+        /// also asks for jobs.
         hopeful: bool,
     },
 }
 
-/// What a worker holds, as its claims see it.
+/// The jobs that a worker holds, as its claims see them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holding {
-    /// Jobs that wait in the worker for a slot.
+    /// The jobs that wait in the worker for a slot.
     pub waiting: u64,
-    /// Jobs that could begin now if there were any.
+    /// The number of further jobs that could begin now.
     pub free_slots: u64,
-    /// Whether runners have jobs.
+    /// Runners have jobs.
     pub is_running: bool,
-    /// Whether outcomes wait for their commit.
+    /// Outcomes wait for their commit.
     pub has_reports: bool,
 }
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Claimed {
     pub asked: u32,
     pub got: u32,
-    /// Whether the source may have more now.
+    /// The source may have more jobs now.
     pub is_cut: bool,
-    /// Whether the lease holds no more, perhaps less than was asked for.
+    /// The lease is full, perhaps with fewer jobs than the claim asked for.
     pub is_lease_full: bool,
-    /// When more can be claimed, as far as the source knows.
+    /// The time until more jobs are claimable, if the source knows it.
     pub until_next: Option<Duration>,
-    /// Whether jobs wait until others are over.
+    /// Jobs wait for other jobs to end.
     pub limited: bool,
 }
 
@@ -61,16 +62,16 @@ pub(crate) struct Claimed {
 pub(crate) struct Claims {
     ramp_up: RampUp,
     supply: Supply,
-    /// Jobs that may still be claimed under the worker's limit.
+    /// The number of jobs that the worker's limit still allows to claim.
     left: u64,
     poll_every: Duration,
     buffer_target: Duration,
-    /// Since when its rate has not been told to `ramp_up`, where jobs run.
+    /// The end of the last measurement of the rate, while jobs run.
     measured_at: Option<Instant>,
-    /// Whether a slot has been free for which there is nothing: that time says nothing of its rate.
+    /// A slot was free without a job for it. The rate of that time is not meaningful.
     is_starved: bool,
     exchanged_at: Option<Instant>,
-    /// The last claim brought less than was asked for because a lease holds no more.
+    /// The last claim got less than it asked for, because its lease was full.
     is_short: bool,
 }
 
@@ -94,17 +95,17 @@ impl Claims {
         }
     }
 
-    /// Whether the worker's limit allows no further job.
+    /// Reports whether the worker's limit allows no further job.
     pub fn is_used_up(&self) -> bool {
         self.left == 0
     }
 
-    /// Jobs that may still be claimed under the worker's limit.
+    /// The number of jobs that the worker's limit still allows to claim.
     pub fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether the source is known to have nothing now; then whether it will have something later.
+    /// `None` if the source may have jobs now. Otherwise, whether it will have jobs later.
     pub fn is_dry(&self) -> Option<bool> {
         match self.supply {
             Supply::Likely => None,
@@ -112,12 +113,12 @@ impl Claims {
         }
     }
 
-    /// Whether jobs wait until others are over.
+    /// Reports whether jobs wait for other jobs to end.
     pub fn is_limited(&self) -> bool {
         matches!(self.supply, Supply::Dry { limited: true, .. })
     }
 
-    /// When the source is to be asked again, where it had nothing.
+    /// The time to ask a source again that had nothing.
     pub fn look_again_at(&self) -> Option<Instant> {
         match self.supply {
             Supply::Likely => None,
@@ -125,12 +126,12 @@ impl Claims {
         }
     }
 
-    /// There may be something to claim.
+    /// Notes that the source may have jobs.
     pub fn announce(&mut self) {
         self.supply = Supply::Likely;
     }
 
-    /// Nothing is to be claimed before a moment: the machine is busy.
+    /// Stops claims until a time, because the machine is busy.
     pub fn hold_off(&mut self, until: Instant) {
         self.supply = Supply::Dry {
             look_again_at: until,
@@ -140,7 +141,7 @@ impl Claims {
         };
     }
 
-    /// Jobs to ask for now.
+    /// The number of jobs to ask for now.
     pub fn wanted(&mut self, holding: Holding, now: Instant) -> u32 {
         let is_dry = match self.supply {
             Supply::Likely => false,
@@ -158,17 +159,19 @@ impl Claims {
         self.would_want(holding)
     }
 
-    /// Jobs to ask for as soon as there are some.
+    /// The number of jobs to ask for as soon as the source has some.
     pub fn would_want(&self, holding: Holding) -> u32 {
         let (waiting, free) = (count(holding.waiting), count(holding.free_slots));
         let want = self.ramp_up.want(waiting, free) as u64;
         want.min(self.left).min(u64::from(LEASE_JOBS_MAX)) as u32
     }
 
-    /// When an exchange that asks for so many jobs may begin. At once while nothing runs that it could wait for; otherwise
-    /// not sooner than [`EXCHANGE_EVERY_MS`] after the last one, so that outcomes gather, unless a slot is free for what
-    /// the source has, what waits would not last until then, or one lease did not hold what the worker wants: outcomes gather
-    /// for a large exchange as well.
+    /// The time at which an exchange that asks for this many jobs may begin.
+    ///
+    /// It begins at once while no job runs. Otherwise it begins no sooner than [`EXCHANGE_EVERY_MS`] after the last
+    /// one, so that outcomes gather. It does not wait if a slot is free for jobs of the source, if the waiting jobs
+    /// would run out before, or if one lease did not hold as many jobs as the worker wants. Outcomes then still gather
+    /// for a large exchange.
     pub fn exchange_at(&self, asked: u32, holding: Holding, now: Instant) -> Instant {
         let Some(exchanged_at) = self.exchanged_at else {
             return now;
@@ -185,17 +188,17 @@ impl Claims {
         }
     }
 
-    /// An exchange began.
+    /// Notes the start of an exchange.
     pub fn exchange_began(&mut self, now: Instant) {
         self.exchanged_at = Some(now);
     }
 
-    /// An exchange that claimed took so long.
+    /// Notes the duration of an exchange that claimed.
     pub fn exchange_took(&mut self, elapsed: Duration) {
         self.ramp_up.claim_took(elapsed);
     }
 
-    /// A claim was answered.
+    /// Learns from the answer to a claim.
     pub fn claimed(&mut self, claimed: Claimed, now: Instant) {
         let Claimed {
             asked,
@@ -205,7 +208,7 @@ impl Claims {
             ..
         } = claimed;
         self.is_short = claimed.is_lease_full && got < asked;
-        // A full lease says nothing against holding more.
+        // A full lease is no reason to hold fewer jobs.
         let asked_of_it = if self.is_short { got } else { asked };
         self.ramp_up.claimed(asked_of_it as usize, got as usize);
         self.left = self.left.saturating_sub(u64::from(got));
@@ -224,17 +227,17 @@ impl Claims {
         };
     }
 
-    /// Jobs go back to the source: they do not count against the worker's limit.
+    /// Notes that jobs went back to the source. They no longer count against the worker's limit.
     pub fn given_back(&mut self, jobs: u64) {
         self.left = self.left.saturating_add(jobs);
     }
 
-    /// The waiting jobs cannot begin soon, and go back to the source.
+    /// Notes that waiting jobs could not begin soon and went back to the source.
     pub fn stalled(&mut self) {
         self.ramp_up.stalled();
     }
 
-    /// A slot is free and there is nothing for it.
+    /// Notes that a slot is free without a job for it.
     pub fn ran_dry(&mut self) {
         if matches!(self.supply, Supply::Likely) {
             self.ramp_up.ran_dry();
@@ -242,7 +245,7 @@ impl Claims {
         }
     }
 
-    /// Jobs were answered. The time before the first ones does not count: processes start then.
+    /// Notes answers of jobs. The time before the first answer does not count, because processes start then.
     pub fn ran(&mut self, jobs: u32, now: Instant) {
         if let Some(measured_at) = self.measured_at {
             self.ramp_up
@@ -251,29 +254,29 @@ impl Claims {
         self.measured_at = Some(now);
     }
 
-    /// Nothing runs.
+    /// Notes that no job runs.
     pub fn is_idle(&mut self) {
         self.measured_at = None;
     }
 
-    /// How much work the worker holds beyond its free slots, as the time it takes to run it.
+    /// The amount of work that the worker holds beyond its free slots, as the time to run it.
     pub fn hold_target(&self) -> Duration {
         self.ramp_up.hold_target()
     }
 
-    /// Jobs that end within that time, by the rate at which they end; at least 1. `None` where the rate is not known.
+    /// The number of jobs that end within the hold target at the current rate, at least 1. `None` if the rate is unknown.
     pub fn soon(&self) -> Option<u64> {
         let within = |rate: f64| (rate * self.hold_target().as_secs_f64()) as u64;
         self.ramp_up.jobs_per_second().map(|rate| within(rate).max(1))
     }
 
-    /// Jobs that run within that time, by their durations.
+    /// Notes the number of jobs that run within the hold target, by their durations.
     pub fn fits(&mut self, jobs: f64) {
         self.ramp_up.fits(jobs);
     }
 }
 
-/// The rate is told at most so often while no job ends.
+/// The shortest time between two measurements of the rate while no job ends.
 const MEASURE_EVERY_MIN: Duration = Duration::from_millis(10);
 
 fn count(jobs: u64) -> usize {
@@ -286,7 +289,7 @@ mod tests {
 
     const LEASE_JOBS: u32 = 100;
 
-    /// Claims from a source whose leases hold [`LEASE_JOBS`] jobs, each run in a millisecond.
+    /// Claims from a source whose leases hold [`LEASE_JOBS`] jobs. Each job runs for a millisecond.
     fn claim_and_run(claims: &mut Claims, times: u32, now: &mut Instant) {
         for _ in 0..times {
             let holding = holding(0, 2);
@@ -321,13 +324,13 @@ mod tests {
         let mut claims = Claims::new(&WorkerSettings::default(), 2);
         claims.ran(0, now);
         claim_and_run(&mut claims, 20, &mut now);
-        // About 100,000 jobs a second: 10,000 within the buffer target, and 1,000 until an exchange that gathers.
+        // The worker runs about 100,000 jobs a second: 10,000 within the buffer target, and 1,000 until a gathering exchange.
         let lasting = holding(3_000, 0);
         let asked = claims.wanted(lasting, now);
         assert!(asked > 10 * LEASE_JOBS, "it wants {asked} more");
         claims.exchange_began(now);
         assert_eq!(claims.exchange_at(asked, lasting, now), now);
-        // Where the worker wants no more, outcomes gather.
+        // Outcomes gather when the worker wants no more jobs.
         assert!(claims.exchange_at(0, lasting, now) > now);
     }
 

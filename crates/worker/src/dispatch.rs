@@ -1,19 +1,19 @@
-//! Which runner gets which jobs, as a state machine without clock or I/O.
+//! The dispatcher: a state machine without clock or I/O that decides which runner gets which jobs.
 //!
-//! Three things are apart. The *transport* is the micro-batch: jobs that travel to a runner together. The *window* is what
-//! a runner holds beyond the jobs that it can run now. The *concurrency* is how many jobs it runs at once; it never
-//! shrinks.
+//! It distinguishes three amounts. The *transport* is the micro-batch: the jobs that travel to a runner together. The
+//! *window* is the number of jobs that a runner holds beyond the jobs that it runs now. The *concurrency* is the number
+//! of jobs that a runner runs at once; it never shrinks.
 //!
-//! An execution slot is one job that can run now: runners times concurrency. No slot is idle for more than 20 ms while
-//! the worker holds a job of its kind that has not begun:
+//! A slot is a place for one running job. The number of slots is the number of runners times the concurrency. No slot
+//! is idle for more than 20 ms while the worker holds a job of its kind that has not begun:
 //!
 //! * Jobs that wait in the worker go to free slots first, and only then into windows.
-//! * A window holds about 10 ms of work. It grows by doubling from one job, as durations become known.
-//! * Where a slot is free, nothing waits in the worker, and a runner has answered nothing for [`STALE_AFTER`] or holds more
-//!   than a window, the dispatcher recalls what that runner has not begun. A job that has begun is never moved.
-//! * A runner that is *out*, since its process cannot start, gets nothing, and counts neither as idle nor as free.
-//! * Where no slot is free, a runner that answers nothing for about as long as a job takes gives its window back, so that jobs
-//!   begin in about their order.
+//! * A window holds about 10 ms of work. It grows from one job by doubling, as durations become known.
+//! * If a slot is free and nothing waits in the worker, the dispatcher recalls jobs that have not begun. It recalls them from a runner
+//!   that answers nothing for [`STALE_AFTER`] or holds more than a window. A job that has begun never moves.
+//! * A runner is *out* while its process cannot start. It gets no jobs, and counts neither as idle nor as free.
+//! * If no slot is free, a runner that answers nothing for about the duration of a job gives its window back. Jobs thus begin in about
+//!   their order.
 
 mod runners;
 #[cfg(test)]
@@ -27,46 +27,46 @@ use crate::handler::Capacity;
 use runners::{Runners, Staleness};
 use window::Window;
 
-/// A runner that answers nothing for so long, and for half as long again as it gathers outcomes, gives its window to slots
-/// that are free.
+/// A runner that answers nothing for this long gives its window to free slots. A handler that gathers outcomes has half
+/// as long again as it gathers.
 pub const STALE_AFTER: Duration = Duration::from_millis(4);
 
-/// A runner that has had nothing for so long comes before those that are quicker to begin. A slot that has been free for so
-/// long beside windows gets what they hold, however steadily these are worked off.
+/// A runner that is idle for this long gets jobs before runners that begin sooner. A slot that is free for this long
+/// gets jobs from the windows of other runners, even if these make steady progress.
 const IDLE_FIRST_AFTER: Duration = Duration::from_millis(8);
 
-/// A runner that answers nothing for so long gives its window back to the worker, free slots or not: another worker may have
-/// some.
+/// A runner that answers nothing for this long gives its window back to the worker, even without a free slot: another
+/// worker may have one.
 const STUCK_AFTER: Duration = Duration::from_millis(100);
 
-/// Beside other runners it does so when it answers nothing for as long as a job takes, within these limits: they begin jobs
-/// that came later.
+/// With other runners beside it, a runner gives its window back when it answers nothing for the duration of a job,
+/// within these limits. The other runners already begin later jobs.
 const OUT_OF_ORDER_AFTER: RangeInclusive<Duration> = Duration::from_millis(15)..=Duration::from_millis(50);
 
-/// A runner that holds far more than a window for so long gives it back to the worker, free slots or not: another worker may
-/// have some. One slow job among quick ones is over by then.
+/// A runner that holds far more than a window for this long gives it back to the worker, even without a free slot:
+/// another worker may have one. A single slow job among quick ones ends before.
 const OVERFULL_AFTER: Duration = Duration::from_millis(20);
 
-/// The pause before a runner that gave nothing back is asked again; it doubles up to ten times [`STUCK_AFTER`].
+/// The pause before a runner that gave nothing back is asked again. It doubles up to ten times [`STUCK_AFTER`].
 const RECALL_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// What bounds a [`Dispatcher`].
+/// The limits of a [`Dispatcher`].
 #[derive(Debug, Clone, Copy)]
 pub struct DispatchSettings {
-    /// Runners that have work at once, over all kinds; at least 1.
+    /// The largest number of busy runners over all kinds, at least 1.
     pub busy_runners_max: usize,
-    /// How much work a window holds.
+    /// The amount of work in a window, as the time to run it.
     pub window_target: Duration,
-    /// Jobs in one micro-batch at most; at least 1. Where it is 1, there are no windows.
+    /// The largest number of jobs in a micro-batch, at least 1. With 1 there are no windows.
     pub micro_batch_jobs_max: u32,
 }
 
-/// Jobs of one kind to give to a runner.
+/// A decision to give jobs of one kind to a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
-    /// The runner's number.
+    /// The number of the runner.
     pub runner: usize,
-    /// Jobs at most; at least 1.
+    /// The largest number of jobs to give, at least 1.
     pub jobs_max: u32,
 }
 
@@ -75,13 +75,13 @@ struct Kind {
     runners: Runners,
     window: Window,
     whole_batches: bool,
-    /// Since when a slot has been free while others hold more than they run.
+    /// The start of the time during which a slot is free while other runners hold more jobs than they run.
     unfair_since: Option<Duration>,
-    /// Since when a runner has held far more than a window.
+    /// The start of the time during which a runner holds far more than a window.
     overfull_since: Option<Duration>,
 }
 
-/// Decides what goes where. It is told what is given, answered and returned, and the time since some fixed moment.
+/// The dispatcher. Its owner reports each gift, answer and return, with the time since a fixed moment.
 #[derive(Debug)]
 pub struct Dispatcher {
     settings: DispatchSettings,
@@ -90,7 +90,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher over kinds, which are numbered in this order.
+    /// A dispatcher for kinds. A kind's number is its place in this list.
     pub fn new(settings: DispatchSettings, capacities: &[Capacity]) -> Self {
         let kind = |capacity: &Capacity| Kind {
             runners: Runners::new(
@@ -110,19 +110,20 @@ impl Dispatcher {
         }
     }
 
-    /// Jobs of a kind that could begin now if there were any.
+    /// The number of jobs of a kind that could begin now.
     pub fn free_slots(&self, kind: usize) -> u64 {
         let idle_max = self.settings.busy_runners_max.saturating_sub(self.busy_runners);
         self.kinds[kind].runners.free_slots(idle_max)
     }
 
-    /// Jobs that could begin now if there were any, over all kinds.
+    /// The number of jobs that could begin now, over all kinds.
     pub fn free_slots_of_all(&self) -> u64 {
         let all = (0..self.kinds.len()).map(|kind| self.free_slots(kind));
         all.fold(0, u64::saturating_add)
     }
 
-    /// Typical jobs that all runners of all kinds end within `time`, as far as their durations are known; 0 where none are.
+    /// The number of typical jobs that all runners of all kinds end within `time`. Kinds without known durations do not
+    /// count.
     pub fn jobs_within(&self, time: Duration) -> f64 {
         let of_kind = |kind: &Kind| {
             let slots = (kind.runners.count() as f64) * f64::from(kind.runners.concurrency());
@@ -131,7 +132,7 @@ impl Dispatcher {
         self.kinds.iter().filter_map(of_kind).sum()
     }
 
-    /// What to give to a runner next, where `waiting` jobs of a kind wait; [`Dispatcher::gave`] follows.
+    /// The next gift to a runner, while `waiting` jobs of a kind wait. A call of [`Dispatcher::gave`] must follow.
     pub fn next(&self, kind: usize, waiting: u64, now: Duration) -> Option<Delivery> {
         if waiting == 0 {
             return None;
@@ -151,7 +152,7 @@ impl Dispatcher {
                 true => window.batch_jobs(),
                 false => concurrency - unanswered + window.jobs(),
             };
-            // Splitting what is quick further does not pay.
+            // A smaller share of quick jobs would not pay.
             let least = (room / 4).max(1);
             return Some(Delivery {
                 runner,
@@ -177,14 +178,14 @@ impl Dispatcher {
         room.min(share).min(self.settings.micro_batch_jobs_max).max(1)
     }
 
-    /// Jobs of a kind were given to a runner.
+    /// Notes that jobs of a kind went to a runner.
     pub fn gave(&mut self, kind: usize, runner: usize, jobs: u32, now: Duration) {
         let became_busy = self.kinds[kind].runners.gave(runner, jobs, now);
         self.busy_runners += usize::from(became_busy);
     }
 
-    /// A runner answered jobs for good: they completed, failed or went back to the store. Of those that ran, `durations_us`
-    /// has microseconds.
+    /// Notes final answers of a runner: the jobs completed, failed or went back to the store. `durations_us` has the
+    /// durations of the jobs that ran, in microseconds.
     pub fn answered(
         &mut self,
         kind: usize,
@@ -206,13 +207,13 @@ impl Dispatcher {
         self.busy_runners -= usize::from(became_idle);
     }
 
-    /// A runner gave recalled jobs back.
+    /// Notes that a runner gave recalled jobs back.
     pub fn returned(&mut self, kind: usize, runner: usize, jobs: u32, now: Duration) {
         let became_idle = self.kinds[kind].runners.returned(runner, jobs, now);
         self.busy_runners -= usize::from(became_idle);
     }
 
-    /// A micro-batch of a handler of whole batches ended after `elapsed`.
+    /// Notes the end of a micro-batch of a handler of whole batches.
     pub fn batch_ended(&mut self, kind: usize, jobs: u32, elapsed: Duration) {
         let kind = &mut self.kinds[kind];
         if kind.whole_batches && jobs > 0 {
@@ -220,23 +221,23 @@ impl Dispatcher {
         }
     }
 
-    /// A runner can take no jobs until it is [`back`](Dispatcher::back). What it has not answered, it gives back.
+    /// Notes that a runner can take no jobs until it is [`back`](Dispatcher::back). It gives its unanswered jobs back.
     pub fn out(&mut self, kind: usize, runner: usize, now: Duration) {
         self.kinds[kind].runners.set_out(runner, true, now);
     }
 
-    /// A runner can take jobs again.
+    /// Notes that a runner can take jobs again.
     pub fn back(&mut self, kind: usize, runner: usize, now: Duration) {
         self.kinds[kind].runners.set_out(runner, false, now);
     }
 
-    /// Whether a kind has a runner that can take jobs.
+    /// Reports whether a kind has a runner that can take jobs.
     pub fn can_run(&self, kind: usize) -> bool {
         self.kinds[kind].runners.can_run()
     }
 
-    /// A runner whose unbegun jobs should be recalled now, where `waiting` jobs of its kind wait in the worker; it counts as
-    /// asked.
+    /// A runner to recall unbegun jobs from now, while `waiting` jobs of its kind wait in the worker. The runner counts
+    /// as asked.
     pub fn recall(&mut self, kind: usize, waiting: u64, now: Duration) -> Option<usize> {
         let has_free_slot = self.may_recall(kind, waiting);
         let Kind {
@@ -254,7 +255,7 @@ impl Dispatcher {
         runners.take_stale(&staleness, now)
     }
 
-    /// When [`Dispatcher::recall`] is to be asked again at the latest, where `waiting` jobs of a kind wait in the worker.
+    /// The latest time to call [`Dispatcher::recall`] again, while `waiting` jobs of a kind wait in the worker.
     pub fn look_at(&self, kind: usize, waiting: u64) -> Option<Duration> {
         let has_free_slot = self.may_recall(kind, waiting)?;
         let Kind {
@@ -273,7 +274,7 @@ impl Dispatcher {
         ))
     }
 
-    /// Whether a slot is free for what is recalled. `None` where there is nothing to recall.
+    /// Reports whether a slot is free for recalled jobs. `None` if there are no jobs to recall.
     fn may_recall(&self, kind: usize, waiting: u64) -> Option<bool> {
         let Kind {
             runners,
@@ -302,7 +303,7 @@ fn staleness(
     }
 }
 
-/// A runner that answers nothing for so long gives its window back.
+/// The time without an answer after which a runner gives its window back.
 fn stuck_after(runners: &Runners, window: &Window) -> Duration {
     match runners.count() {
         1 => STUCK_AFTER,
@@ -312,7 +313,7 @@ fn stuck_after(runners: &Runners, window: &Window) -> Duration {
     }
 }
 
-/// A runner that holds more jobs beyond its slots holds far more than a window.
+/// The number of jobs beyond its slots above which a runner holds far more than a window.
 fn overfull_from(window_jobs: u32) -> u32 {
     window_jobs.saturating_mul(4).max(4)
 }

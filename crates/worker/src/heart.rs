@@ -1,6 +1,6 @@
-//! Heartbeats. They have a task of their own, so that a slow step of the loop does not make a worker look dead. A heartbeat
-//! proves that work can be done: without a turn of the loop, or with a claim or report that stays unanswered, the heart stops
-//! beating ([`Pulse`]). The store then gives the worker's jobs to others.
+//! Heartbeats. They have their own task, so that a slow step of the loop does not make a worker look dead. A heartbeat
+//! shows that the worker can work. The heart stops beating when the loop makes no turn, or when a claim or report stays
+//! unanswered (see [`Pulse`]). The store then gives the worker's jobs to others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::mill::pulse::Pulse;
 use crate::progress::ProgressBoard;
 use crate::source::Source;
 
-/// A beating heart.
+/// The task that sends heartbeats.
 #[derive(Debug)]
 pub struct Heart {
     task: JoinHandle<()>,
@@ -29,10 +29,10 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// Beats every so often until stopped, and where jobs say how far they are, about once a second.
+    /// Sends heartbeats at this interval until it is stopped. With news of progress, sends them about once a second.
     pub fn start(source: Arc<dyn Source>, every: Duration) -> Heart {
         let stats = HopRecorder::default();
-        // One answer may wait. The heart waits until the loop has taken it, and then continues.
+        // One answer may wait. The heart then waits until the loop has taken it.
         let (sender, answers) = mpsc::channel(1);
         let recorder = stats.clone();
         let board = ProgressBoard::default();
@@ -58,7 +58,7 @@ impl Heart {
                     () = new_output(&printed, written_at) => {
                         written_at = Some(Instant::now());
                         if let Err(error) = source.put_output(printed.take()).await {
-                            // It is shown again with the log, once the job has ended.
+                            // The log shows the output again after the end of the job.
                             tracing::debug!(%error, "live output was not taken");
                         }
                         continue;
@@ -81,8 +81,8 @@ impl Heart {
                 {
                     Ok(mut answer) => {
                         if began.elapsed() > every {
-                            // The source was away, and is back. The loop gets a beat's time to be answered, too, before it is
-                            // called stalled.
+                            // The source was away and is back. The loop also gets the time of a beat for its answer before it counts as
+                            // stalled.
                             ticks.reset();
                         }
                         printed.follow(std::mem::take(&mut answer.followed));
@@ -116,17 +116,17 @@ impl Heart {
         }
     }
 
-    /// Where the loop shows that it works.
+    /// The place where the loop shows that it works.
     pub(crate) fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
 
-    /// Where the hops are counted.
+    /// The counters of the hops.
     pub fn stats(&self) -> HopRecorder {
         self.stats.clone()
     }
 
-    /// Where jobs say how far they are.
+    /// The progress of the jobs.
     pub fn board(&self) -> ProgressBoard {
         self.board.clone()
     }
@@ -136,19 +136,19 @@ impl Heart {
         self.output.clone()
     }
 
-    /// The next answer that says more than that all is well.
+    /// The next answer with news.
     pub async fn answer(&mut self) -> Option<Heartbeat> {
         self.answers.recv().await
     }
 
-    /// Stops, and returns unsent data.
+    /// Stops the heart, and returns the unsent counters.
     pub fn stop(self) -> BatchStats {
         self.task.abort();
         self.stats.take()
     }
 }
 
-/// Resolves when there is news of the jobs, and the minimum interval has passed.
+/// Resolves when jobs have new progress, and the minimum interval has passed.
 async fn news(said: &ProgressBoard, told_at: Option<Instant>) {
     said.changed().await;
     if let Some(told_at) = told_at {
@@ -156,7 +156,7 @@ async fn news(said: &ProgressBoard, told_at: Option<Instant>) {
     }
 }
 
-/// Resolves when followed jobs have printed something, and it has been a while since the last time.
+/// Resolves when followed jobs have new output, and the minimum interval has passed.
 async fn new_output(printed: &LiveOutputBoard, written_at: Option<Instant>) {
     printed.changed().await;
     if let Some(written_at) = written_at {

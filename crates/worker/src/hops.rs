@@ -1,4 +1,4 @@
-//! Batches counted by hop, until they are reported.
+//! The batches of each hop, counted until they are reported.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use gristmill_batching::{BatchStats, EndReason};
 
 use crate::sync::{Mutex, lock};
 
-/// The batches of each hop since the last report. Clones are cheap and share their state.
+/// The batches of each hop since the last report. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct HopRecorder(Arc<Mutex<BatchStats>>);
 

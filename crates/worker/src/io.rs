@@ -1,30 +1,30 @@
-//! The bytes that jobs move, as declared or reported by the handlers, and the limit on them, which bounds the jobs that
-//! the worker starts.
+//! The bytes that jobs move, as declared or as reported by handlers, and their limit. The limit bounds the
+//! micro-batches that the worker starts.
 
 use std::iter::Sum;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much a new measurement counts against those before.
+/// The weight of a new measurement against the earlier ones.
 const WEIGHT: f64 = 0.3;
 
-/// Bytes a second.
+/// A rate in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoRate {
-    /// Read.
+    /// The bytes read per second.
     pub read_bytes_per_s: u64,
-    /// Written.
+    /// The bytes written per second.
     pub written_bytes_per_s: u64,
 }
 
 impl IoRate {
-    /// Whether nothing moves.
+    /// Reports whether nothing moves.
     pub fn is_zero(self) -> bool {
         self == IoRate::default()
     }
 
-    /// Whether it stays within a budget.
+    /// Reports whether the rate stays within a budget.
     pub fn fits(self, budget: IoRate) -> bool {
         self.read_bytes_per_s <= budget.read_bytes_per_s
             && self.written_bytes_per_s <= budget.written_bytes_per_s
@@ -56,7 +56,7 @@ impl Sum for IoRate {
     }
 }
 
-/// Bytes that the jobs of one micro-batch say that they moved.
+/// The bytes that the jobs of one micro-batch reported.
 #[derive(Debug, Default)]
 pub struct IoCounter {
     read_bytes: AtomicU64,
@@ -64,13 +64,13 @@ pub struct IoCounter {
 }
 
 impl IoCounter {
-    /// Counts more.
+    /// Adds bytes.
     pub fn add(&self, read_bytes: u64, written_bytes: u64) {
         self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
         self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
     }
 
-    /// The count over a period, as a rate. `None` without a count.
+    /// The rate of the counted bytes over a time. `None` if there are none.
     fn over(&self, elapsed: Duration) -> Option<IoRate> {
         let per_s = |bytes: &AtomicU64| {
             let bytes = bytes.load(Ordering::Relaxed) as f64;
@@ -84,7 +84,7 @@ impl IoCounter {
     }
 }
 
-/// The bytes that micro-batches of one kind move: as declared, until they are measured.
+/// The bytes that micro-batches of one kind move: first as declared, then as measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IoOfKind {
     declared: IoRate,
@@ -99,17 +99,17 @@ impl IoOfKind {
         }
     }
 
-    /// The bytes of one running micro-batch.
+    /// The rate of one running micro-batch.
     pub fn rate(&self) -> IoRate {
         self.measured.unwrap_or(self.declared)
     }
 
-    /// The bytes of several micro-batches together.
+    /// The rate of several micro-batches together.
     pub fn of(&self, running: usize) -> IoRate {
         self.rate().times(running)
     }
 
-    /// Learns from one that has ended. One that counted nothing says nothing.
+    /// Learns from an ended micro-batch. A micro-batch without reported bytes changes nothing.
     pub fn ended(&mut self, counter: &IoCounter, elapsed: Duration) {
         let Some(new) = counter.over(elapsed) else { return };
         let mixed = |old: u64, new: u64| (old as f64 + WEIGHT * (new as f64 - old as f64)) as u64;

@@ -1,8 +1,7 @@
-//! The worker: claim → run → commit, overlapped, over any [`Source`] of leases.
+//! The worker: it claims, runs and commits jobs, all at the same time, with any [`Source`] of leases.
 //!
-//! [`Worker::run`] drives the [`Handler`]s of its kinds. It claims little at first and more while it runs
-//! dry, cuts what it claimed into micro-batches that take about 10 ms each, and sends the outcomes
-//! with the next claim in one exchange.
+//! [`Worker::run`] drives the [`Handler`]s of its kinds. It claims few jobs at first, and more while it runs dry. It
+//! cuts claimed jobs into micro-batches that take about 10 ms each. One exchange sends outcomes and the next claim.
 
 mod claims;
 mod dispatch;

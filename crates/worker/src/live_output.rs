@@ -1,6 +1,6 @@
-//! The output of followed jobs, until the worker passes it to the source four times a second, bounded for each job and
-//! write. Agents learn of followers by their heartbeats, and by the next answer to an exchange when the followed jobs
-//! change. Without followers a worker sends nothing, and an exchange runs no further query.
+//! The output of followed jobs. The worker passes it to the source four times a second, within limits for each job and
+//! each write. An agent learns of followers from heartbeats, and from the next answer to an exchange when the followed
+//! jobs change. Without followers a worker sends nothing, and an exchange runs no further query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use tokio::sync::Notify;
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
-/// Gathers the output of followed jobs. Without followers it costs one read of a flag. Clones are cheap and share their
-/// state.
+/// Gathers the output of followed jobs. Without followers it costs one read of a flag. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct LiveOutputBoard(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether any job has a follower.
+    /// A job has a follower.
     used: AtomicBool,
     state: Mutex<State>,
     came: Notify,
@@ -29,9 +28,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     followed: Vec<Followed>,
-    /// By job and attempt.
+    /// The gathered output, by job and attempt.
     gathered: BTreeMap<(JobId, u32), Gathered>,
-    /// The last one that was written, so that all have their turn.
+    /// The job that was written last. The next write begins after it, so that every job has its turn.
     written: Option<(JobId, u32)>,
     changed: bool,
 }
@@ -39,10 +38,10 @@ struct State {
 #[derive(Debug)]
 struct Gathered {
     kind: Arc<str>,
-    /// Bytes of text that came before `text` since the job is followed.
+    /// The bytes of text before `text` since the job was followed.
     offset: u64,
     text: String,
-    /// The beginning of a character.
+    /// The first bytes of an incomplete character.
     tail: Vec<u8>,
 }
 
@@ -104,18 +103,18 @@ impl LiveOutputBoard {
         });
     }
 
-    /// Whether any job has a follower.
+    /// Reports whether any job has a follower.
     pub fn is_used(&self) -> bool {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Whether a job of a kind has a follower.
+    /// Reports whether a job of a kind has a follower.
     pub fn is_followed(&self, job: JobId, kind: &str) -> bool {
         self.0.used.load(Ordering::Relaxed) && self.state().includes(job, kind)
     }
 
-    /// Takes what a job printed, where somebody follows it. Of more than [`PROGRESS_JOBS_MAX`] jobs at once, the output of
-    /// the later ones is not gathered; of much output of one job, the oldest is dropped.
+    /// Adds the output of a job, if anyone follows it. Beyond [`PROGRESS_JOBS_MAX`] jobs at once, the output of further
+    /// jobs is ignored. The oldest output of a job with too much is dropped.
     pub fn printed(&self, job: JobId, attempt: u32, kind: &Arc<str>, bytes: &[u8]) {
         if bytes.is_empty() || !self.0.used.load(Ordering::Relaxed) {
             return;
@@ -141,7 +140,7 @@ impl LiveOutputBoard {
         }
     }
 
-    /// Forgets jobs that run no longer: the rest of their output comes with their outcome.
+    /// Drops jobs that no longer run. The rest of their output comes with their outcome.
     pub fn forget(&self, batch: BatchId, positions: &Positions) {
         if !self.0.used.load(Ordering::Relaxed) {
             return;
@@ -151,14 +150,14 @@ impl LiveOutputBoard {
             .retain(|(job, _), _| job.batch != batch || !positions.contains(job.position));
     }
 
-    /// Resolves when there is something to be written.
+    /// Resolves when there is output to write.
     pub async fn changed(&self) {
         while !self.state().changed {
             self.0.came.notified().await;
         }
     }
 
-    /// The output to write now: at most [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`] bytes, of each job in turn.
+    /// Takes the output to write now: at most [`LIVE_OUTPUT_BYTES_PER_WRITE_MAX`] bytes, from each job in turn.
     pub fn take(&self) -> Vec<Printed> {
         let mut state = self.state();
         let State {
@@ -268,7 +267,7 @@ mod tests {
                 assert!(long.ends_with(&printed.text) && printed.text.len() <= LIVE_OUTPUT_BYTES_PER_JOB_MAX);
                 assert_eq!(printed.offset as usize + printed.text.len(), long.len());
                 seen.push(printed.job.position);
-                // One that prints on and on keeps no other from its turn.
+                // A job that prints without end does not take the turn of another.
                 board.printed(printed.job, 1, &kind, b"on");
                 board
                     .state()

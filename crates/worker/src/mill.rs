@@ -1,4 +1,5 @@
-//! The loop: claim → run → commit. The next claim and the last commit travel, in one exchange, while handlers run.
+//! The loop of a worker: it claims, runs and commits. One exchange carries the next claim and the last commit while
+//! handlers run.
 
 pub mod delivery;
 mod ending;
@@ -57,11 +58,11 @@ pub(crate) struct Mill {
     observer: Arc<dyn Observer>,
     clock: Arc<dyn Clock>,
     hops: HopRecorder,
-    /// By the number of their kind.
+    /// The lanes, by the number of their kind.
     lanes: Vec<Lane>,
     kinds: HashMap<Arc<str>, usize>,
     dispatcher: Dispatcher,
-    /// The moment from which the dispatcher counts.
+    /// The moment from which the dispatcher counts time.
     began: Instant,
     deliveries: BTreeMap<DeliveryId, Arc<Delivery>>,
     deliveries_begun: u64,
@@ -69,25 +70,26 @@ pub(crate) struct Mill {
     events: mpsc::UnboundedReceiver<DeliveryEvent>,
     repeats: Repeats,
     gauge: Gauge,
-    /// When it is looked again for jobs that do not wait for a slot.
+    /// The time of the next look for jobs that do not wait for a slot.
     look_for_urgent_at: Instant,
     claims: Claims,
     give_back: GiveBack,
     reports: ReportBuffer,
     spans: RunSpans,
     trip: Option<BoxFuture<'static, Trip>>,
-    /// The wish that the source may fulfil while this worker waits.
+    /// The claim that the source may fulfil while this worker waits.
     offer: Option<Offer>,
-    /// When the next exchange may begin, where outcomes gather for it.
+    /// The time at which the next exchange may begin, while outcomes gather for it.
     trip_at: Option<Instant>,
     outage: Option<Outage>,
     pulse: Pulse,
-    /// Since the worker was asked to stop.
+    /// The state of the end, after the worker was asked to stop.
     ending: Option<Ending>,
-    /// What the next trip does before it exchanges.
+    /// The registration that the next trip does before its exchange.
     renewal: Renewal,
     fatal: Option<SourceError>,
-    /// Why a handler runs no jobs any more: the worker ends when its other jobs have, and their outcomes are committed.
+    /// The reason a handler runs no jobs any more. The worker ends after its other jobs have ended and their outcomes
+    /// are committed.
     failed: Option<SourceError>,
     summary: WorkerSummary,
 }
@@ -164,7 +166,7 @@ impl Mill {
         }
     }
 
-    /// Turns until there is a reason to end. Gives the heart back, still beating.
+    /// Turns the loop until there is a reason to end. Returns the heart, which still beats.
     pub(crate) async fn turn(
         mut self,
         mut heart: Heart,
@@ -172,7 +174,7 @@ impl Mill {
     ) -> (Heart, Result<WorkerSummary, SourceError>) {
         let source = self.source.clone();
         let mut stop = stopper.asked();
-        // However little there is to do, the heart feels the loop.
+        // The loop turns at least this often, so that the heart notices it.
         let mut beat = tokio::time::interval(self.pulse.every);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -262,7 +264,7 @@ impl Mill {
             && self.trip.is_none()
             && self.reports.is_empty()
             && self.waiting() == 0;
-        // Jobs of kinds that nothing can run now are not claimed, and may wait.
+        // Jobs of kinds that cannot run now are not claimed, and may wait at the source.
         let empty = self.can_run_all()
             && self.claims.is_dry().is_some_and(|more_later| {
                 self.settings.until_idle || (self.settings.until_empty && !more_later)
@@ -270,14 +272,14 @@ impl Mill {
         idle && (self.is_draining() || self.claims.is_used_up() || empty)
     }
 
-    // --- run ---
+    // --- Run ---
 
-    /// The time as the dispatcher counts it.
+    /// The time on the dispatcher's clock.
     fn since_began(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Hands jobs to runners, and recalls jobs for free slots elsewhere. Returns the time of the next check.
+    /// Gives jobs to runners, and recalls jobs for free slots elsewhere. Returns the time of the next check.
     fn dispatch(&mut self) -> Option<Instant> {
         self.give_up_unrunnable();
         if self.is_draining() || self.reports.weight_bytes() > REPORTS_PENDING_BYTES_MAX {
@@ -285,7 +287,7 @@ impl Mill {
         }
         let mut order: Vec<usize> = (0..self.lanes.len()).collect();
         let mut gave = true;
-        // One micro-batch of each kind in turn, so that none waits for another's backlog.
+        // Each kind gets one micro-batch in turn, so that no kind waits for the backlog of another.
         while gave {
             gave = false;
             if self.settings.preempt_from.is_some() {
@@ -322,7 +324,7 @@ impl Mill {
         stale.into_iter().chain(stalled).min()
     }
 
-    /// Gives jobs of a kind to one runner, if any can take some.
+    /// Gives jobs of a kind to one runner, if a runner can take some. Returns whether it did.
     fn give(&mut self, kind: usize) -> bool {
         let lane = &self.lanes[kind];
         let now = self.since_began();
@@ -348,8 +350,8 @@ impl Mill {
         true
     }
 
-    /// Whether one more micro-batch of a kind stays within the budget of bytes. One that moves nothing always does, and
-    /// so does a single one.
+    /// Reports whether one more micro-batch of a kind stays within the budget of bytes. A kind that moves nothing
+    /// always does. So does any kind while nothing else moves bytes.
     fn has_io_for(&self, lane: &Lane) -> bool {
         let Some(budget) = self.settings.io_budget.filter(|_| !lane.io_rate().is_zero()) else {
             return true;
@@ -358,7 +360,7 @@ impl Mill {
         in_use.is_zero() || (in_use + lane.io_rate()).fits(budget)
     }
 
-    /// Gives back to the source what cannot begin soon.
+    /// Gives jobs back to the source that cannot begin soon.
     fn give_back(&mut self) {
         let waiting = self.waiting();
         if waiting == 0 || self.dispatcher.free_slots_of_all() > 0 {
@@ -370,7 +372,7 @@ impl Mill {
         if self.give_back.is_stalled(now) && !self.deliveries.values().any(is_pausing) {
             self.claims.stalled();
             (0..self.lanes.len()).for_each(|kind| self.give_back_last(kind, u64::MAX));
-            // What is left waits for a slot, however long.
+            // The remaining jobs wait for a slot, however long.
             self.give_back.gave(now);
             return;
         }
@@ -393,7 +395,7 @@ impl Mill {
                     tracing::debug!(%kind, jobs, "gave back what cannot begin soon");
                     self.release(&held);
                 }
-                // Its failures are known here alone.
+                // Only this worker knows the failures of these jobs.
                 _ => self.lanes[kind].put_back(held),
             }
         }
@@ -464,7 +466,7 @@ impl Mill {
         }
     }
 
-    /// Keeps recalled jobs for a slot that is free, but for those that were cancelled meanwhile.
+    /// Keeps recalled jobs for a free slot. Jobs that were cancelled meanwhile go back.
     fn take_returned(&mut self, delivery: &Delivery, part: &Part, returned: Positions) {
         let kept: Positions = returned
             .iter()
@@ -488,7 +490,7 @@ impl Mill {
             .add(slice.lease, slice.batch, slice.attempt, held.repeats, outcomes);
     }
 
-    // --- losing and giving back ---
+    // --- Lose and give back ---
 
     fn take_heartbeat(&mut self, heartbeat: &Heartbeat) {
         if !heartbeat.known {
@@ -505,7 +507,7 @@ impl Mill {
         }
     }
 
-    /// Drops all jobs, those that run among them.
+    /// Drops all jobs, including the running ones.
     fn lose_leases(&mut self) {
         for lane in &mut self.lanes {
             lane.take_all();
@@ -528,7 +530,8 @@ impl Mill {
         }
     }
 
-    /// Reports jobs that do not run here any more: those that failed before with their last failure, the others as released.
+    /// Reports jobs that will not run here. Jobs that failed before are reported with their last failure, and the
+    /// others as released.
     fn give_up(&mut self, held: &HeldSlice) {
         match self.repeats.last_failures(held) {
             Some((failed, outcomes)) => self.report(&failed, outcomes),

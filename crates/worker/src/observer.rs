@@ -2,9 +2,9 @@
 
 use gristmill_model::{Receipt, Report};
 
-/// Receives the actions of a worker. Calls come from the worker's own task and should return quickly.
+/// Observes a worker. The calls come from the worker's own task and must return quickly.
 pub trait Observer: Send + Sync + 'static {
-    /// A claim brought so many jobs.
+    /// A claim got this many jobs.
     fn claimed(&self, jobs: u32) {
         let _ = jobs;
     }
@@ -15,7 +15,7 @@ pub trait Observer: Send + Sync + 'static {
     }
 }
 
-/// Watches nothing.
+/// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

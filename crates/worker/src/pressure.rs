@@ -1,6 +1,6 @@
-//! Backpressure: a worker claims less, or only urgent jobs, while its machine is busy.
+//! Backpressure: a worker claims fewer jobs, or only urgent ones, while its machine is busy.
 //!
-//! Under pressure, the worker claims with a minimum priority, which bounds the ranks that the claim reads.
+//! Under pressure, the worker claims with a minimum priority. It bounds the priorities that the claim reads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 pub mod machine;
 
-/// How often the sources are asked.
+/// The time between two readings of the sources.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Something that can be under pressure: the processor, the memory, a service that jobs call.
+/// A source of pressure: the processor, the memory, or a service that jobs call.
 pub trait PressureSource: Send + Sync + fmt::Debug + 'static {
-    /// Its name, for people.
+    /// The name of the source, for people.
     fn name(&self) -> &str;
 
-    /// How much, from 0 (idle) to 1 (no more can be taken). Asked about twice a second, from the worker's own task: it
-    /// should return quickly. NaN counts as 0.
+    /// The pressure from 0 (idle) to 1 (fully used). The worker's own task asks about twice a second, so it must return
+    /// quickly. NaN counts as 0.
     fn pressure(&self) -> f64;
 }
 
@@ -26,14 +26,14 @@ pub trait PressureSource: Send + Sync + fmt::Debug + 'static {
 pub enum Admission {
     /// Jobs of this priority and above.
     From(i16),
-    /// Nothing.
+    /// No jobs.
     Nothing,
 }
 
-/// A threshold: applies while the pressure is at `pressure` or above.
+/// A threshold. It applies while the pressure is at `pressure` or above.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
-    /// From 0 to 1.
+    /// The pressure, from 0 to 1.
     pub pressure: f64,
     /// The admitted jobs.
     pub admits: Admission,
@@ -42,13 +42,13 @@ pub struct Threshold {
 /// The sources of pressure, and its effects. Without sources nothing is measured.
 #[derive(Debug, Clone, Default)]
 pub struct Backpressure {
-    /// The source with the highest pressure decides.
+    /// The sources. The one with the highest pressure decides.
     pub sources: Vec<Arc<dyn PressureSource>>,
-    /// Of those that are reached, the strictest decides.
+    /// The thresholds. The strictest of the reached ones decides.
     pub thresholds: Vec<Threshold>,
 }
 
-/// The pressure of one worker, as it was measured last.
+/// The last measured pressure of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     backpressure: Backpressure,
@@ -65,7 +65,7 @@ impl Gauge {
         }
     }
 
-    /// The jobs that may be claimed now; all of them if `None`.
+    /// The jobs that may be claimed now. `None` admits all jobs.
     pub fn admits(&mut self, now: Instant) -> Option<Admission> {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < ASK_EVERY;
         if self.backpressure.sources.is_empty() || self.asked_at.is_some_and(is_fresh) {
@@ -99,7 +99,7 @@ impl Gauge {
         self.admits
     }
 
-    /// When the sources are asked again.
+    /// The time after which the sources are asked again.
     pub fn again_after(&self) -> Duration {
         ASK_EVERY
     }

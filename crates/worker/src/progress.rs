@@ -1,4 +1,4 @@
-//! The progress that handlers report, until the worker's heartbeat passes it to the source, about once a second.
+//! The progress that handlers report. The worker's heartbeat passes it to the source about once a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use tokio::sync::Notify;
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
-/// The last progress reports of the running jobs of one worker. Costs nothing without reports. Clones are cheap and
-/// share their state.
+/// The last progress of the running jobs of a worker. It costs nothing without progress. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct ProgressBoard(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether anything was ever said.
+    /// A job has reported progress.
     used: AtomicBool,
     jobs: Mutex<Jobs>,
     changed: Notify,
@@ -26,7 +25,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Jobs {
     said: HashMap<JobId, Said>,
-    /// Whether something was said since it was last taken.
+    /// Progress was reported since the last take.
     changed: bool,
 }
 
@@ -44,7 +43,7 @@ impl ProgressBoard {
         lock(&self.0.jobs)
     }
 
-    /// Notes how far a job is. Of more than [`PROGRESS_JOBS_MAX`] jobs at once, the later ones are not noted.
+    /// Notes the progress of a job. Beyond [`PROGRESS_JOBS_MAX`] jobs at once, further jobs are ignored.
     pub fn say(&self, job: JobId, attempt: u32, progress: Progress) {
         self.0.used.store(true, Ordering::Relaxed);
         let mut jobs = self.jobs();
@@ -72,12 +71,12 @@ impl ProgressBoard {
         self.0.changed.notify_one();
     }
 
-    /// Whether anything was ever said.
+    /// Reports whether any job ever reported progress.
     pub fn is_used(&self) -> bool {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Forgets jobs that run no longer.
+    /// Drops jobs that no longer run.
     pub fn forget(&self, batch: BatchId, positions: &Positions) {
         let mut jobs = self.jobs();
         if !jobs.said.is_empty() {
@@ -86,14 +85,14 @@ impl ProgressBoard {
         }
     }
 
-    /// Resolves when something was said since it was last taken.
+    /// Resolves when progress was reported since the last take.
     pub async fn changed(&self) {
         while !self.jobs().changed {
             self.0.changed.notified().await;
         }
     }
 
-    /// The progress of all jobs to report; `None` without news since the last call.
+    /// Takes the progress of all jobs. `None` without news since the last call.
     pub fn take(&self) -> Option<Vec<JobProgress>> {
         if !self.is_used() {
             return None;
@@ -115,7 +114,7 @@ impl ProgressBoard {
         Some(told.collect())
     }
 
-    /// Reports the taken progress again: it did not arrive.
+    /// Makes the taken progress news again, because it did not arrive.
     pub fn give_back(&self) {
         self.jobs().changed = true;
         self.0.changed.notify_one();

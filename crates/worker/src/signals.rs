@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 /// The signals so far. Without signals, a query costs one read of a flag.
 #[derive(Debug)]
 pub struct Signals {
-    /// Whether there are any signals.
+    /// There was a signal.
     told: AtomicBool,
     cancelled: Mutex<Cancelled>,
     pausing: AtomicBool,
@@ -28,7 +28,7 @@ struct Cancelled {
 }
 
 impl Signals {
-    /// No signals yet. Cancelled jobs may continue for `grace`.
+    /// The state without signals. Cancelled jobs may continue for `grace`.
     pub fn new(grace: Duration) -> Self {
         Signals {
             told: AtomicBool::new(false),
@@ -67,28 +67,28 @@ impl Signals {
         self.tell();
     }
 
-    /// Takes the jobs back, whether they have ended or not.
+    /// Takes the jobs back, ended or not.
     pub fn release(&self) {
         self.releasing.store(true, Ordering::Release);
         self.tell();
     }
 
-    /// Whether the jobs are taken back.
+    /// Reports whether the jobs are taken back.
     pub fn is_releasing(&self) -> bool {
         self.releasing.load(Ordering::Acquire)
     }
 
-    /// Whether the jobs are to make room.
+    /// Reports whether the jobs should make room.
     pub fn is_pausing(&self) -> bool {
         self.pausing.load(Ordering::Acquire)
     }
 
-    /// A job is to go back uncharged when it ends.
+    /// Notes that a job goes back without charge when it ends.
     pub fn give_back(&self, job: JobId) {
         self.given_back().insert(job);
     }
 
-    /// Whether a job that has ended goes back.
+    /// Reports whether an ended job goes back, and forgets it.
     pub fn take_given_back(&self, job: JobId) -> bool {
         self.given_back().remove(&job)
     }
@@ -97,7 +97,7 @@ impl Signals {
         lock(&self.given_back)
     }
 
-    /// Wakes waiters if there are any signals.
+    /// Wakes waiters if there was a signal.
     pub fn remind(&self) {
         if self.told.load(Ordering::Acquire) {
             self.changed.notify_waiters();
@@ -109,7 +109,7 @@ impl Signals {
         self.changed.notify_waiters();
     }
 
-    /// Whether a job was cancelled.
+    /// Reports whether a job was cancelled.
     pub fn is_cancelled(&self, job: JobId) -> bool {
         if !self.told.load(Ordering::Acquire) {
             return false;
@@ -131,11 +131,11 @@ impl Signals {
         }
     }
 
-    /// Resolves after the grace period of jobs.
+    /// Resolves after the grace period of the jobs.
     pub async fn grace(&self) {
         #[cfg(not(all(test, shuttle)))]
         tokio::time::sleep(self.grace).await;
-        // There is no clock, and others may run first.
+        // There is no clock. Other threads may run first.
         #[cfg(all(test, shuttle))]
         shuttle::future::yield_now().await;
     }

@@ -1,8 +1,8 @@
-//! Spans of submits, micro-batches, commits and notable jobs, as events of the crate `tracing` under [`TARGET`].
+//! Spans of submits, micro-batches, commits and notable jobs. They are events of the crate `tracing` under [`TARGET`].
 //!
-//! A span is told when it has ended, as one event with the fields `span` (its name), `trace_id`, `span_id`, `parent_id` (0 for the
-//! first span of a trace), `is_remote` (whether a submitter began the trace) and `duration_us`; the other fields describe it.
-//! Nothing is computed while no subscriber wants such events.
+//! Each ended span is one event. Its fields are `span` (its name), `trace_id`, `span_id`, `parent_id` (0 for the first
+//! span of a trace), `is_remote` (whether a submitter began the trace) and `duration_us`. Further fields describe the
+//! span. Without a subscriber for these events nothing is computed.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -15,17 +15,18 @@ use gristmill_model::{BatchId, NewBatch, TraceParent};
 /// The target of the events. Their level is TRACE.
 pub const TARGET: &str = "gristmill::span";
 
-/// Jobs that take at least this long get spans of their own. Milliseconds. Shorter ones are seen in their micro-batch, which
-/// takes about 10 ms where jobs are short.
+/// The duration from which a job gets its own span, in milliseconds. Shorter jobs are visible in their micro-batch. A
+/// micro-batch of short jobs takes about 10 ms.
 pub const SLOW_JOB_MS: u32 = 5_000;
 
-/// Spans of single jobs that one micro-batch has. Its own span counts all of them.
+/// The largest number of spans of single jobs in one micro-batch. The span of the micro-batch counts all jobs.
 pub const JOB_SPANS_PER_MICRO_BATCH_MAX: u32 = 32;
 
-/// Traces among which a micro-batch or a commit tells its jobs apart. Jobs of further ones share the span without a parent.
+/// The largest number of traces that a micro-batch or a commit distinguishes. Jobs of further traces share the span
+/// without a parent.
 pub const TRACES_PER_SPAN_MAX: usize = 32;
 
-/// Whether anybody wants spans.
+/// Reports whether anyone listens to spans.
 pub fn is_on() -> bool {
     tracing::enabled!(target: TARGET, tracing::Level::TRACE)
 }
@@ -33,17 +34,17 @@ pub fn is_on() -> bool {
 /// The place of a span in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: u128,
-    /// The span.
+    /// The id of the span.
     pub span_id: u64,
-    /// Its parent; 0 where it has none.
+    /// The id of the parent span, or 0 if there is none.
     pub parent_id: u64,
-    /// Whether a submitter began the trace.
+    /// A submitter began the trace.
     pub is_remote: bool,
 }
 
-/// An id that no other span has. Ids are drawn from the hash of a counter: they have to differ, and decide nothing.
+/// A new span id. The ids are hashes of a counter: they must differ, and nothing else depends on them.
 fn new_id() -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +52,7 @@ fn new_id() -> u64 {
 }
 
 impl SpanContext {
-    /// A new span: a child of the submitter's, or the first of a trace.
+    /// A new span: a child of the submitter's span, or the first of a trace.
     pub fn under(parent: Option<TraceParent>) -> SpanContext {
         SpanContext {
             trace_id: parent.map_or_else(
@@ -74,7 +75,7 @@ impl SpanContext {
     }
 }
 
-/// Tells of a span that has ended: its name, its place, how long it took, and its other fields.
+/// Emits an ended span: its name, its place, its duration, and its other fields.
 macro_rules! tell {
     ($name:literal, $context:expr, $took:expr, $($fields:tt)+) => {{
         let (context, took): (&$crate::spans::SpanContext, std::time::Duration) = (&$context, $took);
@@ -99,13 +100,13 @@ struct Submit {
     context: SpanContext,
     kind: String,
     queue: String,
-    /// The place of the first of the batches in the submit.
+    /// The place of its first batch in the submit.
     first: usize,
     batches: u64,
     jobs: u64,
 }
 
-/// The spans of one submit: one for each trace that its batches name.
+/// The spans of one submit: one for each trace of its batches.
 #[derive(Debug)]
 pub struct SubmitSpans {
     began: Instant,
@@ -113,7 +114,7 @@ pub struct SubmitSpans {
 }
 
 impl SubmitSpans {
-    /// Before the store gets these batches. Their jobs become children of the submit's span.
+    /// Begins the spans before the store gets these batches. The jobs become children of the submit's span.
     pub fn begin<B: AsMut<NewBatch>>(batches: &mut [B]) -> SubmitSpans {
         let mut submits: Vec<Submit> = Vec::new();
         if is_on() {
@@ -153,7 +154,7 @@ impl SubmitSpans {
         }
     }
 
-    /// The store has the batches: their ids, in order. A batch of duplicates has none.
+    /// Ends the spans with the ids of the stored batches, in order. A batch of duplicates has no id.
     pub fn end(self, ids: impl IntoIterator<Item = Option<BatchId>>) {
         if self.submits.is_empty() {
             return;
@@ -176,7 +177,7 @@ impl SubmitSpans {
     }
 }
 
-/// The span of a commit: so many outcomes of jobs of one trace, among all of the commit.
+/// The span of a commit: the outcomes of one trace among all outcomes of the commit.
 pub(crate) fn committed(parent: Option<TraceParent>, jobs: u64, jobs_in_all: u64, took: Duration) {
     tell!(
         "commit",

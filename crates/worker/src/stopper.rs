@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// Stops a worker: it claims no more, finishes running jobs, releases the others, commits and leaves.
+/// Stops a worker: it claims no more jobs, finishes running jobs, releases the others, commits and leaves.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<bool>);
 
@@ -11,12 +11,12 @@ impl Stopper {
         Stopper(watch::Sender::new(false))
     }
 
-    /// Asks the worker to stop. May be called more than once.
+    /// Asks the worker to stop. Repeated calls have no further effect.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 
-    /// What tells whether the worker was asked to stop.
+    /// The receiver of the request to stop.
     pub(crate) fn asked(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }

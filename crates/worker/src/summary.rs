@@ -3,10 +3,10 @@
 /// The totals of a worker at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkerSummary {
-    /// Jobs completed and committed.
+    /// The number of completed and committed jobs.
     pub completed: u64,
-    /// Failed attempts committed.
+    /// The number of committed failed attempts.
     pub failed: u64,
-    /// Outcomes that were refused, because the lease had been lost or the job cancelled.
+    /// The number of refused outcomes, because the lease was lost or the job was cancelled.
     pub refused: u64,
 }

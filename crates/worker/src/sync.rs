@@ -1,4 +1,5 @@
-//! The locks and flags that the threads of a worker share: from std, or from shuttle when its tests try interleavings.
+//! The locks and flags that the threads of a worker share. They come from std, or from shuttle when its tests try
+//! interleavings.
 
 #[cfg(all(test, shuttle))]
 pub(crate) use shuttle::sync::{
@@ -11,7 +12,7 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Locks, poisoned or not: each change under a lock of the worker is complete before anything can panic.
+/// Locks a mutex, even a poisoned one. Each change under a lock of the worker is complete before anything can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -17,15 +17,15 @@ use crate::stopper::Stopper;
 
 pub use crate::summary::WorkerSummary;
 
-/// A worker that is stopped while it registers waits so long for the answer.
+/// The time that a worker which is stopped while it registers waits for the answer.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(500);
 
-/// How long a worker that ends tries to leave, with all reported, and after its source did not answer. Without its word, its
-/// registration expires.
+/// The time that an ending worker tries to leave: with all outcomes reported, and with a source that does not answer.
+/// If it cannot leave, its registration expires.
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 const LEAVE_IN_VAIN_MAX: Duration = Duration::from_secs(1);
 
-/// A worker over one source.
+/// A worker with one source.
 pub struct Worker {
     source: Arc<dyn Source>,
     settings: WorkerSettings,
@@ -36,7 +36,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker without handlers yet.
+    /// A worker without handlers.
     pub fn new(
         source: Arc<dyn Source>,
         settings: WorkerSettings,
@@ -63,8 +63,8 @@ impl Worker {
         self.stopper.clone()
     }
 
-    /// Works until it is stopped, its limit is reached, nothing is left (where it was told so), or the
-    /// source cannot be reached any more. Everything it did is committed when this returns `Ok`.
+    /// Works until it is stopped, reaches its limit, finds nothing left (if its settings say so), or cannot reach the
+    /// source any more. All of its work is committed when this returns `Ok`.
     pub async fn run(self) -> Result<WorkerSummary, SourceError> {
         let Worker {
             source,
@@ -76,7 +76,7 @@ impl Worker {
         } = self;
         let mut stopped = stopper.asked();
         let mut stopped = std::pin::pin!(async move {
-            // `stopper` is held until the end.
+            // The worker holds `stopper` until its end.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let mut kinds: Vec<Arc<str>> = handlers.keys().cloned().collect();
@@ -87,7 +87,8 @@ impl Worker {
             biased;
             registered = &mut registering => registered?,
             () = &mut stopped => {
-                // The source may be about to register it: then it leaves, so that nobody sees a worker that has gone.
+                // The source may be registering the worker. The worker then leaves, so that nobody sees a worker that
+                // has gone.
                 if let Ok(Ok(())) = tokio::time::timeout(REGISTRATION_GRACE, &mut registering).await
                     && let Err(error) = source.leave(BatchStats::default()).await
                 {
@@ -122,7 +123,7 @@ impl Worker {
         for handler in handlers.values() {
             handler.shut_down().await;
         }
-        // The heart beats until the last report is in.
+        // The heart beats until the last report has arrived.
         let leave_max = match &ended {
             Ok(_) => LEAVE_MAX,
             Err(_) => LEAVE_IN_VAIN_MAX,

@@ -12,16 +12,16 @@ use crate::limits::{EXCHANGES_MAX, ROWS_MAX};
 use crate::note::{Ending, Promises};
 use crate::volume::Volume;
 
-/// The name of the run of the workload `run`.
+/// The name of the run that the workload `run` makes.
 pub const RUN: &str = "power-loss";
 
-/// The number of the first line of that run; no other jobs have higher ones.
+/// The number of the run's first line. All other jobs have lower numbers.
 pub const RUN_NUMBERS_FROM: u64 = 1_000_000;
 
-/// A number that no workload uses.
+/// A number that no workload submits.
 const FREE_NUMBER: u64 = 900_000;
 
-/// Opens the store of an image, and compares it with what was promised. With `deep`, all of its jobs are then run.
+/// Opens the store of an image, and compares it with the promises. A `deep` check then runs all jobs and compares again.
 pub async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(), Fault> {
     let store = jobs::open(volume, Synchronous::Full).map_err(broken)?;
     integrity(volume, jobs::FILE)?;
@@ -45,15 +45,15 @@ pub async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(
 /// All jobs of a store.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// By number: the job, and how it ended.
+    /// The jobs and their final states, by number.
     numbered: BTreeMap<u64, (JobId, Option<JobState>)>,
-    /// Jobs whose payload is no number, and how they ended.
+    /// The jobs without a number as payload, and their final states.
     others: BTreeMap<JobId, Option<JobState>>,
     batches: BTreeSet<BatchId>,
 }
 
 impl Found {
-    /// Reads all batches with their outcomes.
+    /// Reads all batches and their outcomes.
     pub async fn read(store: &dyn Store) -> Result<Found, Fault> {
         let mut found = Found::default();
         let mut after = None;
@@ -109,7 +109,7 @@ impl Found {
         }
     }
 
-    /// Compares the jobs with what was promised.
+    /// Compares the jobs with the promises.
     pub fn compare(&self, promises: &Promises) -> Result<(), Fault> {
         let mut known: BTreeSet<&u64> = BTreeSet::new();
         for numbers in &promises.submits {
@@ -157,7 +157,7 @@ impl Found {
         Ok(())
     }
 
-    /// Whether every job has ended.
+    /// Checks that every job has ended.
     fn check_ends(&self) -> Result<(), Fault> {
         let numbered = self.numbered.values().map(|(job, state)| (job, state));
         match numbered.chain(&self.others).find(|(_, state)| state.is_none()) {
@@ -167,7 +167,7 @@ impl Found {
     }
 }
 
-/// How the jobs of a batch ended, by position, with their values.
+/// The final states and values of a batch's jobs, by position.
 fn ends(outcomes: &BatchOutcomes) -> Result<BTreeMap<u32, (JobState, Option<String>)>, Fault> {
     let mut ends = BTreeMap::new();
     for report in &outcomes.reports {
@@ -185,7 +185,7 @@ fn ends(outcomes: &BatchOutcomes) -> Result<BTreeMap<u32, (JobState, Option<Stri
     Ok(ends)
 }
 
-/// Whether the run's position and its jobs agree, and are as far as was promised.
+/// Checks that the run's progress matches its jobs, and has reached the promised line.
 async fn compare_run(store: &dyn Store, found: &Found, promises: &Promises) -> Result<(), Fault> {
     let run: Option<Run> = store.run(RUN).await.map_err(broken)?;
     let lines = run.as_ref().map_or(0, |run| run.progress.lines);
@@ -222,7 +222,7 @@ async fn compare_run(store: &dyn Store, found: &Found, promises: &Promises) -> R
     }
 }
 
-/// Whether the next batch gets an id that none had.
+/// Checks that the next batch gets a new id.
 async fn check_new_id(store: &dyn Store, found: &Found, promises: &Promises) -> Result<(), Fault> {
     let new = store
         .submit(vec![jobs::batch(&[FREE_NUMBER])], None)
@@ -235,7 +235,7 @@ async fn check_new_id(store: &dyn Store, found: &Found, promises: &Promises) -> 
     }
 }
 
-/// Runs all jobs, as a new worker after those of the time before the cut.
+/// Runs all jobs with a new worker, after the rescue of the workers from before the cut.
 async fn empty(store: &dyn Store) -> Result<(), Fault> {
     let dead = store
         .workers()

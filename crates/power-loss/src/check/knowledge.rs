@@ -1,4 +1,4 @@
-//! The check of a knowledge base and of the jobs that its extractions are.
+//! The check of a knowledge base, and of the extraction jobs of its messages.
 
 use gristmill_memory::{KnowledgeStore, SqliteKnowledge, SqliteKnowledgeOptions};
 use gristmill_model::JobState;
@@ -12,10 +12,10 @@ use crate::limits::ROWS_MAX;
 use crate::note::Promises;
 use crate::volume::Volume;
 
-/// The knowledge base's file.
+/// The file of the knowledge base.
 pub const FILE: &str = "knowledge.db";
 
-/// A source and the texts of its messages, in order.
+/// The name of a source, and the texts of its messages in order.
 pub type Texts = (String, Vec<String>);
 
 /// Opens the knowledge base of a volume.
@@ -24,7 +24,7 @@ pub fn open(volume: &Volume, sync: bool) -> Result<SqliteKnowledge, Fault> {
     SqliteKnowledge::open(volume.path(FILE), options).map_err(broken)
 }
 
-/// Opens both files of an image, and compares them with the input and with what was promised.
+/// Opens both files of an image, and compares them with the input and the promises.
 pub async fn check(volume: &Volume, promises: &Promises, input: &[Texts]) -> Result<(), Fault> {
     let store = jobs::open(volume, Synchronous::Full).map_err(broken)?;
     let knowledge = open(volume, true)?;
@@ -51,7 +51,8 @@ pub async fn check(volume: &Volume, promises: &Promises, input: &[Texts]) -> Res
     store.close().await.map_err(broken)
 }
 
-/// Whether each source has the first messages of its input, each once; returns how many there are in all.
+/// Checks that each source holds the first messages of its input, each of them once. Returns the number of messages in
+/// all sources.
 pub async fn compare(knowledge: &SqliteKnowledge, input: &[Texts]) -> Result<u64, Fault> {
     let mut messages = 0;
     for source in knowledge.sources().await.map_err(broken)? {

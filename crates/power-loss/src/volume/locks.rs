@@ -1,31 +1,31 @@
-//! The locks of a file, as SQLite asks for them (lockingv3.html in its documentation).
+//! The locks of a file, as SQLite requests them (see lockingv3.html in its documentation).
 
 use std::collections::BTreeMap;
 
-/// How far a connection has locked a file.
+/// The lock that a connection holds on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Level {
-    /// Not at all.
+    /// The connection holds no lock.
     #[default]
     None,
-    /// It reads; so may others.
+    /// The connection reads, and others may read too.
     Shared,
-    /// It is about to write; others may still read.
+    /// The connection is about to write, and others may still read.
     Reserved,
-    /// It waits for the readers; no new ones come.
+    /// The connection waits for the readers to leave, and no new reader may enter.
     Pending,
-    /// It writes, alone.
+    /// The connection writes, alone.
     Exclusive,
 }
 
-/// The levels of a file's connections.
+/// The locks of a file's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     levels: BTreeMap<u64, Level>,
 }
 
 impl Locks {
-    /// Raises the level of a connection. `false` where another one is in the way.
+    /// Raises the lock of a connection. Returns `false` if the lock of another connection conflicts.
     pub fn lock(&mut self, handle: u64, level: Level) -> bool {
         let own = self.levels.get(&handle).copied().unwrap_or_default();
         if own >= level {
@@ -58,7 +58,7 @@ impl Locks {
         }
     }
 
-    /// Whether a connection has more than a shared lock.
+    /// Reports whether a connection holds more than a shared lock.
     pub fn is_reserved(&self) -> bool {
         self.levels.values().any(|level| *level > Level::Shared)
     }

@@ -1,37 +1,37 @@
-//! The index of a write-ahead log: memory that the connections of a file share, with locks of its own. It is gone after a
-//! cut.
+//! The index of a write-ahead log: memory that the connections of a file share, with its own locks. A cut loses the memory.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 
-/// Whether locks are taken, and how.
+/// A request for locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Beside other shared ones.
+    /// Take the locks beside other shared locks.
     Shared,
-    /// Alone.
+    /// Take the locks alone.
     Exclusive,
-    /// They are dropped.
+    /// Drop the locks.
     Release,
 }
 
-/// The locks of a connection: a bit a slot.
+/// The locks of a connection, one bit for each slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     shared: u32,
     exclusive: u32,
 }
 
-/// Regions and locks.
+/// The regions and locks of the shared memory.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
-    /// Words, since SQLite reads numbers of eight bytes in them. SQLite writes through pointers, hence the cells.
+    /// The regions, in words because SQLite reads numbers of eight bytes in them. They are cells because SQLite writes
+    /// through pointers.
     regions: Vec<Box<[UnsafeCell<u64>]>>,
     held: BTreeMap<u64, Held>,
 }
 
 impl SharedMemory {
-    /// Where a region is, which does not move until the last connection has left.
+    /// The address of a region. A region keeps its address until the last connection leaves.
     pub fn map(&mut self, handle: u64, region: usize, bytes: usize, extend: bool) -> Option<*mut u8> {
         self.held.entry(handle).or_default();
         while extend && self.regions.len() <= region {
@@ -42,7 +42,7 @@ impl SharedMemory {
         Some(UnsafeCell::raw_get(words.as_ptr()).cast())
     }
 
-    /// Takes or drops the locks of `slots`. `false` where another connection is in the way.
+    /// Takes or drops the locks of `slots`. Returns `false` if a lock of another connection conflicts.
     pub fn lock(&mut self, handle: u64, slots: u32, request: Request) -> bool {
         let others = self.held.iter().filter(|(other, _)| **other != handle);
         let (mut shared, mut exclusive) = (0, 0);
@@ -63,7 +63,7 @@ impl SharedMemory {
         true
     }
 
-    /// Drops the locks of a connection; the last one that leaves takes the regions with it.
+    /// Drops the locks of a connection. The regions disappear with the last connection.
     pub fn unmap(&mut self, handle: u64) {
         self.held.remove(&handle);
         if self.held.is_empty() {

@@ -14,16 +14,16 @@ use crate::jobs;
 use crate::note::{Note, Promises};
 use crate::volume::Volume;
 
-/// Sources of the input. Each is ingested by a program of its own.
+/// The number of sources. A separate program ingests each source.
 const SOURCES: usize = 3;
 
-/// Messages of a source.
+/// The number of messages in a source.
 const MESSAGES: usize = 12;
 
-/// Extractions at the same time.
+/// The number of concurrent extractions.
 const CONCURRENCY: usize = 2;
 
-/// The sources and their texts.
+/// The sources with their texts.
 fn input() -> Vec<Texts> {
     let texts =
         |source: usize| (0..MESSAGES).map(move |message| format!("I saw {message} drums in town {source}."));
@@ -56,7 +56,7 @@ pub(super) async fn record(volume: &Volume, synchronous: Synchronous) -> Result<
     }
 }
 
-/// Ingests sources after so many messages, as one program, and returns how many messages were new.
+/// Ingests sources like one program does, after `before` messages. Returns the number of new messages.
 async fn ingest(
     volume: &Volume,
     synchronous: Synchronous,
@@ -87,7 +87,7 @@ async fn ingest(
     Ok(ingested.progress.messages)
 }
 
-/// Checks an image; with `deep`, the whole input is then ingested, and must be there once.
+/// Checks an image. A `deep` check then ingests the whole input, and checks that each message is stored once.
 pub(super) async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(), Fault> {
     let input = input();
     knowledge::check(volume, promises, &input).await?;

@@ -1,4 +1,4 @@
-//! A run, with a worker of the engine: as `gristmill run` submits and works.
+//! A run and a worker of the engine: submits and works like `gristmill run`.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::jobs;
 use crate::note::Note;
 use crate::volume::Volume;
 
-/// How often the program is started.
+/// The number of times the program starts.
 const SESSIONS: u64 = 3;
 
-/// Batches that a session submits.
+/// The number of batches that a session submits.
 const BATCHES: u64 = 4;
 
-/// Lines of a batch.
+/// The number of lines in a batch.
 const LINES: u64 = 12;
 
 struct Number;
@@ -31,7 +31,7 @@ impl Kind for Number {
     type Value = u64;
 }
 
-/// Notes the outcomes that the engine's worker has committed.
+/// Notes the outcomes that the engine's worker committed.
 struct Noter(Arc<Volume>);
 
 impl Observer for Noter {
@@ -92,7 +92,7 @@ fn described() -> NewRun {
     }
 }
 
-/// A worker that ends when nothing is left.
+/// A worker that ends when no jobs are left.
 fn worker(engine: &Engine, volume: &Arc<Volume>) -> gristmill_engine::WorkerBuilder {
     let mut worker = engine.worker();
     worker

@@ -10,13 +10,13 @@ use crate::jobs;
 use crate::note::Note;
 use crate::volume::Volume;
 
-/// How often the store is opened and closed.
+/// The number of times the store is opened and closed.
 const SESSIONS: usize = 3;
 
-/// Rounds of a session: each submits in every way, and cancels a job.
+/// The number of rounds in a session. Each round submits in every way, and cancels a job.
 const ROUNDS: usize = 4;
 
-/// Callers that submit at the same time, so that their submits are one transaction.
+/// The number of callers that submit at the same time, so that their submits share one transaction.
 const CALLERS: usize = 4;
 
 pub(super) async fn record(volume: &Volume, synchronous: Synchronous, seed: u64) -> Result<(), RecordError> {
@@ -58,7 +58,7 @@ async fn submit_one(volume: &Volume, store: &SqliteStore, number: u64) -> Result
     Ok((number, job))
 }
 
-/// Submits three jobs with keys, and then one with a key of those beside a new one.
+/// Submits three jobs with keys. Then submits a job with one of these keys and a job with a new key.
 async fn submit_keyed(
     volume: &Volume,
     store: &SqliteStore,

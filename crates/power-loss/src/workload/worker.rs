@@ -1,4 +1,4 @@
-//! A worker of the store: outcomes, retries and deaths, in two lives.
+//! A worker of the store, with outcomes, retries and deaths, in several lives.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ use crate::limits::EXCHANGES_MAX;
 use crate::note::Note;
 use crate::volume::Volume;
 
-/// Lives of the worker. It never says farewell: each next life rescues its jobs.
+/// The number of lives of the worker. A life ends without a farewell, and the next life rescues its jobs.
 const LIVES: usize = 3;
 
-/// Batches that are submitted in a life.
+/// The number of batches that a life submits.
 const BATCHES: u64 = 3;
 
-/// Jobs of a batch.
+/// The number of jobs in a batch.
 const BATCH_JOBS: u64 = 15;
 
-/// Exchanges of a life before the last one, which works until nothing is left.
+/// The number of exchanges in a life. The last life works until no jobs are left.
 const EXCHANGES: usize = 6;
 
-/// Of so many jobs, one fails on each attempt.
+/// One job in this many fails on each attempt.
 const FAILS_EVERY: u64 = 5;
 
 pub(super) async fn record(volume: &Volume, synchronous: Synchronous, seed: u64) -> Result<(), RecordError> {

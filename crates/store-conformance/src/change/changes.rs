@@ -11,7 +11,7 @@ async fn state(store: &dyn Store, id: gristmill_model::JobId) -> (JobState, u32)
     (row.state, row.attempt)
 }
 
-/// Waiting, scheduled and running jobs can be cancelled; others are left as they are.
+/// Waiting, scheduled and running jobs can be cancelled. Other jobs stay as they are.
 pub async fn open_jobs_are_cancelled(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(6)).await;
@@ -40,7 +40,7 @@ pub async fn open_jobs_are_cancelled(database: &dyn Database) {
     assert_eq!(state(&*store, job(later, 0)).await, (JobState::Cancelled, 0));
     assert_eq!(store.cancel(Selection::Jobs(named)).await.unwrap().changed, 0);
 
-    // The worker learns it once, and its report of that job is refused.
+    // The worker learns of it once, and its report of this job is refused.
     let heartbeat = store.heartbeat(worker, Default::default()).await.unwrap();
     assert_eq!(heartbeat.revoked.len(), 1);
     assert_eq!(
@@ -111,7 +111,7 @@ pub async fn filters_say_what_is_cancelled(database: &dyn Database) {
     assert!(store.is_finished(resize).await.unwrap() && store.is_finished(extract).await.unwrap());
 }
 
-/// Of packed jobs, those in the named states change, and no others of their batches.
+/// A packed selection with states changes only jobs in these states, and no others of their batches.
 pub async fn packed_jobs_are_changed(database: &dyn Database) {
     let store = database.open().await;
     let (one, two) = (
@@ -153,7 +153,7 @@ pub async fn packed_jobs_are_changed(database: &dyn Database) {
     assert_eq!(state(&*store, job(one, 1)).await.0, JobState::Cancelled);
     assert_eq!(state(&*store, job(one, 2)).await.0, JobState::Waiting);
     assert_eq!(state(&*store, job(two, 2)).await.0, JobState::Cancelled);
-    // Their states have changed since, and no state means any.
+    // Their states have changed since. A selection without states means any state.
     assert_eq!(store.retry(open).await.unwrap().changed, 0);
     let any = packed(&[], &[(one, "0-5"), (two, "3")]);
     assert_eq!(store.retry(any).await.unwrap().changed, 2);
@@ -162,7 +162,7 @@ pub async fn packed_jobs_are_changed(database: &dyn Database) {
     assert_eq!(store.cancel(none).await.unwrap(), Changed::default());
 }
 
-/// Dead and cancelled jobs run again when they are retried, with all attempts before them.
+/// Dead and cancelled jobs run again when they are retried, with all of their attempts.
 pub async fn ended_jobs_are_retried(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, once(5)).await;
@@ -211,7 +211,7 @@ pub async fn ended_jobs_are_retried(database: &dyn Database) {
     assert!(store.outcomes(id).await.unwrap().unwrap().errors.is_empty());
 }
 
-/// A retried job may die again: its failures are all kept.
+/// A retried job may die again. All of its failures are kept.
 pub async fn failures_are_kept_through_retries(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, once(1)).await;
@@ -236,7 +236,7 @@ pub async fn failures_are_kept_through_retries(database: &dyn Database) {
     }
 }
 
-/// Jobs that nobody starts in time expire; those that were started do not.
+/// Jobs that nobody starts in time expire. Jobs that were started do not.
 pub async fn jobs_expire(database: &dyn Database) {
     let store = database.open().await;
     let now = database.clock().now();
@@ -259,7 +259,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     );
     assert_eq!(store.expire().await.unwrap(), 1);
     assert_eq!(state(&*store, job(id, 3)).await, (JobState::Expired, 0));
-    // Position 0 goes on after a failure, 1 has not been started after all, 2 ends in its own time.
+    // Position 0 continues after a failure, position 1 was released, and position 2 ends in time.
     let mut report = failed_at(&lease.slices[0], &positions("0"), &error());
     report.released = positions("1");
     report.completed = completed_at(&lease.slices[0], &positions("2")).completed;
@@ -267,7 +267,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     assert_eq!(store.expire().await.unwrap(), 1);
     assert_eq!(state(&*store, job(id, 1)).await, (JobState::Expired, 0));
     assert_eq!(held(&claim(&*store, worker, 4).await), [format!("{id}:0")]);
-    // Who retries an expired job means it.
+    // A retry by hand overrides the expiry.
     assert_eq!(
         store
             .retry(Selection::Jobs(vec![job(id, 3)]))
@@ -280,7 +280,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 4).await), [format!("{id}:3")]);
 }
 
-/// What a dead worker may have started does not expire.
+/// A job that a dead worker may have started does not expire.
 pub async fn rescued_jobs_do_not_expire(database: &dyn Database) {
     let store = database.open().await;
     let mut new = batch(1);
@@ -295,7 +295,7 @@ pub async fn rescued_jobs_do_not_expire(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, second, 1).await), [format!("{id}:0")]);
 }
 
-/// A job that is tried again and again is dead once its time from the first attempt on is over.
+/// A job that is tried again and again dies when its time is over. The time counts from the first attempt.
 pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
     let store = database.open().await;
     let mut new = batch(2);
@@ -320,7 +320,7 @@ pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
         .unwrap();
     assert_eq!(lease.slices[0].attempt, 2);
     database.clock().advance_ms(600);
-    // They were started before they would have expired.
+    // The jobs were started before their expiry.
     assert_eq!(store.expire().await.unwrap(), 0);
     let failed = failed_at(&lease.slices[0], &positions("0"), &error());
     let lease = exchange(&*store, first, vec![failed], Some(want(2)))
@@ -343,7 +343,7 @@ pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
     let details = store.job(job(id, 0)).await.unwrap().unwrap();
     assert_eq!(details.failures.len(), 3);
     assert!(details.row.error.unwrap().contains("within 1000 ms"));
-    // Who retries it means it: its time begins anew.
+    // A retry by hand starts a new time.
     store.retry(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
     let lease = claim(&*store, second, 9).await.unwrap();
     database.clock().advance_ms(5_000);

@@ -49,7 +49,7 @@ async fn reasons(store: &dyn Store, id: JobId) -> Vec<String> {
     details.pauses.into_iter().map(|pause| pause.reason).collect()
 }
 
-/// Paused jobs are left out of claims until their last pause is gone, and then stand in their old place.
+/// Claims skip a paused job until its last pause ends. It then has its old place.
 pub async fn paused_jobs_wait(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(6)).await;
@@ -72,7 +72,7 @@ pub async fn paused_jobs_wait(database: &dyn Database) {
     assert_eq!(ids[0].positions, positions("0,2-3"));
     assert!(!store.is_finished(id).await.unwrap());
 
-    // By another process, after a restart.
+    // Another process does it, after a restart.
     store.close().await.unwrap();
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -92,7 +92,7 @@ pub async fn paused_jobs_wait(database: &dyn Database) {
     assert_eq!(rest, [format!("{id}:0"), format!("{id}:3")]);
 }
 
-/// All jobs of a tag are paused, for a time: those that there are.
+/// A pause of a tag holds for a time, and for the jobs that exist at its start.
 pub async fn tags_are_paused_until(database: &dyn Database) {
     let store = database.open().await;
     let tagged = || {
@@ -138,7 +138,7 @@ pub async fn tags_are_paused_until(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{id}:2")]);
 }
 
-/// What runs is let be, and paused when it comes back: tried again, given back or rescued.
+/// A running job continues despite a pause. It is paused when it is tried again, given back or rescued.
 pub async fn running_jobs_are_paused_when_they_come_back(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(8)).await;
@@ -187,14 +187,14 @@ pub async fn running_jobs_are_paused_when_they_come_back(database: &dyn Database
         .iter()
         .map(|slice| (slice.positions.first().unwrap(), slice.attempt, slice.rescues))
         .collect();
-    // The one with the higher priority comes first.
+    // The job with the higher priority comes first.
     assert_eq!(again[0], (0, 2, 0));
     let mut rest = again[1..].to_vec();
     rest.sort_unstable();
     assert_eq!(rest, [(1, 1, 0), (3, 1, 1)]);
 }
 
-/// What waits for others and is paused waits for both, in whatever order they end; it can be cancelled and expires.
+/// A paused job that waits for others waits for both ends, in any order. It can be cancelled, and it expires.
 pub async fn blocked_jobs_are_paused(database: &dyn Database) {
     let store = database.open().await;
     let prerequisite = submit(&*store, of(2)).await;
@@ -211,7 +211,7 @@ pub async fn blocked_jobs_are_paused(database: &dyn Database) {
     assert_eq!(pause(&*store, jobs(short, "0"), "deploy").await, 1);
     assert_eq!(state(&*store, job(blocked, 0)).await, JobState::Blocked);
     assert_eq!(state(&*store, job(blocked, 1)).await, JobState::Paused);
-    // Resumed before what it waits for has ended.
+    // The pause ends before the prerequisite.
     assert_eq!(resume(&*store, jobs(blocked, "3"), None).await, 1);
     assert_eq!(state(&*store, job(blocked, 3)).await, JobState::Blocked);
     assert_eq!(store.cancel(jobs(blocked, "2")).await.unwrap().changed, 1);

@@ -1,4 +1,4 @@
-//! Priorities that are changed after a submit, and dead jobs that are discarded.
+//! Changes of priority after the submit, and discarded dead jobs.
 
 use gristmill_model::{
     After, BatchId, JobId, JobState, NewBatch, PackedArray, Rejected, RetryPolicy, Tag, Timestamp,
@@ -38,7 +38,7 @@ async fn stands(store: &dyn Store, id: JobId) -> (JobState, i16) {
     (row.state, row.priority)
 }
 
-/// Jobs that wait move to the place of their new priority: single ones, all of a tag, all of a kind.
+/// Waiting jobs move to the place of their new priority: single jobs, all jobs of a tag, and all jobs of a kind.
 pub async fn waiting_jobs_are_prioritised(database: &dyn Database) {
     let store = database.open().await;
     let first = submit(&*store, of(0, 6)).await;
@@ -70,7 +70,7 @@ pub async fn waiting_jobs_are_prioritised(database: &dyn Database) {
     assert_eq!(prioritise(&*store, jobs(second, "0"), i16::MIN).await.changed, 1);
     assert_eq!(stands(&*store, job(first, 2)).await, (JobState::Waiting, 10));
     assert_eq!(stands(&*store, job(first, 1)).await, (JobState::Waiting, 0));
-    // As another process claims.
+    // Another process claims.
     let second_handle = database.open().await;
     let worker = worker(&*second_handle).await;
     let mut order = Vec::new();
@@ -93,7 +93,7 @@ pub async fn waiting_jobs_are_prioritised(database: &dyn Database) {
     );
 }
 
-/// A delayed job keeps its moment, and a filter's states are minded.
+/// A delayed job keeps its time. A change follows the states of its filter.
 pub async fn scheduled_jobs_are_prioritised(database: &dyn Database) {
     let store = database.open().await;
     let mut delayed = of(0, 2);
@@ -124,7 +124,7 @@ pub async fn a_changed_priority_stays(database: &dyn Database) {
     let id = submit(&*store, of(0, 8)).await;
     let between = submit(&*store, of(5, 1)).await;
     let first = worker(&*store).await;
-    // The batch's jobs are claimed while the other one waits for its turn.
+    // The batch's jobs are claimed before the other batch has its turn.
     store.cancel(jobs(between, "0")).await.unwrap();
     let lease = claim(&*store, first, 6).await.unwrap();
     let done = completed_at(&lease.slices[0], &positions("5"));
@@ -133,7 +133,7 @@ pub async fn a_changed_priority_stays(database: &dyn Database) {
     assert_eq!((changed.changed, changed.unchanged), (3, 1));
     assert_eq!(stands(&*store, job(id, 0)).await, (JobState::Running, 10));
     assert_eq!(stands(&*store, job(id, 3)).await, (JobState::Running, 0));
-    // One that waits is raised, claimed and rescued with it.
+    // A waiting job gets a higher priority, and is claimed and rescued with it.
     assert_eq!(prioritise(&*store, jobs(id, "7"), 7).await.changed, 1);
     let second = worker(&*store).await;
     let raised = claim(&*store, second, 1).await;
@@ -158,13 +158,13 @@ pub async fn a_changed_priority_stays(database: &dyn Database) {
     raised.sort();
     assert_eq!(raised, [format!("{id}:0"), format!("{id}:1"), format!("{id}:2")]);
     assert_eq!(order[3], format!("{id}:7"));
-    // Who retries by hand begins anew.
+    // A retry by hand restores the first priority.
     store.cancel(jobs(id, "7")).await.unwrap();
     store.retry(jobs(id, "7")).await.unwrap();
     assert_eq!(stands(&*store, job(id, 7)).await, (JobState::Waiting, 0));
 }
 
-/// What waits for others has its new priority once it can be claimed, in parts.
+/// A blocked job has its new priority when it becomes claimable, even if its batch is split.
 pub async fn blocked_jobs_are_prioritised(database: &dyn Database) {
     let store = database.open().await;
     let prerequisite = submit(&*store, of(0, 1)).await;
@@ -192,7 +192,7 @@ pub async fn blocked_jobs_are_prioritised(database: &dyn Database) {
     );
 }
 
-/// Discarded jobs are no longer dead, and neither is anything else changed by it.
+/// Discarded jobs are no longer dead. Nothing else about them changes.
 pub async fn dead_jobs_are_discarded(database: &dyn Database) {
     let store = database.open().await;
     let mut new = NewBatch::new(KIND, PackedArray::parse("[0,1,2,3,\"?\",\"?\"]").unwrap());
@@ -234,7 +234,7 @@ pub async fn dead_jobs_are_discarded(database: &dyn Database) {
     let listed: Vec<u32> = listed.iter().map(|row| row.job.position).collect();
     assert_eq!(listed, [0, 2, 5]);
 
-    // The one that was rejected can run no more than before.
+    // A rejected job still cannot run.
     let again = store.retry(jobs(id, "1,4")).await.unwrap();
     assert_eq!((again.changed, again.unchanged), (1, 1));
     let lease = claim(&*store, worker, 9).await;

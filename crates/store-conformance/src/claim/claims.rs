@@ -1,4 +1,4 @@
-//! What is claimed, and in which order.
+//! The choice and the order of claimed jobs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub async fn a_batch_goes_through(database: &dyn Database) {
     assert_eq!(stored.worker.as_deref(), Some("tester"));
 }
 
-/// Priority first, then the moment, then submission.
+/// Jobs are claimed by priority, then by time, then by the order of their submits.
 pub async fn claims_come_in_order(database: &dyn Database) {
     let store = database.open().await;
     let now = database.clock().now();
@@ -72,7 +72,7 @@ pub async fn claims_come_in_order(database: &dyn Database) {
     assert_eq!(order, expected);
 }
 
-/// The lanes of several kinds and queues are merged into one order.
+/// The lanes of several kinds and queues have one common order.
 pub async fn the_order_holds_across_kinds_and_queues(database: &dyn Database) {
     let store = database.open().await;
     let mut expected = Vec::new();
@@ -98,7 +98,7 @@ pub async fn the_order_holds_across_kinds_and_queues(database: &dyn Database) {
     assert_eq!(order, expected);
 }
 
-/// Only what is wanted is claimed.
+/// A claim gets only jobs of the wanted queues and kinds.
 pub async fn queues_and_kinds_are_respected(database: &dyn Database) {
     let store = database.open().await;
     let resize = submit(&*store, batch_of("resize", 1)).await;
@@ -124,7 +124,7 @@ pub async fn queues_and_kinds_are_respected(database: &dyn Database) {
     assert_eq!(held(&lease), [format!("{far}:0")]);
 }
 
-/// A claim takes as much of a slice as it has room for, and the rest stays.
+/// A claim takes as many jobs of a slice as it has room for. The rest stays.
 pub async fn slices_are_split(database: &dyn Database) {
     let store = database.open().await;
     let first = submit(&*store, batch(5)).await;
@@ -144,7 +144,7 @@ pub async fn slices_are_split(database: &dyn Database) {
     assert_eq!(claim(&*store, worker, 100).await, None);
 }
 
-/// A lease ends at its limits of jobs, of slices and of bytes.
+/// A lease ends at its limits of jobs, slices and bytes.
 pub async fn a_lease_has_limits(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -172,7 +172,7 @@ pub async fn a_lease_has_limits(database: &dyn Database) {
     assert_eq!(claim(&*store, worker, u32::MAX).await.unwrap().jobs(), 2);
 }
 
-/// Delayed jobs are not claimed before their moment, and an idle worker learns when that is.
+/// Delayed jobs are not claimed before their time. An idle worker learns this time.
 pub async fn delayed_jobs_wait(database: &dyn Database) {
     let store = database.open().await;
     let now = database.clock().now();
@@ -202,7 +202,7 @@ pub async fn delayed_jobs_wait(database: &dyn Database) {
     assert_eq!((exchanged.lease, exchanged.next_run_at), (None, None));
 }
 
-/// Delayed jobs of a high priority do not stand in the way of others.
+/// Delayed jobs of a high priority do not block other jobs.
 pub async fn delayed_jobs_do_not_block(database: &dyn Database) {
     let store = database.open().await;
     let mut delayed = batch(1);
@@ -244,7 +244,7 @@ pub async fn only_what_is_urgent_is_claimed(database: &dyn Database) {
     let none = exchange(&*store, worker, Vec::new(), urgent(10)).await;
     assert_eq!((none.lease, none.limited), (None, true));
 
-    // Where controls are looked at, too.
+    // The same holds with controls.
     let limit = Control {
         scope: Default::default(),
         effect: Effect::Concurrency { jobs_max: 100 },
@@ -287,7 +287,7 @@ pub async fn handles_claim_apart(database: &dyn Database) {
     assert_eq!((counts.completed, counts.total()), (2_000, 2_000));
 }
 
-/// Only registered workers claim. Without a wish, reports are answered all the same.
+/// Only registered workers can claim. Reports without a claim are also answered.
 pub async fn only_registered_workers_claim(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(1)).await;
@@ -328,14 +328,14 @@ pub async fn work_wakes_all_who_wait(database: &dyn Database) {
     let store = database.open().await;
     let (left, right) = (WorkSeen::default(), WorkSeen::default());
     submit(&*store, batch(1)).await;
-    // One has heard of it before the other asks.
+    // One caller has learned of the submit before the other asks.
     store.wait_for_work(&left).await;
     store.wait_for_work(&right).await;
     let waiting = futures::future::join(store.wait_for_work(&left), store.wait_for_work(&right));
     futures::join!(waiting, submit(&*store, batch(1)));
 }
 
-/// A group's jobs are told by it, and workers take all groups in the one order.
+/// Jobs show their group. Workers take the jobs of all groups in one order.
 pub async fn groups_are_kept_apart(database: &dyn Database) {
     let store = database.open().await;
     let of = |group: Option<&str>, count: u32| {
@@ -367,7 +367,7 @@ pub async fn groups_are_kept_apart(database: &dyn Database) {
     let details = store.job(job(ids[2], 1)).await.unwrap().unwrap();
     assert_eq!(details.row.group.as_deref(), Some("öl"));
     assert_eq!(details.options, of(Some("öl"), 1).options);
-    // One kind on one queue, whatever the group.
+    // The statistics count one kind on one queue, whatever the group.
     let stats = store.stats().await.unwrap();
     assert_eq!(stats.kinds.len(), 1);
     assert_eq!(stats.kinds[0].counts.waiting, 8);
@@ -388,7 +388,7 @@ pub async fn groups_are_kept_apart(database: &dyn Database) {
     }
 }
 
-/// What is due stays due when the clock is set back; only jobs that asked for a later time wait.
+/// A due job stays due when the clock is set back. Only jobs that asked for a later time wait.
 pub async fn due_jobs_stay_due_when_the_clock_is_set_back(database: &dyn Database) {
     const FAST_MS: i64 = 600_000;
     let store = database.open().await;

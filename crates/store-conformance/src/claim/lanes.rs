@@ -1,4 +1,4 @@
-//! Claims from many lanes: of ten, of thousands, and with the variable `LANES` of as many as it says (`LANES=10000,100000`).
+//! Claims from many lanes: from ten, from a thousand, and from the numbers in the variable `LANES` (`LANES=10000,100000`).
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,21 +9,21 @@ use gristmill_store::{Store, Want};
 use crate::Database;
 use crate::fixture::*;
 
-/// Lanes that each run tries.
+/// The numbers of lanes in each run.
 const LANES: [u32; 2] = [10, 1_000];
-/// Batches that are submitted at once.
+/// The number of batches in one submit.
 const SUBMITTED_AT_ONCE: u32 = 1_000;
-/// Lanes with jobs of a higher priority: one of so many.
+/// One lane in this many has jobs of a higher priority.
 const URGENT_ONE_OF: u32 = 100;
 
-/// The numbers of lanes that are tried.
+/// The numbers of lanes to try.
 fn sizes() -> Vec<u32> {
     let told = std::env::var("LANES").unwrap_or_default();
     let told = told.split(',').filter_map(|number| number.trim().parse().ok());
     LANES.into_iter().chain(told).collect()
 }
 
-/// A job in each of so many groups, some of them urgent. The ids of those, and of the others.
+/// Submits one job in each of this many groups. Returns the batches of the urgent jobs, and the other batches.
 async fn fill(store: &dyn Store, lanes: u32) -> (BTreeSet<BatchId>, BTreeSet<BatchId>) {
     let (mut urgent, mut others) = (BTreeSet::new(), BTreeSet::new());
     let mut lane = 0;
@@ -47,7 +47,7 @@ async fn fill(store: &dyn Store, lanes: u32) -> (BTreeSet<BatchId>, BTreeSet<Bat
     (urgent, others)
 }
 
-/// Claims and completes until nothing is left. The batches, in the order of their claims.
+/// Claims and completes jobs until none are left. Returns the batches in the order of their claims.
 async fn drain(store: &dyn Store) -> Vec<BatchId> {
     let worker = worker(store).await;
     let (mut reports, mut claimed) = (Vec::new(), Vec::new());
@@ -62,14 +62,14 @@ async fn drain(store: &dyn Store) -> Vec<BatchId> {
     }
 }
 
-/// Every job is claimed once, however many lanes there are, and those of a higher priority come first.
+/// Each job is claimed once, whatever the number of lanes. Jobs of a higher priority come first.
 pub async fn jobs_of_many_lanes_are_claimed(database: &dyn Database) {
     for lanes in sizes() {
         let store = database.open().await;
         let began = Instant::now();
         let (urgent, others) = fill(&*store, lanes).await;
         let filled = began.elapsed();
-        // Another process learns of all lanes by its first claim.
+        // Another process learns of all lanes with its first claim.
         let other = database.open().await;
         let claimed = drain(&*other).await;
         println!(

@@ -1,4 +1,4 @@
-//! Pauses, limits, shares and agings.
+//! Pauses, limits, shares and aging.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn of_group(group: &str) -> Scope {
     }
 }
 
-/// Each group of a kind.
+/// The scope of each group of a kind.
 fn of_each_group(kind: &str) -> Scope {
     Scope {
         each_group: true,
@@ -96,7 +96,7 @@ async fn resume(store: &dyn Store, reason: &str) -> u64 {
     store.delete_controls(filter).await.unwrap()
 }
 
-/// Jobs of a lease, by batch.
+/// The number of jobs in a lease, by batch.
 fn jobs(lease: &Option<Lease>) -> BTreeMap<BatchId, u32> {
     let mut jobs = BTreeMap::new();
     for slice in lease.iter().flat_map(|lease| &lease.slices) {
@@ -109,13 +109,13 @@ fn total(lease: &Option<Lease>) -> u32 {
     lease.as_ref().map_or(0, Lease::jobs)
 }
 
-/// Reports all of a lease as completed.
+/// Reports all jobs of a lease as completed.
 async fn finish(store: &dyn Store, worker: WorkerId, lease: &Option<Lease>) {
     let slices = lease.iter().flat_map(|lease| &lease.slices);
     exchange(store, worker, slices.map(completed).collect(), None).await;
 }
 
-/// A lane with a limit is claimed in order, however many small batches come first, also after large ones.
+/// A lane with a limit is claimed in order, even with many small batches before or after large ones.
 pub async fn small_batches_of_a_limited_lane_keep_their_order(database: &dyn Database) {
     let store = database.open().await;
     put(&*store, &[limit(of_group("acme"), 10_000)]).await;
@@ -136,7 +136,7 @@ pub async fn small_batches_of_a_limited_lane_keep_their_order(database: &dyn Dat
     assert_eq!(jobs(&lease), [(ids[13], 1), (ids[0], 4)].into());
 }
 
-/// What is paused stays in line until its last pause is gone; everything else runs.
+/// Paused jobs keep their place until their last pause ends. All other jobs run.
 pub async fn paused_lanes_wait(database: &dyn Database) {
     let store = database.open().await;
     let now = database.clock().now();
@@ -150,7 +150,7 @@ pub async fn paused_lanes_wait(database: &dyn Database) {
         queues: vec![Arc::from("default"), Arc::from("slow")],
         ..want(10)
     };
-    // By another process.
+    // Another process does it.
     let second = database.open().await;
     let worker = worker(&*store).await;
     for (scope, left) in [
@@ -174,7 +174,7 @@ pub async fn paused_lanes_wait(database: &dyn Database) {
         exchange(&*store, worker, back.collect(), None).await;
         assert_eq!(resume(&*second, "deploy").await, 1);
     }
-    // Reasons stack, and one that ends by itself says when.
+    // Pauses with different reasons add up. A pause with an end shows it.
     let until = now.plus_ms(5_000);
     let scopes = [
         pause(of_kind(KIND), "a", None),
@@ -197,7 +197,7 @@ pub async fn paused_lanes_wait(database: &dyn Database) {
     assert_eq!(total(&lease), 4);
 }
 
-/// No more jobs run than a limit says, whoever claims them, and whatever they come to.
+/// No more jobs run than a limit allows, whoever claims them and however they end.
 pub async fn limits_hold_across_handles(database: &dyn Database) {
     let (store, second) = (database.open().await, database.open().await);
     let id = submit(&*store, batch(10)).await;
@@ -210,7 +210,7 @@ pub async fn limits_hold_across_handles(database: &dyn Database) {
     assert!(claimed.limited && claimed.next_run_at.is_none());
     let full = exchange(&*second, there, Vec::new(), Some(want(10))).await;
     assert!(full.lease.is_none() && full.limited);
-    // One completes, one fails and is tried again, one is given back.
+    // One job completes, one fails and is tried again, and one is given back.
     let slice = &first.as_ref().unwrap().slices[0];
     let reports = vec![
         completed_at(slice, &positions("0")),
@@ -228,7 +228,7 @@ pub async fn limits_hold_across_handles(database: &dyn Database) {
     let claimed = exchange(&*second, there, back, Some(want(1))).await;
     assert_eq!(total(&claimed.lease), 1);
     assert_eq!(total(&claim(&*store, here, 10).await), 1);
-    // What is cancelled frees its slot, and so does who leaves or is silent for too long.
+    // A cancelled job frees its slot. So does a worker that leaves or stays silent for too long.
     let slice = &claimed.lease.as_ref().unwrap().slices[0];
     let one = job(id, slice.positions.first().unwrap());
     store.cancel(Selection::Jobs(vec![one])).await.unwrap();
@@ -238,7 +238,7 @@ pub async fn limits_hold_across_handles(database: &dyn Database) {
     assert_eq!(total(&lease), 3);
     store.rescue(Timestamp(0), vec![there]).await.unwrap();
     let here = worker(&*store).await;
-    // A limit that is changed holds from the next claim on; what runs is let be.
+    // A changed limit holds from the next claim. Running jobs continue.
     put(&*second, &[limit(of_kind(KIND), 1)]).await;
     let lease = claim(&*store, here, 10).await;
     assert_eq!(total(&lease), 1);
@@ -251,7 +251,7 @@ pub async fn limits_hold_across_handles(database: &dyn Database) {
     assert!(total(&claim(&*store, here, 10).await) > 0);
 }
 
-/// A group that is full keeps nobody else waiting, however early and urgent its jobs are.
+/// A full group delays no other group, however early and urgent its jobs are.
 pub async fn a_full_group_blocks_nobody(database: &dyn Database) {
     let store = database.open().await;
     let mut urgent = of("acme", 1_000);
@@ -267,7 +267,7 @@ pub async fn a_full_group_blocks_nobody(database: &dyn Database) {
     let expected = BTreeMap::from([(acme, 2), (other, 2), (none, 4)]);
     assert_eq!(jobs(&lease), expected);
     assert_eq!(total(&claim(&*store, worker, 100).await), 0);
-    // A limit of the queue as a whole stands above those of its groups.
+    // A limit of the whole queue also holds for its groups.
     put(&*store, &[limit(on_queue("default"), 9)]).await;
     let third = submit(&*store, of("third", 5)).await;
     assert_eq!(
@@ -288,7 +288,7 @@ pub async fn freed_slots_wake_who_waits(database: &dyn Database) {
     let lease = claim(&*store, first, 10).await;
     assert_eq!(total(&lease), 1);
     let seen = WorkSeen::default();
-    // Takes note of what came before.
+    // This call takes note of the earlier news.
     store.wait_for_work(&seen).await;
     assert_eq!(total(&claim(&*store, second, 10).await), 0);
     finish(&*store, first, &lease).await;
@@ -296,7 +296,7 @@ pub async fn freed_slots_wake_who_waits(database: &dyn Database) {
     assert_eq!(total(&claim(&*store, second, 10).await), 1);
 }
 
-/// A bucket gives its burst at once, then one token after the other, and says when.
+/// A bucket gives its burst at once, then one token after the other, and names the time of the next.
 pub async fn rates_are_kept(database: &dyn Database) {
     let (store, second) = (database.open().await, database.open().await);
     let id = submit(&*store, batch(1_000)).await;
@@ -307,7 +307,7 @@ pub async fn rates_are_kept(database: &dyn Database) {
     let claimed = exchange(&*second, there, Vec::new(), Some(want(100))).await;
     assert_eq!(held(&claimed.lease), [format!("{id}:4-9")]);
     let now = database.clock().now();
-    // Five tokens come in 25 ms; a worker is not woken for each.
+    // Five tokens take 25 ms. A worker is not woken for each of them.
     assert_eq!(claimed.next_run_at, Some(now.plus_ms(25)));
     finish(&*store, here, &lease).await;
     let dry = exchange(&*store, here, Vec::new(), Some(want(100))).await;
@@ -323,7 +323,7 @@ pub async fn rates_are_kept(database: &dyn Database) {
         };
         taken += total(&claim(store, worker, 100).await);
     }
-    // 200 steps are 1,500 ms.
+    // The 200 steps take 1,500 ms.
     assert_eq!(taken, 300);
     // Without jobs, nobody is woken for tokens.
     store
@@ -337,7 +337,7 @@ pub async fn rates_are_kept(database: &dyn Database) {
     assert_eq!(dry.next_run_at, None);
 }
 
-/// Each group of a kind has a bucket of its own.
+/// Each group of a kind has its own bucket.
 pub async fn each_group_has_its_rate(database: &dyn Database) {
     let store = database.open().await;
     let mut ids = Vec::new();
@@ -358,7 +358,7 @@ pub async fn each_group_has_its_rate(database: &dyn Database) {
     assert_eq!(jobs(&lease), BTreeMap::from([(ids[1], 1)]));
 }
 
-/// What is wanted is shared out by weight; one that has little leaves its part to the others.
+/// A claim is divided by weight. A group with few jobs leaves its share to the others.
 pub async fn claims_are_shared_by_weight(database: &dyn Database) {
     let store = database.open().await;
     let mut ids = Vec::new();
@@ -372,14 +372,14 @@ pub async fn claims_are_shared_by_weight(database: &dyn Database) {
         jobs(&first),
         BTreeMap::from([(ids[0], 20), (ids[1], 60), (ids[2], 5)])
     );
-    // What runs counts: the one that got too much before waits.
+    // Running jobs count: a group that got too many before waits.
     lift(&*store, "share").await;
     put(&*store, &[share(of_group("a"), 1, 0)]).await;
     let lease = claim(&*store, worker, 50).await;
     assert_eq!(jobs(&lease), BTreeMap::from([(ids[0], 45), (ids[1], 5)]));
     finish(&*store, worker, &first).await;
     finish(&*store, worker, &lease).await;
-    // A worker that takes one at a time goes round.
+    // A worker that takes one job at a time serves the groups in turn.
     let mut turns = BTreeMap::new();
     for _ in 0..20 {
         let lease = claim(&*store, worker, 1).await;
@@ -387,7 +387,7 @@ pub async fn claims_are_shared_by_weight(database: &dyn Database) {
         finish(&*store, worker, &lease).await;
     }
     assert_eq!(turns, BTreeMap::from([(ids[0], 10), (ids[1], 10)]));
-    // One that runs less than its minimum comes first.
+    // A group that runs fewer jobs than its minimum comes first.
     put(&*store, &[share(of_group("b"), 1, 30)]).await;
     let lease = claim(&*store, worker, 20).await;
     assert_eq!(jobs(&lease), BTreeMap::from([(ids[1], 20)]));
@@ -395,7 +395,7 @@ pub async fn claims_are_shared_by_weight(database: &dyn Database) {
     assert_eq!(jobs(&lease), BTreeMap::from([(ids[0], 10), (ids[1], 10)]));
 }
 
-/// Queues share as groups do.
+/// Queues share like groups.
 pub async fn queues_share_by_weight(database: &dyn Database) {
     let store = database.open().await;
     let mut ids = Vec::new();
@@ -414,7 +414,7 @@ pub async fn queues_share_by_weight(database: &dyn Database) {
     assert_eq!(jobs(&claimed.lease), BTreeMap::from([(ids[0], 10), (ids[1], 40)]));
 }
 
-/// What has waited for long comes before what is more urgent; off, where nothing is said.
+/// Jobs that waited for a long time come before more urgent ones. Without a control, aging is off.
 pub async fn old_jobs_age(database: &dyn Database) {
     let store = database.open().await;
     let with = |priority: i16| {
@@ -445,14 +445,14 @@ pub async fn old_jobs_age(database: &dyn Database) {
         let back = slices.iter().map(|slice| released_at(slice, &slice.positions));
         exchange(&*store, worker, back.collect(), None).await;
     }
-    // After 13 s, one second each: 13 before 3 + 3 and 5; after a grace of 9 s, 4 before 3, behind 5.
+    // After 13 s with one point per second, 13 comes before 3 + 3 and 5. With a grace of 9 s, 4 comes before 3 and behind 5.
     assert_eq!(orders[0], [new, middle, old]);
     assert_eq!(orders[1], [old, middle, new]);
     assert_eq!(orders[2], [new, old, middle]);
     assert_eq!(orders[3], [new, middle, old]);
 }
 
-/// Controls that cannot be are refused, and nothing of what came with them is kept.
+/// Invalid controls are refused, together with all controls of the same call.
 pub async fn wrong_controls_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let right = limit(of_kind(KIND), 1);
@@ -482,7 +482,7 @@ pub async fn wrong_controls_are_refused(database: &dyn Database) {
     assert_eq!(store.delete_controls(ControlFilter::default()).await.unwrap(), 1);
 }
 
-/// A report of which a part is refused frees the slots of the rest for the claim that comes with it.
+/// A report that is refused in part frees the slots of its other jobs for the claim of the same exchange.
 pub async fn a_report_refused_in_part_frees_slots(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(5)).await;
@@ -496,7 +496,7 @@ pub async fn a_report_refused_in_part_frees_slots(database: &dyn Database) {
     assert_eq!(held(&answer.lease), [format!("{id}:3-4")]);
 }
 
-/// Of many groups, a claim takes each one's part, and finds those that have work.
+/// A claim from many groups takes each group's share, and finds the groups with jobs.
 pub async fn many_groups_are_served(database: &dyn Database) {
     let store = database.open().await;
     let mut news = Vec::new();
@@ -580,8 +580,8 @@ pub async fn limits_hold_through_everything(database: &dyn Database) {
     }
 }
 
-/// A limit does not turn a claim into a query a group or a job: what a claim sends grows with what it takes, and one that
-/// finds every group full, or its tokens spent, sends as little as if there were one.
+/// A limit does not add a query for each group or job. The number of a claim's statements grows with the jobs that it
+/// takes. A claim that finds every group full, or all tokens spent, sends as few statements as for one group.
 pub async fn limits_cost_few_statements(database: &dyn Database) {
     const GROUPS: u32 = 200;
     const STATEMENTS_MAX: u64 = 20;
@@ -603,7 +603,7 @@ pub async fn limits_cost_few_statements(database: &dyn Database) {
         pause(of_kind(KIND), "deploy", None),
     ] {
         put(&*store, std::slice::from_ref(&control)).await;
-        // Of the first two, each group has one.
+        // The first two controls allow one job in each group.
         let (taken, _, statements) = cost().await;
         let expected = match control.effect {
             Effect::Rate { .. } | Effect::Concurrency { jobs_max: 1 } => GROUPS,

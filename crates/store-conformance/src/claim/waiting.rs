@@ -1,4 +1,4 @@
-//! Workers that wait with a wish: submits claim for them.
+//! Workers that wait with a claim: submits claim for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use gristmill_store::{Exchanged, JobFilter, Store, Want, WorkSeen};
 use crate::Database;
 use crate::fixture::*;
 
-/// Begins to wait, so that the next submit claims for the worker: earlier news are heard of.
+/// Starts to wait, so that the next submit claims for the worker. Earlier news is already known.
 fn waiting<'s>(
     store: &'s dyn Store,
     worker: WorkerId,
@@ -28,7 +28,7 @@ fn waiting<'s>(
     }
 }
 
-/// The same of a worker of one kind.
+/// A claim of a worker for one kind.
 fn want_of(kind: &str, jobs_max: u32) -> Want {
     Want {
         kinds: vec![Arc::from(kind)],
@@ -36,12 +36,12 @@ fn want_of(kind: &str, jobs_max: u32) -> Want {
     }
 }
 
-/// A submit claims its jobs for a waiting worker, as that would have done, before the submit is answered.
+/// A submit claims its jobs for a waiting worker, like the worker would have done, before the submit is answered.
 pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
-    // The store learns which lanes there are, and that nothing is in them.
+    // The store learns its lanes, and that they are empty.
     let traceparent = Some(TraceParent {
         trace_id: 10,
         span_id: 11,
@@ -73,7 +73,7 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
             .receipts;
         assert_eq!(receipts[0].accepted, slice.positions);
     }
-    // A single job, too.
+    // A single job is handed over as well.
     let call = waiting(&*store, worker, want(4), &seen);
     let single = store.submit_one(batch(1)).await.unwrap();
     let slice = only(call.now_or_never().flatten().expect("it was claimed").lease);
@@ -81,7 +81,7 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
         (slice.batch, slice.positions.first()),
         (single.batch, Some(single.position))
     );
-    // What others hold is none of its business, and what it holds comes back when it leaves.
+    // Jobs of other workers do not matter. Its own jobs come back when it leaves.
     store.leave(worker, Default::default()).await.unwrap();
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.waiting, counts.running, counts.completed), (2, 0, 4));
@@ -125,7 +125,7 @@ pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
                 tokio::task::yield_now().await;
             }
         }
-        // More wake those that wait, until all is done.
+        // Further submits wake the waiting workers until all jobs are done.
         while ended.load(Ordering::Relaxed) < 2 {
             submit(&*store, batch_of("end", 1)).await;
             tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
     assert!(jobs.len() >= JOBS);
 }
 
-/// Paused jobs are not handed over, and of limited ones no more than there is room for.
+/// Paused jobs are not handed over. Limited jobs are handed over only up to the limit.
 pub async fn controls_hold_for_waiting_workers(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -161,7 +161,7 @@ pub async fn controls_hold_for_waiting_workers(database: &dyn Database) {
             effect: Effect::Concurrency { jobs_max: 2 },
         },
     ];
-    // Through another handle: the one that submits has not heard of them.
+    // Another handle sets the controls. The submitting handle has not learned of them.
     submit(&*store, batch_of("limited", 1)).await;
     assert!(claim(&*store, worker, 9).await.is_some());
     database.open().await.put_controls(controls).await.unwrap();
@@ -182,7 +182,7 @@ pub async fn controls_hold_for_waiting_workers(database: &dyn Database) {
     assert_eq!((counts.running, counts.total()), (2, 8));
 }
 
-/// A submit hands over the jobs that a claim would have taken: the most urgent that are due, of the wanted kinds.
+/// A submit hands over the jobs that a claim would have taken: the most urgent due jobs of the wanted kinds.
 pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -194,7 +194,7 @@ pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
     };
     submit(&*store, urgent("other", 0)).await;
     let call = waiting(&*store, worker, want_of("wanted", 1), &seen);
-    // Another handle submits something more urgent, and this one has not heard of it.
+    // Another handle submits a more urgent job. This handle has not learned of it.
     let other = database.open().await;
     let first = submit(&*other, urgent("wanted", 5)).await;
     let second = submit(&*store, urgent("wanted", 1)).await;
@@ -208,7 +208,7 @@ pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
         }
     };
     assert_eq!(only(lease).batch, first);
-    // Jobs that are less urgent than wanted, of another kind or not due yet are left alone.
+    // A submit does not hand over jobs that are less urgent than wanted, of another kind, or not due.
     let least = Want {
         priority_min: Some(3),
         ..want_of("wanted", 9)
@@ -234,7 +234,7 @@ pub async fn the_order_holds_for_waiting_workers(database: &dyn Database) {
     assert!(batches.contains(&second));
 }
 
-/// A caller that goes away, at whatever moment, leaves nothing behind under its lease.
+/// A caller that goes away leaves no jobs under its lease, whenever it goes.
 pub async fn a_worker_that_goes_away_gives_back(database: &dyn Database) {
     let store = database.open().await;
     let (left, right) = (worker(&*store).await, worker(&*store).await);
@@ -242,11 +242,11 @@ pub async fn a_worker_that_goes_away_gives_back(database: &dyn Database) {
     let heard = WorkSeen::default();
     submit(&*store, batch(1)).await;
     assert!(claim(&*store, left, 1).await.is_some());
-    // It goes before the submit, which leaves the job in line.
+    // The caller goes before the submit. The job stays in the queue.
     drop(waiting(&*store, left, want(4), &seen));
     let id = submit(&*store, batch(2)).await;
     assert_eq!(held(&claim(&*store, right, 9).await), [format!("{id}:0-1")]);
-    // It goes with the lease in its hands, which another learns of.
+    // The caller goes with the lease in its hands. Another worker learns of the job.
     let call = waiting(&*store, left, want(4), &seen);
     let id = submit(&*store, batch(2)).await;
     drop(call);

@@ -1,4 +1,4 @@
-//! The reports of a batch that has ended become few rows, and all that can be asked stays as it was.
+//! Compaction: many small reports of an ended batch become few rows, and every answer stays the same.
 
 use gristmill_model::{
     BatchId, Clock, Completed, FailedJob, JobError, JobLog, PackedBuilder, Positions, Report, Timestamp,
@@ -13,7 +13,7 @@ use crate::fixture::*;
 
 const JOBS: u32 = 60;
 
-/// All that can be asked of a batch.
+/// The answers to all questions about a batch.
 #[derive(Debug, PartialEq)]
 struct Asked {
     outcomes: Option<BatchOutcomes>,
@@ -60,8 +60,8 @@ async fn ask(store: &dyn Store, batch: BatchId, moments: &[Timestamp]) -> Asked 
     }
 }
 
-/// Ends what waits by many small reports, of two workers, over two hours, with values of all kinds, logs, a retried job and
-/// a dead one. The moments between.
+/// Ends the waiting jobs with many small reports of two workers within two hours: with values of all kinds, logs, a
+/// retried job and a dead job. Returns the times between the reports.
 async fn end_in_parts(database: &dyn Database, store: &dyn Store) -> Vec<Timestamp> {
     let workers = [worker(store).await, worker(store).await];
     let mut moments = vec![database.clock().now()];
@@ -117,7 +117,7 @@ async fn end_in_parts(database: &dyn Database, store: &dyn Store) -> Vec<Timesta
         moments.push(database.clock().now());
     }
     assert!(number > 20);
-    // Some of them are enough.
+    // A part of the times is enough.
     moments.into_iter().step_by(7).collect()
 }
 
@@ -141,11 +141,11 @@ pub async fn compacted_reports_tell_the_same(database: &dyn Database) {
     let left = store.stats().await.unwrap().reports;
     assert_eq!(reports - left, gone);
     assert!(left <= 4, "{left}");
-    // Another handle finds it so, too.
+    // Another handle gives the same answers.
     let other = database.open().await;
     assert_eq!(other.outcomes(id).await.unwrap(), before.outcomes);
     assert!(!other.is_finished(open).await.unwrap());
-    // The dead one is discarded, retried and completed beside the others.
+    // The dead job is discarded, retried and completed after the compaction.
     let dead = Selection::Jobs(vec![job(id, 13)]);
     assert_eq!(store.discard(dead.clone()).await.unwrap().changed, 1);
     assert_eq!(store.retry(dead).await.unwrap().changed, 1);
@@ -169,7 +169,7 @@ pub async fn compacted_reports_tell_the_same(database: &dyn Database) {
     assert_eq!(store.stats().await.unwrap().reports, 0);
 }
 
-/// A batch that has jobs left is not compacted.
+/// A batch with open jobs is not compacted.
 pub async fn open_batches_are_not_compacted(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(12)).await;

@@ -1,4 +1,4 @@
-//! What running jobs print, for those who follow it.
+//! The output of running jobs, for their followers.
 
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::{
@@ -34,7 +34,7 @@ async fn texts(store: &dyn Store, followed: &[Followed], after: i64) -> Vec<Stri
     page.pieces.into_iter().map(|piece| piece.printed.text).collect()
 }
 
-/// Output is kept only while somebody follows, of whom workers learn by their heartbeats.
+/// Output is kept only for followed jobs. Workers learn of followers from their heartbeats.
 pub async fn output_is_kept_while_somebody_follows(database: &dyn Database) {
     let (store, other) = (database.open().await, database.open().await);
     let (worker, foreign) = (worker(&*store).await, worker(&*store).await);
@@ -55,7 +55,7 @@ pub async fn output_is_kept_while_somebody_follows(database: &dyn Database) {
     assert_eq!(followed(&*store, worker).await, expected, "each once");
     let pieces = vec![printed(first, 0, "one\n"), printed(second, 3, "nul\0é")];
     put(&*store, worker, pieces).await;
-    // Nobody prints for the jobs of others, as another kind, or once they are over.
+    // No worker can write output for jobs of others, for another kind, or for ended jobs.
     let theirs = vec![printed(first, 4, "forged"), printed(second, 3, "forged")];
     let refused = store.put_output(foreign, theirs).await.unwrap();
     assert_eq!(refused, [first, second]);
@@ -88,7 +88,7 @@ pub async fn output_is_kept_while_somebody_follows(database: &dyn Database) {
     assert_eq!(page.last, page.pieces[1].id);
     assert_eq!(texts(&*other, &all, page.pieces[0].id).await, ["nul é"]);
 
-    // A follower that is gone is forgotten, and the last one's output with it.
+    // A follower that goes away is forgotten. The output disappears with the last follower.
     database.clock().advance_ms(FOLLOWED_FOR_MS - 1);
     other.follow("b", vec![Followed::Job(second)]).await.unwrap();
     database.clock().advance_ms(1);
@@ -99,7 +99,7 @@ pub async fn output_is_kept_while_somebody_follows(database: &dyn Database) {
     assert_eq!(texts(&*other, &all, 0).await, [""; 0]);
 }
 
-/// Output is bounded, in its age, its rows and in what is written at once; and so is what one follows.
+/// Output has limits of age, of rows and of bytes in one write. The followed jobs have a limit as well.
 pub async fn live_output_is_bounded(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -129,7 +129,7 @@ pub async fn live_output_is_bounded(database: &dyn Database) {
         let refused = store.follow("a", too_many).await;
         assert!(matches!(refused, Err(StoreError::InvalidInput(_))), "{refused:?}");
     }
-    // Housekeeping forgets it, too.
+    // Housekeeping also forgets the output.
     database.clock().advance_ms(FOLLOWED_FOR_MS);
     store.expire().await.unwrap();
     assert_eq!(texts(&*store, &all, 0).await, [""; 0]);

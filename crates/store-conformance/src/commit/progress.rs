@@ -1,4 +1,4 @@
-//! How far running jobs are.
+//! The progress of running jobs.
 
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{Clock, JobId, JobProgress, Progress, ShownProgress};
@@ -32,7 +32,7 @@ async fn listed(store: &dyn Store) -> Vec<Option<f64>> {
         .collect()
 }
 
-/// Jobs that are told apart from others of their slice (here by a priority) are known to run since the same moment.
+/// Jobs of one slice that are shown separately, here because of a priority, have the same claim time.
 pub async fn running_jobs_stay_claimed_since_the_same_moment(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(3)).await;
@@ -50,7 +50,7 @@ pub async fn running_jobs_stay_claimed_since_the_same_moment(database: &dyn Data
     }
 }
 
-/// What a worker tells of its jobs is shown while it holds them, and only then.
+/// The progress of a job is shown only while its worker holds it.
 pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
     let store = database.open().await;
     let other = database.open().await;
@@ -80,7 +80,7 @@ pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
         "the third waits"
     );
 
-    // What is told next takes the place of it all, and once a job is over nothing is shown of it.
+    // New progress replaces the old one. An ended job shows no progress.
     let next = vec![told(job(id, 1), 1, Progress::of(1, 4), None)];
     store.put_progress(first, next).await.unwrap();
     assert_eq!(listed(&*store).await, [None, Some(0.25), None]);
@@ -88,7 +88,7 @@ pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
     assert_eq!(listed(&*store).await, [None, None, None]);
     assert_eq!(shown(&*store, job(id, 1)).await, None);
 
-    // Nothing is shown of an attempt that is over, nor of a worker that is gone.
+    // The progress of an ended attempt, or of a worker that has gone, is not shown.
     claim(&*store, second, 1).await.unwrap();
     let stale = vec![told(job(id, 2), 0, Progress::of(1, 4), None)];
     store.put_progress(second, stale).await.unwrap();

@@ -28,7 +28,7 @@ async fn state(store: &dyn Store, batch: BatchId, position: u32) -> (JobState, u
     (row.state, row.attempt)
 }
 
-/// The same report again, or another of the same jobs, is refused and changes nothing.
+/// A repeated report, or another report of the same jobs, is refused and changes nothing.
 pub async fn outcomes_are_committed_once(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(4)).await;
@@ -49,7 +49,7 @@ pub async fn outcomes_are_committed_once(database: &dyn Database) {
     );
     assert_eq!(store.outcomes(id).await.unwrap(), stored);
 
-    // Of a report that overlaps, the rest counts.
+    // The other jobs of an overlapping report count.
     let all = completed(&lease.slices[0]);
     let receipt = &exchange(&*store, worker, vec![all], None).await.receipts[0];
     assert_eq!(
@@ -80,7 +80,7 @@ pub async fn a_refusal_does_not_spread(database: &dyn Database) {
     assert_eq!(receipts[0].accepted, positions("2-3"));
 }
 
-/// Failed jobs are tried again by their batch's policy, and are dead when it ends.
+/// Failed jobs follow the retry policy of their batch, and are dead at its end.
 pub async fn failed_jobs_are_tried_again(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, with_policy(3, 3, 500)).await;
@@ -206,7 +206,7 @@ pub async fn attempts_in_one_slot_are_told(database: &dyn Database) {
     assert_eq!((outcomes.errors.len(), outcomes.errors[0].attempt), (1, 4));
     assert_eq!(state(&*store, id, 4).await, (JobState::Waiting, 3));
 
-    // What is lost before it is told counts as a rescue, on the attempt that was claimed.
+    // Attempts that are lost before their report count as a rescue of the claimed attempt.
     let rescued = store.rescue(Timestamp(0), vec![worker]).await.unwrap();
     assert_eq!((rescued.jobs, rescued.dead), (1, 0));
     assert_eq!(state(&*store, id, 5).await, (JobState::Waiting, 1));
@@ -263,13 +263,13 @@ pub async fn one_report_tells_all(database: &dyn Database) {
         (failed.log, failed.failures[0].log.as_deref()),
         (None, Some("trying"))
     );
-    // What was given back uncharged is in its old place, before what failed in the meantime.
+    // The released job is in its old place, before the jobs that failed meanwhile.
     let lease = claim(&*store, worker, 1).await;
     assert_eq!(held(&lease), [format!("{id}:2")]);
     assert_eq!(lease.unwrap().slices[0].attempt, 1);
 }
 
-/// A report under another attempt than the lease's is refused.
+/// A report with another attempt than the lease's is refused.
 pub async fn another_attempt_is_refused(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, with_policy(1, 3, 0)).await;
@@ -294,7 +294,7 @@ pub async fn another_attempt_is_refused(database: &dyn Database) {
     assert_eq!(receipts[0].accepted, positions("0"));
 }
 
-/// A report that contradicts itself is refused as a whole, with nothing of its exchange committed.
+/// A report that contradicts itself is refused as a whole, with everything in its exchange.
 pub async fn wrong_reports_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(3)).await;
@@ -350,7 +350,7 @@ pub async fn wrong_reports_are_refused(database: &dyn Database) {
     assert_eq!(receipts[0].accepted, positions("0-2"));
 }
 
-/// Full jitter stays below the policy's delay.
+/// Full jitter stays below the delay of the policy.
 pub async fn jitter_stays_in_bounds(database: &dyn Database) {
     let store = database.open().await;
     let mut new = batch(200);
@@ -423,7 +423,7 @@ pub async fn lost_leases_are_fenced(database: &dyn Database) {
     assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 3);
 }
 
-/// A worker that is known to be dead is not waited for.
+/// The jobs of a worker that is known to be dead are rescued at once.
 pub async fn dead_workers_are_rescued_at_once(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(1)).await;
@@ -438,7 +438,7 @@ pub async fn dead_workers_are_rescued_at_once(database: &dyn Database) {
     assert_eq!(workers.iter().map(|row| row.id).collect::<Vec<_>>(), [alive]);
 }
 
-/// A job that kills its worker each time ends as dead.
+/// A job that kills its worker each time becomes dead.
 pub async fn rescues_are_bounded(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(2)).await;
@@ -459,7 +459,7 @@ pub async fn rescues_are_bounded(database: &dyn Database) {
         (failures.len(), failures[0].error.error_type.as_str()),
         (1, "rescues")
     );
-    // Whoever retries it gets all of it again.
+    // A retry by hand allows all rescues again.
     assert_eq!(
         store
             .retry(Selection::Jobs(vec![job(id, 1)]))
@@ -472,7 +472,7 @@ pub async fn rescues_are_bounded(database: &dyn Database) {
     assert_eq!(claim(&*store, worker, 2).await.unwrap().slices[0].rescues, 0);
 }
 
-/// A healthy job of an hour is not taken for dead.
+/// A healthy worker with a job of an hour is not taken for dead.
 pub async fn long_jobs_are_left_alone(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(1)).await;
@@ -508,7 +508,7 @@ pub async fn leaving_gives_back(database: &dyn Database) {
     assert_eq!(late.receipts[0].refused, positions("0-2"));
 }
 
-/// Workers are listed as they registered, with what they hold.
+/// Workers are listed with their registration and their held jobs.
 pub async fn workers_are_listed(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(3)).await;
@@ -536,7 +536,7 @@ pub async fn workers_are_listed(database: &dyn Database) {
     );
 }
 
-/// A worker that is asked to drain learns so by each of its heartbeats, through any handle; others do not.
+/// A worker that is asked to drain learns of it from each of its heartbeats, through any handle. Others do not.
 pub async fn a_worker_is_asked_to_drain(database: &dyn Database) {
     let (store, other) = (database.open().await, database.open().await);
     let (drained, staying) = (worker(&*store).await, worker(&*store).await);
@@ -561,7 +561,7 @@ pub async fn a_worker_is_asked_to_drain(database: &dyn Database) {
     assert!(!gone.known && !gone.drain);
 }
 
-/// What workers count is added up.
+/// The counts of workers are added up.
 pub async fn hops_are_added_up(database: &dyn Database) {
     use gristmill_batching::{BatchStats, EndReason};
     let store = database.open().await;
@@ -586,7 +586,7 @@ pub async fn ended_jobs_are_told_across_handles(database: &dyn Database) {
         let id = submit(&*there, batch(1)).await;
         let slice = only(claim(&*there, worker, 1).await);
         let mut watch = here.watch_outcomes(id);
-        // A handle that begins to be told says so, since it may have missed something before.
+        // A new watch resolves once, because it may have missed earlier news.
         told(&mut watch).await;
         assert!(!here.is_finished(id).await.unwrap());
         match cancelled {

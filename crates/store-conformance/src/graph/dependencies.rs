@@ -10,7 +10,7 @@ use gristmill_store::{
 use crate::Database;
 use crate::fixture::*;
 
-/// A batch of `count` jobs that wait.
+/// A batch of `count` jobs that wait for prerequisites.
 fn waiting(count: u32, after: impl IntoIterator<Item = After>) -> NewBatch {
     NewBatch {
         after: after.into_iter().collect(),
@@ -30,7 +30,7 @@ async fn cancel_all(store: &dyn Store, batch: BatchId) -> u64 {
     store.cancel(Selection::Filter(filter)).await.unwrap().changed
 }
 
-/// Claims all that there is, and completes it in the same exchanges that claim more. Returns the batches in order.
+/// Claims all jobs, and completes them in the exchanges that claim more. Returns the batches in order.
 async fn drain(store: &dyn Store, worker: WorkerId) -> Vec<BatchId> {
     let mut order = Vec::new();
     let mut lease = claim(store, worker, 10_000).await;
@@ -42,7 +42,7 @@ async fn drain(store: &dyn Store, worker: WorkerId) -> Vec<BatchId> {
     order
 }
 
-/// Batches of one submit that wait for one another run one after the other, and are blocked until then.
+/// Batches of one submit that wait for one another run in order. They are blocked until then.
 pub async fn a_chain_runs_in_order(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -117,7 +117,7 @@ pub async fn a_blocked_job_tells_its_prerequisites(database: &dyn Database) {
     assert!(told().await.is_empty());
 }
 
-/// A batch that waits for another as a whole goes on once the last of its jobs has ended, whoever ends it, and once.
+/// A batch that waits for a whole batch continues exactly once, when the last of its jobs has ended.
 pub async fn a_fan_in_fires_once(database: &dyn Database) {
     let store = database.open().await;
     let other = database.open().await;
@@ -134,7 +134,7 @@ pub async fn a_fan_in_fires_once(database: &dyn Database) {
     let last = completed_at(&right.slices[0], &positions("9"));
     let answer = exchange(&*other, second, vec![last.clone()], Some(want(10))).await;
     assert_eq!(held(&answer.lease), [format!("{next}:0-1")]);
-    // What is reported again is refused, and fires nothing again.
+    // A repeated report is refused, and continues nothing.
     exchange(&*store, first, vec![all], None).await;
     exchange(&*other, second, vec![last], None).await;
     assert_eq!(held(&claim(&*store, first, 10).await), [""; 0]);
@@ -144,7 +144,7 @@ pub async fn a_fan_in_fires_once(database: &dyn Database) {
     );
 }
 
-/// Whoever is late with a report of a rescued job ends nothing, so nothing goes on for it.
+/// A late report of a rescued job ends no job, so no other job continues because of it.
 pub async fn a_stale_report_fires_nothing(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, once(1)).await;
@@ -164,7 +164,7 @@ pub async fn a_stale_report_fires_nothing(database: &dyn Database) {
     assert_eq!(drain(&*store, fresh).await, [id, next]);
 }
 
-/// A batch can wait for single jobs, of several batches and kinds.
+/// A batch can wait for single jobs of several batches and kinds.
 pub async fn single_jobs_can_be_waited_for(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -226,7 +226,7 @@ pub async fn failures_mean_what_was_said(database: &dyn Database) {
         )
     );
     assert!(store.is_finished(dead).await.unwrap() && store.is_finished(cancelled).await.unwrap());
-    // Whoever asks for it runs them all the same.
+    // A retry by hand runs them all the same.
     let named = Selection::Jobs(vec![job(dead, 0), job(dead, 1), job(cancelled, 0)]);
     assert_eq!(store.retry(named).await.unwrap().changed, 3);
     let mut ran = drain(&*store, worker).await;
@@ -255,7 +255,7 @@ pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
         cause(job(third, 0)).await,
         of(job(second, 1), JobState::Cancelled)
     );
-    // It names its prerequisite as the error of its attempt.
+    // The error of its attempt names the prerequisite.
     assert_eq!(
         (state(&*store, failing).await, cause(job(failing, 0)).await),
         (JobState::Dead, None)
@@ -264,7 +264,7 @@ pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
     let late = submit(&*store, waiting(1, [After::job(job(first, 2))])).await;
     assert_eq!(cause(job(late, 0)).await, of(job(first, 2), JobState::Dead));
 
-    // The rest of the report keeps it; a cancel by request has none.
+    // The other jobs of the report keep the cause. A cancellation by request has none.
     let retry = Selection::Jobs(vec![job(second, 0)]);
     assert_eq!(store.retry(retry).await.unwrap().changed, 1);
     assert_eq!(cause(job(second, 0)).await, None);
@@ -426,7 +426,7 @@ pub async fn what_there_is_not_is_refused(database: &dyn Database) {
     assert_eq!(drain(&*store, worker).await, [id, beside.unwrap().batch]);
 }
 
-/// A cancelled batch is pruned with all its rows, while its prerequisite is still open.
+/// A cancelled batch is pruned with all its rows while its prerequisite is still open.
 pub async fn a_batch_is_pruned_before_its_prerequisite_ends(database: &dyn Database) {
     let store = database.open().await;
     let first = submit(&*store, once(2)).await;
@@ -446,7 +446,7 @@ pub async fn a_batch_is_pruned_before_its_prerequisite_ends(database: &dyn Datab
     no_damage(&*store).await;
 }
 
-/// Jobs that wait can be cancelled and expire; what waits for what is cancelled or expires goes with it.
+/// Blocked jobs can be cancelled, and they expire. Jobs that wait for a cancelled or expired job end with it.
 pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     let store = database.open().await;
     let soon = database.clock().now().plus_ms(1_000);
@@ -475,7 +475,7 @@ pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     assert_eq!(state(&*store, behind).await, JobState::Cancelled);
     assert_eq!(state(&*store, behind_it).await, JobState::Cancelled);
 
-    // By a filter, what is named is counted; by what it waited for, it follows.
+    // A filter counts the jobs that it matches. Jobs that wait for them follow.
     let running = worker(&*store).await;
     claim(&*store, running, 1).await.unwrap();
     assert_eq!(cancel_all(&*store, id).await, 1);
@@ -492,7 +492,7 @@ pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     assert_eq!(store.cancel(everything).await.unwrap().changed, 4);
 }
 
-/// A dead job that is retried before the others have ended is waited for again.
+/// A dead job that is retried before the other prerequisites have ended counts as open again.
 pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -509,7 +509,7 @@ pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
     let again = &answer.lease.unwrap().slices[0];
     exchange(&*store, worker, vec![completed(again)], None).await;
     assert_eq!(state(&*store, next).await, JobState::Waiting);
-    // Once it was over, what waited for it does not wait again.
+    // After the end, the job does not wait again.
     assert_eq!(store.retry(dead).await.unwrap().changed, 0);
     assert_eq!(drain(&*store, worker).await, [next]);
 }
@@ -545,8 +545,8 @@ pub async fn what_comes_back_is_waited_for(database: &dyn Database) {
     assert_eq!(state(&*store, next).await, JobState::Completed);
 }
 
-/// Who ends the two halves of a prerequisite at the same moment, and who submits what waits for it meanwhile: exactly one
-/// of them lets it go on.
+/// Two handles end the halves of a prerequisite at the same time, while a third submits a job that waits for it.
+/// Exactly one of them lets the waiting jobs continue.
 pub async fn ends_that_meet_fire_once(database: &dyn Database) {
     let (store, other) = (database.open().await, database.open().await);
     let (first, second) = (worker(&*store).await, worker(&*other).await);
@@ -578,7 +578,7 @@ pub async fn ends_that_meet_fire_once(database: &dyn Database) {
     }
 }
 
-/// A batch that waits is not pruned; deleting a run ends what waits for its batches.
+/// A waiting batch is not pruned. The deletion of a run ends the jobs that wait for its batches.
 pub async fn deleted_batches_are_not_waited_for(database: &dyn Database) {
     let store = database.open().await;
     let run = NewRun {

@@ -15,7 +15,7 @@ use crate::fixture::*;
 
 pub(super) const CHILD: &str = "child";
 
-/// So many children, with the numbers of their parent and their own, and the parent's number for its memo.
+/// This many children. Their payloads are the parent's number and their own. The memo is the parent's number.
 pub(super) fn spawn(parent: u32, count: u32) -> Spawn {
     let payloads = (0..count).map(|child| format!("{parent}.{child}"));
     Spawn::new()
@@ -29,7 +29,7 @@ pub(super) fn collecting(parent: u32, count: u32) -> Spawn {
     spawn(parent, count).on_failure(OnChildFailure::Collect)
 }
 
-/// Submits parents and lets all of them wait for what `spawn` gives. Returns their batch.
+/// Submits parents, and lets each wait for the children that `spawn` returns. Returns their batch.
 pub(super) async fn suspend(
     store: &dyn Store,
     worker: WorkerId,
@@ -47,7 +47,7 @@ pub(super) async fn suspend(
     id
 }
 
-/// Claims one slice and reports that all of it completed.
+/// Claims one slice, and reports all of its jobs as completed.
 pub(super) async fn complete(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
     let slice = only(claim(store, worker, 10_000).await);
     let receipts = exchange(store, worker, vec![completed(&slice)], None)
@@ -62,7 +62,7 @@ pub(super) async fn fail(store: &dyn Store, worker: WorkerId, slice: &LeasedSlic
     exchange(store, worker, vec![failed], None).await;
 }
 
-/// How the children of one job ended, as `position state value-or-error` texts.
+/// The outcomes of a job's children, as `position state value-or-error` texts.
 pub(super) async fn told(store: &dyn Store, batch: BatchId, parent: u32) -> Vec<String> {
     let all = child_outcomes(store, batch, &(parent..parent + 1).into())
         .await
@@ -80,8 +80,8 @@ pub(super) async fn told(store: &dyn Store, batch: BatchId, parent: u32) -> Vec<
     told.collect()
 }
 
-/// A job that spawns children waits for them, without a slot, and then runs once more: with its memo, on the same attempt,
-/// and with its children's outcomes at hand.
+/// A job waits for its children without a slot. It then runs once more: with its memo, on the same attempt, and with
+/// the outcomes of its children.
 pub async fn parents_wait_and_finalize(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -126,7 +126,8 @@ pub async fn parents_wait_and_finalize(database: &dyn Database) {
     assert_eq!(states(&*store, id).await, [JobState::Completed]);
 }
 
-/// Parents of one report share batches of children, and each goes on when its own have ended; one without any at once.
+/// The parents of one report share batches of children. Each continues when its own children have ended. A parent
+/// without children continues at once.
 pub async fn children_of_many_parents_share_batches(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -134,7 +135,7 @@ pub async fn children_of_many_parents_share_batches(database: &dyn Database) {
     let id = submit(&*store, batch(6)).await;
     let parents = only(claim(&*store, worker, 4).await);
     let suspended = suspended_at(&parents, &positions("0-3"), |parent| Spawn {
-        // A batch without children for who has none, so that all are alike.
+        // Each parent first spawns a child, so that all of them share a batch. The report below takes one child back.
         children: vec![ChildBatch::new(CHILD, payloads(counts[parent as usize].max(1)))],
         ..spawn(parent, 0)
     });
@@ -186,7 +187,7 @@ pub async fn children_of_many_parents_share_batches(database: &dyn Database) {
     );
 }
 
-/// Children have children of their own; grandparents finish last.
+/// Children have their own children. Grandparents finish last.
 pub async fn families_nest(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -210,7 +211,7 @@ pub async fn families_nest(database: &dyn Database) {
     assert_eq!((counts.completed, counts.total()), (30, 30));
 }
 
-/// A job that finalizes has its memo still when it comes back: from a dead worker, from one that leaves, or given back.
+/// A finalizing job keeps its memo when it comes back from a dead worker, from a leaving worker, or by release.
 pub async fn finalizing_jobs_are_rescued(database: &dyn Database) {
     let store = database.open().await;
     let first = worker(&*store).await;
@@ -243,7 +244,7 @@ pub async fn finalizing_jobs_are_rescued(database: &dyn Database) {
     assert_eq!(states(&*store, id).await, [JobState::Completed; 3]);
 }
 
-/// A failure to finalize is tried again by the job's policy, and finalizes again; its children are not spawned again.
+/// A failed finalization follows the retry policy of the job. It finalizes again without spawning its children again.
 pub async fn failed_finalizers_are_tried_again(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -266,7 +267,7 @@ pub async fn failed_finalizers_are_tried_again(database: &dyn Database) {
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 2);
 }
 
-/// Who finalizes may spawn others and finalize again, with these.
+/// A finalizing job can spawn further children, and finalizes again with these.
 pub async fn a_finalizer_may_spawn_again(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -282,7 +283,7 @@ pub async fn a_finalizer_may_spawn_again(database: &dyn Database) {
     assert_eq!(told(&*store, id, 0).await, ["0 completed \"7.0\""]);
 }
 
-/// Ended children are not deleted before the jobs of their parents' batch have ended.
+/// Ended children are kept until the jobs of their parents' batch have ended.
 pub async fn children_are_kept_for_their_parents(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -368,7 +369,7 @@ pub async fn children_inherit(database: &dyn Database) {
     assert_eq!(store.counts(&elsewhere).await.unwrap().waiting, 3);
 }
 
-/// A report with children that cannot be is refused as a whole; where only the store can tell, their parents are dead.
+/// A report with invalid children is refused as a whole. If only the store can notice the error, the parents die.
 pub async fn children_that_cannot_be_stored_fail_their_parents(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -404,7 +405,7 @@ pub async fn children_that_cannot_be_stored_fail_their_parents(database: &dyn Da
     assert_eq!(complete(&*store, worker).await.len(), 1);
 }
 
-/// Children may wait for earlier children of the same parent.
+/// Children can wait for earlier children of the same parent.
 pub async fn children_come_in_stages(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -422,7 +423,7 @@ pub async fn children_come_in_stages(database: &dyn Database) {
     fail(&*store, worker, &first[0], "0").await;
     let rest = completed_at(&first[0], &positions("1"));
     let answer = exchange(&*store, worker, vec![rest], Some(want(10))).await;
-    // The last child of the first parent waited in vain, so that all of its children have ended.
+    // The last child of the first parent waited in vain. All of the parent's children have ended.
     assert_eq!(held(&answer.lease), [format!("{id}:0")]);
     let ended: Vec<String> = told(&*store, id, 0).await;
     assert_eq!(ended, ["0 dead no", "1 completed \"0.1\"", "0 cancelled "]);
@@ -432,7 +433,7 @@ pub async fn children_come_in_stages(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 10).await), [format!("{id}:1")]);
 }
 
-/// However many processes end the children of a parent at the same time, it goes on once.
+/// A parent continues exactly once, however many processes end its children at the same time.
 pub async fn children_that_end_together_free_their_parents_once(database: &dyn Database) {
     const WORKERS: usize = 4;
     let store = database.open().await;

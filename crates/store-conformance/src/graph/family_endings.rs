@@ -1,4 +1,4 @@
-//! What becomes of families whose jobs fail, are cancelled, are retried, or are deleted.
+//! Families with failed, cancelled, retried or deleted jobs.
 
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{After, ChildBatch, JobState, NewBatch, OnFailure, Suspended, Timestamp};
@@ -8,7 +8,7 @@ use crate::Database;
 use crate::fixture::*;
 use crate::graph::families::*;
 
-/// Where that is the policy, a child that does not complete ends its siblings and its parent, and nobody else.
+/// With this policy, a child that does not complete ends its siblings and its parent, and no other job.
 pub async fn a_failed_child_ends_its_parent(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -46,7 +46,7 @@ pub async fn a_failed_child_ends_its_parent(database: &dyn Database) {
         format!("job {}:2, a child of it, ended as dead", children.batch)
     );
     assert_eq!((failure.attempt, details.row.attempt), (1, 1));
-    // The other family goes on.
+    // The other family continues.
     let late = completed_at(&children, &positions("1,3-4"));
     let answer = exchange(&*store, worker, vec![late], Some(want(10))).await;
     assert_eq!(answer.receipts[0].refused.to_string(), "1");
@@ -56,7 +56,7 @@ pub async fn a_failed_child_ends_its_parent(database: &dyn Database) {
     assert_eq!(held(&answer.lease), [format!("{id}:1")]);
 }
 
-/// A parent may wait for all of its children, however they end; a dead child is not a success, and says why.
+/// A parent can wait for all of its children, however they end. A dead child has no value, and shows its error.
 pub async fn failures_are_collected(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -77,7 +77,7 @@ pub async fn failures_are_collected(database: &dyn Database) {
     assert_eq!((counts.completed, counts.dead, counts.cancelled), (1, 1, 2));
 }
 
-/// A grandchild that fails ends its parents one after the other, and all that descends from them.
+/// A failing grandchild ends its ancestors one after the other, and all of their descendants.
 pub async fn a_failure_ends_all_generations(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -107,7 +107,7 @@ pub async fn a_failure_ends_all_generations(database: &dyn Database) {
     assert_eq!(claim(&*store, worker, 10).await, None);
 }
 
-/// A worker that holds several children of one parent dies once too often: all of them are dead, and so is their parent.
+/// A worker with several children of one parent dies once too often. All of these children are dead, and so is their parent.
 pub async fn children_die_with_their_worker(database: &dyn Database) {
     let store = database.open().await;
     let first = worker(&*store).await;
@@ -131,7 +131,8 @@ pub async fn children_die_with_their_worker(database: &dyn Database) {
     assert_eq!(states(&*store, id).await, [JobState::Dead]);
 }
 
-/// What is spawned under a lost lease is not stored, nor what jobs spawn that were cancelled meanwhile.
+/// Children that were spawned under a lost lease are not stored. Neither are the children of jobs that were cancelled
+/// meanwhile.
 pub async fn late_reports_spawn_nothing(database: &dyn Database) {
     let store = database.open().await;
     let stale = worker(&*store).await;
@@ -172,7 +173,7 @@ pub async fn late_reports_spawn_nothing(database: &dyn Database) {
     assert_eq!(payloads, ["[2]", "[\"0.0\"\n,\"0.1\"]"]);
 }
 
-/// With a parent its descendants are cancelled, those that run too, and what waits for them goes on or ends.
+/// The cancellation of a parent also cancels its descendants, even running ones. Jobs that wait for them continue or end.
 pub async fn cancelled_parents_take_their_children(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -215,7 +216,7 @@ pub async fn cancelled_parents_take_their_children(database: &dyn Database) {
         revoked,
         [format!("{}:1", middle.batch), format!("{}:0", last.batch)]
     );
-    // A cancelled child is a failure, also of a parent that somebody cancels it from under.
+    // A cancelled child is a failure, even if somebody cancels it by hand.
     store
         .cancel(Selection::Jobs(vec![job(middle.batch, 3)]))
         .await
@@ -224,7 +225,7 @@ pub async fn cancelled_parents_take_their_children(database: &dyn Database) {
     assert_eq!(states(&*store, middle.batch).await, [gone; 4]);
 }
 
-/// A dead parent that is retried by hand begins from the start, as often as that is asked for.
+/// A dead parent that is retried by hand starts from the beginning, as often as it is retried.
 pub async fn dead_parents_begin_anew(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -253,7 +254,7 @@ pub async fn dead_parents_begin_anew(database: &dyn Database) {
     assert_eq!(states(&*store, id).await, [JobState::Completed]);
 }
 
-/// A failed child that is retried by hand is waited for, as long as its parent waits.
+/// A parent that still waits also waits for a failed child that is retried by hand.
 pub async fn a_retried_child_is_waited_for(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -280,7 +281,7 @@ pub async fn a_retried_child_is_waited_for(database: &dyn Database) {
     );
 }
 
-/// With a run that is deleted, the children of its jobs are cancelled.
+/// The deletion of a run cancels the children of its jobs.
 pub async fn a_deleted_run_takes_its_children(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;

@@ -1,4 +1,4 @@
-//! Jobs that the store submits when a batch or a run ends.
+//! Jobs that the store submits at the end of a batch or a run.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ fn hooks() -> Option<Box<Hooks>> {
     Hooks::of(Some(DONE.parse().unwrap()), Some(FAILED.parse().unwrap()))
 }
 
-/// A batch of `count` jobs that are not tried again, with both hooks.
+/// A batch of `count` jobs with a single attempt and both hooks.
 fn hooked(count: u32) -> NewBatch {
     let mut new = once(count);
     new.options.hooks = hooks();
     new
 }
 
-/// The summary of a batch of the kind that checks submit, submitted and ended at this moment.
+/// The summary of a batch in these checks. It was submitted and has ended at the current time.
 fn summary(database: &dyn Database, batch: BatchId, counts: &[(JobState, u64)]) -> EndSummary {
     let now = database.clock().now().to_string();
     let mut summary = EndSummary {
@@ -53,7 +53,7 @@ fn summary(database: &dyn Database, batch: BatchId, counts: &[(JobState, u64)]) 
     summary
 }
 
-/// The kinds and payloads of all jobs of hooks, in order.
+/// The kinds and payloads of all hook jobs, in order.
 async fn submitted(store: &dyn Store) -> Vec<(String, String)> {
     let mut all = Vec::new();
     let page = Page {
@@ -69,7 +69,7 @@ async fn submitted(store: &dyn Store) -> Vec<(String, String)> {
     all
 }
 
-/// The one job of a hook, which must be of this kind.
+/// The only hook job, which must be of this kind.
 async fn the_hook(store: &dyn Store, kind: &str) -> EndSummary {
     let all = submitted(store).await;
     assert_eq!(all.len(), 1, "{all:?}");
@@ -77,7 +77,7 @@ async fn the_hook(store: &dyn Store, kind: &str) -> EndSummary {
     serde_json::from_str(&all[0].1).unwrap()
 }
 
-/// The end of the last job submits the hook's job, in the transaction that ends it: the same exchange claims it.
+/// The end of the last job submits the hook's job in the same transaction. The same exchange can claim it.
 pub async fn a_batch_that_completes_submits_its_hook(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -107,7 +107,7 @@ pub async fn a_batch_that_completes_submits_its_hook(database: &dyn Database) {
     assert_eq!(submitted(&*store).await.len(), 1, "of two hooks, one fires");
 }
 
-/// Every other way to end submits the other hook's job, with the counts by state.
+/// Every other end submits the other hook's job, with the counts by state.
 pub async fn a_batch_that_fails_submits_the_other_hook(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -154,7 +154,7 @@ pub async fn hooks_mind_the_outcome(database: &dyn Database) {
     assert_eq!(store.stats().await.unwrap().batches, 1);
 }
 
-/// A hook that is a URL is a job of the built-in kind, with the summary as the body.
+/// A hook that is a URL becomes a job of the built-in kind, with the summary as the body.
 pub async fn a_url_gets_the_summary(database: &dyn Database) {
     let store = database.open().await;
     let url = "https://hooks.example/x?y=\"z\"";
@@ -179,7 +179,7 @@ pub async fn a_url_gets_the_summary(database: &dyn Database) {
     assert!(stats.kinds.iter().all(|lane| &*lane.queue == "slow"), "{stats:?}");
 }
 
-/// Ends that meet submit one job, and so does a batch that ends, is retried and ends again.
+/// Simultaneous ends submit one job. So does a batch that ends, is retried and ends again.
 pub async fn a_hook_is_submitted_once(database: &dyn Database) {
     let (one, other) = (database.open().await, database.open().await);
     for round in 0..10 {
@@ -206,7 +206,7 @@ pub async fn a_hook_is_submitted_once(database: &dyn Database) {
     }
 }
 
-/// Claims a job that is no hook's.
+/// Claims a job that is not a hook's.
 async fn claim_work(store: &dyn Store, worker: WorkerId) -> Option<Lease> {
     let want = Want {
         kinds: vec![KIND.into()],
@@ -215,7 +215,7 @@ async fn claim_work(store: &dyn Store, worker: WorkerId) -> Option<Lease> {
     exchange(store, worker, Vec::new(), Some(want)).await.lease
 }
 
-/// A batch has not ended while a job of it waits for a retry or for its children.
+/// A batch has not ended while one of its jobs waits for a retry or for its children.
 pub async fn hooks_wait_for_retries_and_children(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -233,7 +233,7 @@ pub async fn hooks_wait_for_retries_and_children(database: &dyn Database) {
     report.suspended = suspended_at(&slice, &positions("1"), spawn).suspended;
     exchange(&*store, worker, vec![report], None).await;
     let mut seen = 0;
-    // The retry, the child, and the parent that finalizes.
+    // These are the retry, the child, and the parent that finalizes.
     while let Some(lease) = claim_work(&*store, worker).await {
         assert_eq!(submitted(&*store).await, []);
         let slice = only(Some(lease));
@@ -247,7 +247,7 @@ pub async fn hooks_wait_for_retries_and_children(database: &dyn Database) {
     );
 }
 
-/// Batches that end without running, at once or in a chain, submit their hooks, too.
+/// Batches that end without running, at once or in a chain, also submit their hooks.
 pub async fn batches_that_never_run_submit_their_hooks(database: &dyn Database) {
     let store = database.open().await;
     let mut rejected = hooked(1);
@@ -279,7 +279,7 @@ pub async fn batches_that_never_run_submit_their_hooks(database: &dyn Database) 
     assert_eq!(ended, expected);
 }
 
-/// A single job with hooks is a batch of its own, and its end is told alone.
+/// A single job with hooks is its own batch, and its end has its own hook.
 pub async fn single_jobs_have_their_own_hooks(database: &dyn Database) {
     let store = database.open().await;
     let submits = (0..4).map(|_| store.submit_one(hooked(1)));
@@ -291,7 +291,7 @@ pub async fn single_jobs_have_their_own_hooks(database: &dyn Database) {
     assert_eq!(all.len(), 4, "{all:?}");
 }
 
-/// The hooks of a schedule's jobs name the schedule.
+/// The summary for the jobs of a schedule names the schedule.
 pub async fn hooks_of_schedules_name_them(database: &dyn Database) {
     let store = database.open().await;
     let schedules = ["a", "b"].map(|name| NewSchedule {
@@ -327,7 +327,7 @@ pub async fn hooks_of_schedules_name_them(database: &dyn Database) {
     assert_eq!(names, [Some("a".to_owned()), Some("b".to_owned())]);
 }
 
-/// The end of a run submits a job once, however often the run is finished.
+/// The end of a run submits its hook once, however often the run is finished.
 pub async fn a_run_that_finishes_submits_its_hook_once(database: &dyn Database) {
     let store = database.open().await;
     let new = NewRun {
@@ -348,7 +348,7 @@ pub async fn a_run_that_finishes_submits_its_hook_once(database: &dyn Database) 
     assert_eq!(submitted(&*store).await.len(), 1);
 }
 
-/// Hooks without a recipient or of jobs with keys are refused.
+/// Hooks without a recipient, and hooks of jobs with keys, are refused.
 pub async fn wrong_hooks_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let mut none = once(1);

@@ -8,8 +8,8 @@ use crate::Database;
 use crate::fixture::*;
 use crate::graph::families::{CHILD, collecting, complete, fail, spawn, suspend, told};
 
-/// A child spawns siblings as it completes: its parent finalizes when these have ended, too, and sees their outcomes after
-/// those of its own children. Also where the last child spawns them.
+/// A child spawns siblings as it completes. Its parent also waits for these, and sees their outcomes after the outcomes
+/// of its own children. The last child can spawn siblings, too.
 pub async fn parents_wait_for_siblings_too(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -46,7 +46,8 @@ pub async fn parents_wait_for_siblings_too(database: &dyn Database) {
     assert_eq!((counts.completed, counts.total()), (5, 5));
 }
 
-/// What many children of many parents spawn in one report shares batches, with the tags, queue and group of the parents.
+/// The siblings that many children of many parents spawn in one report share batches. They have the tags, queue and
+/// group of the parents.
 pub async fn siblings_of_many_jobs_share_batches(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -60,7 +61,7 @@ pub async fn siblings_of_many_jobs_share_batches(database: &dyn Database) {
     let children = only(claim(&*store, worker, 100).await);
     assert_eq!(children.positions.to_string(), "0-11");
     let batches = store.stats().await.unwrap().batches;
-    // All children of parent 0, one of parent 2 and of 3.
+    // These are all children of parent 0, and one each of parents 2 and 3.
     let report = spreading_at(&children, &positions("0-2,7,9"), |child| spawn(child, 2));
     assert_eq!(report.siblings.len(), 1);
     exchange(&*store, worker, vec![report], None).await;
@@ -90,7 +91,7 @@ pub async fn siblings_of_many_jobs_share_batches(database: &dyn Database) {
     assert_eq!(held(&answer.lease), [format!("{id}:0")]);
 }
 
-/// Siblings spawn siblings in turn, and each parent goes on when its own are content.
+/// Siblings can spawn siblings. Each parent continues when its own children have ended.
 pub async fn siblings_spawn_siblings(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -113,7 +114,7 @@ pub async fn siblings_spawn_siblings(database: &dyn Database) {
     assert_eq!(told(&*store, id, 2).await.len(), 4);
 }
 
-/// Siblings whose values are known already have ended as they are stored.
+/// Siblings with cached values have already ended when they are stored.
 pub async fn siblings_may_have_ended_already(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -134,7 +135,7 @@ pub async fn siblings_may_have_ended_already(database: &dyn Database) {
     assert_eq!(told(&*store, id, 0).await.len(), 3);
 }
 
-/// Who has no parent has failed for good when it completes with siblings; the others of its report have not.
+/// A job without a parent that completes with siblings fails for good. Other jobs of its report do not.
 pub async fn jobs_without_parents_spawn_no_siblings(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -159,7 +160,7 @@ pub async fn jobs_without_parents_spawn_no_siblings(database: &dyn Database) {
     assert_eq!(counts.total(), 3);
 }
 
-/// What cannot be stored as a batch fails who spawned it. A report that does not hold is refused as a whole.
+/// Siblings that cannot be stored as a batch fail their spawner. An invalid report is refused as a whole.
 pub async fn siblings_that_cannot_be_stored_fail_their_spawner(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -194,7 +195,7 @@ pub async fn siblings_that_cannot_be_stored_fail_their_spawner(database: &dyn Da
     );
 }
 
-/// Where that is the policy, a sibling that does not complete ends its parent and all other children.
+/// With this policy, a sibling that does not complete ends its parent and all other children.
 pub async fn a_failed_sibling_ends_its_parent(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -223,8 +224,8 @@ pub async fn a_failed_sibling_ends_its_parent(database: &dyn Database) {
     );
 }
 
-/// With a dead parent its children are cancelled, so that what they report, siblings too, is refused. Also where the child
-/// that ends the parent is in the same report.
+/// The death of a parent cancels its children. Their later reports are refused, with their siblings, even if the child
+/// that kills the parent is in the same report.
 pub async fn dead_parents_get_no_siblings(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -245,7 +246,7 @@ pub async fn dead_parents_get_no_siblings(database: &dyn Database) {
     assert_eq!(counts.total(), counts.ended());
 }
 
-/// A dead child that is retried by hand when its parent waits for it no more completes, and its siblings are left out.
+/// A dead child is retried by hand after its parent has continued. It completes, and its siblings are dropped.
 pub async fn siblings_of_parents_that_went_on_are_left_out(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -272,7 +273,7 @@ pub async fn siblings_of_parents_that_went_on_are_left_out(database: &dyn Databa
     assert_eq!(told(&*store, id, 0).await.len(), 1);
 }
 
-/// Parents that were paused while they wait, some by themselves, wait for siblings, too.
+/// Parents that are paused while they wait also wait for siblings.
 pub async fn paused_parents_wait_for_siblings(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -292,7 +293,7 @@ pub async fn paused_parents_wait_for_siblings(database: &dyn Database) {
     );
 }
 
-/// Jobs are listed, counted and cancelled by their parent, whenever it spawned them, and whoever did so for it.
+/// Jobs are listed, counted and cancelled by their parent, whenever and by whichever job they were spawned.
 pub async fn children_are_found_by_their_parent(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -343,8 +344,8 @@ pub async fn children_are_found_by_their_parent(database: &dyn Database) {
     assert_eq!(states(&*store, sibling).await, [JobState::Running]);
 }
 
-/// However children that spawn siblings meet others that fail, and cancels: no parent finalizes without all of its
-/// children, and no child of a dead one is left.
+/// Children that spawn siblings run beside failing children and cancellations. No parent finalizes without all of its
+/// children, and no child of a dead parent is left.
 pub async fn siblings_and_failures_that_meet_leave_nothing_behind(database: &dyn Database) {
     const WORKERS: u32 = 4;
     let store = database.open().await;

@@ -1,4 +1,4 @@
-//! Sequences that begin with a job in each of some hundreds of groups: answers and claims grow with the lanes.
+//! Sequences that start with a job in each of several hundred groups. Answers and claims grow with the lanes.
 
 use gristmill_model::NewBatch;
 use proptest::prelude::*;
@@ -6,16 +6,16 @@ use proptest::prelude::*;
 use crate::fixture::*;
 use crate::machine::step::{Step, step};
 
-/// Groups of such a sequence: more than the names of which fit into one packet.
+/// The number of groups of such a sequence. Their names do not fit into one packet.
 const GROUPS: u32 = 300;
 
-/// How many groups a sequence begins with, mostly none, and its operations.
+/// The number of groups of a sequence, usually 0, and its operations.
 pub(super) fn sequence() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let groups = prop_oneof![24 => Just(0), 1 => Just(GROUPS)];
     (groups, proptest::collection::vec(step(), 1..60))
 }
 
-/// A job of a kind in each of so many groups.
+/// One job of a kind in each of this many groups.
 pub(super) fn jobs_of_groups(groups: u32, kind: &str) -> Vec<NewBatch> {
     let in_group = |group| {
         let mut new = batch_of(kind, 1);

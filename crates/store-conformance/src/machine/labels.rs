@@ -1,22 +1,22 @@
-//! The keys and tags of random sequences, and jobs that are found by them.
+//! The keys and tags of random sequences, and searches for them.
 
 use gristmill_model::{Clock, JobId, PackedArray, Tag, TagCondition};
 use gristmill_store::{JobFilter, Selection};
 
 use crate::machine::Machine;
 
-/// Keys that occur in each other, and that JSON writes with escapes: always, or as some clients do.
+/// Keys that contain each other. JSON writes some of them with escapes: always, or by the choice of a client.
 const KEYS: [&str; 5] = ["a", "a\"b", "a\\b", "\\", "caf\u{e9} \u{1F980}"];
 
-/// The tag that jobs with a key have, with the key as its value.
+/// The tag of jobs with a key. Its value is the key.
 const TAG: &str = "the \"key\" \\ caf\u{e9}";
 
-/// The key with a number.
+/// The key with this number.
 pub(super) fn key(number: u8) -> &'static str {
     KEYS[usize::from(number) % KEYS.len()]
 }
 
-/// Keys as JSON, with escapes that it does not need.
+/// Keys as JSON, with more escapes than necessary.
 pub(super) fn packed<'k>(keys: impl Iterator<Item = Option<&'k str>>) -> PackedArray {
     let keys: Vec<_> = keys.collect();
     let text = serde_json::to_string(&keys).unwrap().replace('\u{e9}', "\\u00e9");
@@ -47,7 +47,7 @@ fn by_key(key: &str) -> JobFilter {
 }
 
 impl Machine<'_> {
-    /// Finds the jobs with a key, with a key that begins so, and with the tag.
+    /// Finds the jobs with a key, with a prefix of a key, and with the tag.
     pub(super) async fn find(&self, key: &str) {
         let by_prefix = JobFilter {
             key_prefix: Some(key.to_owned()),

@@ -1,4 +1,4 @@
-//! The reference: a row a job, in memory, as plain as can be.
+//! The reference: one row for each job, in memory, as simple as possible.
 
 mod changes;
 mod debounce;
@@ -22,28 +22,28 @@ use families::{Family, Parenthood, siblings_of, suspended_of};
 pub struct Job {
     kind: String,
     rank: i16,
-    /// The rank of its batch, which a manual retry restores.
+    /// The rank of its batch. A retry by hand restores it.
     batch_rank: i16,
     policy: RetryPolicy,
     payload: String,
     run_at: Timestamp,
-    /// The moment of its batch, from which a parent finalizes.
+    /// The run time of its batch. A parent finalizes with it.
     batch_run_at: Timestamp,
-    /// The moment by which its next attempt must begin.
+    /// The time by which its next attempt must begin.
     expires_at: Option<Timestamp>,
-    /// How long its attempts may take together.
+    /// The time limit for all attempts together.
     within_ms: Option<u64>,
     cached_ms: Option<u64>,
     attempt: u32,
     rescues: u32,
     key: Option<String>,
-    /// The value of the tag that it has of its own key, or of its parent's.
+    /// The value of its tag: its own key or its parent's.
     tag: Option<String>,
     debounce: Option<Debounce>,
     submitted_at: Timestamp,
     /// The end of each of its pauses, by reason.
     pauses: BTreeMap<&'static str, Option<Timestamp>>,
-    /// The family that it is a child of.
+    /// The number of the family in which it is a child.
     child_of: Option<usize>,
     /// The family that it waits for, or finalizes with.
     parenthood: Option<Parenthood>,
@@ -66,7 +66,7 @@ enum Place {
     },
 }
 
-/// What orders claims: the priority, negated, the moment, the batch.
+/// The order of claims: the negative priority, the time, the batch.
 type ClaimKey = (i16, Timestamp, BatchId);
 
 #[derive(Debug)]
@@ -74,19 +74,19 @@ pub struct Reference {
     pub jobs: BTreeMap<JobId, Job>,
     pub workers: BTreeSet<WorkerId>,
     revoked: Vec<(WorkerId, LeaseId, JobId)>,
-    /// Who waits for what still. The jobs of a group wait for the same.
+    /// The jobs that still wait for others. The jobs of one entry wait for the same ones.
     waiting: Vec<Waiting>,
-    /// Who has which key, by kind and key.
+    /// The owner of each key, by kind and key.
     keys: BTreeMap<(String, String), keys::Owner>,
-    /// When the value of a kind and payload was stored last, and until when it is kept.
+    /// The time when the value of a kind and payload was last stored, and the time until which it is kept.
     cached: BTreeMap<(String, String), (Timestamp, Timestamp)>,
-    /// Kinds of which nothing is claimed.
+    /// The kinds that are not claimed.
     paused: BTreeSet<String>,
-    /// How many jobs of a kind may run at once.
+    /// The largest number of running jobs of each limited kind.
     limits: BTreeMap<String, usize>,
-    /// All families that there ever were.
+    /// All families, including ended ones.
     families: Vec<Family>,
-    /// What runs once more after jobs that this step completed.
+    /// The jobs that run once more after jobs that this step completed.
     again: Vec<keys::Behind>,
 }
 
@@ -113,7 +113,7 @@ impl Reference {
         }
     }
 
-    /// Whether the reference has a job.
+    /// Reports whether the reference has a job.
     pub fn was_stored(&self, id: JobId) -> bool {
         self.jobs.contains_key(&id)
     }
@@ -124,7 +124,7 @@ impl Reference {
         self.settle(now);
     }
 
-    /// Adds the jobs of a batch. `inherited` are positions that wait for more than the batch says.
+    /// Adds the jobs of a batch. The jobs at `inherited` positions wait for more than the batch names.
     fn insert(
         &mut self,
         batch: BatchId,
@@ -197,7 +197,7 @@ impl Reference {
         }
     }
 
-    /// Whether a job that is submitted now has its value from another one.
+    /// Reports whether a job that is submitted now has a cached value.
     fn is_cached(&self, job: &Job, now: Timestamp) -> bool {
         let kept = self.cached.get(&(job.kind.clone(), job.payload.clone()));
         job.cached_ms
@@ -205,7 +205,7 @@ impl Reference {
             .is_some_and(|(cached_ms, (stored_at, _))| *stored_at > now.plus_ms(-(cached_ms as i64)))
     }
 
-    /// The jobs that something waits for.
+    /// The jobs of a prerequisite.
     fn meant<'a>(&'a self, after: &'a After) -> impl Iterator<Item = (JobId, &'a Job)> {
         let Prerequisite::Batch(batch) = after.prerequisite else {
             panic!("{after:?} was not submitted")
@@ -220,7 +220,7 @@ impl Reference {
             .map(|(id, job)| (*id, job))
     }
 
-    /// Whether there is all that is to be waited for.
+    /// Reports whether all prerequisites exist.
     pub fn has_all(&self, after: &[After]) -> bool {
         after.iter().all(|after| {
             let count = self.meant(after).count();
@@ -231,7 +231,7 @@ impl Reference {
         })
     }
 
-    /// Lets go on, or ends, what waits for jobs that have all ended.
+    /// Continues or ends the jobs whose prerequisites have all ended.
     fn settle(&mut self, now: Timestamp) {
         self.release_keys(now);
         loop {
@@ -284,7 +284,7 @@ impl Reference {
         (job.rank, job.run_at, id.batch)
     }
 
-    /// The claimable jobs in the order of claims.
+    /// The claimable jobs, in the order of claims.
     pub fn due(&self, kinds: &[&str], now: Timestamp) -> Vec<JobId> {
         let mut due: Vec<JobId> = self
             .ready(kinds)
@@ -303,7 +303,7 @@ impl Reference {
         due
     }
 
-    /// How many jobs of a kind may be claimed.
+    /// The number of jobs of a kind that may be claimed.
     fn room(&self, kind: &str) -> usize {
         let is_held = |job: &&Job| job.kind == kind && matches!(job.place, Place::Held { .. });
         match self.limits.get(kind) {
@@ -313,7 +313,7 @@ impl Reference {
         }
     }
 
-    /// Whether jobs wait for others to be over, for a limit's sake.
+    /// Reports whether jobs wait for others to end because of a limit.
     pub fn is_limited(&self, kinds: &[&str]) -> bool {
         let waiting = self.ready(kinds).map(|(_, job)| job.kind.as_str());
         let mut waiting = waiting.filter(|kind| !self.paused.contains(*kind));
@@ -375,7 +375,7 @@ impl Reference {
         }
     }
 
-    /// What becomes of a report. `created` are the jobs that the store made with it.
+    /// Applies a report. `created` are the jobs that the store made with it.
     pub fn report(
         &mut self,
         worker: WorkerId,
@@ -451,7 +451,7 @@ impl Reference {
         self.take_revoked(worker);
     }
 
-    /// How many jobs are claimable again, and how many dead.
+    /// Returns the number of jobs that are claimable again, and the number of dead ones.
     pub fn rescue(&mut self, worker: WorkerId, now: Timestamp) -> (u64, u64) {
         let (mut rescued, mut dead) = (0, 0);
         for job in self.held_by(worker) {
@@ -476,7 +476,7 @@ impl Reference {
         jobs.map(|(id, _)| *id).collect()
     }
 
-    /// Keeps the latest ended batch, those with dead jobs, and those that ended at `before` or later.
+    /// Keeps the latest ended batch, batches with dead jobs, and batches that ended at `before` or later.
     pub fn prune(&mut self, before: Timestamp) -> (u64, u64) {
         let mut batches: BTreeMap<BatchId, Vec<&Job>> = BTreeMap::new();
         for (id, job) in &self.jobs {
@@ -487,7 +487,7 @@ impl Reference {
             jobs.is_none_or(|jobs| jobs.iter().all(|job| job.ended_at().is_some()))
         };
         let ended = batches.iter().filter_map(|(id, jobs)| {
-            // Its parents look at it.
+            // Its parents still need it.
             let parents = jobs.first().and_then(|job| job.child_of);
             if parents.is_some_and(|family| !is_over(&self.families[family].parent().batch)) {
                 return None;
@@ -552,7 +552,7 @@ impl Waiting {
     }
 }
 
-/// What is waited for of one batch with one policy counts together.
+/// Merges prerequisites of one batch with one policy.
 fn merged<'a>(all: impl Iterator<Item = &'a After>) -> Vec<After> {
     let mut merged: Vec<After> = Vec::new();
     for after in all {
@@ -586,13 +586,13 @@ impl Job {
         matches!(self.place, Place::Ready) && self.pauses.is_empty()
     }
 
-    /// No worker holds it any more.
+    /// Puts the job back. No worker holds it any more.
     fn come_back(&mut self, now: Timestamp) {
         self.place = Place::Ready;
         self.end_pauses(now);
     }
 
-    /// Whether it is no claimable or running job: it waits for others, or is paused.
+    /// Reports whether the job is neither claimable nor running: it waits for others, or is paused.
     fn is_kept_back(&self) -> bool {
         match self.place {
             Place::Blocked => true,
@@ -605,7 +605,7 @@ impl Job {
         self.attempt > 1 || self.rescues > 0
     }
 
-    /// An attempt is over that began at this moment: the first one begins the time of all, and nothing else ends the job.
+    /// Notes the end of an attempt that began at this time. The first attempt starts the time limit of all attempts.
     fn begin_deadline(&mut self, began_at: Timestamp) {
         self.expires_at = match self.within_ms {
             Some(_) if self.has_begun() && self.expires_at.is_some() => self.expires_at,
@@ -614,7 +614,7 @@ impl Job {
         };
     }
 
-    /// Ends its pauses when the last one is over.
+    /// Ends the pauses of the job after the last one is over.
     fn end_pauses(&mut self, now: Timestamp) {
         if self
             .pauses
@@ -652,7 +652,7 @@ impl Job {
         }
     }
 
-    /// One failed attempt. Whether the job is dead.
+    /// Notes a failed attempt. Returns whether the job is dead.
     fn fail(&mut self, error: &JobError, now: Timestamp) -> bool {
         match self
             .policy

@@ -3,12 +3,12 @@
 use gristmill_model::{Debounce, DebouncedPayloads, OnChildFailure, OnDuplicate, OnFailure};
 use proptest::prelude::*;
 
-/// One operation. Numbers that choose among things that may not be there are taken modulo what is there.
+/// One operation. A number that chooses an item is taken modulo the number of existing items.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Submit(Submission),
     Register,
-    /// Submits while a worker waits, which goes away after that.
+    /// Submits while a worker waits. The worker then goes away.
     SubmitAwaited {
         worker: usize,
         kind: usize,
@@ -17,11 +17,11 @@ pub(super) enum Step {
         jobs_max: u32,
         wanted: Option<usize>,
     },
-    /// Answers a slice that was claimed at some time, which may be lost or answered already, and claims.
+    /// Reports a slice that was claimed earlier and may be lost or reported already. Then claims.
     Exchange {
         worker: usize,
         slice: usize,
-        /// What becomes of each position.
+        /// The fate of each position.
         fates: Vec<Fate>,
         jobs_max: u32,
         kind: Option<usize>,
@@ -29,7 +29,7 @@ pub(super) enum Step {
     Heartbeat(usize),
     Leave(usize),
     Die(usize),
-    /// Submits jobs with keys, all of them `None` or one of a few.
+    /// Submits jobs with keys. Each key is `None` or one of a few.
     SubmitKeyed {
         kind: usize,
         keys: Vec<Option<u8>>,
@@ -37,27 +37,27 @@ pub(super) enum Step {
         period_ms: Option<u64>,
         after: Vec<(usize, Option<u32>)>,
     },
-    /// Submits debounced jobs of a kind with keys, one of a few each, and a priority.
+    /// Submits debounced jobs of a kind with a priority. Each has one of a few keys.
     SubmitDebounced(usize, Vec<u8>, Debounce, i16),
-    /// Finds the jobs with a key and its tag.
+    /// Finds the jobs with a key, and with its tag.
     Find(u8),
     Pause(usize),
     Resume(usize),
-    /// How many jobs of a kind may run at once.
+    /// Sets the largest number of running jobs of a kind.
     Limit(usize, Option<u32>),
     /// Changes jobs by hand.
     Manual(Manual),
     Expire,
     Advance(i64),
     Prune,
-    /// How many reports a batch is left with.
+    /// Compacts batches with more than this many reports.
     Compact(u32),
     Reopen,
     /// Goes on with the other handle, which knows what it knew.
     Swap,
 }
 
-/// What becomes of a job that runs.
+/// The fate of a running job.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fate {
     Completed,
@@ -65,9 +65,9 @@ pub(super) enum Fate {
     FailedForGood,
     Released,
     NotYet,
-    /// It waits for so many children, and is dead with a failed one or not.
+    /// The job waits for this many children. The policy says whether a failed child kills it.
     Suspended(u32, OnChildFailure),
-    /// It has completed and spawned so many siblings.
+    /// The job completed and spawned this many siblings.
     Spread(u32),
 }
 
@@ -79,17 +79,17 @@ pub(super) struct Submission {
     pub priority: i16,
     pub delay_ms: Option<i64>,
     pub expires_ms: Option<i64>,
-    /// How long all attempts may take together.
+    /// The time limit for all attempts together.
     pub within_ms: Option<u64>,
-    /// How long values of its kind and payloads are reused.
+    /// The time for which values of its kind and payloads are reused.
     pub cached_ms: Option<u64>,
     pub attempts_max: u32,
-    /// What it waits for: up to two batches or jobs of them, and what it means if those fail.
+    /// The prerequisites: up to two batches, or jobs of them, and the effect of their failure.
     pub after: Vec<(usize, Option<u32>)>,
     pub on_failure: OnFailure,
 }
 
-/// A change of jobs by hand: of some jobs, of all of a kind, or of all.
+/// A change by hand of some jobs, of all jobs of a kind, or of all jobs.
 #[derive(Debug, Clone)]
 pub(super) enum Manual {
     Cancel(Vec<(usize, u32)>),
@@ -99,9 +99,9 @@ pub(super) enum Manual {
     RetryAll,
     Discard(Vec<(usize, u32)>),
     Prioritise(Vec<(usize, u32)>, i16),
-    /// Pauses jobs for one of the reasons, until they are resumed or for a while.
+    /// Pauses jobs for one of the reasons, without end or for a time.
     Pause(Vec<(usize, u32)>, usize, Option<i64>),
-    /// Ends the pauses with one of the reasons, or all of them.
+    /// Ends the pauses with one of the reasons, or all pauses.
     Resume(Vec<(usize, u32)>, Option<usize>),
 }
 
@@ -149,7 +149,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Half of the slices complete as a whole, so that families come to their end.
+/// Half of the slices complete as a whole, so that families reach their end.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     prop_oneof![Just(vec![Fate::Completed]), proptest::collection::vec(fate(), 8),]
 }
@@ -190,7 +190,7 @@ fn submission() -> impl Strategy<Value = Submission> {
     )
 }
 
-/// Mostly nothing: most batches wait for none.
+/// Usually nothing: most batches have no prerequisites.
 fn after() -> impl Strategy<Value = Vec<(usize, Option<u32>)>> {
     let one = (any::<usize>(), proptest::option::of(0u32..9));
     prop_oneof![
@@ -207,7 +207,7 @@ fn on_failure() -> impl Strategy<Value = OnFailure> {
     ]
 }
 
-/// Few different ones, so that they meet.
+/// Few different keys, so that they collide.
 fn keys() -> impl Strategy<Value = Vec<Option<u8>>> {
     proptest::collection::vec(proptest::option::weighted(0.8, 0u8..5), 1..6)
 }

@@ -1,11 +1,11 @@
-//! How much was tried.
+//! The count of tried sequences.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// How many are tried until a line says so.
+/// The number of sequences between two lines of progress.
 const SEQUENCES_PER_LINE: u32 = 1_000;
 
-/// What several threads have tried.
+/// The counts of several threads.
 pub(super) struct Tally {
     pub sequences: u32,
     pub tried: AtomicU32,

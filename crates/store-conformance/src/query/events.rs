@@ -1,4 +1,4 @@
-//! What happens is told in order, from any place on, while somebody listens.
+//! Events are read in order and from any place, while anyone listens.
 
 use gristmill_model::limits::EVENTS_KEPT_MS;
 use gristmill_model::{Backoff, BatchId, Clock, JobProgress, NewBatch, Progress, RetryPolicy};
@@ -7,8 +7,8 @@ use gristmill_store::{Event, EventCursor, EventJobs, JobFilter, RecordedEvent, S
 use crate::Database;
 use crate::fixture::*;
 
-/// The events after a place, read so many rows at a time, once there are so many. (Another transaction of whatever
-/// database of the server may keep them back for a moment.)
+/// The events after a place. The function reads this many rows at a time, until there are `count` events. Another
+/// transaction on the same server may delay them for a moment.
 async fn read(store: &dyn Store, after: EventCursor, limit: u32, count: usize) -> Vec<RecordedEvent> {
     let (mut all, mut next) = (Vec::new(), after);
     loop {
@@ -23,7 +23,7 @@ async fn read(store: &dyn Store, after: EventCursor, limit: u32, count: usize) -
     }
 }
 
-/// Events in short: `dead 4:1-2 on 3`.
+/// Events in short form: `dead 4:1-2 on 3`.
 fn told(events: &[RecordedEvent]) -> Vec<String> {
     let jobs = |jobs: &EventJobs| format!("{}:{}", jobs.batch, jobs.positions);
     let told = events.iter().map(|event| match &event.event {
@@ -56,7 +56,7 @@ fn retried_at_once(count: u32) -> NewBatch {
     new
 }
 
-/// What one process does, another reads, in order; a reader that comes again goes on where it was.
+/// One process acts, and another reads the events in order. A reader that comes back continues at its place.
 pub async fn events_come_in_order_from_any_place(database: &dyn Database) {
     let store = database.open().await;
     let other = database.open().await;
@@ -118,7 +118,7 @@ pub async fn events_come_in_order_from_any_place(database: &dyn Database) {
         let rest = read(&*store, event.cursor, 1_000, behind.len()).await;
         assert_eq!(rest.iter().collect::<Vec<_>>(), behind);
     }
-    // Row by row it is the same, but for failures that pages part.
+    // The result is the same row by row, except for failures that a page splits.
     let kinds = |events: &[RecordedEvent]| {
         let mut names: Vec<_> = events.iter().map(|event| event.event.name()).collect();
         names.dedup();
@@ -180,7 +180,7 @@ pub async fn all_that_ends_is_told(database: &dyn Database) {
     assert_eq!(found, expected);
 }
 
-/// While nobody listens nothing is kept; who comes back too late is told so.
+/// Without a listener no event is kept. A listener that returns too late learns of it.
 pub async fn events_are_kept_for_those_who_listen(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(1)).await;
@@ -188,7 +188,7 @@ pub async fn events_are_kept_for_those_who_listen(database: &dyn Database) {
     let begin = store.listen().await.unwrap();
     assert_eq!(store.events(Some(begin), 10).await.unwrap().events, []);
     let first = submit(&*store, batch(1)).await;
-    // For an hour a listener may be away.
+    // A listener may be away for an hour.
     database.clock().advance_ms(EVENTS_KEPT_MS - 1);
     store.expire().await.unwrap();
     let second = submit(&*store, batch(1)).await;
@@ -196,7 +196,7 @@ pub async fn events_are_kept_for_those_who_listen(database: &dyn Database) {
     assert_eq!(told(&read(&*store, begin, 10, 2).await), both);
     assert_eq!(told(&store.events(None, 10).await.unwrap().events), both);
 
-    // Another listener, within that time: what is older than an hour is forgotten, the rest goes on.
+    // Another listener comes within this time. Events older than an hour are forgotten, and the others are kept.
     store.listen().await.unwrap();
     database.clock().advance_ms(2);
     store.listen().await.unwrap();
@@ -216,7 +216,7 @@ pub async fn events_are_kept_for_those_who_listen(database: &dyn Database) {
     assert_eq!(told(&read(&*store, begin, 10, 2).await), expected);
 }
 
-/// Workers' words on how far their jobs are, one event for all jobs of each word.
+/// The progress of workers' jobs is an event. One event holds all jobs of one message.
 pub async fn progress_is_an_event(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(2)).await;

@@ -10,19 +10,19 @@ async fn history(store: &dyn Store, filter: &HistoryFilter) -> Vec<HistoryRow> {
     store.history(filter).await.unwrap()
 }
 
-/// Completed, dead, cancelled and expired.
+/// The completed, dead, cancelled and expired jobs.
 fn counts(row: &HistoryRow) -> (u64, u64, u64, u64) {
     (row.completed, row.dead, row.cancelled, row.expired)
 }
 
-/// Ends are counted by kind, however they are packed, and the durations of what completed add up.
+/// Ends are counted by kind, however they are packed. The durations of completed jobs add up.
 pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     let store = database.open().await;
     assert!(history(&*store, &HistoryFilter::default()).await.is_empty());
     let mut first = batch(6);
     first.options.retry = RetryPolicy::NEVER;
     let id = submit(&*store, first).await;
-    // Stores may keep the durations of few jobs in another way than those of many.
+    // A store may keep the durations of few jobs and of many jobs in different ways.
     let other = submit(&*store, batch_of("other", 30)).await;
     let worker = worker(&*store).await;
     store.cancel(Selection::Jobs(vec![job(id, 5)])).await.unwrap();
@@ -39,7 +39,7 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
         (counts(&rows[0]), counts(&rows[1])),
         ((30, 0, 0, 0), (2, 1, 1, 0))
     );
-    // A job of the fixture takes as many microseconds as its position says.
+    // The duration of a job in the fixture is its position in microseconds.
     let durations = &rows[0].durations;
     assert_eq!((durations.count(), durations.sum_us()), (30, 435));
     let durations = &rows[1].durations;
@@ -47,7 +47,7 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     assert_eq!(durations.quantile_us(1.0), Some(2));
     assert_eq!((&*rows[1].queue, rows[1].from), ("default", None));
 
-    // What is retried has not ended.
+    // A retried job has not ended.
     let dead = Selection::Jobs(vec![job(id, 0)]);
     store.retry(dead).await.unwrap();
     let of_kind = HistoryFilter {
@@ -62,7 +62,7 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     };
     assert!(history(&*store, &elsewhere).await.is_empty());
 
-    // What is pruned is forgotten.
+    // A pruned job is forgotten.
     database.clock().advance_ms(1);
     let options = PruneOptions {
         finished_before: database.clock().now(),
@@ -76,13 +76,13 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     assert_eq!(rows.iter().map(|row| &*row.kind).collect::<Vec<_>>(), [KIND]);
 }
 
-/// Hours and days of UTC, the latest first; only those between two moments.
+/// Ends are counted by hours and days in UTC, the latest first, and only between two times.
 pub async fn ends_are_counted_by_hour_and_day(database: &dyn Database) {
     const HOUR_MS: i64 = 3_600_000;
     let store = database.open().await;
     let worker = worker(&*store).await;
     let begun = database.clock().now();
-    // Four jobs, an hour and a half apart.
+    // Four jobs end, an hour and a half apart.
     for _ in 0..4 {
         submit(&*store, batch(1)).await;
         let lease = claim(&*store, worker, 1).await.unwrap();

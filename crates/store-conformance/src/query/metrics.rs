@@ -1,4 +1,4 @@
-//! The figures for monitoring.
+//! The numbers for monitoring.
 
 use gristmill_batching::BatchStats;
 use gristmill_model::{After, Clock, NewBatch, Report};
@@ -12,7 +12,7 @@ async fn lanes(store: &dyn Store) -> Vec<LaneMetrics> {
     store.metrics().await.unwrap().lanes
 }
 
-/// Without jobs there are no lanes, and the other figures are there.
+/// A store without jobs has no lanes, but all other numbers.
 pub async fn an_empty_store_has_metrics(database: &dyn Database) {
     let store = database.open().await;
     let metrics = store.metrics().await.unwrap();
@@ -20,7 +20,7 @@ pub async fn an_empty_store_has_metrics(database: &dyn Database) {
     assert!(metrics.size_bytes > 0);
 }
 
-/// Open jobs are counted by what they wait for, and the oldest due one tells since when it is due.
+/// Open jobs are counted by the condition that they wait for. The oldest due job shows the time since when it is due.
 pub async fn open_jobs_are_measured(database: &dyn Database) {
     let store = database.open().await;
     let now = database.clock().now();
@@ -64,7 +64,7 @@ pub async fn open_jobs_are_measured(database: &dyn Database) {
     assert_eq!(store.metrics().await.unwrap().workers, 1);
 }
 
-/// Ended jobs are counted once, for all handles once a heartbeat has followed, and a prune takes none away.
+/// Ended jobs are counted once. All handles see them after a heartbeat, and a prune removes none.
 pub async fn ended_jobs_are_measured(database: &dyn Database) {
     let (one, other) = (database.open().await, database.open().await);
     let id = submit(&*one, once(6)).await;
@@ -79,7 +79,7 @@ pub async fn ended_jobs_are_measured(database: &dyn Database) {
     let first: Report = first;
     let dead = failed_at(&slice, &positions("3"), &error());
     exchange(&*one, worker, vec![first.clone(), dead], None).await;
-    // A report that is refused counts nothing.
+    // A refused report counts nothing.
     exchange(&*one, worker, vec![first], None).await;
     let mut expected = EndedJobs {
         completed: 3,

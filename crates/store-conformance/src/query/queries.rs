@@ -1,4 +1,4 @@
-//! Queries, runs, pruning, closing.
+//! Queries, runs, pruning and closing.
 
 use gristmill_model::{BatchId, Clock, JobId, JobState, NewBatch, Rejected, RunId};
 use gristmill_store::run::RunProgress;
@@ -18,7 +18,7 @@ async fn ids(store: &dyn Store, filter: &JobFilter, page: Page) -> Vec<String> {
     rows.iter().map(|row| row.job.to_string()).collect()
 }
 
-/// Pages follow each other by id, whatever the state.
+/// Pages follow one another by id, whatever the state.
 pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
     let store = database.open().await;
     let first = submit(&*store, batch(5)).await;
@@ -78,7 +78,7 @@ pub async fn jobs_are_listed_in_pages(database: &dyn Database) {
     assert!(ids(&*store, &all, page(None, 0)).await.is_empty());
 }
 
-/// Pages of dead jobs go on over batches without and with several of them, also beside another state and another condition.
+/// Pages of dead jobs continue over batches with no, one or several dead jobs, also with another state or condition.
 pub async fn dead_jobs_are_listed_in_pages(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -156,7 +156,7 @@ pub async fn dead_jobs_are_listed_in_pages(database: &dyn Database) {
     }
 }
 
-/// Batches tell where their jobs stand, as counts of each alone do.
+/// The summary of a batch has the same counts as separate queries.
 pub async fn batches_are_summarized(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -202,7 +202,7 @@ pub async fn batches_are_summarized(database: &dyn Database) {
     assert!(store.batch_summaries(&[]).await.unwrap().is_empty());
 }
 
-/// Jobs are found by the time of their submit, and the newest ones first.
+/// Jobs are found by the time of their submit. The newest ones come first.
 pub async fn jobs_are_listed_by_time(database: &dyn Database) {
     let store = database.open().await;
     for (kind, count) in [(KIND, 3), ("other", 1), (KIND, 2), ("other", 2), (KIND, 5)] {
@@ -247,7 +247,7 @@ pub async fn jobs_are_listed_by_time(database: &dyn Database) {
     }
 }
 
-/// Counts are by state, and follow the filter.
+/// Jobs are counted by state, within a filter.
 pub async fn jobs_are_counted(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, once(6)).await;
@@ -301,7 +301,7 @@ pub async fn jobs_are_counted(database: &dyn Database) {
     assert_eq!(store.kind_counts().await.unwrap(), stats.kinds);
 }
 
-/// A job's row tells what is known of it in each state.
+/// A job's row shows its details in each state.
 pub async fn a_job_is_shown(database: &dyn Database) {
     let store = database.open().await;
     let submitted_at = database.clock().now();
@@ -366,7 +366,7 @@ async fn submit_to(store: &dyn Store, run: RunId, batches: Vec<NewBatch>) -> Vec
     store.submit(batches, Some(advance)).await.unwrap()
 }
 
-/// Runs are begun, changed and listed; a name is given once.
+/// Runs are created, changed and listed. A name is used once.
 pub async fn runs_are_kept(database: &dyn Database) {
     let store = database.open().await;
     assert_eq!(store.run("a").await.unwrap(), None);
@@ -419,7 +419,7 @@ pub async fn runs_are_kept(database: &dyn Database) {
     );
 }
 
-/// A deleted run takes its batches along, whatever their state, and nothing else. Ids are not given again.
+/// The deletion of a run deletes exactly its batches, whatever their state. Ids are never reused.
 pub async fn a_run_is_deleted_with_its_batches(database: &dyn Database) {
     let store = database.open().await;
     let other = submit(&*store, batch(1)).await;
@@ -453,7 +453,7 @@ pub async fn a_run_is_deleted_with_its_batches(database: &dyn Database) {
     assert!(store.create_run(new_run("a")).await.unwrap().id > run.id);
 }
 
-/// The filter by run.
+/// Jobs are found by their run.
 pub async fn jobs_of_a_run_are_found(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(2)).await;
@@ -475,7 +475,7 @@ pub async fn jobs_of_a_run_are_found(database: &dyn Database) {
     assert_eq!(store.cancel(Selection::Filter(filter)).await.unwrap().changed, 3);
 }
 
-/// Whole batches that ended long enough ago go; dead jobs, open ones and the latest are kept.
+/// Whole batches that ended long enough ago are pruned. Dead jobs, open jobs and the latest batch are kept.
 pub async fn ended_batches_are_pruned(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -554,7 +554,7 @@ pub async fn ended_batches_are_pruned(database: &dyn Database) {
     assert_eq!((stats.batches, stats.failures), (2, 0));
 }
 
-/// However much is pruned, ids go on from where they were.
+/// Ids continue from the last one, however much is pruned.
 pub async fn ids_are_never_reused(database: &dyn Database) {
     let store = database.open().await;
     let all = PruneOptions {
@@ -573,7 +573,7 @@ pub async fn ids_are_never_reused(database: &dyn Database) {
         exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
         store.leave(worker, Default::default()).await.unwrap();
         assert_eq!(store.prune(all).await.unwrap().batches, 1);
-        // Another handle goes on, too.
+        // Another handle also continues from there.
         let next = submit(&*database.open().await, batch(1)).await;
         assert!(next > last, "{next} after {last}");
         last = next;

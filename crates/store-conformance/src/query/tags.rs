@@ -10,7 +10,7 @@ use gristmill_store::{JobFilter, Page, Selection, Store, StoreError};
 use crate::Database;
 use crate::fixture::*;
 
-/// A tag of these jobs, of all where nothing is said.
+/// A tag of these jobs. An empty text means all jobs.
 fn tag(name: &str, value: &str, of: &str) -> Tag {
     Tag {
         positions: (!of.is_empty()).then(|| positions(of)),
@@ -29,7 +29,7 @@ fn by_tags(conditions: &[&str]) -> JobFilter {
     }
 }
 
-/// The ids that match, as `batch:positions`.
+/// The matching jobs, as `batch:positions`.
 async fn ids(store: &dyn Store, filter: &JobFilter) -> Vec<String> {
     let found = store.job_ids(filter, None, 1_000).await.unwrap();
     let ids: Vec<String> = found
@@ -51,7 +51,7 @@ async fn ids(store: &dyn Store, filter: &JobFilter) -> Vec<String> {
     ids
 }
 
-/// Conditions on tags must all hold, by name, by value and by what a name begins with.
+/// All conditions on tags must hold: by name, by value and by prefix.
 pub async fn jobs_are_found_by_tags(database: &dyn Database) {
     let store = database.open().await;
     let tags = vec![
@@ -114,7 +114,7 @@ pub async fn jobs_are_found_by_tags(database: &dyn Database) {
     assert_eq!(values.len(), 1);
 }
 
-/// Jobs are cancelled and retried by tags, whatever state they are in, and no others of their batches.
+/// Jobs are cancelled and retried by tags, whatever their state, and no others of their batches.
 pub async fn jobs_are_changed_by_tags(database: &dyn Database) {
     let store = database.open().await;
     let one = submit(&*store, tagged(10, vec![tag("page", "a", "0-5")])).await;
@@ -143,7 +143,7 @@ pub async fn jobs_are_changed_by_tags(database: &dyn Database) {
     assert_eq!((counts.completed, counts.waiting, counts.total()), (1, 7, 8));
 }
 
-/// Jobs are found by their keys, over or not, and keep the tags that were theirs where others of their batch are left out.
+/// Jobs are found by their keys, open or ended. They keep their tags when other jobs of their batch are left out.
 pub async fn jobs_are_found_by_keys(database: &dyn Database) {
     let store = database.open().await;
     let keyed = |keys: &str, tags| {
@@ -183,7 +183,7 @@ pub async fn jobs_are_found_by_keys(database: &dyn Database) {
     assert_eq!(changed.changed, 2);
 }
 
-/// A key is found in whatever form JSON has it: quotes and backslashes have escapes, and some clients write others with escapes.
+/// A key is found in every JSON form: quotes and backslashes have escapes, and some clients escape further characters.
 pub async fn jobs_are_found_by_keys_that_json_escapes(database: &dyn Database) {
     let store = database.open().await;
     let texts = ["say \"hi\"", "C:\\temp", "caf\u{e9}/1", "100%_of a", "\u{1F980}"];
@@ -235,7 +235,7 @@ pub async fn jobs_are_found_by_keys_that_json_escapes(database: &dyn Database) {
     }
 }
 
-/// Groups are found by their first letters, of one queue or of all.
+/// Groups are found by their first characters, in one queue or in all.
 pub async fn groups_are_listed(database: &dyn Database) {
     let store = database.open().await;
     for (queue, group) in [
@@ -259,7 +259,7 @@ pub async fn groups_are_listed(database: &dyn Database) {
     assert!(groups(Some("none"), "", 10).await.is_empty() && groups(None, "%", 10).await.is_empty());
 }
 
-/// Wrong tags are refused, and nothing is stored; tags go with their batch.
+/// Invalid tags are refused, and nothing is stored. Tags are deleted with their batch.
 pub async fn tags_are_checked_and_deleted(database: &dyn Database) {
     let store = database.open().await;
     for wrong in [
@@ -294,7 +294,7 @@ pub async fn tags_are_checked_and_deleted(database: &dyn Database) {
     assert!(store.tag_values("a", None, 10).await.unwrap().is_empty(), "{id}");
 }
 
-/// Single jobs with the same tags are packed, and those with others are not mixed with them.
+/// Single jobs with the same tags are packed. Jobs with other tags are not mixed with them.
 pub async fn single_jobs_keep_their_tags(database: &dyn Database) {
     let store = database.open().await;
     let submits = (0..40).map(|number: u32| {
@@ -308,8 +308,8 @@ pub async fn single_jobs_keep_their_tags(database: &dyn Database) {
     }
 }
 
-/// A claim says whose jobs they are, and what each is called: also of a part of a batch, on another handle, and on another
-/// attempt. What has no keys and tags is not asked for them.
+/// A claim includes the group of its jobs, and the keys and tags of each job: also for a part of a batch, on another
+/// handle, and on a later attempt. A batch without keys and tags needs no query for them.
 pub async fn leased_jobs_are_known(database: &dyn Database) {
     let store = database.open().await;
     let mut first = tagged(
@@ -375,12 +375,12 @@ pub async fn leased_jobs_are_known(database: &dyn Database) {
     let again = only(claim(&*other, there, 1).await);
     assert_eq!((again.attempt, described(&again)), (2, vec![jobs[2].to_owned()]));
     let moved_ms = again.deadline.unwrap().since_ms(deadline);
-    // The moment is set for good once the first attempt is over, from when that began.
+    // The first attempt sets the deadline for good. It counts from the start of the attempt.
     assert!((0..=1_000).contains(&moved_ms), "{moved_ms}");
 }
 
-/// A lease has as many jobs as its bytes allow, with their keys and tags: also where jobs come back, and where another
-/// process has read the batch.
+/// A lease has as many jobs as its bytes allow, including their keys and tags. This also holds for jobs that come back,
+/// and for batches that another process has read.
 pub async fn labels_count_as_bytes_of_a_lease(database: &dyn Database) {
     const JOBS: u32 = 10_000;
     let store = database.open().await;
@@ -398,7 +398,7 @@ pub async fn labels_count_as_bytes_of_a_lease(database: &dyn Database) {
     let keyed = KeyedBatch::new(jobs, keys.finish(), Unique::default());
     store.submit_keyed(vec![keyed]).await.unwrap();
     let first = worker(&*store).await;
-    // About 490 bytes each.
+    // Each job has about 490 bytes.
     let expected = 8_000..9_000;
     let all = Positions::all(JOBS);
     let lease = claim(&*store, first, JOBS).await.unwrap();

@@ -1,4 +1,4 @@
-//! Values that are kept for jobs of the same queue, kind and group with the same payload.
+//! Cached values for jobs of the same queue, kind and group with the same payload.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn value(store: &dyn Store, batch: BatchId, position: u32) -> String {
     details.value.unwrap().get().to_owned()
 }
 
-/// A handle of the store that neither submitted nor claimed anything keeps the values that it is told of.
+/// A handle that neither submitted nor claimed anything stores the values of its reports in the cache.
 pub async fn a_handle_that_only_reports_keeps_values(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, cached(KIND, "[1]", 1_000)).await;
@@ -44,7 +44,7 @@ pub async fn known_payloads_do_not_run(database: &dyn Database) {
     report.failed = failed_at(&lease.slices[0], &positions("2"), &error().permanent()).failed;
     exchange(&*store, worker, vec![report], None).await;
 
-    // By another process, later: what failed is tried, and what has another kind, payload or no such option.
+    // Another process submits later. Jobs that failed, have another kind or payload, or no cache option are run.
     database.clock().advance_ms(999);
     let second = database.open().await;
     let id = submit(&*second, cached(KIND, r#"[3,{"a":2},4,1]"#, 1_000)).await;
@@ -78,7 +78,7 @@ pub async fn known_payloads_do_not_run(database: &dyn Database) {
     let of_kind = history.iter().find(|row| &*row.kind == KIND).unwrap();
     assert_eq!((of_kind.completed, of_kind.dead), (7, 1));
 
-    // All of a batch, and single jobs.
+    // A whole batch and single jobs are cached.
     let whole = submit(&*store, cached(KIND, "[4,3,4]", 1_000)).await;
     assert!(store.is_finished(whole).await.unwrap());
     let single = store.submit_one(cached(KIND, "[4]", 1_000)).await.unwrap();
@@ -86,7 +86,7 @@ pub async fn known_payloads_do_not_run(database: &dyn Database) {
     assert_eq!(claim(&*store, worker, 9).await, None);
 }
 
-/// A value serves only jobs of its own queue and group: tenants neither read nor forge the values of others.
+/// A value serves only jobs of its own queue and group. Tenants neither read nor forge the values of others.
 pub async fn values_stay_in_their_queue_and_group(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -96,7 +96,7 @@ pub async fn values_stay_in_their_queue_and_group(database: &dyn Database) {
         new.options.group = group.map(str::to_owned);
         new
     };
-    // Lanes that would look alike if their names were only joined, too.
+    // Some lanes would look alike if their names were only joined.
     let lanes = [
         ("default", None),
         ("default", Some("a")),

@@ -39,7 +39,7 @@ async fn submit_keyed(store: &dyn Store, batch: KeyedBatch) -> SubmittedJobs {
     store.submit_keyed(vec![batch]).await.unwrap().remove(0)
 }
 
-/// What a lease holds, each job with its payload.
+/// The jobs of a lease, each with its payload.
 fn payloads_of(lease: &Option<Lease>) -> Vec<(BatchId, u32, String)> {
     let slices = lease.iter().flat_map(|lease| &lease.slices);
     let jobs = slices.flat_map(|slice| {
@@ -57,7 +57,8 @@ async fn payload(store: &dyn Store, id: JobId) -> String {
     details.payload.get().to_owned()
 }
 
-/// Jobs with one key become one, which has the last payload and waits until none has come for a while, but not for ever.
+/// Jobs with one key become one job. It has the last payload, and waits until no further one comes for a while, within
+/// a limit.
 pub async fn the_last_payload_stays(database: &dyn Database) {
     let store = database.open().await;
     let last = debounce(DebouncedPayloads::Last);
@@ -65,7 +66,7 @@ pub async fn the_last_payload_stays(database: &dyn Database) {
     let first = submit_keyed(&*store, debounced("[1,2]", &["a", "b"], last)).await;
     let id = first.batch.unwrap();
     assert_eq!(first.jobs, [job(id, 0), job(id, 1)]);
-    // By another process, and twice in one submit.
+    // Another process submits, and a submit has the key twice.
     let second = database.open().await;
     for (after_ms, payloads) in [(60, "[11,12]"), (60, "[21,22]"), (60, "[31,32]")] {
         clock.advance_ms(after_ms);
@@ -78,7 +79,7 @@ pub async fn the_last_payload_stays(database: &dyn Database) {
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await;
     assert_eq!(payloads_of(&lease), [(id, 1, "2".to_owned())]);
-    // 180 ms have passed since the first one; the last one came just now, and the longest wait is 250 ms.
+    // 180 ms have passed since the first payload, and the last one is new. The longest wait is 250 ms.
     clock.advance_ms(69);
     assert_eq!(claim(&*store, worker, 9).await, None);
     let row = store.job(job(id, 0)).await.unwrap().unwrap().row;
@@ -92,7 +93,7 @@ pub async fn the_last_payload_stays(database: &dyn Database) {
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 2);
 }
 
-/// Merged payloads are one array, in their order; it goes through a failed attempt unchanged.
+/// Merged payloads are one array in their order. A failed attempt does not change it.
 pub async fn payloads_are_merged(database: &dyn Database) {
     let store = database.open().await;
     let merged = Debounce {
@@ -129,7 +130,7 @@ pub async fn payloads_are_merged(database: &dyn Database) {
     );
 }
 
-/// Payloads wait behind a job that has started, and become its successor when it has completed.
+/// Payloads wait behind a started job, and become its successor when it completes.
 pub async fn payloads_wait_behind_a_started_job(database: &dyn Database) {
     let store = database.open().await;
     let last = debounce(DebouncedPayloads::Last);
@@ -147,7 +148,7 @@ pub async fn payloads_wait_behind_a_started_job(database: &dyn Database) {
         (1, 1),
         "one open job has the key"
     );
-    // A job that is given back, or tried again, has nothing added either: its successor would be older.
+    // A job that is given back or tried again takes no payloads either, because its successor would be older.
     exchange(
         &*store,
         worker,
@@ -175,7 +176,7 @@ pub async fn payloads_wait_behind_a_started_job(database: &dyn Database) {
     );
 }
 
-/// Payloads that wait behind a job that dies are submitted by the next expiry; those behind a cancelled one are not.
+/// Payloads that wait behind a job that dies are submitted by the next expiry. Payloads behind a cancelled job are dropped.
 pub async fn payloads_outlive_a_dead_job(database: &dyn Database) {
     let store = database.open().await;
     let merged = debounce(DebouncedPayloads::Merged);
@@ -187,7 +188,7 @@ pub async fn payloads_outlive_a_dead_job(database: &dyn Database) {
     store.cancel(Selection::Jobs(vec![first.jobs[1]])).await.unwrap();
     let dead = failed_at(&lease.slices[0], &positions("0"), &error().permanent());
     exchange(&*store, worker, vec![dead], None).await;
-    // Nothing is lost, whatever comes before the expiry.
+    // No payload is lost, whatever happens before the expiry.
     let more = submit_keyed(&*store, debounced("[6]", &["a"], merged)).await;
     assert_eq!((more.batch, more.jobs[0]), (None, first.jobs[0]));
     store.expire().await.unwrap();
@@ -202,7 +203,7 @@ pub async fn payloads_outlive_a_dead_job(database: &dyn Database) {
     assert!(free.batch.is_some());
 }
 
-/// A debounced job waits behind one with its key that is not debounced.
+/// A debounced job waits behind a job with its key that is not debounced.
 pub async fn payloads_wait_behind_other_jobs(database: &dyn Database) {
     let store = database.open().await;
     let last = debounce(DebouncedPayloads::Last);
@@ -223,7 +224,7 @@ pub async fn payloads_wait_behind_other_jobs(database: &dyn Database) {
     assert_eq!(payloads, ["2"]);
 }
 
-/// A debounced job that is paused takes payloads; one that was cancelled leaves its key; a prune leaves nothing.
+/// A paused debounced job takes payloads. A cancelled one releases its key. A prune leaves nothing.
 pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     let store = database.open().await;
     let last = debounce(DebouncedPayloads::Last);
@@ -261,7 +262,7 @@ pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     );
 }
 
-/// One job stands for as many payloads as it may. The next ones wait behind it, as many again.
+/// A job takes a limited number of payloads. The next ones wait behind it, up to the same number.
 pub async fn payloads_wait_behind_a_full_job(database: &dyn Database) {
     let store = database.open().await;
     let merged = debounce(DebouncedPayloads::Merged);

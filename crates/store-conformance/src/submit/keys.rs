@@ -1,4 +1,4 @@
-//! Of jobs with the same key there is one.
+//! There is one job for each key.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const fn on(on_duplicate: OnDuplicate) -> Unique {
     }
 }
 
-/// Jobs with these keys; their payloads are the keys with `tag` behind.
+/// Jobs with these keys. Each payload is the key followed by `tag`.
 fn keyed(keys: &[&str], tag: &str, unique: Unique) -> KeyedBatch {
     let payloads: Vec<String> = keys.iter().map(|key| format!("{key}{tag}")).collect();
     let pack = |items: String| PackedArray::parse(&items).unwrap();
@@ -39,7 +39,7 @@ async fn state(store: &dyn Store, job: JobId) -> JobState {
     store.job(job).await.unwrap().unwrap().row.state
 }
 
-/// The payloads that a claim of everything gets, in order, completed.
+/// The payloads that a claim of all jobs gets, in order. The jobs are completed.
 async fn run_all(store: &dyn Store) -> Vec<String> {
     let worker = worker(store).await;
     let mut payloads = Vec::new();
@@ -57,7 +57,7 @@ async fn run_all(store: &dyn Store) -> Vec<String> {
     payloads
 }
 
-/// A job whose key an open job has is skipped, on every handle; once that is over, it is not.
+/// A job whose key belongs to an open job is skipped on every handle. After the end of that job it is stored.
 pub async fn duplicates_are_skipped(database: &dyn Database) {
     let (one, other) = (database.open().await, database.open().await);
     let first = submit_keyed(&*one, keyed(&["a", "b"], "1", SKIP)).await;
@@ -86,7 +86,7 @@ pub async fn duplicates_are_skipped(database: &dyn Database) {
     assert_eq!(run_all(&*one).await, ["a4"]);
 }
 
-/// Of jobs with the same key in one batch the last one stays; jobs without a key are left alone.
+/// The last of several jobs with the same key in one batch is kept. Jobs without a key are not affected.
 pub async fn the_last_of_a_batch_stays(database: &dyn Database) {
     let store = database.open().await;
     let mut batch = keyed(&["a", "b", "a", "b", "a"], "", SKIP);
@@ -99,7 +99,7 @@ pub async fn the_last_of_a_batch_stays(database: &dyn Database) {
     assert_eq!(run_all(&*store).await, ["1", "3", "4"]);
 }
 
-/// Keys belong to a kind, or to a queue.
+/// Keys are unique within a kind or a queue.
 pub async fn keys_have_a_scope(database: &dyn Database) {
     let store = database.open().await;
     let of = |kind: &str, queue: &str, scope| {
@@ -122,7 +122,7 @@ pub async fn keys_have_a_scope(database: &dyn Database) {
     }
 }
 
-/// The job that stands for a more urgent one gets its priority, if it still waits.
+/// A job that stands for a more urgent duplicate gets its priority, if it still waits.
 pub async fn a_duplicate_raises_the_priority(database: &dyn Database) {
     let store = database.open().await;
     let first = submit_keyed(&*store, keyed(&["a", "b", "c"], "1", SKIP)).await;
@@ -143,7 +143,7 @@ pub async fn a_duplicate_raises_the_priority(database: &dyn Database) {
     assert_eq!(run_all(&*store).await, ["c1", "b1", "a1", "0"]);
 }
 
-/// A replaced job is cancelled, whether it waits or runs, and the new one runs.
+/// A replaced job is cancelled, whether it waits or runs. The new job runs.
 pub async fn jobs_are_replaced(database: &dyn Database) {
     let store = database.open().await;
     let first = submit_keyed(&*store, keyed(&["a", "b", "c"], "1", SKIP)).await;
@@ -162,13 +162,14 @@ pub async fn jobs_are_replaced(database: &dyn Database) {
     assert_eq!(revoked.len(), 1, "the worker is told");
     let refused = exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
     assert_eq!(refused.receipts[0].refused, positions("0"));
-    // The keys are the new jobs' now.
+    // The keys belong to the new jobs now.
     let third = submit_keyed(&*store, keyed(&["a", "b"], "3", SKIP)).await;
     assert_eq!(third.jobs, [second.jobs[0], first.jobs[1]]);
     assert_eq!(run_all(&*store).await, ["b1", "a2", "c2", "d2"]);
 }
 
-/// What comes while a job runs, runs once more after that has completed, and not if it does not.
+/// A payload that arrives while the owner of its key runs is run after the owner has completed. If the owner does not
+/// complete, the payload is dropped.
 pub async fn jobs_run_once_more(database: &dyn Database) {
     let store = database.open().await;
     let rerun = on(OnDuplicate::Rerun);
@@ -209,7 +210,7 @@ pub async fn what_runs_once_more_is_claimed_at_once(database: &dyn Database) {
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 2);
 }
 
-/// Where duplicates are refused, so is everything of their submit, with the key named.
+/// With refused duplicates the whole submit is refused. The error names the key.
 pub async fn duplicates_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let first = submit_keyed(&*store, keyed(&["a"], "1", SKIP)).await;
@@ -267,14 +268,14 @@ pub async fn keys_last_for_their_period(database: &dyn Database) {
         assert_eq!((again.count, again.jobs), (0, vec![first.jobs[0]]));
     }
     database.clock().advance_ms(1);
-    // It does not depend on whether somebody has tidied up.
+    // Housekeeping makes no difference.
     assert_eq!(submit_keyed(&*store, keyed(&["a"], "3", skip)).await.count, 1);
     store.expire().await.unwrap();
     assert_eq!(
         submit_keyed(&*store, keyed(&["a", "b"], "4", skip)).await.count,
         1
     );
-    // A job that is open keeps its key however long that takes, and is replaced before that.
+    // A job can be replaced within the period of its key. An open job keeps its key even after the period.
     let replace = period(OnDuplicate::Replace);
     let replacing = submit_keyed(&*store, keyed(&["a"], "5", replace)).await;
     assert_eq!(replacing.count, 1);
@@ -285,7 +286,7 @@ pub async fn keys_last_for_their_period(database: &dyn Database) {
     assert_eq!(run_all(&*store).await, ["b4", "a5"]);
 }
 
-/// However a job ends, its key is free then.
+/// However a job ends, its key is then free.
 pub async fn keys_go_with_their_jobs(database: &dyn Database) {
     let store = database.open().await;
     let mut batch = keyed(&["cancelled", "dead", "running"], "", SKIP);
@@ -311,7 +312,7 @@ pub async fn keys_go_with_their_jobs(database: &dyn Database) {
     assert_eq!(again.jobs[2], first.jobs[2]);
 }
 
-/// A job that is retried gets its key back, unless another job has it by now: then it stays as it is.
+/// A retried job gets its key back. If another job has it meanwhile, the retry does nothing.
 pub async fn retried_jobs_need_their_key(database: &dyn Database) {
     let store = database.open().await;
     let first = submit_keyed(&*store, keyed(&["a", "b"], "1", SKIP)).await;
@@ -329,7 +330,7 @@ pub async fn retried_jobs_need_their_key(database: &dyn Database) {
     );
 }
 
-/// However many submit the same keys at the same time, each is stored once.
+/// However many callers submit the same keys at the same time, each key is stored once.
 pub async fn concurrent_duplicates_meet(database: &dyn Database) {
     const KEYS: usize = 60;
     let handles = [
@@ -340,7 +341,7 @@ pub async fn concurrent_duplicates_meet(database: &dyn Database) {
     for on_duplicate in [OnDuplicate::Skip, OnDuplicate::Replace] {
         let names: Vec<String> = (0..KEYS).map(|key| format!("{on_duplicate:?}{key}")).collect();
         let submits = (0..12).map(|number: usize| {
-            // In different orders, and overlapping.
+            // The callers submit overlapping keys in different orders.
             let mut keys: Vec<&str> = names.iter().map(String::as_str).collect();
             keys.rotate_left(number * 7 % KEYS);
             if number.is_multiple_of(2) {
@@ -395,8 +396,8 @@ async fn complete_plain(store: &dyn Store) {
     exchange(store, worker, vec![completed(&slice)], None).await;
 }
 
-/// Jobs with keys may wait for stored batches and for earlier ones of their submit; for jobs of these that others stand
-/// for, they wait for those.
+/// Jobs with keys can wait for stored batches and for earlier batches of their submit. If other jobs stand for jobs of
+/// these, they wait for the others.
 pub async fn jobs_with_keys_wait_for_others(database: &dyn Database) {
     let store = database.open().await;
     let first = plain(&*store).await;
@@ -416,7 +417,7 @@ pub async fn jobs_with_keys_wait_for_others(database: &dyn Database) {
     assert_eq!(state(&*store, next).await, JobState::Blocked);
     complete_plain(&*store).await;
     assert_eq!(run_all_of(&*store, KIND).await, ["a1", "c2"]);
-    // What has ended already is not waited for.
+    // An ended prerequisite delays nothing.
     let late = submit_keyed(&*store, waiting(&["d"], "3", SKIP, [After::batch(first)])).await;
     assert_eq!(state(&*store, late.jobs[0]).await, JobState::Waiting);
     let rerun = waiting(&["e"], "", on(OnDuplicate::Rerun), [After::batch(first)]);
@@ -430,7 +431,7 @@ pub async fn jobs_with_keys_wait_for_others(database: &dyn Database) {
     );
 }
 
-/// As [`run_all`], of one kind.
+/// Works like [`run_all`] for one kind.
 async fn run_all_of(store: &dyn Store, kind: &str) -> Vec<String> {
     let worker = worker(store).await;
     let of_kind = || gristmill_store::Want {
@@ -467,7 +468,7 @@ pub async fn what_replaces_a_blocked_job_waits_too(database: &dyn Database) {
     assert_eq!(state(&*store, old.jobs[1]).await, JobState::Cancelled);
     assert_eq!(state(&*store, new.jobs[0]).await, JobState::Waiting);
     assert_eq!(state(&*store, new.jobs[1]).await, JobState::Blocked);
-    // Once more, by one that waits for something else, too.
+    // A further job replaces it, with another prerequisite.
     let newer = waiting(
         &["b", "e"],
         "3",
@@ -525,7 +526,7 @@ pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
         assert_eq!(state(&*store, next.jobs[0]).await, ended);
         let fresh = submit_keyed(&*store, keyed(&["a", "b"], "new", SKIP)).await;
         assert_eq!(fresh.count, 2);
-        // Who asks for the old ones has no key for them.
+        // A retry of the old jobs gets no key.
         let retried = store
             .retry(Selection::Jobs(vec![blocked.jobs[0], next.jobs[0]]))
             .await
@@ -555,7 +556,7 @@ pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
     assert_eq!(submit_keyed(&*store, keyed(&["parent"], "", SKIP)).await.count, 1);
 }
 
-/// A job whose priority was lowered by hand has that of a duplicate, also where its batch began with a higher one.
+/// A job whose priority was lowered by hand gets the priority of a duplicate, even if its batch once had a higher one.
 pub async fn a_duplicate_raises_a_lowered_priority(database: &dyn Database) {
     let store = database.open().await;
     let mut first = keyed(&["a", "b"], "", SKIP);

@@ -1,4 +1,4 @@
-//! Jobs that are submitted again and again.
+//! Jobs of schedules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use gristmill_store::{
 use crate::Database;
 use crate::fixture::*;
 
-/// The interval of the schedules here. Milliseconds.
+/// The interval of the schedules in milliseconds.
 const INTERVAL_MS: i64 = 60_000;
 
-/// A schedule of the kind that checks submit, whose payload is its name.
+/// A schedule of the kind in these checks. Its payload is its name.
 fn schedule(name: &str) -> NewSchedule {
     NewSchedule {
         name: name.to_owned(),
@@ -47,7 +47,7 @@ async fn fire(store: &dyn Store) -> u64 {
     store.fire_schedules(100).await.unwrap().jobs
 }
 
-/// Whoever looks first fires what is due, packed, and nobody fires it again.
+/// The first caller fires the due schedules in packed form. No other caller fires them again.
 pub async fn due_schedules_fire_once(database: &dyn Database) {
     let (one, other) = (database.open().await, database.open().await);
     let mut names: Vec<String> = (0..30).map(|number| format!("s{number:02}")).collect();
@@ -94,7 +94,7 @@ pub async fn due_schedules_fire_once(database: &dyn Database) {
     assert_eq!(job.payload.get(), "\"s07\"", "a schedule knows its last job");
 }
 
-/// What holds for a schedule's jobs is what it says, and different ones do not mix.
+/// The jobs of a schedule have its options. Jobs with different options do not share a batch.
 pub async fn jobs_of_schedules_have_their_options(database: &dyn Database) {
     let store = database.open().await;
     let mut urgent = schedule("urgent");
@@ -151,7 +151,7 @@ pub async fn a_schedule_can_be_put_again(database: &dyn Database) {
     );
 }
 
-/// Jobs have the tags of their schedules, whether they are packed with others or not.
+/// Jobs have the tags of their schedules, packed with others or alone.
 pub async fn scheduled_jobs_are_tagged(database: &dyn Database) {
     let store = database.open().await;
     for (name, region) in [("one", "eu"), ("two", "eu"), ("three", "us")] {
@@ -180,7 +180,7 @@ pub async fn scheduled_jobs_are_tagged(database: &dyn Database) {
     }
 }
 
-/// Moments that nobody saw are made up for as each schedule says.
+/// Missed times are made up for by the rule of each schedule.
 pub async fn missed_moments_are_caught_up_with(database: &dyn Database) {
     let store = database.open().await;
     for (name, catch_up) in [
@@ -197,7 +197,7 @@ pub async fn missed_moments_are_caught_up_with(database: &dyn Database) {
         )
         .await;
     }
-    // Four moments pass, the last of them too long ago to count as met.
+    // Four times pass. The last one is too long ago to count as met.
     database.clock().advance_ms(INTERVAL_MS * 4 + 45_000);
     assert_eq!(fire(&*store).await, 5);
     for (name, fired) in [("skip", 0), ("one", 1), ("all", 4)] {
@@ -211,7 +211,7 @@ pub async fn missed_moments_are_caught_up_with(database: &dyn Database) {
     assert_eq!(fire(&*store).await, 3, "all go on in their old rhythm");
 }
 
-/// A schedule whose last job is not over does as it says.
+/// A schedule whose last job has not ended follows its own rule.
 pub async fn overlapping_jobs_are_handled(database: &dyn Database) {
     let store = database.open().await;
     for (name, overlap) in [
@@ -252,7 +252,7 @@ pub async fn overlapping_jobs_are_handled(database: &dyn Database) {
     assert_eq!(fire(&*store).await, 3, "once its job is over it goes on");
 }
 
-/// A job that fails for good does not end its schedule.
+/// A dead job does not end its schedule.
 pub async fn a_dead_job_does_not_end_its_schedule(database: &dyn Database) {
     let store = database.open().await;
     put(
@@ -335,7 +335,7 @@ pub async fn schedules_are_changed(database: &dyn Database) {
     assert_eq!(fire(&*store).await, 1);
 }
 
-/// Wrong schedules are refused, and those beside them too.
+/// Invalid schedules are refused, together with all schedules of the same call.
 pub async fn wrong_schedules_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let cron = |expression: &str, time_zone: &str| NewSchedule {
@@ -365,7 +365,7 @@ pub async fn wrong_schedules_are_refused(database: &dyn Database) {
     assert!(store.schedules(None, 10).await.unwrap().is_empty());
 }
 
-/// A listing goes on where the last page ended.
+/// A listing continues at the end of the last page.
 pub async fn schedules_are_listed_in_pages(database: &dyn Database) {
     let store = database.open().await;
     store
@@ -441,7 +441,7 @@ pub async fn jobs_of_schedules_have_keys(database: &dyn Database) {
     assert_eq!(states(&*store, third.batch).await, [JobState::Waiting]);
     assert_eq!(trigger(&*store, "skip").await, third);
 
-    // Of two in one batch, the later one stays.
+    // The later one of two in a batch is kept.
     put(&*store, keyed("also", OnDuplicate::Replace)).await;
     let both = store.change_schedules(names(&["also", "replace"]), ScheduleChange::Trigger);
     assert_eq!(both.await.unwrap(), 2);
@@ -451,7 +451,7 @@ pub async fn jobs_of_schedules_have_keys(database: &dyn Database) {
     assert_eq!(states(&*store, third.batch).await, [JobState::Cancelled]);
 }
 
-/// Keys that a schedule cannot have are refused when it is put, not when it is due.
+/// Keys that a schedule cannot have are refused when the schedule is put, not when it is due.
 pub async fn keys_of_schedules_are_checked(database: &dyn Database) {
     let store = database.open().await;
     let mut without = keyed("without", OnDuplicate::Skip);
@@ -475,7 +475,7 @@ pub async fn keys_of_schedules_are_checked(database: &dyn Database) {
         assert!(refused.contains(says), "{refused} does not say {says}");
     }
     assert!(store.schedules(None, 10).await.unwrap().is_empty());
-    // Without rules of its own, a key has the default ones.
+    // A key without rules has the default rules.
     let mut plain = keyed("plain", OnDuplicate::Skip);
     plain.options.unique = None;
     put(&*store, plain).await;
@@ -483,7 +483,7 @@ pub async fn keys_of_schedules_are_checked(database: &dyn Database) {
     assert_eq!(trigger(&*store, "plain").await, first);
 }
 
-/// The jobs of a schedule take the values that are kept for their payload, and their hooks learn of it.
+/// The jobs of a schedule get the cached values of their payload, and their hooks learn of it.
 pub async fn jobs_of_schedules_have_cached_values(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;

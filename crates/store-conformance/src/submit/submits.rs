@@ -1,4 +1,4 @@
-//! What is submitted is stored as a whole or not at all.
+//! A submit is stored as a whole or not at all.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ async fn counts(store: &dyn Store) -> JobCounts {
     store.counts(&JobFilter::default()).await.unwrap()
 }
 
-/// Ids count upwards, in the order of the batches.
+/// Ids ascend in the order of the batches.
 pub async fn ids_count_upwards(database: &dyn Database) {
     let store = database.open().await;
     let first = store
@@ -28,7 +28,7 @@ pub async fn ids_count_upwards(database: &dyn Database) {
     assert!(store.submit(Vec::new(), None).await.unwrap().is_empty());
 }
 
-/// One wrong batch keeps all of its submit out, and what comes after it is stored.
+/// One invalid batch refuses its whole submit. Later submits are stored.
 pub async fn a_submit_holds_as_a_whole_or_not_at_all(database: &dyn Database) {
     let store = database.open().await;
     let empty = NewBatch::new(KIND, PackedArray::parse("[]").unwrap());
@@ -45,13 +45,13 @@ pub async fn a_submit_holds_as_a_whole_or_not_at_all(database: &dyn Database) {
         "{refused:?}"
     );
     assert_eq!(counts(&*store).await.total(), 0);
-    // Another handle can write: no transaction was left open.
+    // Another handle can write, because no transaction was left open.
     submit(&*database.open().await, batch(2)).await;
     submit(&*store, batch(2)).await;
     assert_eq!(counts(&*store).await.waiting, 4);
 }
 
-/// Wrong input is refused with its own error, and nothing of it is stored.
+/// Invalid input has its own error, and nothing is stored.
 pub async fn wrong_batches_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let mut nameless = batch(1);
@@ -96,7 +96,7 @@ pub async fn wrong_batches_are_refused(database: &dyn Database) {
     assert_eq!(store.stats().await.unwrap().batches, 0);
 }
 
-/// Concurrent single submits become few batches; each caller gets the id of its own job.
+/// Concurrent single submits become few batches. Each caller gets the id of its own job.
 pub async fn single_submits_are_packed(database: &dyn Database) {
     const CALLERS: u32 = 400;
     let store = database.open().await;
@@ -120,7 +120,7 @@ pub async fn single_submits_are_packed(database: &dyn Database) {
     );
 }
 
-/// A lone single submit is a batch of one.
+/// A lone single submit is a batch of one job.
 pub async fn a_single_submit_is_a_batch_of_one(database: &dyn Database) {
     let store = database.open().await;
     let id = store.submit_one(batch(1)).await.unwrap();
@@ -133,7 +133,7 @@ pub async fn a_single_submit_is_a_batch_of_one(database: &dyn Database) {
     );
 }
 
-/// Rejected jobs are dead from the start, with their error; the others run, and a retry does not change that.
+/// Rejected jobs are dead from the start, with their error. The other jobs run, and a retry changes nothing.
 pub async fn rejected_jobs_are_dead_from_the_start(database: &dyn Database) {
     let store = database.open().await;
     let reject = |position| Rejected {
@@ -170,7 +170,7 @@ pub async fn rejected_jobs_are_dead_from_the_start(database: &dyn Database) {
     assert_eq!(store.retry(selection).await.unwrap().unchanged, 1);
 }
 
-/// A batch's options hold for its jobs and are shown with them.
+/// The options of a batch hold for its jobs and are shown with them.
 pub async fn options_are_kept(database: &dyn Database) {
     let store = database.open().await;
     let mut new = batch(2);
@@ -186,7 +186,7 @@ pub async fn options_are_kept(database: &dyn Database) {
     assert_eq!(details.payload.get(), "1");
 }
 
-/// A run's place in its input moves with its batches.
+/// The progress of a run moves with its batches.
 pub async fn a_run_advances_with_its_batches(database: &dyn Database) {
     let store = database.open().await;
     let new = NewRun {
@@ -222,7 +222,7 @@ pub async fn a_run_advances_with_its_batches(database: &dyn Database) {
     );
     let second = store.run_batches(run.id, Some(ids[0]), 1).await.unwrap();
     assert_eq!(second.iter().map(|row| row.batch).collect::<Vec<_>>(), [ids[1]]);
-    // A submit that is refused moves nothing.
+    // A refused submit moves nothing.
     let empty = NewBatch::new(KIND, PackedArray::parse("[]").unwrap());
     let further = RunAdvance {
         progress: RunProgress { jobs: 99, ..progress },

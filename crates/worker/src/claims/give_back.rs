@@ -1,46 +1,47 @@
-//! When a worker gives back to the source what it holds and cannot begin soon: another worker may be idle.
+//! The return of held jobs that cannot begin soon: another worker may be idle.
 
 use std::time::Duration;
 
-/// Jobs that wait while every slot is busy, and none of them begins for so long, go back.
+/// Waiting jobs go back to the source if all slots are busy and none of the jobs begins within this time.
 const STALLED_AFTER: Duration = Duration::from_millis(200);
 
-/// A worker that holds too many jobs for so long gives the surplus back.
+/// A worker that holds too many jobs for this long gives the surplus back.
 const SURPLUS_AFTER: Duration = Duration::from_millis(100);
 
-/// A worker holds too many jobs when it holds so many times what it ends soon.
+/// A worker holds too many jobs if it holds more than this many times the jobs that it ends soon.
 const SURPLUS_FACTOR: u64 = 4;
 
-/// Times count from some fixed moment.
+/// The state of giving back. Its times count from a fixed moment.
 #[derive(Debug, Default)]
 pub(crate) struct GiveBack {
     gave_at: Duration,
-    /// Since when the worker holds too many jobs.
+    /// The start of the time during which the worker holds too many jobs.
     surplus_since: Option<Duration>,
 }
 
 impl GiveBack {
-    /// Jobs were given to a runner, or back to the source.
+    /// Notes that jobs went to a runner or back to the source.
     pub fn gave(&mut self, now: Duration) {
         self.gave_at = now;
     }
 
-    /// Nothing waits, or a slot is free.
+    /// Notes that no job waits, or that a slot is free.
     pub fn nothing_waits(&mut self) {
         self.surplus_since = None;
     }
 
-    /// Whether everything that waits is to go back, where every slot is busy.
+    /// Reports whether all waiting jobs should go back. All slots are busy.
     pub fn is_stalled(&self, now: Duration) -> bool {
         now >= self.stalled_at()
     }
 
-    /// When what waits goes back, unless some of it begins before.
+    /// The time at which waiting jobs go back, unless some of them begin earlier.
     pub fn stalled_at(&self) -> Duration {
         self.gave_at + STALLED_AFTER
     }
 
-    /// Jobs to give back, where `waiting` wait and the worker ends `fitting` soon, as far as its rate is known.
+    /// The number of jobs to give back. `waiting` jobs wait, and the worker ends `fitting` jobs soon; `None` if its
+    /// rate is unknown.
     pub fn surplus(&mut self, waiting: u64, fitting: Option<u64>, now: Duration) -> u64 {
         let Some(fitting) = fitting.filter(|fitting| waiting > fitting.saturating_mul(SURPLUS_FACTOR)) else {
             self.surplus_since = None;

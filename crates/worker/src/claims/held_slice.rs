@@ -1,21 +1,21 @@
-//! Jobs of one slice that a worker holds.
+//! The jobs of one slice that a worker holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gristmill_model::{EarlierFailure, LeasedSlice, Positions};
 
-/// The failures of attempts that were followed by another one at once, by position in the batch, oldest first.
+/// The failed attempts that were repeated at once, by position in the batch, oldest first.
 pub(crate) type EarlierFailures = BTreeMap<u32, Vec<EarlierFailure>>;
 
-/// Jobs of one slice that this worker holds.
+/// The jobs of one slice that a worker holds.
 #[derive(Debug, Clone)]
 pub(crate) struct HeldSlice {
     pub slice: LeasedSlice,
-    /// How often they have failed and run again since they were claimed.
+    /// The number of local repeats since the claim.
     pub repeats: u32,
     pub earlier: Arc<EarlierFailures>,
-    /// When its slice came here, as a number: what comes back goes where it was.
+    /// The order of the slice's arrival. Returned jobs go back to this place.
     pub arrival: u64,
 }
 
@@ -35,7 +35,7 @@ impl HeldSlice {
         self.slice.len()
     }
 
-    /// These of its jobs, by their positions in the batch.
+    /// Selects some of the jobs by their positions in the batch.
     pub fn select(&self, positions: &Positions) -> HeldSlice {
         let places = self.slice.positions.indexes_of(positions);
         let mut selected = self.clone();

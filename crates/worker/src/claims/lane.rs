@@ -1,4 +1,4 @@
-//! The jobs of one kind that a worker holds and no runner has.
+//! The jobs of one kind that wait in a worker for a runner.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use crate::handler::micro_batch::MicroBatch;
 use crate::io::{IoCounter, IoOfKind, IoRate};
 use crate::settings::WorkerSettings;
 
-/// A slice whose jobs are taken from the front, a few at a time, without copying the rest.
+/// A slice that gives away its first jobs, a few at a time, without copying the rest.
 #[derive(Debug)]
 struct Queued {
     held: HeldSlice,
-    /// The payloads of the first so many were taken; their positions are gone.
+    /// The number of jobs that were taken. Their payloads are still here, but their positions are not.
     taken: u32,
     index: Option<PackedIndex>,
 }
@@ -30,7 +30,7 @@ impl Queued {
         self.held.len()
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining jobs.
     fn take_all(mut self) -> HeldSlice {
         let left = self.held.len();
         match self.taken {
@@ -69,7 +69,7 @@ impl From<HeldSlice> for Queued {
     }
 }
 
-/// One kind's handler and the jobs that wait for it in this worker.
+/// The handler of one kind, and the jobs that wait for it in this worker.
 pub(crate) struct Lane {
     pub(crate) kind: Arc<str>,
     pub(crate) handler: Arc<dyn Handler>,
@@ -95,12 +95,12 @@ impl Lane {
         }
     }
 
-    /// Jobs that wait here.
+    /// The number of waiting jobs.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Adds claimed jobs: behind equally urgent ones, before less urgent ones.
+    /// Adds claimed jobs behind jobs of the same priority and before jobs of a lower one.
     pub(crate) fn push(&mut self, mut held: HeldSlice) {
         self.arrivals += 1;
         held.arrival = self.arrivals;
@@ -111,7 +111,7 @@ impl Lane {
         self.insert(before.map_or(0, |index| index + 1), held);
     }
 
-    /// Restores jobs to their place: behind more urgent ones, and behind equally urgent ones that arrived earlier.
+    /// Puts jobs back in their place: behind jobs of a higher priority, and behind earlier arrivals of the same priority.
     pub(crate) fn put_back(&mut self, held: HeldSlice) {
         let place = |held: &HeldSlice| {
             let slice = &held.slice;
@@ -131,18 +131,18 @@ impl Lane {
         }
     }
 
-    /// Whether its running jobs can be paused.
+    /// Reports whether the running jobs can be paused.
     pub(crate) fn is_pausable(&self) -> bool {
         self.is_pausable
     }
 
-    /// The priority of the waiting jobs.
+    /// The highest priority of the waiting jobs.
     pub(crate) fn urgency(&self) -> Option<i16> {
         self.queue.front().map(|queued| queued.held.slice.priority)
     }
 
-    /// The next micro-batch, of `jobs_max` jobs at most, and why it is no larger. Slices that are too small to fill one
-    /// share it, each as a whole: what is cut up is committed in more pieces.
+    /// Takes the next micro-batch, of at most `jobs_max` jobs, with the reason for its size. Slices that are too small
+    /// to fill a micro-batch share one. They stay whole, because the parts of a slice need separate commits.
     pub(crate) fn take_micro_batch(&mut self, jobs_max: u32) -> Option<(MicroBatch, EndReason)> {
         let front = self.queue.front_mut()?;
         let mut size = jobs_max.max(1);
@@ -160,7 +160,7 @@ impl Lane {
         Some((micro_batch, end_reason))
     }
 
-    /// The first slice, and those after it that fit, have its timeout, and finalize if it does.
+    /// Takes the first slice, and the next ones that fit, have the same timeout, and also finalize or also do not.
     fn take_whole_slices(&mut self, size: u32) -> (Vec<HeldSlice>, EndReason) {
         let like = |queued: &Queued| {
             let slice = &queued.held.slice;
@@ -184,17 +184,17 @@ impl Lane {
         (slices, end_reason)
     }
 
-    /// The bytes that its running micro-batches move.
+    /// The bytes that the running micro-batches move.
     pub(crate) fn io_in_use(&self) -> IoRate {
         self.io.of(self.deliveries)
     }
 
-    /// The bytes that one more would move.
+    /// The bytes that one more micro-batch would move.
     pub(crate) fn io_rate(&self) -> IoRate {
         self.io.rate()
     }
 
-    /// A micro-batch took `elapsed`.
+    /// Notes the end of a micro-batch.
     pub(crate) fn ended(&mut self, elapsed: std::time::Duration, io: &IoCounter) {
         self.deliveries -= 1;
         self.io.ended(io, elapsed);
@@ -216,7 +216,7 @@ impl Lane {
         }
     }
 
-    /// Takes so many jobs out, the last ones first.
+    /// Takes this many jobs, the last ones first.
     pub(crate) fn take_last(&mut self, jobs: u64) -> Vec<HeldSlice> {
         let mut left = u32::try_from(jobs).unwrap_or(u32::MAX);
         let mut taken = Vec::new();
@@ -237,7 +237,7 @@ impl Lane {
         taken
     }
 
-    /// Takes everything out.
+    /// Takes all jobs.
     pub(crate) fn take_all(&mut self) -> Vec<HeldSlice> {
         self.waiting = 0;
         let queue = std::mem::take(&mut self.queue);

@@ -1,4 +1,4 @@
-//! What the runners of one kind hold.
+//! The jobs that the runners of one kind hold.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,55 +8,54 @@ use super::{IDLE_FIRST_AFTER, RECALL_AGAIN_AFTER, STUCK_AFTER, overfull_from};
 #[derive(Debug, Clone, Default)]
 struct Runner {
     unanswered: u32,
-    /// Whether it has answered or returned anything: until then it may still be starting, and nothing that it holds
-    /// counts as begun.
+    /// The runner has answered or returned jobs. Before that it may still be starting, and none of its jobs counts as begun.
     is_warm: bool,
-    /// When it last answered, or was given its first job.
+    /// The time of the last answer, or of the first job.
     progress_at: Duration,
-    /// When it is asked again for what it has not begun, where it was asked.
+    /// The time to ask a runner again that was asked for its unbegun jobs.
     recall_again_at: Option<Duration>,
     recall_pause: Duration,
-    /// Since when it has had nothing, where it has nothing.
+    /// The start of the idle time of an idle runner.
     idle_since: Duration,
-    /// Whether it can take no jobs.
+    /// The runner can take no jobs.
     is_out: bool,
 }
 
-/// The runners of one kind, ordered by what they hold.
+/// The runners of one kind, ordered by the number of jobs that they hold.
 #[derive(Debug)]
 pub(super) struct Runners {
     runners: Vec<Runner>,
     concurrency: u32,
-    /// A runner that answers nothing for so long gives its window to slots that are free.
+    /// A runner that answers nothing for this long gives its window to free slots.
     stale_after: Duration,
-    /// Of those that can take jobs: whether it is cold, its unanswered jobs, and its number.
+    /// The runners that can take jobs: whether each is cold, its number of unanswered jobs, and its number.
     by_load: BTreeSet<(bool, u32, usize)>,
-    /// Since when idle runners that can take jobs have been idle, and their numbers.
+    /// The start of the idle time of each idle runner that can take jobs, with the runner's number.
     idle_since: BTreeSet<(Duration, usize)>,
     idle: usize,
-    /// Runners that have some but not all of their slots busy, and the free slots of these.
+    /// The number of runners with some but not all slots busy, and the number of their free slots.
     partly_free: usize,
     partly_free_slots: u64,
     warm_free_slots: u64,
     unbegun: u64,
-    /// Runners that can take no jobs.
+    /// The number of runners that can take no jobs.
     out: usize,
 }
 
-/// What makes a runner stale.
+/// The conditions under which a runner is stale.
 #[derive(Debug)]
 pub(super) struct Staleness {
-    /// Where a slot is free: when it gets what others hold at the latest.
+    /// With a free slot: the latest time at which it gets jobs of other runners.
     pub fair_at: Option<Duration>,
-    /// What a window holds now.
+    /// The number of jobs in a window now.
     pub window_jobs: u32,
-    /// When a runner that holds far more than a window is stale.
+    /// The time at which a runner with far more than a window is stale.
     pub overfull_at: Duration,
-    /// Where no slot is free: a runner that answers nothing for so long is stale.
+    /// Without a free slot: a runner that answers nothing for this long is stale.
     pub stuck_after: Duration,
 }
 
-/// What one runner adds to the sums over all.
+/// The share of one runner in the sums over all runners.
 struct Counts {
     idle: usize,
     partly_free: usize,
@@ -91,12 +90,12 @@ impl Runners {
         self.concurrency
     }
 
-    /// Whether one of them can take jobs.
+    /// Reports whether a runner can take jobs.
     pub fn can_run(&self) -> bool {
         self.out < self.runners.len()
     }
 
-    /// From now on, a runner can take no jobs, or can again. What it has not answered, it gives back.
+    /// Sets whether a runner can take jobs. A runner that cannot gives its unanswered jobs back.
     pub fn set_out(&mut self, number: usize, is_out: bool, now: Duration) {
         let is_known = |runner: &Runner| runner.is_out == is_out;
         if self.runners.get(number).is_none_or(is_known) {
@@ -105,29 +104,29 @@ impl Runners {
         self.idle_since.remove(&(self.runners[number].idle_since, number));
         self.change(number, |runner| {
             runner.is_out = is_out;
-            // Its process begins anew.
+            // The process of the runner starts anew.
             runner.is_warm = false;
         });
         self.note_idle(number, now);
     }
 
-    /// Jobs that are held and have not begun, as far as is known.
+    /// The number of held jobs that have not begun, as far as is known.
     pub fn unbegun(&self) -> u64 {
         self.unbegun
     }
 
-    /// Free slots, where so many idle runners may get work.
+    /// The number of free slots if at most `idle_max` idle runners may get jobs.
     pub fn free_slots(&self, idle_max: usize) -> u64 {
         self.partly_free_slots + self.idle.min(idle_max) as u64 * u64::from(self.concurrency)
     }
 
-    /// Runners with a free slot.
+    /// The number of runners with a free slot.
     pub fn free_runners(&self, may_busy_another: bool) -> usize {
         self.partly_free + if may_busy_another { self.idle } else { 0 }
     }
 
-    /// The runner with a free slot that holds the least, and what it holds: first one that has been idle for long, then warm
-    /// ones.
+    /// The runner with a free slot and the fewest jobs, and the number of its jobs. A runner with a long idle time
+    /// comes first, and warm runners come before cold ones.
     pub fn freest(&self, may_busy_another: bool, now: Duration) -> Option<(usize, u32)> {
         if may_busy_another
             && let Some((since, runner)) = self.idle_since.first()
@@ -145,7 +144,7 @@ impl Runners {
             .map(|(_, unanswered, runner)| (*runner, *unanswered))
     }
 
-    /// The warm runner with all slots busy whose window holds the least, at most `window_jobs`, and that makes progress.
+    /// The warm runner with no free slot and the smallest window, of at most `window_jobs`. It makes progress.
     pub fn shortest_window(
         &self,
         window_jobs: u32,
@@ -167,14 +166,14 @@ impl Runners {
             .map(|(_, unanswered, runner)| (*runner, *unanswered))
     }
 
-    /// The most jobs that a warm runner holds beyond its slots.
+    /// The largest number of jobs that a warm runner holds beyond its slots.
     pub fn longest_window(&self) -> u32 {
         let longest = self.by_load.range(..(true, 0, 0)).next_back();
         let longest = longest.map_or(0, |(_, unanswered, _)| *unanswered);
         longest.saturating_sub(self.concurrency)
     }
 
-    /// Whether that made an idle runner busy.
+    /// Notes that a runner got jobs. Returns whether it was idle.
     pub fn gave(&mut self, runner: usize, jobs: u32, now: Duration) -> bool {
         let was_idle = self.runners[runner].unanswered == 0;
         if was_idle {
@@ -190,7 +189,7 @@ impl Runners {
         was_idle && jobs > 0
     }
 
-    /// Whether that made the runner idle.
+    /// Notes answers of a runner. Returns whether it became idle.
     pub fn answered(&mut self, runner: usize, jobs: u32, now: Duration) -> bool {
         self.lose(runner, jobs, now, |runner| {
             runner.progress_at = now;
@@ -198,7 +197,7 @@ impl Runners {
         })
     }
 
-    /// Whether that made the runner idle.
+    /// Notes jobs that a runner returned. Returns whether it became idle.
     pub fn returned(&mut self, runner: usize, jobs: u32, now: Duration) -> bool {
         self.lose(runner, jobs, now, |_| ())
     }
@@ -219,7 +218,7 @@ impl Runners {
         became_idle
     }
 
-    /// Notes since when a runner has been idle, where it is and can take jobs.
+    /// Notes the start of a runner's idle time, if it is idle and can take jobs.
     fn note_idle(&mut self, number: usize, now: Duration) {
         let runner = &mut self.runners[number];
         if runner.unanswered == 0 && !runner.is_out {
@@ -228,8 +227,8 @@ impl Runners {
         }
     }
 
-    /// A runner with unbegun jobs that are of more use elsewhere, and that was not asked for them yet or not lately. It
-    /// counts as asked now.
+    /// A runner whose unbegun jobs are more useful elsewhere. It was not asked for them yet, or not recently. It counts
+    /// as asked now.
     pub fn take_stale(&mut self, staleness: &Staleness, now: Duration) -> Option<usize> {
         let is_due = |runner: &Runner| self.stale_at_of(runner, staleness).is_some_and(|at| at <= now);
         let found = self.runners.iter().position(is_due)?;
@@ -239,7 +238,7 @@ impl Runners {
         Some(found)
     }
 
-    /// When the next runner is stale.
+    /// The time at which the next runner becomes stale.
     pub fn stale_at(&self, staleness: &Staleness) -> Option<Duration> {
         let stale_at = |runner| self.stale_at_of(runner, staleness);
         self.runners.iter().filter_map(stale_at).min()
@@ -257,14 +256,14 @@ impl Runners {
             return None;
         }
         let at = match (runner.is_warm, fair_at) {
-            // Given while jobs were quicker than they are now.
+            // The runner got these jobs when jobs were quicker.
             (true, Some(_)) if unbegun > window_jobs.saturating_mul(2) => Duration::ZERO,
             (true, Some(fair_at)) => fair_at.min(runner.progress_at + self.stale_after),
             (true, None) if unbegun > overfull_from(window_jobs) => {
                 overfull_at.min(runner.progress_at + stuck_after)
             }
             (true, None) => runner.progress_at + stuck_after,
-            // Nothing that it holds can begin sooner in another one that has to start, too.
+            // The jobs would begin no sooner in another runner that must start as well.
             (false, _) if self.warm_free_slots == 0 => return None,
             (false, _) => runner.progress_at + self.stale_after,
         };
@@ -315,7 +314,7 @@ impl Runners {
         self.out += counts.out;
     }
 
-    /// What one runner adds to the sums.
+    /// The share of one runner in the sums.
     fn counts(&self, number: usize) -> Counts {
         let runner = &self.runners[number];
         let free = match runner.is_out {

@@ -1,4 +1,4 @@
-//! Workers with simulated runners over a simulated source, in virtual time: random workloads beside the greedy bound.
+//! A simulation of workers and runners over a source in virtual time. Random workloads are compared with the greedy bound.
 
 mod model;
 
@@ -7,17 +7,17 @@ use std::time::Duration;
 use gristmill_model::{Rng, SplitMix64};
 use model::{JobModel, Outcome, Simulation, Workload};
 
-/// Workloads that are tried, unless `SIMULATION_WORKLOADS` says otherwise.
+/// The number of workloads without `SIMULATION_WORKLOADS`.
 const WORKLOADS: u64 = 300;
 
-/// No slot is idle for longer while its worker holds a job that has not begun.
+/// The longest idle time of a slot while its worker holds a job that has not begun.
 const IDLE_MAX: Duration = Duration::from_millis(20);
 
 fn milliseconds(count: f64) -> Duration {
     Duration::from_secs_f64(count / 1e3)
 }
 
-/// When the last job ends where each job goes, in its order, to the slot that is free first.
+/// The end of the last job if each job goes, in order, to the slot that is free first.
 fn greedy_bound(jobs: &[JobModel], slots: usize) -> Duration {
     let mut free_at = std::collections::BinaryHeap::from(vec![std::cmp::Reverse(Duration::ZERO); slots]);
     let mut end = Duration::ZERO;
@@ -38,21 +38,21 @@ fn below(rng: &mut SplitMix64, count: u64) -> u64 {
     rng.next_u64() % count
 }
 
-/// A normal variable, as the sum of twelve uniform ones.
+/// A normal variable: the sum of twelve uniform ones.
 fn normal(rng: &mut SplitMix64) -> f64 {
     (0..12).map(|_| uniform(rng, 0.0, 1.0)).sum::<f64>() - 6.0
 }
 
-/// One duration of a family that the workload has drawn. Milliseconds, from 1 us to 10 s.
+/// A duration from the workload's family, in milliseconds, between 1 µs and 10 s.
 fn duration_ms(rng: &mut SplitMix64, family: u64, scale_ms: f64) -> f64 {
     let drawn = match family {
         0 => scale_ms,
         1 => uniform(rng, 0.0, 2.0 * scale_ms),
         2 => scale_ms * (1.8 * normal(rng)).exp(),
-        // Nearly all are quick, and a few take very long.
+        // Most jobs are quick, and a few are very slow.
         3 if below(rng, 100) == 0 => scale_ms * uniform(rng, 100.0, 1_000.0),
         3 => scale_ms,
-        // First quick, then slow.
+        // Quick jobs come first, then slow ones.
         _ => scale_ms * if below(rng, 2) == 0 { 0.01 } else { 1.0 },
     };
     drawn.clamp(0.001, 10_000.0)
@@ -133,14 +133,14 @@ fn check(workload: &Workload) {
     if workload.drain_after.is_some() {
         return;
     }
-    // What several workers hold can be found out by none of them: what one cannot begin soon goes back a while later.
+    // No worker knows the jobs of the others. A worker gives back jobs that it cannot begin soon only after a while.
     let (factor, more) = match workload.workers {
         1 => (1.05, 50.0),
         _ => (1.1, 250.0),
     };
-    // A process that is replaced starts again, its worker hears of it later, and each run that a crash undid was lost.
+    // A replaced process starts again, its worker learns of it later, and the runs that the crash ended are lost.
     let restarts = (workload.start_takes + workload.answer_takes) * crashes;
-    // Where starts fail, all jobs could have waited for the one runner that was out the longest.
+    // With failing starts, all jobs may have waited for the runner that was out the longest.
     let allowed = bound.mul_f64(factor)
         + milliseconds(more)
         + workload.start_takes

@@ -1,32 +1,32 @@
-//! How many jobs beyond its slots a runner holds.
+//! The window: the number of jobs that a runner holds beyond its slots.
 
 use std::time::Duration;
 
 use super::DispatchSettings;
 use crate::handler::Capacity;
 
-/// Measurements lose half of their weight with so many later ones.
+/// The weight of a measurement halves with this many later ones.
 const HALF_LIFE_MEASUREMENTS: f64 = 4.0;
 
-/// Jobs that take longer than so many times the target get no window at all: the way to the runner and back is nothing
-/// beside them. The window of quicker ones holds one job at least, which hides that way.
+/// Jobs that take longer than this many times the target get no window, because the way to the runner and back is
+/// negligible for them. Quicker jobs get a window of at least one job, which hides that way.
 const PREFETCH_TARGETS: f64 = 5.0;
 
-/// Micro-batches that a window holds at most: one in the pipe while another is packed.
+/// The largest number of micro-batches in a window: one is in the pipe while the next one is packed.
 const MICRO_BATCHES: u32 = 2;
 
-/// Jobs in the first batch of a handler of whole batches.
+/// The number of jobs in the first batch of a handler of whole batches.
 const BATCH_START_JOBS: u32 = 16;
 
-/// The window of one kind's runners: grows by doubling, up to the jobs that take about the target.
+/// The window of the runners of one kind. It grows by doubling, up to the number of jobs that take about the target time.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     target_us: f64,
     concurrency: f64,
     jobs_max: u32,
-    /// Microseconds a job takes, exponentially weighted; `None` before the first measurement.
+    /// The exponentially weighted duration of a job in microseconds. `None` before the first measurement.
     us_per_job: Option<f64>,
-    /// The logarithm of the microseconds that a typical job takes: their geometric mean, which one slow job moves little.
+    /// The logarithm of the geometric mean of the durations in microseconds. One slow job changes it little.
     ln_us_per_job: Option<f64>,
     jobs: u32,
     batch_jobs: u32,
@@ -51,30 +51,30 @@ impl Window {
         }
     }
 
-    /// Jobs beyond the slots of a runner.
+    /// The number of jobs beyond the slots of a runner.
     pub fn jobs(&self) -> u32 {
         self.jobs
     }
 
-    /// Jobs in the next whole batch.
+    /// The number of jobs in the next whole batch.
     pub fn batch_jobs(&self) -> u32 {
         self.batch_jobs
     }
 
-    /// Typical jobs that one slot ends within `time`; `None` where no duration is known.
+    /// The number of typical jobs that one slot ends within `time`. `None` if no duration is known.
     pub fn jobs_per_slot_within(&self, time: Duration) -> Option<f64> {
         self.ln_us_per_job
             .map(|ln_us| time.as_secs_f64() * 1e6 / ln_us.exp().max(1e-3))
     }
 
-    /// How long a job takes, as far as known; at most an hour.
+    /// The known duration of a job, at most an hour.
     pub fn duration(&self) -> Duration {
         const HOUR_US: f64 = 3.6e9;
         Duration::from_secs_f64(self.us_per_job.unwrap_or(0.0).min(HOUR_US) / 1e6)
     }
 
-    /// Jobs that a runner answered took so long. The last one weighs as much as all others together, so that a window
-    /// shrinks at once when jobs turn slow.
+    /// Learns from the durations of answered jobs. The last one weighs as much as all others together, so that a window
+    /// shrinks at once when jobs become slow.
     pub fn learn(&mut self, durations_us: impl IntoIterator<Item = u32>) {
         let (mut sum, mut count, mut last) = (0.0, 0u32, 0.0);
         for duration_us in durations_us {
@@ -99,7 +99,7 @@ impl Window {
             .min(self.jobs_max);
     }
 
-    /// A whole batch took `elapsed`.
+    /// Learns from the duration of a whole batch.
     pub fn learn_batch(&mut self, jobs: u32, elapsed: Duration) {
         let us_per_job = elapsed.as_secs_f64() * 1e6 / f64::from(jobs.max(1));
         self.mix_typical(us_per_job.max(1e-3).ln());

@@ -1,5 +1,4 @@
-//! The answers of handlers made of async functions: the result of a job's step, and the results that are answered
-//! together.
+//! The answers of handlers made of async functions: the result of a job's step, and the results that are answered together.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +9,19 @@ use serde::Serialize;
 use crate::handler::{OutcomeSink, Outcomes};
 use crate::mill::delivery::micros;
 
-/// Completed jobs are answered at least this often, so that slow jobs are committed one by one.
+/// The longest time between two answers with completed jobs, so that slow jobs are committed one by one.
 const ANSWER_EVERY: Duration = Duration::from_millis(2);
 
-/// The result of a step of a job.
+/// The result of one step of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<V> {
-    /// It is done, with this value.
+    /// The job is done, with this value.
     Done(V),
-    /// It waits for these children, without holding a slot. Once they have ended, it finalizes.
+    /// The job waits for these children without holding a slot. It finalizes after they have ended.
     Wait(Spawn),
 }
 
-/// Gathers outcomes and answers them together, often enough.
+/// Gathers outcomes, and answers them together at short intervals.
 pub(crate) struct Answers<'a> {
     sink: &'a dyn OutcomeSink,
     sent_at: Instant,
@@ -79,12 +78,12 @@ impl<'a> Answers<'a> {
         self.released.insert(index);
     }
 
-    /// Jobs that were recalled before they began.
+    /// Adds jobs that were recalled before they began.
     pub(crate) fn give_back(&mut self, indexes: Positions) {
         self.returned = indexes;
     }
 
-    /// The job waits for children, if they can be.
+    /// Adds a job that waits for children. If the children are invalid, the job fails.
     pub(crate) fn suspend(&mut self, index: u32, spawn: Spawn, begun: Instant) {
         let suspended = Suspended::one(index, spawn);
         match suspended.check() {

@@ -1,4 +1,4 @@
-//! The channel between a running job and its worker.
+//! The channel from a running job to its worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct DeliveryContext {
     pub siblings: SpawnedSiblings,
 }
 
-/// A statement, and a job's data for it.
+/// A statement, and the data of one job for it.
 type Write = (Arc<str>, String);
 
 /// The SQL statements that running jobs add to their reports.
@@ -41,7 +41,7 @@ impl Writes {
         lock(&self.by_job)
     }
 
-    /// Whether any job ever wanted anything.
+    /// Reports whether any job ever added a statement.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Acquire)
     }
@@ -88,7 +88,7 @@ impl SpawnedSiblings {
         lock(&self.by_job)
     }
 
-    /// Whether any job ever spawned any.
+    /// Reports whether any job ever spawned siblings.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Acquire)
     }
@@ -121,7 +121,7 @@ impl SpawnedSiblings {
     }
 }
 
-/// A running job's way to its worker. Cheap to clone; it may be kept and used by other tasks while the job runs.
+/// The channel from a running job to its worker. Other tasks may keep and use a clone while the job runs.
 #[derive(Debug, Clone)]
 pub struct JobContext {
     job: JobId,
@@ -148,7 +148,7 @@ impl JobContext {
         }
     }
 
-    /// The job's id. It is the same on every attempt, and no other job of the store ever has it.
+    /// The id of the job. It is the same on every attempt, and no other job of the store ever has it.
     pub fn id(&self) -> JobId {
         self.job
     }
@@ -158,46 +158,46 @@ impl JobContext {
         self.attempt
     }
 
-    /// The job's deduplication key, where it has one.
+    /// The deduplication key of the job, if it has one.
     pub fn key(&self) -> Option<String> {
         self.labels()?.key_of(self.job.position)
     }
 
-    /// The batch that the job was submitted in.
+    /// The batch of the job.
     pub fn batch(&self) -> BatchId {
         self.job.batch
     }
 
-    /// The job's kind.
+    /// The kind of the job.
     pub fn kind(&self) -> &str {
         &self.origin.slice().kind
     }
 
-    /// The queue that the job was submitted to.
+    /// The queue of the job.
     pub fn queue(&self) -> &str {
         &self.origin.slice().queue
     }
 
-    /// Whose job it is, where that was said.
+    /// The group of the job, if it has one.
     pub fn group(&self) -> Option<&str> {
         self.origin.slice().group.as_deref()
     }
 
-    /// The job's tags.
+    /// The tags of the job.
     pub fn tags(&self) -> BTreeMap<String, String> {
         let labels = self.labels();
         labels.map_or_else(BTreeMap::new, |labels| labels.tags_of(self.job.position))
     }
 
-    /// The moment by which the job has to have completed, where it was submitted with
-    /// [`complete_within_ms`](gristmill_model::BatchOptions::complete_within_ms): it is not tried again after it. By the
-    /// store's clock.
+    /// The time by which the job must have completed, if its submitter set
+    /// [`complete_within_ms`](gristmill_model::BatchOptions::complete_within_ms). The job is not tried again after this
+    /// time. The store's clock counts.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.origin.slice().deadline
     }
 
-    /// The parent for spans of the job, where its submitter gave a trace: the worker's span that the job runs in, or the submit's
-    /// span where the worker exports none.
+    /// The parent for spans of the job, if its submitter gave a trace. It is the worker's span of the job, or the span
+    /// of the submit if the worker exports no spans.
     pub fn traceparent(&self) -> Option<TraceParent> {
         self.origin.traceparent()
     }
@@ -206,34 +206,35 @@ impl JobContext {
         self.origin.slice().labels.as_deref()
     }
 
-    /// Says how far the job is. May be called as often as one likes: it is told about once a second, together with that
-    /// of all jobs of the worker.
+    /// Reports the progress of the job. A job may call it as often as it likes. The worker passes the progress of all
+    /// of its jobs on about once a second.
     pub fn progress(&self, progress: Progress) {
         if let Some(delivery) = &self.delivery {
             delivery.board.say(self.job, self.attempt, progress);
         }
     }
 
-    /// Says how many bytes the job has read and written since it said so last. A worker with a budget starts no more of
-    /// its kind than fit into that.
+    /// Reports the bytes that the job has read and written since the last report. A worker with a budget starts only as
+    /// many micro-batches of a kind as the budget allows.
     pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
         if let Some(delivery) = &self.delivery {
             delivery.io.add(read_bytes, written_bytes);
         }
     }
 
-    /// Has something written in the transaction of the job's report, into tables of the program's own in the store's
-    /// database: once, if and when the job is stored as completed, and not at all otherwise. What a later attempt does not
-    /// ask for again is not written.
+    /// Adds a statement to the transaction of the job's report. It writes into the program's own tables in the store's
+    /// database. It runs exactly once if the job is stored as completed, and never otherwise. A later attempt must add
+    /// its statements again.
     ///
-    /// `sql` is an INSERT, UPDATE or DELETE with one parameter. It is carried out once for all jobs of a report that give it
-    /// something, and takes a JSON array of what they give, as with `INSERT INTO seen (id) SELECT value ->> 'id' FROM
-    /// json_each(?1)` on SQLite, or `… FROM jsonb_to_recordset($1) AS t (id int)` on PostgreSQL. Where it fails, the job has
-    /// failed with what the database says, and is tried again by its policy. Only workers on the store itself can do this.
+    /// `sql` is an INSERT, UPDATE or DELETE with one parameter. It runs once for all jobs of a report that use it. The
+    /// parameter is a JSON array of their items, for example in `INSERT INTO seen (id) SELECT value ->> 'id' FROM
+    /// json_each(?1)` on SQLite, or `… FROM jsonb_to_recordset($1) AS t (id int)` on PostgreSQL. If the statement
+    /// fails, the job fails with the error of the database, and its retry policy decides. Only workers with direct
+    /// access to the store can write.
     ///
     /// # Errors
     ///
-    /// If the data is not JSON, or exceeds a limit.
+    /// The item is not JSON, or exceeds a limit.
     pub fn write_with_report<T: Serialize + ?Sized>(
         &self,
         sql: impl Into<Arc<str>>,
@@ -253,17 +254,17 @@ impl JobContext {
         }
     }
 
-    /// Spawns siblings: further children of the job's own parent, one a payload, which the parent waits for too. They are
-    /// stored with the job's report if and when it completes, so that the parent never finalizes without them, and not at
-    /// all otherwise; what a later attempt does not spawn again is not there. Where the parent does not wait any more,
-    /// since it is over or this job was retried by hand, they are left out. May be called several times.
+    /// Spawns siblings: further children of the job's own parent, one for each payload. The parent waits for them, too.
+    /// They are stored with the job's report if the job completes, so the parent never finalizes without them.
+    /// Otherwise they are dropped, and a later attempt must spawn them again. They are also dropped if the parent no
+    /// longer waits, because it has ended or because this job was retried by hand. A job may call this several times.
     ///
-    /// A job that was not spawned by another one has failed for good when it completes with siblings, and so has one that
-    /// [waits](crate::handler::family::Step::Wait) for children of its own: it may spawn siblings when it finalizes.
+    /// A job without a parent that completes with siblings fails for good. So does a job that
+    /// [waits](crate::handler::family::Step::Wait) for its own children: it may spawn siblings when it finalizes.
     ///
     /// # Errors
     ///
-    /// If a payload is invalid, or exceeds a limit.
+    /// A payload is invalid, or exceeds a limit.
     pub fn spawn_siblings<P: Serialize>(
         &self,
         kind: &str,
@@ -274,11 +275,11 @@ impl JobContext {
         self.add_siblings(batches.map_err(refused)?)
     }
 
-    /// The same, with options of their own.
+    /// Spawns siblings like [`spawn_siblings`](JobContext::spawn_siblings), with their own options.
     ///
     /// # Errors
     ///
-    /// If the data cannot be stored.
+    /// The siblings cannot be stored.
     pub fn spawn_sibling_batch(&self, siblings: ChildBatch) -> Result<(), JobError> {
         self.add_siblings(vec![siblings])
     }
@@ -292,7 +293,7 @@ impl JobContext {
         }
     }
 
-    /// Forgets the siblings of a job that does not complete. Whether there were any.
+    /// Drops the siblings of a job that does not complete. Returns whether there were any.
     pub(crate) fn forget_siblings(&self) -> bool {
         let used = self
             .delivery
@@ -301,15 +302,15 @@ impl JobContext {
         used.is_some_and(|delivery| delivery.siblings.forget(self.job))
     }
 
-    /// Whether the job was cancelled while it runs: its outcome will be refused, so it should end soon. It is given up
-    /// after the worker's `cancel_grace`.
+    /// Reports whether the job was cancelled while it runs. Its outcome will be refused, so it should end soon. The
+    /// worker abandons it after its `cancel_grace`.
     pub fn is_cancelled(&self) -> bool {
         self.delivery
             .as_ref()
             .is_some_and(|delivery| delivery.signals.is_cancelled(self.job))
     }
 
-    /// Resolves when the job is cancelled. Await it concurrently with the job's work.
+    /// Resolves when the job is cancelled. Await it beside the job's work.
     pub async fn cancelled(&self) {
         match &self.delivery {
             Some(delivery) => {
@@ -322,14 +323,14 @@ impl JobContext {
         }
     }
 
-    /// Whether something more urgent needs the slot, and the job may [give itself back](JobContext::give_back).
+    /// Reports whether a more urgent job needs the slot. The job may then [give itself back](JobContext::give_back).
     pub fn is_pausing(&self) -> bool {
         self.delivery
             .as_ref()
             .is_some_and(|delivery| delivery.signals.is_pausing())
     }
 
-    /// Resolves when a more urgent job needs the slot. Await it concurrently with the job's work.
+    /// Resolves when a more urgent job needs the slot. Await it beside the job's work.
     pub async fn pausing(&self) {
         match &self.delivery {
             Some(delivery) => delivery.signals.until(Signals::is_pausing).await,
@@ -337,8 +338,8 @@ impl JobContext {
         }
     }
 
-    /// Gives the job back uncharged, to be run again from its beginning, in its old place in line: the handler returns the
-    /// error that this returns.
+    /// Gives the job back without charging an attempt. It later runs again from its beginning, from its old place in
+    /// the queue. The handler must return the error that this function returns.
     pub fn give_back(&self) -> JobError {
         if let Some(delivery) = &self.delivery {
             delivery.signals.give_back(self.job);
@@ -346,14 +347,14 @@ impl JobContext {
         JobError::new("paused", "it yielded to a more urgent job")
     }
 
-    /// Whether it was given back.
+    /// Reports whether the job was given back.
     pub(crate) fn take_given_back(&self) -> bool {
         self.delivery
             .as_ref()
             .is_some_and(|delivery| delivery.signals.take_given_back(self.job))
     }
 
-    /// Resolves when the job was cancelled and its grace is over.
+    /// Resolves when the job was cancelled and its grace period has ended.
     pub(crate) async fn given_up(&self) {
         self.cancelled().await;
         if let Some(delivery) = &self.delivery {

@@ -1,4 +1,4 @@
-//! Handlers of jobs that spawn children, wait for them and finalize.
+//! Handlers of jobs that spawn children, wait for them, and finalize.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -19,14 +19,14 @@ use crate::handler::{Handler, OutcomeSink};
 
 pub use crate::handler::answers::Step;
 
-/// A job all of whose children have ended.
+/// A job whose children have all ended.
 #[derive(Debug)]
 pub struct Finalizing<P, M> {
-    /// The job, as it was before.
+    /// The job as in its first step.
     pub job: Job<P>,
-    /// Its memo.
+    /// The memo of the job.
     pub memo: M,
-    /// How its children ended, in the order in which it spawned them.
+    /// The outcomes of the children, in the order of their spawning.
     pub children: Vec<ChildOutcome>,
 }
 
@@ -35,7 +35,7 @@ impl<P, M> Finalizing<P, M> {
     ///
     /// # Errors
     ///
-    /// Where a child has not completed: a dead child is no success. Or where its value is no `T`.
+    /// A child has not completed, or its value is not a `T`.
     pub fn values<T: DeserializeOwned>(&self) -> Result<Vec<T>, JobError> {
         self.children.iter().map(value_of).collect()
     }
@@ -54,11 +54,11 @@ fn value_of<T: DeserializeOwned>(child: &ChildOutcome) -> Result<T, JobError> {
     })
 }
 
-/// A handler of jobs that may spawn children: `run` begins them, and `finalize` ends those that have waited, with what they
-/// remembered and their children's outcomes. Both run one job after the other; a panic, an error or a timeout fails the one
-/// job. A job that fails to finalize is tried again by its policy, and finalizes again.
+/// A handler of jobs that may spawn children. `run` begins a job. `finalize` ends a job that has waited, with its memo
+/// and the outcomes of its children. Both run one job after the other. A panic, an error or a timeout fails only its
+/// own job. A job that fails to finalize follows its retry policy, and finalizes again.
 ///
-/// Payloads, memos and values that do not fit fail their job for good.
+/// A payload, memo or value that does not match its type fails its job for good.
 pub fn parent_handler<P, M, V, F, R, G, S>(run: F, finalize: G) -> Arc<dyn Handler>
 where
     P: DeserializeOwned + Send + 'static,
@@ -122,13 +122,13 @@ where
     }
 }
 
-/// A job before its first step, or after its children have ended.
+/// A job before its first step, or after the end of its children.
 enum Beginning<P, M> {
     Run(Job<P>),
     Finalize(Finalizing<P, M>),
 }
 
-/// Refuses to wait where siblings were spawned: they are stored when the job completes.
+/// Refuses a wait for children if the job spawned siblings, because siblings are stored when the job completes.
 fn without_siblings<V>(step: Step<V>, context: &JobContext) -> Result<Step<V>, JobError> {
     match step {
         Step::Wait(_) if context.forget_siblings() => Err(JobError::new(

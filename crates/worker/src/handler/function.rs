@@ -1,4 +1,4 @@
-//! Handlers made of async functions: over one job, or over a whole micro-batch.
+//! Handlers made of async functions, for one job or for a whole micro-batch.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,21 +19,21 @@ use crate::handler::turns::Turns;
 use crate::handler::{Capacity, Handler, OutcomeSink};
 use crate::mill::delivery::panic_text;
 
-/// One job as its handler sees it.
+/// A job as its handler sees it.
 #[derive(Debug, Clone)]
 pub struct Job<P> {
-    /// Its id.
+    /// The id of the job.
     pub id: JobId,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// Its payload.
+    /// The payload of the job.
     pub payload: P,
-    /// Its channel to the worker.
+    /// The channel of the job to its worker.
     pub context: JobContext,
 }
 
 impl<P> Job<P> {
-    /// Its id. It is the same on every attempt, and no other job of the store ever has it.
+    /// The id of the job. It is the same on every attempt, and no other job of the store ever has it.
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -43,45 +43,45 @@ impl<P> Job<P> {
         self.attempt
     }
 
-    /// Its deduplication key, where it has one.
+    /// The deduplication key of the job, if it has one.
     pub fn key(&self) -> Option<String> {
         self.context.key()
     }
 
-    /// The batch that it was submitted in.
+    /// The batch of the job.
     pub fn batch(&self) -> BatchId {
         self.id.batch
     }
 
-    /// Its kind.
+    /// The kind of the job.
     pub fn kind(&self) -> &str {
         self.context.kind()
     }
 
-    /// The queue that it was submitted to.
+    /// The queue of the job.
     pub fn queue(&self) -> &str {
         self.context.queue()
     }
 
-    /// Whose job it is, where that was said.
+    /// The group of the job, if it has one.
     pub fn group(&self) -> Option<&str> {
         self.context.group()
     }
 
-    /// Its tags.
+    /// The tags of the job.
     pub fn tags(&self) -> BTreeMap<String, String> {
         self.context.tags()
     }
 
-    /// The moment by which it has to have completed; see [`JobContext::deadline`].
+    /// The time by which the job must have completed; see [`JobContext::deadline`].
     pub fn deadline(&self) -> Option<Timestamp> {
         self.context.deadline()
     }
 }
 
-/// A handler that runs one job after the other. A panic, an error or a timeout fails the one job.
+/// A handler that runs one job after the other. A panic, an error or a timeout fails only its own job.
 ///
-/// Payloads that do not fit `P` and values that cannot be serialised fail their job for good.
+/// A payload that is not a `P`, or a value that cannot be serialized, fails its job for good.
 pub fn job_handler<P, V, F, R>(function: F) -> Arc<dyn Handler>
 where
     P: DeserializeOwned + Send + 'static,
@@ -96,8 +96,8 @@ where
     })
 }
 
-/// A handler that gets all jobs of a micro-batch (at least 1) at once and answers each by itself, in the
-/// same order. A panic, a timeout or a wrong number of answers fails them all.
+/// A handler that gets all jobs of a micro-batch at once, at least one, and answers each of them in the same order. A
+/// panic, a timeout or a wrong number of answers fails all of them.
 pub fn batch_handler<P, V, F, R>(function: F) -> Arc<dyn Handler>
 where
     P: DeserializeOwned + Send + 'static,
@@ -204,7 +204,7 @@ where
     }
 }
 
-/// The job, unless its children have ended: a handler without children cannot finalize.
+/// The parsed job. A job that must finalize is refused, because this handler has no finalizer.
 fn beginning<P: DeserializeOwned>(
     work: &MicroBatch,
     job: &MicroBatchJob<'_>,
@@ -238,8 +238,8 @@ pub(crate) fn parsed<P: DeserializeOwned>(
     }
 }
 
-/// Awaits `begin()` under the work's timeout, and until the grace of its job is over where that is cancelled; a panic
-/// becomes an error.
+/// Awaits `begin()` within the timeout of the work. If the job is cancelled, awaits it only until the grace period
+/// ends. A panic becomes an error.
 pub(crate) async fn guarded<T, R: Future<Output = T>>(
     work: &MicroBatch,
     context: Option<&JobContext>,

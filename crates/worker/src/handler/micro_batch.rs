@@ -11,46 +11,46 @@ use gristmill_store::ChildOutcome;
 use crate::claims::held_slice::HeldSlice;
 use crate::handler::outcomes::Outcomes;
 
-/// Jobs of one kind and one timeout that a handler runs together. They may come from several batches and
-/// leases, so the handler, and the [`Outcomes`] that it answers, number them by their place here, from 0.
+/// Jobs of one kind and one timeout that a handler runs together. They may come from several batches and leases. The
+/// handler and its [`Outcomes`] therefore number the jobs by their places in the micro-batch, from 0.
 #[derive(Debug, Clone)]
 pub struct MicroBatch {
     kind: Arc<str>,
     parts: Arc<[Part]>,
     payloads: PackedArray,
     timeout_ms: Option<u64>,
-    /// Where its jobs finalize: one memo a job.
+    /// The memos of jobs that finalize, one for each job.
     memos: Option<PackedArray>,
-    /// And how their children ended, by the jobs' places.
+    /// The outcomes of the children of jobs that finalize, by the places of the jobs.
     children: Arc<[Vec<ChildOutcome>]>,
 }
 
 /// One job of a micro-batch.
 #[derive(Debug, Clone, Copy)]
 pub struct MicroBatchJob<'a> {
-    /// Its place in the micro-batch.
+    /// The place of the job in the micro-batch.
     pub index: u32,
-    /// Its id.
+    /// The id of the job.
     pub id: JobId,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// Its payload, as JSON.
+    /// The payload of the job, as JSON.
     pub payload: &'a str,
-    /// Its memo, as JSON, if it finalizes.
+    /// The memo of a job that finalizes, as JSON.
     pub memo: Option<&'a str>,
-    /// The parts of its micro-batch, and which of them it belongs to.
+    /// The parts of the micro-batch, and the number of the job's own part.
     parts: &'a Arc<[Part]>,
     part: usize,
 }
 
 impl MicroBatchJob<'_> {
-    /// Whether the job is dead if this attempt fails with `error`.
+    /// Reports whether the job is dead if this attempt fails with `error`.
     pub fn is_last_attempt(&self, error: &JobError) -> bool {
         let policy = &self.parts[self.part].held.slice.retry;
         policy.is_last(self.attempt, error)
     }
 
-    /// What its context says of it.
+    /// The origin of the job, for its context.
     pub(crate) fn origin(&self) -> JobOrigin {
         JobOrigin {
             parts: self.parts.clone(),
@@ -59,7 +59,7 @@ impl MicroBatchJob<'_> {
     }
 }
 
-/// What is known of a job beyond its id: read from its slice when it is asked for.
+/// The origin of a job. Its details are read from the slice on demand.
 #[derive(Clone)]
 pub(crate) struct JobOrigin {
     parts: Arc<[Part]>,
@@ -76,7 +76,7 @@ impl JobOrigin {
     }
 }
 
-// A slice holds all of its payloads.
+// A slice holds all of its payloads, so it is left out.
 impl std::fmt::Debug for JobOrigin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -86,22 +86,22 @@ impl std::fmt::Debug for JobOrigin {
     }
 }
 
-/// The share of one slice.
+/// The share of one slice in a micro-batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub held: HeldSlice,
-    /// The parent for spans of its jobs: the submitter's span, or the span of the micro-batch where it has one.
+    /// The parent for spans of its jobs: the submitter's span, or the span of the micro-batch if it has one.
     pub traceparent: Option<TraceParent>,
-    /// Where the first of its jobs stands in the micro-batch.
+    /// The place of its first job in the micro-batch.
     first_index: u32,
 }
 
 impl MicroBatch {
-    /// A micro-batch of slices that have a kind and a timeout in common, and of which either all finalize or none.
+    /// A micro-batch of slices with the same kind and the same timeout. Either all of them finalize, or none.
     ///
     /// # Panics
     ///
-    /// Where there is no slice.
+    /// There is no slice.
     pub fn new(slices: Vec<LeasedSlice>) -> MicroBatch {
         MicroBatch::of(slices.into_iter().map(HeldSlice::from).collect())
     }
@@ -135,23 +135,23 @@ impl MicroBatch {
         }
     }
 
-    /// Its parts, before it runs.
+    /// The parts of the micro-batch, before it runs.
     pub(crate) fn parts_mut(&mut self) -> &mut [Part] {
         Arc::make_mut(&mut self.parts)
     }
 
-    /// Whether its jobs finalize: their children have ended.
+    /// Reports whether the jobs finalize: their children have ended.
     pub fn is_finalizing(&self) -> bool {
         self.memos.is_some()
     }
 
-    /// The same, with how the children of each job ended.
+    /// Adds the outcomes of the children of each job.
     pub fn with_children(mut self, children: Vec<Vec<ChildOutcome>>) -> Self {
         self.children = children.into();
         self
     }
 
-    /// How the children ended of the job in this place, where it finalizes.
+    /// The outcomes of the children of the job in this place. The list is empty for a job that does not finalize.
     pub fn children_of(&self, index: u32) -> &[ChildOutcome] {
         self.children.get(index as usize).map_or(&[], Vec::as_slice)
     }
@@ -161,18 +161,18 @@ impl MicroBatch {
         &self.kind
     }
 
-    /// How many jobs there are.
+    /// The number of jobs.
     pub fn jobs_count(&self) -> u32 {
         self.payloads.count()
     }
 
-    /// Their places: all from 0.
+    /// The places of all jobs, from 0.
     pub fn indexes(&self) -> Positions {
         Positions::all(self.jobs_count())
     }
 
-    /// Of jobs that finalize, all that they are told: a JSON array of payload, memo and outcomes of children for each of
-    /// these places. `None` where they do not finalize.
+    /// The input of jobs that finalize: for each of these places a JSON array of the payload, the memo and the outcomes
+    /// of the children. `None` if the jobs do not finalize.
     ///
     /// # Errors
     ///
@@ -194,10 +194,11 @@ impl MicroBatch {
         Some(Ok(builder.finish()))
     }
 
-    /// Which jobs stand in these places, for a process that runs them: one JSON object with their `kind` and their `parts`, in the
-    /// order of the places. A part is `batch`, `positions` in it (as [`Positions`] are written), `attempt` and `queue`, and, where there
-    /// are some, `group`, `deadline` (seconds since 1970), `traceparent`, `keys` (one entry a job) and `tags`: lists of name, value, and
-    /// the positions of the jobs that have the tag (`null` where all have it).
+    /// The identity of the jobs in these places, for the process that runs them: one JSON object with their `kind` and
+    /// their `parts`, in the order of the places. A part has `batch`, `positions` (in the text form of [`Positions`]),
+    /// `attempt` and `queue`. It may also have `group`, `deadline` (seconds since 1970), `traceparent`, `keys` (one
+    /// entry for each job) and `tags`: a list of name, value, and the positions of the jobs with the tag, or `null` if
+    /// all jobs have it.
     pub fn identity_json(&self, places: &Positions) -> String {
         #[derive(serde::Serialize)]
         struct PartIdentity<'a> {
@@ -240,18 +241,18 @@ impl MicroBatch {
         serde_json::to_string(&identity).unwrap_or_default()
     }
 
-    /// One payload a job, in the order of their places.
+    /// The payloads, one for each job, in the order of the places.
     pub fn payloads(&self) -> &PackedArray {
         &self.payloads
     }
 
-    /// The priority of the most urgent of them.
+    /// The highest priority of the jobs.
     pub fn priority(&self) -> i16 {
         let priorities = self.parts.iter().map(|part| part.held.slice.priority);
         priorities.max().unwrap_or_default()
     }
 
-    /// How long one attempt may take. Milliseconds.
+    /// The time limit of one attempt, in milliseconds.
     pub fn timeout_ms(&self) -> Option<u64> {
         self.timeout_ms
     }
@@ -286,7 +287,7 @@ impl MicroBatch {
     }
 }
 
-/// The part that a job belongs to by its place.
+/// The number of the part that holds the job in this place.
 pub(crate) fn part_of(parts: &[Part], index: u32) -> usize {
     parts.partition_point(|part| part.indexes().end <= index)
 }
@@ -300,7 +301,7 @@ impl Part {
         self.held.slice.batch
     }
 
-    /// The attempt that they were claimed for.
+    /// The attempt for which the jobs were claimed.
     pub fn attempt(&self) -> u32 {
         self.held.slice.attempt
     }
@@ -313,7 +314,7 @@ impl Part {
         &self.held.slice.positions
     }
 
-    /// The attempt that runs.
+    /// The running attempt.
     pub fn last_attempt(&self) -> u32 {
         self.attempt() + self.held.repeats
     }
@@ -322,20 +323,20 @@ impl Part {
         self.first_index..self.first_index + self.held.len()
     }
 
-    /// Where these positions of the part's batch stand in the micro-batch.
+    /// The places of these positions of the part's batch in the micro-batch.
     pub fn indexes_of(&self, positions: &Positions) -> Positions {
         self.positions()
             .indexes_of(positions)
             .shifted_up(self.first_index)
     }
 
-    /// The positions in the batch of what stands in these places, as far as it is the part's.
+    /// The positions in the batch of the jobs in these places. Places of other parts are ignored.
     fn positions_at(&self, indexes: &Positions) -> Positions {
         let own = indexes.intersection(&Positions::from(self.indexes()));
         self.positions().select(&own.shifted_down(self.first_index))
     }
 
-    /// The job that stands in a place.
+    /// The id of the job in a place.
     pub fn job_at(&self, index: u32) -> JobId {
         JobId {
             batch: self.batch(),
@@ -348,7 +349,7 @@ impl Part {
         self.positions().select(&place).first().unwrap_or_default()
     }
 
-    /// Numbers outcomes that are all this part's by their positions in the batch.
+    /// Renumbers outcomes of this part by their positions in the batch.
     fn place(&self, mut outcomes: Outcomes) -> Outcomes {
         if let Some(completed) = &mut outcomes.completed {
             completed.positions = self.positions_at(&completed.positions);
@@ -371,7 +372,7 @@ impl Part {
     }
 }
 
-/// Shares outcomes out between the parts, by their numbers, each numbered by its batch's positions.
+/// Divides outcomes between the parts. Each share is numbered by the positions in its batch.
 pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(usize, Outcomes)> {
     if let [part] = parts {
         return vec![(0, part.place(outcomes))];
@@ -410,7 +411,7 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(usize, Outco
         .collect()
 }
 
-/// Cuts completed jobs into one piece a part, in the parts' order; still numbered by their places.
+/// Cuts completed jobs into one piece for each part, in the order of the parts. The pieces keep the numbers of the places.
 fn cut(parts: &[Part], completed: Completed) -> Vec<Completed> {
     let own = |part: &Part| completed.positions.intersection(&Positions::from(part.indexes()));
     let positions: Vec<Positions> = parts.iter().map(own).collect();

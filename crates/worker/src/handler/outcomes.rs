@@ -1,32 +1,31 @@
-//! The outcomes of jobs, as a handler hands them back.
+//! The outcomes of jobs, as a handler returns them.
 
 use gristmill_model::{
     Completed, EarlierFailure, FailedJob, JobLog, Positions, Report, ReportWrite, Siblings, Suspended,
 };
 
-/// Outcomes of some jobs, handed back as soon as they are known. A handler numbers the jobs by their places in
-/// its [`MicroBatch`](crate::MicroBatch); a report, by their positions in the batch.
+/// The outcomes of some jobs, handed over as soon as they are known. A handler numbers the jobs by their places in its
+/// [`MicroBatch`](crate::MicroBatch). A report numbers them by their positions in the batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcomes {
-    /// Jobs that completed, with their values and durations.
+    /// The completed jobs, with their values and durations.
     pub completed: Option<Completed>,
-    /// Attempts that failed. They are charged an attempt.
+    /// The failed jobs. Each is charged an attempt.
     pub failed: Vec<FailedJob>,
-    /// Jobs that were not run. They go back to the store uncharged.
+    /// The jobs that were not run. They go back to the store without charge.
     pub released: Positions,
-    /// Jobs that were recalled before they began. The worker gives them to whichever slot is free.
+    /// The jobs that were recalled before they began. The worker gives them to free slots.
     pub returned: Positions,
-    /// Jobs that wait for children, which they spawned.
+    /// The jobs that wait for their children.
     pub suspended: Vec<Suspended>,
-    /// The siblings of completed jobs. Functions spawn them by their [`JobContext`](crate::JobContext).
+    /// The siblings of completed jobs. Functions spawn them through their [`JobContext`](crate::JobContext).
     pub siblings: Vec<Siblings>,
     /// The logs of jobs.
     pub logs: Vec<JobLog>,
-    /// Attempts before these, which failed and were followed by another at once. The worker sees to them; handlers leave
-    /// this empty.
+    /// The earlier failed attempts that were repeated at once. Only the worker fills this list.
     pub earlier: Vec<EarlierFailure>,
-    /// What completed jobs write in the transaction of their report. The worker sees to this, too: jobs say it by their
-    /// [`JobContext`](crate::JobContext).
+    /// The statements of completed jobs for the transaction of their report. Only the worker fills this list. Jobs add
+    /// statements through their [`JobContext`](crate::JobContext).
     pub writes: Vec<ReportWrite>,
 }
 
@@ -47,7 +46,7 @@ impl From<Report> for Outcomes {
 }
 
 impl Outcomes {
-    /// Whether no job is answered.
+    /// Reports whether no job has an outcome.
     pub fn is_empty(&self) -> bool {
         self.completed.is_none()
             && self.failed.is_empty()
@@ -56,7 +55,7 @@ impl Outcomes {
             && self.suspended.is_empty()
     }
 
-    /// All positions that are answered.
+    /// The positions of all jobs with an outcome.
     pub fn positions(&self) -> Positions {
         let mut positions = self.released.union(&self.returned);
         if let Some(completed) = &self.completed {

@@ -1,4 +1,4 @@
-//! The runners of handlers made of async functions: each runs its jobs one after the other.
+//! The runners of handlers made of async functions. Each runner runs its jobs one after the other.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::handler::context::JobContext;
 use crate::handler::micro_batch::{MicroBatch, MicroBatchJob};
 use crate::sync::{Mutex, lock};
 
-/// Lets the calls of each runner run in their order, and gives back what has not begun.
+/// Runs the calls of each runner in their order, and gives unbegun jobs back.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     runners: Mutex<Vec<Arc<Turn>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Turns {
 
 #[derive(Debug)]
 struct Turn {
-    /// Held by the call whose jobs run.
+    /// The lock of the call whose jobs run.
     running: tokio::sync::Mutex<()>,
     recalls: watch::Sender<()>,
 }
@@ -46,12 +46,12 @@ impl Turns {
         runners[runner].clone()
     }
 
-    /// Has all calls of a runner return what they have not begun.
+    /// Makes all calls of a runner return their unbegun jobs.
     pub fn recall(&self, runner: usize) {
         self.of(runner).recalls.send_replace(());
     }
 
-    /// Runs the jobs of a micro-batch by `begin`, one after the other.
+    /// Runs the jobs of a micro-batch with `begin`, one after the other.
     pub async fn run<'work, V, R>(
         &self,
         runner: usize,
@@ -90,7 +90,7 @@ impl Turns {
             let ended = match futures::poll!(running.as_mut()) {
                 Poll::Ready(ended) => ended,
                 Poll::Pending => {
-                    // What is done does not wait for what takes longer.
+                    // Ended jobs do not wait for slower ones.
                     answers.send();
                     tokio::select! {
                         biased;

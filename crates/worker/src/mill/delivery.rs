@@ -1,4 +1,4 @@
-//! One micro-batch in the hands of a runner.
+//! Deliveries: a micro-batch in the hands of a runner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,31 +19,31 @@ use crate::signals::Signals;
 use crate::source::{Source, SourceError};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
-/// The id of a delivery within one worker. Later ones have larger numbers.
+/// The id of a delivery within one worker. Later deliveries have larger ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryId(pub u64);
 
-/// What becomes of deliveries and runners, as their worker hears it. Every job is answered once, so that the channel holds
-/// no more than the worker does, and the changes of its runners.
+/// An event of a delivery or a runner, for the worker. Each job is answered once, so the channel holds no more events
+/// than the worker has jobs, apart from changes of its runners.
 #[derive(Debug)]
 pub enum DeliveryEvent {
     /// Some jobs have outcomes.
     Answered {
-        /// Which delivery.
+        /// The id of the delivery.
         delivery: DeliveryId,
         /// The number of the jobs' part in the micro-batch.
         part: usize,
-        /// Their outcomes, by their positions in the batch.
+        /// The outcomes, numbered by the positions in the batch.
         outcomes: Box<Outcomes>,
     },
-    /// The handler returned; all jobs are answered.
+    /// The handler has returned, and all jobs are answered.
     Ended {
-        /// Which delivery.
+        /// The id of the delivery.
         delivery: DeliveryId,
-        /// How long it took.
+        /// The duration of the delivery.
         elapsed: Duration,
     },
-    /// What the runners of a kind can do has changed.
+    /// The runners of a kind changed.
     RunnerChanged {
         /// The number of the kind in the worker.
         kind: usize,
@@ -52,16 +52,16 @@ pub enum DeliveryEvent {
     },
 }
 
-/// The state of a micro-batch that a runner holds, shared by the worker and the handler.
+/// The state of a micro-batch that a runner holds. The worker and the handler share it.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Which it is.
+    /// The id of the delivery.
     pub id: DeliveryId,
     /// The number of the jobs' kind in the worker.
     pub kind: usize,
-    /// The runner that has it.
+    /// The number of the runner.
     pub runner: usize,
-    /// The priority of the most urgent of the jobs.
+    /// The highest priority of the jobs.
     pub priority: i16,
     work: MicroBatch,
     context: Arc<DeliveryContext>,
@@ -71,7 +71,7 @@ pub struct Delivery {
     events: UnboundedSender<DeliveryEvent>,
 }
 
-/// All positions are places in the micro-batch.
+/// The state of the jobs. All positions are places in the micro-batch.
 #[derive(Debug)]
 struct State {
     unanswered: Positions,
@@ -81,20 +81,20 @@ struct State {
 /// The state that all deliveries of a worker share.
 #[derive(Debug, Clone)]
 pub struct Shared {
-    /// Whether the worker wants unbegun jobs back.
+    /// The worker wants unbegun jobs back.
     pub draining: Arc<AtomicBool>,
-    /// Where jobs say how far they are.
+    /// The progress of the jobs.
     pub board: ProgressBoard,
     /// The output of followed jobs.
     pub output: LiveOutputBoard,
-    /// How long a cancelled job may continue.
+    /// The time for which a cancelled job may continue.
     pub cancel_grace: Duration,
-    /// Where the worker hears of its deliveries.
+    /// The channel of events to the worker.
     pub events: UnboundedSender<DeliveryEvent>,
 }
 
 impl Delivery {
-    /// A delivery of `work` to a runner of a kind, not running yet.
+    /// A delivery of `work` to a runner of a kind. It does not run yet.
     pub fn new(id: DeliveryId, kind: usize, runner: usize, work: MicroBatch, shared: &Shared) -> Arc<Self> {
         Arc::new(Delivery {
             id,
@@ -119,17 +119,17 @@ impl Delivery {
         })
     }
 
-    /// How many jobs it was given.
+    /// The number of jobs.
     pub fn jobs_count(&self) -> u32 {
         self.work.jobs_count()
     }
 
-    /// A part of its micro-batch.
+    /// A part of the micro-batch.
     pub(crate) fn part(&self, number: usize) -> &Part {
         &self.work.parts()[number]
     }
 
-    /// Marks the jobs as cancelled that were revoked and that it was given.
+    /// Marks the revoked jobs of this delivery as cancelled.
     pub fn revoke(&self, revoked: &Revoked) {
         let parts = self.work.parts().iter();
         let concerned = parts.filter(|part| part.lease() == revoked.lease && part.batch() == revoked.batch);
@@ -154,7 +154,7 @@ impl Delivery {
         self.context.signals.cancel_all();
     }
 
-    /// Whether a job was cancelled, by its part and its position in the batch.
+    /// Reports whether a job was cancelled, by its part and its position in the batch.
     pub(crate) fn is_cancelled(&self, part: &Part, position: u32) -> bool {
         let state = self.state();
         if state.cancelled.is_empty() {
@@ -164,17 +164,17 @@ impl Delivery {
         !place.intersection(&state.cancelled).is_empty()
     }
 
-    /// Asks its jobs to make room: as under a drain, for this micro-batch alone.
+    /// Asks the jobs to make room. The effect is a drain of this micro-batch alone.
     pub fn pause(&self) {
         self.context.signals.pause();
     }
 
-    /// Whether it was asked to make room.
+    /// Reports whether the jobs were asked to make room.
     pub fn is_pausing(&self) -> bool {
         self.context.signals.is_pausing()
     }
 
-    /// Takes back the jobs that have not ended, uncharged.
+    /// Takes back the jobs that have not ended, without charge.
     pub fn release(&self) {
         self.context.signals.release();
     }
@@ -188,8 +188,8 @@ impl Delivery {
         lock(&self.state)
     }
 
-    /// Has `handler` run the jobs. A panic of the handler fails what it left unanswered. Of jobs that finalize, `source` is
-    /// asked first how their children ended; where it does not answer, they go back.
+    /// Runs the jobs with `handler`. A panic of the handler fails its unanswered jobs. For jobs that finalize, it first
+    /// asks `source` for the outcomes of their children. Without an answer the jobs go back.
     pub async fn run(self: Arc<Self>, handler: Arc<dyn Handler>, source: Arc<dyn Source>) {
         let begun = Instant::now();
         let ready = tokio::select! {
@@ -212,7 +212,7 @@ impl Delivery {
         });
     }
 
-    /// Its micro-batch, with how the children of its jobs ended where these finalize.
+    /// The micro-batch. For jobs that finalize it includes the outcomes of their children.
     async fn ready_work(&self, source: &dyn Source) -> Result<MicroBatch, SourceError> {
         if !self.work.is_finalizing() {
             return Ok(self.work.clone());
@@ -274,7 +274,7 @@ impl Delivery {
         });
     }
 
-    /// Resolves when all that the handler has not answered was cancelled, and its grace is over.
+    /// Resolves when all unanswered jobs were cancelled, and their grace period has ended.
     async fn given_up(&self) {
         let is_in_vain = || {
             let state = self.state();
@@ -289,7 +289,7 @@ impl Delivery {
         }
     }
 
-    /// Drops the statements and siblings of jobs that do not complete.
+    /// Drops the statements and siblings of failed jobs.
     fn forget_wishes(&self, outcomes: &Outcomes) {
         let context = &self.context;
         if !context.writes.is_used() && !context.siblings.is_used() {
@@ -343,7 +343,7 @@ impl OutcomeSink for Delivery {
             self.send(number, outcomes);
         }
         drop(state);
-        // The rest may have been cancelled.
+        // The remaining jobs may have been cancelled.
         self.context.signals.remind();
     }
 
@@ -386,12 +386,12 @@ impl OutcomeSink for Delivery {
     }
 }
 
-/// Whole microseconds, as they are stored.
+/// Whole microseconds, the unit of stored durations.
 pub fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// The text of a panic, if it is text.
+/// The message of a panic, if it is a text.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

@@ -1,24 +1,24 @@
-//! The end of a worker that was asked to stop: it comes, whatever jobs and the source do.
+//! The end of a worker that was asked to stop. It comes, whatever the jobs and the source do.
 
 use std::time::{Duration, Instant};
 
 use super::Mill;
 use crate::source::{SourceError, SourceErrorKind};
 
-/// How long a worker that stops tries to report outcomes to a source that does not answer. Longer than most restarts of a
-/// database, and shorter than the patience of what stops programs: 30 s in Kubernetes, 90 s in systemd.
+/// The time for which a stopping worker tries to report outcomes to a source that does not answer. It is longer than
+/// most restarts of a database. It is shorter than the patience of supervisors: 30 s in Kubernetes, 90 s in systemd.
 pub(crate) const LAST_REPORTS_MAX: Duration = Duration::from_secs(20);
 
-/// The same after `grace`, in which the jobs ended that could.
+/// The same time if `grace` has already passed. The jobs that could end have ended by then.
 pub(crate) const LAST_REPORTS_AFTER_GRACE_MAX: Duration = Duration::from_secs(3);
 
-/// Since when a worker comes to its end.
+/// The state of the end of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
     since: Instant,
-    /// When a job ended or the source answered last.
+    /// The last time at which a job ended or the source answered.
     moved_at: Instant,
-    /// When the running jobs were released.
+    /// The time at which the running jobs were released.
     released_at: Option<Instant>,
 }
 
@@ -33,14 +33,14 @@ impl Ending {
 }
 
 impl Mill {
-    /// A job ended, or the source answered.
+    /// Notes that a job ended or the source answered.
     pub(super) fn note_movement(&mut self) {
         if let Some(ending) = &mut self.ending {
             ending.moved_at = Instant::now();
         }
     }
 
-    /// The next moment at which [`come_to_an_end`](Mill::come_to_an_end) does something.
+    /// The next time at which [`come_to_an_end`](Mill::come_to_an_end) acts.
     pub(super) fn ends_at(&self) -> Option<Instant> {
         let ending = self.ending?;
         let grace_ends = self.settings.grace.map(|grace| ending.since + grace);
@@ -54,7 +54,7 @@ impl Mill {
         }
     }
 
-    /// Releases running jobs once their grace is over, and gives up a source that does not answer.
+    /// Releases running jobs after their grace period, and gives up a source that does not answer.
     pub(super) fn come_to_an_end(&mut self) {
         let now = Instant::now();
         if self.ends_at().is_none_or(|at| at > now) {

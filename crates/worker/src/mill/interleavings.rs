@@ -1,9 +1,10 @@
-//! Random interleavings of the threads that share state with a worker's loop: handlers that answer, recalls, cancellations and
-//! progress. The dispatcher and the report buffer belong to the loop alone, and hear of all this through one channel.
+//! Random interleavings of the threads that share state with a worker's loop: handlers that answer, recalls,
+//! cancellations and progress. Only the loop owns the dispatcher and the report buffer. The other threads reach it
+//! through one channel.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p gristmill-worker --lib --target host-tuple interleavings`
 //!
-//! Shuttle itself fails a schedule in which everybody waits for ever: a lost wake-up.
+//! Shuttle fails a schedule in which all threads wait forever, which means a lost wake-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,18 +29,18 @@ use crate::mill::report_buffer::ReportBuffer;
 use crate::progress::ProgressBoard;
 use crate::source::{Source, SourceError};
 
-/// Schedules of each test.
+/// The number of schedules in each test.
 const SCHEDULES: usize = 20_000;
 
-/// Preemptions at random places in a schedule: a race needs two or three.
+/// The number of preemptions in a schedule. A race needs two or three.
 const PREEMPTIONS: usize = 3;
 
 const LEASE: LeaseId = LeaseId(9);
 
-/// Jobs of a delivery.
+/// The number of jobs in a delivery.
 const JOBS: u32 = 3;
 
-/// The source of a worker whose jobs have no children: it is not asked.
+/// The source of a worker whose jobs have no children. It is never asked.
 struct NoSource;
 
 #[async_trait]
@@ -100,17 +101,17 @@ fn micro_batch(batch: i64) -> MicroBatch {
     }])
 }
 
-/// A worker's side of its deliveries.
+/// The worker's side of its deliveries.
 struct Owner {
     shared: Shared,
     events: UnboundedReceiver<DeliveryEvent>,
 }
 
-/// What the owner has heard of its deliveries at their end.
+/// The events that the owner received from its deliveries.
 #[derive(Default)]
 struct Heard {
     reports: Vec<Report>,
-    /// Jobs that were recalled before they began.
+    /// The jobs that were recalled before they began.
     returned: Vec<(DeliveryId, Positions)>,
 }
 
@@ -127,7 +128,7 @@ impl Owner {
         Owner { shared, events }
     }
 
-    /// Gives the micro-batch of that number to the one runner.
+    /// Gives the micro-batch of this number to the only runner.
     fn deliver(&self, number: u64, handler: &Arc<dyn Handler>) -> (Arc<Delivery>, JoinHandle<()>) {
         let work = micro_batch(number.cast_signed());
         let delivery = Delivery::new(DeliveryId(number), 0, 0, work, &self.shared);
@@ -135,7 +136,7 @@ impl Owner {
         (delivery, spawn(run))
     }
 
-    /// Listens until so many deliveries have ended. An ended one says nothing more.
+    /// Listens until this many deliveries have ended. An ended delivery sends nothing more.
     async fn listen(&mut self, deliveries: u64) -> Heard {
         let (mut heard, mut buffer, mut ended) = (Heard::default(), ReportBuffer::default(), Vec::new());
         while (ended.len() as u64) < deliveries {
@@ -159,7 +160,7 @@ impl Owner {
 }
 
 impl Heard {
-    /// Each job of a delivery has one answer.
+    /// Checks that each job of a delivery has one answer.
     fn check(&self, delivery: u64) {
         let batch = BatchId(delivery.cast_signed());
         let reported = self.reports.iter().filter(|report| report.batch == batch);
@@ -181,7 +182,7 @@ impl Heard {
     }
 }
 
-/// Tries random schedules, and such with few preemptions, which find races that need a long run of one thread.
+/// Tries random schedules, and schedules with few preemptions. The latter find races that need a long run of one thread.
 fn explore(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(model.clone(), SCHEDULES);
     shuttle::check_pct(model, SCHEDULES, PREEMPTIONS);
@@ -279,7 +280,7 @@ fn the_last_progress_of_each_job_is_told() {
             loop {
                 board.changed().await;
                 let told = board.take().unwrap_or_default();
-                // The first write fails, and is tried again.
+                // The first write fails and is repeated.
                 if std::mem::take(&mut is_lost) {
                     board.give_back();
                     continue;

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// The pause after the first failed try; it doubles with each further one.
+/// The pause after the first failed try. It doubles after each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries to reach a source.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// An outage is told from this time on, and again as often.
+/// The time after which an outage is reported, and the interval of further reports.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// Since when a source has not answered, and when it is tried again. However long that is, a worker goes on.
+/// An outage of a source: its start, and the time of the next try. The worker keeps trying, however long it lasts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outage {
     since: Instant,
@@ -21,7 +21,7 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// A try has failed, the first one or one more.
+    /// The outage after a failed try.
     pub fn after(former: Option<Outage>, now: Instant) -> Outage {
         let former = former.unwrap_or(Outage {
             since: now,
@@ -36,12 +36,12 @@ impl Outage {
         }
     }
 
-    /// How long the source has not answered.
+    /// The duration of the outage so far.
     pub fn lasted(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// Whether the outage is to be told now. It counts as told then.
+    /// Reports whether the outage should be reported now. It then counts as reported.
     pub fn is_news(&mut self, now: Instant) -> bool {
         let last = self.told_at.unwrap_or(self.since);
         let is_news = now.saturating_duration_since(last) >= TOLD_EVERY;
@@ -51,7 +51,7 @@ impl Outage {
         is_news
     }
 
-    /// How long an outage that was told has lasted when it ends.
+    /// The duration of an ended outage, if it was reported.
     pub fn told_after(&self, now: Instant) -> Option<Duration> {
         self.told_at.map(|_| self.lasted(now))
     }

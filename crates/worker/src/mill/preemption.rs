@@ -1,7 +1,7 @@
 //! Preemption: makes room for urgent jobs.
 //!
-//! With a minimum priority for preemption, the worker looks for such jobs while its slots are busy, and asks the least
-//! urgent of its runners that can pause to yield, as in a drain.
+//! With a minimum priority for preemption, the worker looks for urgent jobs while its slots are busy. It asks the least
+//! urgent of its pausable runners to make room, like in a drain.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::claims::lane::Lane;
 use crate::mill::delivery::{Delivery, DeliveryId};
 
 impl Mill {
-    /// Whether something urgent could take the slot of something that runs.
+    /// Reports whether an urgent job could take the slot of a running one.
     pub(super) fn may_be_preempted(&self) -> bool {
         let Some(level) = self.settings.preempt_from else {
             return false;
@@ -25,14 +25,14 @@ impl Mill {
             && !self.pausable(level).is_empty()
     }
 
-    /// How many kinds have something waiting that does not wait for a slot.
+    /// The number of kinds with a waiting job that does not wait for a slot.
     fn urgent_lanes(&self, level: i16) -> usize {
         let urgencies = self.lanes.iter().filter_map(Lane::urgency);
         urgencies.filter(|priority| *priority >= level).count()
     }
 
-    /// The runners whose jobs are all less urgent and can be paused, and were not asked to make room yet: the least urgent
-    /// first, and of these the one that began last.
+    /// The pausable runners whose jobs are all less urgent, and which were not asked to make room yet. The least urgent
+    /// runner comes first. Of equally urgent ones, the one that began last comes first.
     fn pausable(&self, level: i16) -> Vec<(usize, usize)> {
         let mut runners: BTreeMap<(usize, usize), (i16, DeliveryId, bool)> = BTreeMap::new();
         for delivery in self.deliveries.values() {
@@ -51,7 +51,7 @@ impl Mill {
         ordered.into_iter().map(|(runner, _)| runner).collect()
     }
 
-    /// Asks runners to make room, as many as urgent jobs need.
+    /// Asks as many runners to make room as urgent jobs need.
     pub(super) fn preempt(&mut self) {
         let Some(level) = self.settings.preempt_from else {
             return;

@@ -1,7 +1,7 @@
-//! Retries without delay: a failed job runs again in the same worker, on any free slot, ahead of waiting jobs.
+//! Retries without delay: a failed job runs again in the same worker, in any free slot, ahead of waiting jobs.
 //!
-//! Such a retry makes no trip to the store: the report that ends the job carries all attempts (`repeats` and `earlier`
-//! in `model::report`). If the worker crashes meanwhile, the job is rescued on the attempt that was claimed.
+//! Such a retry needs no trip to the store. The report that ends the job carries all attempts (`repeats` and `earlier`
+//! in `model::report`). If the worker crashes before, the job is rescued on its claimed attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::claims::held_slice::{EarlierFailures, HeldSlice};
 use crate::handler::Outcomes;
 use crate::handler::micro_batch::Part;
 
-/// Keeps the failures after which jobs run again without a trip to the source, until the report that ends them.
+/// Keeps the failures of jobs that run again without a trip to the source, until their last report.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     bytes: usize,
@@ -70,7 +70,7 @@ impl Repeats {
         })
     }
 
-    /// Adds to the outcomes of jobs how they failed before.
+    /// Adds the earlier failures of jobs to their outcomes.
     pub fn add_earlier(&mut self, part: &Part, outcomes: &mut Outcomes) {
         if part.held.earlier.is_empty() {
             return;
@@ -82,7 +82,8 @@ impl Repeats {
         self.forget(&outcomes.earlier);
     }
 
-    /// The jobs as they ran last, and how they failed then, where they failed before and do not run again.
+    /// The last run of jobs that failed before and do not run again, with its failures. `None` for jobs without a local
+    /// repeat.
     pub fn last_failures(&mut self, held: &HeldSlice) -> Option<(HeldSlice, Outcomes)> {
         let failed = HeldSlice {
             repeats: held.repeats.checked_sub(1)?,

@@ -1,4 +1,4 @@
-//! Outcomes that wait for the next exchange, gathered into as few reports as possible.
+//! The outcomes that wait for the next exchange. They are gathered into as few reports as possible.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use gristmill_model::{
 
 use crate::handler::Outcomes;
 
-/// Gathers outcomes by lease, batch, attempt and repeats of that.
+/// Gathers outcomes by lease, batch, attempt and number of repeats.
 #[derive(Debug, Default)]
 pub struct ReportBuffer {
     parts: BTreeMap<(LeaseId, BatchId, u32, u32), Gathered>,
@@ -22,17 +22,17 @@ struct Gathered {
 }
 
 impl ReportBuffer {
-    /// Whether nothing waits.
+    /// Reports whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Roughly how many bytes wait.
+    /// The approximate number of waiting bytes.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
 
-    /// Adds outcomes of one lease, batch and attempt, which was repeated so often.
+    /// Adds outcomes of one lease, batch and attempt with this number of repeats.
     pub fn add(&mut self, lease: LeaseId, batch: BatchId, attempt: u32, repeats: u32, outcomes: Outcomes) {
         let gathered = self
             .parts
@@ -77,7 +77,7 @@ impl ReportBuffer {
         gathered.rest.logs.extend(logs);
     }
 
-    /// Takes everything as reports.
+    /// Takes all outcomes as reports.
     pub fn take(&mut self) -> Vec<Report> {
         self.weight_bytes = 0;
         std::mem::take(&mut self.parts)
@@ -128,7 +128,7 @@ impl Gathered {
                 repeats,
                 ..Report::new(lease, batch, attempt)
             };
-            // Logs and earlier failures stay with the report that holds their jobs.
+            // Logs, earlier failures and statements belong to the report of their jobs.
             report.logs = reports[0]
                 .logs
                 .extract_if(.., |log| completed.positions.contains(log.position))

@@ -13,10 +13,10 @@ use crate::spans::{
     self, JOB_SPANS_PER_MICRO_BATCH_MAX, SLOW_JOB_MS, SpanContext, TRACES_PER_SPAN_MAX, tell,
 };
 
-/// Outcomes by the trace of their submit: how many of each.
+/// The number of outcomes, by the trace of their submit.
 pub(super) type Traced = BTreeMap<Option<TraceParent>, u64>;
 
-/// Spans that have not ended. Empty while nobody wants any.
+/// The spans that have not ended. There are none while nobody listens.
 #[derive(Debug, Default)]
 pub(super) struct RunSpans {
     running: HashMap<DeliveryId, Vec<RunSpan>>,
@@ -30,7 +30,7 @@ struct RunSpan {
     context: SpanContext,
     kind: Arc<str>,
     queue: Arc<str>,
-    /// The first of their batches.
+    /// The first batch of the jobs.
     batch: BatchId,
     batches: u64,
     jobs: u64,
@@ -38,14 +38,15 @@ struct RunSpan {
     slow: u64,
 }
 
-/// The place of the span that tells of jobs with this parent.
+/// The place of the span for jobs with this parent.
 fn place_of(spans: &[RunSpan], parent: Option<TraceParent>) -> Option<usize> {
     let find = |parent| spans.iter().position(|span| span.parent == parent);
     find(parent).or_else(|| find(None))
 }
 
 impl RunSpans {
-    /// A runner gets a micro-batch. Its span becomes the parent of what its jobs do and submit in the same trace.
+    /// Notes a micro-batch for a runner. Its span becomes the parent for the work and the submits of its jobs in the
+    /// same trace.
     pub fn begin(&mut self, id: DeliveryId, work: &mut MicroBatch) {
         if !spans::is_on() {
             return;
@@ -87,7 +88,7 @@ impl RunSpans {
         self.running.insert(id, of_work);
     }
 
-    /// So many jobs of a part were recalled before they began.
+    /// Notes jobs of a part that were recalled before they began.
     pub fn returned(&mut self, id: DeliveryId, part: &Part, jobs: u32) {
         if let Some(spans) = self.running.get_mut(&id)
             && let Some(place) = place_of(spans, part.held.slice.traceparent)
@@ -96,7 +97,7 @@ impl RunSpans {
         }
     }
 
-    /// Some jobs of a part have outcomes. Each one that failed or was slow gets a span.
+    /// Notes outcomes of a part. Each failed or slow job gets a span, within a limit.
     pub fn answered(&mut self, id: DeliveryId, part: &Part, outcomes: &Outcomes) {
         let Some(spans) = self.running.get_mut(&id) else {
             return;
@@ -138,7 +139,7 @@ impl RunSpans {
         }
     }
 
-    /// Outcomes of a part wait for their commit.
+    /// Notes outcomes of a part that wait for their commit.
     pub fn will_commit(&mut self, part: &Part, outcomes: &Outcomes) {
         if self.running.is_empty() {
             return;
@@ -156,7 +157,7 @@ impl RunSpans {
         *self.uncommitted.entry(parent).or_default() += jobs;
     }
 
-    /// A runner is done with a micro-batch.
+    /// Ends the spans of a micro-batch.
     pub fn end(&mut self, id: DeliveryId, took: Duration) {
         let spans = self.running.remove(&id).into_iter().flatten();
         for span in spans.filter(|span| span.jobs > 0) {
@@ -175,12 +176,12 @@ impl RunSpans {
         }
     }
 
-    /// The outcomes that are sent now.
+    /// Takes the outcomes that are being sent.
     pub fn take_uncommitted(&mut self) -> Traced {
         std::mem::take(&mut self.uncommitted)
     }
 
-    /// They have not arrived, and are sent again.
+    /// Puts outcomes back that did not arrive and will be sent again.
     pub fn put_back(&mut self, traced: Traced) {
         for (parent, jobs) in traced {
             self.add(parent, jobs);
@@ -189,13 +190,13 @@ impl RunSpans {
 }
 
 impl RunSpan {
-    /// Whether the last counted job may have a span of its own.
+    /// Reports whether the last counted job may have its own span.
     fn has_room(&self) -> bool {
         self.failed + self.slow <= u64::from(JOB_SPANS_PER_MICRO_BATCH_MAX)
     }
 }
 
-/// Outcomes are on disk.
+/// Reports the spans of a commit.
 pub(super) fn committed(traced: &Traced, took: Duration) {
     let in_all = traced.values().sum();
     for (parent, jobs) in traced {

@@ -1,8 +1,8 @@
-//! Runners that cannot take jobs for a while, since their processes cannot start.
+//! Runners that cannot take jobs for a while, because their processes cannot start.
 //!
-//! Such a runner is out: the dispatcher gives it nothing. Of a kind whose runners are all out, the worker claims nothing, and
-//! what it holds goes back to the source uncharged: other workers may run it. A worker that ends when nothing is left waits
-//! for the runners first.
+//! Such a runner is out: the dispatcher gives it no jobs. If all runners of a kind are out, the worker claims no jobs
+//! of the kind, and gives its waiting jobs back without charge: other workers may run them. A worker that ends when
+//! nothing is left first waits for its runners.
 
 use super::Mill;
 use crate::claims::held_slice::HeldSlice;
@@ -11,13 +11,13 @@ use crate::source::{SourceError, SourceErrorKind};
 
 impl Mill {
     pub(super) fn take_change(&mut self, kind: usize, change: RunnerChange) {
-        // It names the kinds that could be run before.
+        // The waiting claim names the kinds that could run before.
         self.offer = None;
         let now = self.since_began();
         match change {
             RunnerChange::Out(runner) => {
                 self.dispatcher.out(kind, runner, now);
-                // What waits for this runner before it, at a gate, comes back, too.
+                // The jobs that wait at the gate of this runner also come back.
                 self.lanes[kind].handler.recall(runner);
             }
             RunnerChange::Back(runner) => {
@@ -34,17 +34,17 @@ impl Mill {
         }
     }
 
-    /// Whether any kind can be run now.
+    /// Reports whether any kind can run now.
     pub(super) fn can_run_any(&self) -> bool {
         (0..self.lanes.len()).any(|kind| self.dispatcher.can_run(kind))
     }
 
-    /// Whether all kinds can be run now.
+    /// Reports whether all kinds can run now.
     pub(super) fn can_run_all(&self) -> bool {
         (0..self.lanes.len()).all(|kind| self.dispatcher.can_run(kind))
     }
 
-    /// Gives back what waits for runners that are all out.
+    /// Gives jobs back whose runners are all out.
     pub(super) fn give_up_unrunnable(&mut self) {
         for kind in 0..self.lanes.len() {
             if self.lanes[kind].waiting() == 0 || self.dispatcher.can_run(kind) {

@@ -1,5 +1,5 @@
-//! The pressure of the machine: processor, memory, disks, network, battery. Read from `/proc` and `/sys`; where these do
-//! not tell, there is none.
+//! The pressure of the machine: processor, memory, disks, network and battery. It is read from `/proc` and `/sys`.
+//! Without readable data there is no pressure.
 
 use std::fmt;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use super::PressureSource;
 
-/// A growing counter, and its increase a second at full pressure.
+/// Reads a growing counter.
 type Counter = fn() -> Option<u64>;
 
-/// A counter: its pressure is its rate as a share of the maximum.
+/// A counter. Its pressure is its rate as a share of the maximum.
 struct Flow {
     name: &'static str,
     counter: Counter,
@@ -39,7 +39,7 @@ impl Flow {
         }
     }
 
-    /// The pressure at a moment when `count` was read.
+    /// The pressure at the time when `count` was read.
     fn measured(&self, now: Instant, count: u64) -> f64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((then, before, pressure)) = *last else {
@@ -66,7 +66,7 @@ impl PressureSource for Flow {
     }
 }
 
-/// A level that is read as it is.
+/// A level that is read directly.
 struct Level {
     name: &'static str,
     level: fn() -> Option<f64>,
@@ -88,10 +88,10 @@ impl PressureSource for Level {
     }
 }
 
-/// The processors: the part of their time that is spent on anything.
+/// The processors: the share of their time that is spent on work.
 pub fn cpu() -> impl PressureSource {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    // The kernel counts in hundredths of a second, whatever its own ticks are.
+    // The kernel counts in hundredths of a second.
     Flow::new(
         "cpu",
         || read("/proc/stat").and_then(|text| busy_ticks(&text)),
@@ -99,7 +99,7 @@ pub fn cpu() -> impl PressureSource {
     )
 }
 
-/// The memory: the part that is neither free nor could be made so at once; of the control group's limit, where it has one.
+/// The memory: the share that is in use. With a limit of the control group, the share of that limit counts as well.
 pub fn memory() -> impl PressureSource {
     Level {
         name: "memory",
@@ -114,7 +114,7 @@ pub fn memory() -> impl PressureSource {
     }
 }
 
-/// The disks: the part of the time in which the busiest of them had something to do.
+/// The disks: the share of time in which the busiest disk works.
 pub fn disk() -> impl PressureSource {
     Flow::new(
         "disk",
@@ -123,7 +123,7 @@ pub fn disk() -> impl PressureSource {
     )
 }
 
-/// The network: bytes sent or received a second, whichever are more, of so many.
+/// The network: the bytes sent or received per second, whichever are more, as a share of this maximum.
 pub fn network(bytes_per_s_max: u64) -> impl PressureSource {
     Flow::new(
         "network",
@@ -132,7 +132,7 @@ pub fn network(bytes_per_s_max: u64) -> impl PressureSource {
     )
 }
 
-/// The battery: how empty it is, while nothing charges it. None on machines without one.
+/// The battery: its emptiness while nothing charges it. A machine without a battery has no pressure.
 pub fn battery() -> impl PressureSource {
     Level {
         name: "battery",
@@ -150,11 +150,11 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// Ticks that all processors together have been busy.
+/// The ticks that all processors together were busy.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().flat_map(str::parse).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
+    // The fields are user, nice, system, idle, iowait, irq, softirq and steal. User and nice include guests.
     (fields.len() >= 5).then(|| fields.iter().take(8).sum::<u64>() - fields[3] - fields[4])
 }
 
@@ -172,7 +172,7 @@ fn group_used(current: Option<&str>, limit: Option<&str>) -> Option<f64> {
     Some(number(current)? / number(limit)?)
 }
 
-/// Milliseconds for which the busiest disk has been busy. Partitions are less busy than their disks.
+/// The milliseconds for which the busiest disk was busy. A partition is never busier than its disk.
 fn busiest_disk_ms(diskstats: &str) -> Option<u64> {
     let busy = diskstats.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -184,7 +184,7 @@ fn busiest_disk_ms(diskstats: &str) -> Option<u64> {
     busy.max()
 }
 
-/// Bytes received or sent by all interfaces but the loopback, whichever are more.
+/// The bytes received or sent by all interfaces except the loopback, whichever are more.
 fn network_bytes(dev: &str) -> Option<u64> {
     let (mut received, mut sent, mut found) = (0u64, 0u64, false);
     for line in dev.lines() {

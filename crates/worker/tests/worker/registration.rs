@@ -1,4 +1,4 @@
-//! When a worker registers.
+//! Tests of a worker's registration.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,11 @@ use gristmill_worker::{
 };
 use tokio::sync::Notify;
 
-/// A source without jobs that answers as it is told, and notes what it is asked.
+/// A source without jobs. It answers by a script, and notes the requests.
 #[derive(Default)]
 struct Scripted {
     asked: Mutex<Vec<&'static str>>,
-    /// How the next registrations and exchanges fail; those after them succeed.
+    /// The failures of the next registrations and exchanges. Later ones succeed.
     failures: Mutex<VecDeque<Option<SourceErrorKind>>>,
     /// The jobs that the worker asks for with its heartbeat, and why it gets none.
     idle: Mutex<Option<Want>>,
@@ -85,8 +85,8 @@ impl Source for Scripted {
     }
 }
 
-/// The answer to a claim is lost, and the source cannot register the worker at once. The worker that the source knows may
-/// hold jobs that nobody runs: it must not go on as that one.
+/// The answer to a claim is lost, and the source cannot register the worker at once. The worker that the source knows
+/// may hold jobs that nobody runs, so it must not continue under its old registration.
 #[tokio::test]
 async fn a_worker_that_cannot_register_anew_does_not_go_on_as_before() {
     let source = Arc::new(Scripted::default());

@@ -1,4 +1,4 @@
-//! A worker that is asked to stop comes to its end, whatever its jobs and its source do.
+//! Tests that a worker which is asked to stop comes to its end, whatever its jobs and its source do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 const LEASE: LeaseId = LeaseId(1);
 const BATCH: BatchId = BatchId(1);
 
-/// A source with one job, which answers until it falls silent, and says what is reported to it.
+/// A source with one job. It answers until it falls silent, and passes the reports on.
 struct OneJob {
     is_given: AtomicBool,
     is_silent: watch::Sender<bool>,
@@ -127,7 +127,7 @@ fn slice() -> LeasedSlice {
     }
 }
 
-/// A worker over the source whose job begins and never ends, with the signal of that beginning.
+/// A worker over the source. Its job begins and never ends. The receiver gets a signal at the beginning.
 fn worker(source: Arc<OneJob>, grace: Option<Duration>) -> (Worker, mpsc::UnboundedReceiver<()>) {
     let (begun, begins) = mpsc::unbounded_channel();
     let settings = WorkerSettings {

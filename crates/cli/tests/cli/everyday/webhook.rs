@@ -26,7 +26,7 @@ fn recipient(listener: TcpListener) -> JoinHandle<String> {
     })
 }
 
-/// Programs in closed networks reach hosts by way of the proxy that the environment names.
+/// A program in a closed network reaches hosts through the proxy that the environment names.
 #[test]
 fn a_webhook_goes_by_way_of_the_proxy_of_the_environment() {
     let workspace = Workspace::new();

@@ -11,7 +11,7 @@ impl Reference {
         changed
     }
 
-    /// Cancels jobs and, with parents that wait, their children. Counts the former.
+    /// Cancels jobs. The children of waiting parents are cancelled with them. Returns the number of the former.
     pub(super) fn cancel_with_descendants(&mut self, jobs: Vec<JobId>, now: Timestamp) -> u64 {
         let mut changed = 0;
         let mut descendants = Vec::new();
@@ -40,7 +40,7 @@ impl Reference {
         changed
     }
 
-    /// Of several jobs with one key, the first one is retried.
+    /// Retries jobs. Of several jobs with one key, only the first is retried.
     pub fn retry(&mut self, mut jobs: Vec<JobId>, now: Timestamp) -> u64 {
         jobs.sort_unstable();
         let mut changed = 0;
@@ -89,7 +89,7 @@ impl Reference {
         expired
     }
 
-    /// Ends dead jobs as cancelled, at the moment of their end.
+    /// Turns dead jobs into cancelled ones, with the time of their death.
     pub fn discard(&mut self, jobs: &[JobId]) -> u64 {
         let mut changed = 0;
         for id in jobs {
@@ -126,7 +126,7 @@ impl Reference {
         changed
     }
 
-    /// Ends these pauses, and with them those that are over.
+    /// Ends these pauses, and all pauses whose time is over.
     pub fn resume_jobs(&mut self, jobs: &[JobId], reason: Option<&str>, now: Timestamp) -> u64 {
         let mut changed = 0;
         for id in jobs {

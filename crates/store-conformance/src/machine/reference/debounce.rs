@@ -7,7 +7,7 @@ use crate::machine::reference::keys::{Behind, Owner};
 use crate::machine::reference::{Created, Job, Place, Reference};
 
 impl Reference {
-    /// Submits debounced jobs. `id` is the batch of those that are stored, if the store stored any.
+    /// Submits debounced jobs. `id` is the batch of the stored jobs, if the store stored any.
     pub fn submit_debounced(
         &mut self,
         id: Option<BatchId>,
@@ -58,7 +58,7 @@ impl Reference {
         submitted
     }
 
-    /// Adds payloads to the job that has their key, or keeps them behind it. Returns that job; `None` if the key is free.
+    /// Adds payloads to the job that has their key, or keeps them behind it. Returns this job, or `None` if the key is free.
     fn meet(
         &mut self,
         key: &str,
@@ -107,7 +107,7 @@ impl Reference {
             .insert((new.kind.clone(), key.to_owned()), Owner::of(id, None));
     }
 
-    /// Submits what waited behind jobs that have ended.
+    /// Submits the payloads that waited behind ended jobs.
     pub(super) fn run_again(&mut self, created: &mut Created, now: Timestamp) {
         for behind in std::mem::take(&mut self.again) {
             let id = created.take(&behind.new.kind, &behind.payload);
@@ -117,7 +117,7 @@ impl Reference {
 }
 
 impl Job {
-    /// Whether it takes more payloads: it has not started, and is debounced in the same way.
+    /// Reports whether the job takes more payloads: it has not started, and has the same debounce rules.
     fn takes(&self, debounce: Debounce) -> bool {
         matches!(self.place, Place::Ready | Place::Blocked)
             && !self.has_begun()

@@ -14,34 +14,34 @@ pub struct Family {
     parent: JobId,
     on_failure: OnChildFailure,
     children: BTreeSet<JobId>,
-    /// The parent's tag, which the children have.
+    /// The tag of the parent and of its children.
     tag: Option<String>,
 }
 
-/// The latest family of a job, as its place in the list of all families, and its memo.
+/// The latest family of a job, by its place in the list of all families, and the job's memo.
 #[derive(Debug, Clone)]
 pub struct Parenthood {
     family: usize,
     pub memo: String,
 }
 
-/// Jobs that a step made by itself, by kind and payload. No two jobs of a sequence that are made so have the same payload.
+/// The jobs that the store made in a step, by kind and payload. Such jobs of a sequence never have the same payload.
 #[derive(Debug, Default)]
 pub struct Created(pub BTreeMap<(String, String), JobId>);
 
 impl Created {
-    /// The id of a new job, which the store chose.
+    /// The id that the store chose for a new job.
     ///
     /// # Panics
     ///
-    /// If the store has made no such job.
+    /// The store made no such job.
     pub fn take(&mut self, kind: &str, payload: &str) -> JobId {
         let key = (kind.to_owned(), payload.to_owned());
         let id = self.0.remove(&key);
         id.unwrap_or_else(|| panic!("no {kind} job with payload {payload} was made, but {:?}", self.0))
     }
 
-    /// Checks that the reference knows all of them.
+    /// Checks that the reference knows all of these jobs.
     pub fn check_empty(&self) {
         assert!(self.0.is_empty(), "only the store has {self:?}");
     }
@@ -54,7 +54,7 @@ impl Family {
 }
 
 impl Reference {
-    /// Lets a held job wait for its children. A job without children runs again at once.
+    /// Makes a held job wait for its children. A job without children runs again at once.
     pub(super) fn suspend(
         &mut self,
         id: JobId,
@@ -108,13 +108,13 @@ impl Reference {
         }
     }
 
-    /// Whether a job has a parent that is stored, so that it may spawn siblings.
+    /// Reports whether a job has a stored parent and may therefore spawn siblings.
     pub(super) fn has_parent(&self, id: JobId) -> bool {
         let family = self.jobs.get(&id).and_then(|job| job.child_of);
         family.is_some_and(|family| self.jobs.contains_key(&self.families[family].parent))
     }
 
-    /// Adds siblings of a job that has completed, if its parent waits.
+    /// Adds the siblings of a completed job, if its parent waits.
     pub(super) fn spread(&mut self, id: JobId, siblings: &Siblings, created: &mut Created, now: Timestamp) {
         let Some(family) = self.jobs.get(&id).and_then(|job| job.child_of) else {
             return;
@@ -131,7 +131,7 @@ impl Reference {
         }
     }
 
-    /// Whether a parent waits for its children, or is paused after it waited.
+    /// Reports whether a parent waits for its children, or was paused while it waited.
     fn may_wait(&self, parent: JobId, family: usize) -> bool {
         self.jobs.get(&parent).is_some_and(|job| {
             job.parenthood.as_ref().is_some_and(|own| own.family == family) && job.is_kept_back()
@@ -146,7 +146,7 @@ impl Reference {
         children.into_iter().flatten().collect()
     }
 
-    /// Ends a parent with a failed child, or lets one finalize whose children have all ended. Whether there was one.
+    /// Ends one parent with a failed child, or finalizes one whose children have all ended. Returns whether there was one.
     pub(super) fn settle_family(&mut self, now: Timestamp) -> bool {
         let ended = self.jobs.iter().find_map(|(id, job)| {
             let own = job.parenthood.as_ref();

@@ -6,17 +6,17 @@ use gristmill_model::{After, BatchId, JobId, KeyedBatch, NewBatch, OnDuplicate, 
 
 use crate::machine::reference::{Job, Place, Reference, merged};
 
-/// Who has a key.
+/// The owner of a key.
 #[derive(Debug, Clone)]
 pub(super) struct Owner {
     pub job: JobId,
     pub is_open: bool,
     until: Option<Timestamp>,
-    /// The payload that waits behind the job.
+    /// The payload that waits behind the owner.
     pub behind: Option<Behind>,
 }
 
-/// A job that waits behind the one that has its key.
+/// A payload that waits behind the owner of its key.
 #[derive(Debug, Clone)]
 pub(super) struct Behind {
     pub key: String,
@@ -36,20 +36,20 @@ impl Owner {
     }
 }
 
-/// What becomes of a submitted batch whose jobs have keys.
+/// The plan for a submitted batch of jobs with keys.
 pub struct KeyedPlan {
-    /// What each job becomes: one that is stored, at this position, or another that stands for it.
+    /// The result for each job: its position if it is stored, or the job that replaces it.
     pub jobs: Vec<Result<u32, JobId>>,
-    /// Those that are stored, by their places in the batch.
+    /// The stored jobs, by their places in the batch.
     pub stored: Positions,
-    /// Whose place each of these takes, by its position.
+    /// The open jobs that stored jobs replace, by position.
     replaced: Vec<(u32, JobId)>,
-    /// Open jobs that stand for others.
+    /// Open jobs that stand for submitted ones.
     skipped: Vec<JobId>,
 }
 
 impl Reference {
-    /// What becomes of a batch; `None` where it is refused.
+    /// The plan for a batch. `None` if the batch is refused.
     pub fn plan(&self, batch: &KeyedBatch, keys: &[Option<String>], now: Timestamp) -> Option<KeyedPlan> {
         let on_duplicate = batch.unique().on_duplicate;
         let mut plan = KeyedPlan {
@@ -72,7 +72,7 @@ impl Reference {
                 if on_duplicate == OnDuplicate::Reject {
                     return None;
                 }
-                // Told below.
+                // A later step sets the position.
                 plan.jobs.push(Ok(u32::MAX));
                 continue;
             }
@@ -99,7 +99,7 @@ impl Reference {
         Some(plan)
     }
 
-    /// The jobs with such a key.
+    /// The jobs with a matching key.
     pub fn with_key(&self, is_meant: impl Fn(&str) -> bool) -> Vec<JobId> {
         let jobs = self.jobs.iter();
         let jobs = jobs.filter(|(_, job)| job.key.as_deref().is_some_and(&is_meant));
@@ -120,7 +120,7 @@ impl Reference {
         })
     }
 
-    /// Cancels who is replaced, and stores the others.
+    /// Cancels the replaced jobs, and stores the new ones.
     pub fn submit_keyed(
         &mut self,
         id: Option<BatchId>,
@@ -162,7 +162,7 @@ impl Reference {
         self.settle(now);
     }
 
-    /// What a job waits for that has not begun.
+    /// The prerequisites of a job that has not begun.
     fn awaited_by(&self, id: JobId) -> Vec<After> {
         match self.jobs.get(&id) {
             Some(job) if matches!(job.place, Place::Blocked) => {
@@ -202,7 +202,7 @@ impl Reference {
         });
     }
 
-    /// Forgets keys of jobs that have ended; what waits behind those is due.
+    /// Forgets the keys of ended jobs. The payloads behind them are due.
     pub(super) fn forget_keys(&mut self, now: Timestamp) {
         let again = &mut self.again;
         self.keys.retain(|_, owner| {
@@ -214,7 +214,7 @@ impl Reference {
         });
     }
 
-    /// Whether no other job has the key of this one.
+    /// Reports whether no other job has the key of this one.
     pub(super) fn may_retry(&self, id: JobId, now: Timestamp) -> bool {
         let Some((kind, key)) = self.key_of(id) else {
             return true;
@@ -228,7 +228,7 @@ impl Reference {
         Some((job.kind.clone(), job.key.clone()?))
     }
 
-    /// Gives a job that is open again its key back.
+    /// Gives a reopened job its key back.
     pub(super) fn take_key_again(&mut self, id: JobId) {
         let Some(key) = self.key_of(id) else {
             return;

@@ -15,7 +15,7 @@ use gristmill_model::{Rng, SplitMix64};
 pub struct JobModel {
     pub duration: Duration,
     pub timeout: Option<Duration>,
-    /// Whether its process dies when it ends.
+    /// The job kills its process at its end.
     pub crashes: bool,
 }
 
@@ -25,13 +25,13 @@ impl JobModel {
             .map_or(self.duration, |timeout| self.duration.min(timeout))
     }
 
-    /// Whether its end is the end of its process.
+    /// Reports whether the process dies at the end of the job.
     fn kills(&self) -> bool {
         self.crashes || self.timeout.is_some_and(|timeout| self.duration > timeout)
     }
 }
 
-/// What is simulated. All workers are alike.
+/// The simulated workload. All workers are alike.
 #[derive(Debug)]
 pub struct Workload {
     pub seed: u64,
@@ -44,32 +44,33 @@ pub struct Workload {
     pub answer_takes: Duration,
     pub recall_takes: Duration,
     pub start_takes: Duration,
-    /// Of ten starts of processes, so many fail. The runner is out then, and tries again after [`START_AGAIN`].
+    /// The number of failing starts among ten. A runner whose process does not start is out, and tries again after
+    /// [`START_AGAIN`].
     pub start_failures: u64,
 }
 
-/// The pause after a start that failed.
+/// The pause after a failed start.
 const START_AGAIN: Duration = Duration::from_millis(50);
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug)]
 pub struct Outcome {
-    /// When the last job ended.
+    /// The end of the last job.
     pub makespan: Duration,
-    /// Time that jobs ran for nothing, since a neighbour killed their process.
+    /// The lost running time of jobs whose process was killed by another job.
     pub lost: Duration,
     /// The longest time for which a slot was idle while its worker held a job that had not begun.
     pub idle_longest: Duration,
-    /// How often a process was replaced.
+    /// The number of replaced processes.
     pub crashes: u32,
-    /// For how long runners were out, all together, with the runs that their slots could have done.
+    /// The total time that runners were out, times the runs that their slots could have done.
     pub out: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Drain,
-    /// A claim arrives at its worker.
+    /// The answer to a claim reaches its worker.
     Claimed {
         worker: usize,
         asked: u32,
@@ -110,7 +111,7 @@ enum Event {
     Look {
         worker: usize,
     },
-    /// A worker hears that a runner is out, or that it is back.
+    /// A worker learns that a runner is out, or back.
     Out {
         worker: usize,
         runner: usize,
@@ -127,14 +128,14 @@ enum Fate {
 
 #[derive(Debug, Default)]
 struct Runner {
-    /// Whether its process cannot start.
+    /// The process cannot start.
     is_out: bool,
     is_up: bool,
     is_starting: bool,
     epoch: u32,
     window: VecDeque<usize>,
     running: Vec<(usize, Duration)>,
-    /// Since when a slot has been idle while the worker held something for it.
+    /// The start of the time during which a slot is idle while the worker holds a job for it.
     idle_since: Option<Duration>,
 }
 
@@ -147,7 +148,7 @@ struct Worker {
     reports: u32,
     in_hand: u32,
     give_back: GiveBack,
-    /// When it looks again, where that is known.
+    /// The time of the next look, if it is known.
     look_at: Option<Duration>,
 }
 
@@ -340,7 +341,7 @@ impl<'workload> Simulation<'workload> {
         }
     }
 
-    /// A process has started, or failed to: then its runner is out, and gives back what it has.
+    /// A process has started, or failed to start. In the second case its runner is out, and gives its jobs back.
     fn started(&mut self, worker: usize, runner: usize) {
         let answer_takes = self.workload.answer_takes;
         let fails = self.rng.next_u64() % 10 < self.workload.start_failures;
@@ -422,7 +423,7 @@ impl<'workload> Simulation<'workload> {
         self.step(worker);
     }
 
-    /// The process of a runner begins what it can.
+    /// Lets the process of a runner begin the jobs that it can.
     fn begin(&mut self, worker: usize, runner: usize) {
         let concurrency = self.workload.concurrency as usize;
         let start_takes = self.workload.start_takes;
@@ -468,7 +469,7 @@ impl<'workload> Simulation<'workload> {
                 it.window.push_front(undone);
                 self.undone[undone] += 1;
                 self.outcome.lost += self.now - since;
-                // It runs again, also under a drain: here, it is released then.
+                // The job runs again, even under a drain. The simulation then counts it as released.
                 if self.draining {
                     self.fates[undone] = Fate::Released;
                 }
@@ -487,7 +488,7 @@ impl<'workload> Simulation<'workload> {
         );
     }
 
-    /// What a worker does after each event.
+    /// The step of a worker after each event.
     fn step(&mut self, worker: usize) {
         if self.draining {
             return;
@@ -495,7 +496,7 @@ impl<'workload> Simulation<'workload> {
         let now = self.now;
         let it = &mut self.workers[worker];
         if !it.dispatcher.can_run(0) && !it.queue.is_empty() {
-            // Other workers may run them.
+            // Other workers may run the jobs.
             let released: Vec<usize> = it.queue.drain(..).collect();
             it.in_hand -= released.len() as u32;
             self.give_back(released);
@@ -547,7 +548,7 @@ impl<'workload> Simulation<'workload> {
         self.exchange(worker);
     }
 
-    /// Has a worker look again at a moment, or sooner.
+    /// Makes a worker look again at a time, or sooner.
     fn look(&mut self, worker: usize, at: Duration) {
         let known = &mut self.workers[worker].look_at;
         if known.is_none_or(|known| at < known) {
@@ -603,7 +604,7 @@ impl<'workload> Simulation<'workload> {
         self.after(self.workload.claim_takes, Event::Claimed { worker, asked, jobs });
     }
 
-    /// Notes for how long each runner has had an idle slot while its worker held a job that had not begun.
+    /// Measures for how long each runner has an idle slot while its worker holds a job that has not begun.
     fn watch(&mut self, worker: usize) {
         let (now, concurrency) = (self.now, self.workload.concurrency as usize);
         let it = &mut self.workers[worker];
