@@ -39,7 +39,7 @@ pub enum RuntimeError {
         remedy: &'static str,
     },
     /// An interpreter or program could not be started.
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {program}: {source}{}", remedy(source))]
     Spawn {
         /// The interpreter or program.
         program: String,
@@ -89,10 +89,7 @@ pub enum RuntimeError {
         milliseconds: u64,
     },
     /// The system allows this user no further thread.
-    #[error(
-        "cannot start a thread for the script's processes: {0}; the user's limit of processes (ulimit -u) counts threads, \
-         too: raise it, or ask for fewer processes (-j)"
-    )]
+    #[error("cannot start a thread for the script's processes: {0}{help}", help = remedy(.0))]
     NoThread(#[source] io::Error),
     /// A thread of the handler has panicked.
     #[error(
@@ -105,6 +102,16 @@ pub enum RuntimeError {
     /// A system call of the runtime itself failed.
     #[error("cannot talk to the script's process: {0}")]
     Plumbing(#[source] io::Error),
+}
+
+/// What helps where the system gives no further process or thread.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "; the user's limit of processes (ulimit -u) counts threads, too: raise it, or ask for fewer processes (-j)"
+        }
+        _ => "",
+    }
 }
 
 impl RuntimeError {

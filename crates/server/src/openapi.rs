@@ -197,6 +197,30 @@ mod tests {
 
     use super::*;
 
+    /// Generators of clients name the type of a body after its schema, and may make no type of a parameter that may be null.
+    #[test]
+    fn bodies_have_names_and_parameters_are_not_null() {
+        let description = serde_json::to_value(router().1).unwrap();
+        let paths = description["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+        let (mut bodies, mut parameters) = (0, 0);
+        for operation in operations {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                assert!(parameter["schema"]["type"].is_string(), "{parameter}");
+                parameters += 1;
+            }
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+            assert!(body.is_null() || body["$ref"].is_string(), "{body}");
+            bodies += usize::from(body.is_object());
+        }
+        assert!(bodies > 10 && parameters > 30, "{bodies} {parameters}");
+        let tags = description["tags"].as_array().unwrap();
+        for operation in paths.values().flat_map(|item| item.as_object().unwrap().values()) {
+            let is_known = tags.iter().any(|tag| tag["name"] == operation["tags"][0]);
+            assert!(is_known, "{operation}");
+        }
+    }
+
     #[test]
     fn every_operation_has_a_rule_and_every_rule_an_operation() {
         let description = serde_json::to_value(router().1).unwrap();

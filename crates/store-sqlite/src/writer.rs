@@ -109,7 +109,9 @@ pub(crate) fn start(
         .spawn(move || writer.run())
         .map_err(|error| StoreError::Open {
             path,
-            reason: format!("its writer's thread cannot be started: {error}"),
+            reason: format!(
+                "its writer's thread cannot be started: {error}; raise the limit of processes and threads (ulimit -u)"
+            ),
         })?;
     Ok((HandOver::new(submitter), thread))
 }

@@ -63,6 +63,11 @@ impl Process {
         }
     }
 
+    /// The lines on its standard error that nobody has waited for.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
     /// Its number, which is in the name of its worker.
     pub fn id(&self) -> u32 {
         self.child.id()

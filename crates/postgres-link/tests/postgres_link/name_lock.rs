@@ -1,7 +1,10 @@
 //! A name is held by one process at a time, also across lost connections.
 
+use std::time::Duration;
+
+use futures::FutureExt;
 use gristmill_postgres_link::NameLock;
-use gristmill_private_postgres::{PrivatePostgres, shared};
+use gristmill_private_postgres::{PrivatePostgres, Silence, shared};
 use gristmill_store::StoreError;
 
 const HOLDERS: &str = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1196576078 AND granted \
@@ -47,6 +50,22 @@ async fn a_lost_connection_takes_the_name_again() {
     holder(shared(), &database, &before).await;
     assert!(NameLock::try_take(&url, "x").await.unwrap().is_none());
     drop(held);
+}
+
+/// The server does not notice that nobody hears it, and keeps the lock: its process is ended, and the name is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_is_given_up_and_the_name_taken_again() {
+    let url = shared().create_database().unwrap();
+    let database = database(&url);
+    let proxy = shared().proxy(1).unwrap();
+    let silence_max = Duration::from_millis(50);
+    let held = NameLock::try_take_by_silence(&proxy.url(&database), "x", silence_max).await;
+    let held = held.unwrap().unwrap();
+    let before = holder(shared(), &database, "").await;
+    proxy.silence_connections(Silence::Both);
+    holder(shared(), &database, &before).await;
+    assert!(NameLock::try_take(&url, "x").await.unwrap().is_none());
+    assert!(held.lost().now_or_never().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

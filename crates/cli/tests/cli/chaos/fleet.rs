@@ -205,13 +205,27 @@ impl Fleet {
             if begun.elapsed() < PATIENCE {
                 continue;
             }
-            let store = self.store.open(&self.workspace).await;
-            let (counts, workers) = (store.counts(&JobFilter::default()).await, store.workers().await);
-            panic!(
-                "the jobs do not complete. Results: {answer:?}\n{counts:?}\n{workers:?}\n{}",
-                self.store.sessions()
-            );
+            self.fail(&format!("the jobs do not complete. Results: {answer:?}"))
+                .await;
         }
+    }
+
+    /// Fails, and says what is in the store, what its sessions do and what the processes have said.
+    async fn fail(&self, reason: &str) -> ! {
+        let store = self.store.open(&self.workspace).await;
+        let (counts, workers) = (store.counts(&JobFilter::default()).await, store.workers().await);
+        let servers = self.servers.iter().map(|server| &server.process);
+        let processes = servers
+            .chain(self.agents.iter().map(|(_, agent)| agent))
+            .chain(&self.workers);
+        let said: Vec<String> = processes
+            .map(|process| format!("{}: {:#?}", process.id(), process.said()))
+            .collect();
+        panic!(
+            "{reason}\n{counts:?}\n{workers:?}\n{}\n{}",
+            self.store.sessions(),
+            said.join("\n")
+        );
     }
 
     fn all(&mut self) -> Vec<(Kind, usize)> {
@@ -343,7 +357,9 @@ async fn kill_under_load(
         let delay = Duration::from_micros(rng.below(KILLED_WITHIN.as_micros() as u64));
         // Never while nothing runs: every process has come back, and work goes on.
         let before = load.ended();
-        load.until_ended(before + 1).await;
+        if !load.until_ended(before + 1).await {
+            fleet.fail("work does not go on").await;
+        }
         if deck.is_empty() {
             deck = fleet.all();
             deck.retain(|(kind, _)| victims.contains(kind));
@@ -352,7 +368,9 @@ async fn kill_under_load(
         let (kind, index) = deck.swap_remove(rng.below(deck.len() as u64) as usize);
         fleet = tokio::task::block_in_place(|| {
             let _ = ticks.recv_timeout(delay);
+            load.set_outage(kind == Kind::Database || (kind == Kind::Server && fleet.servers.len() == 1));
             fleet.kill(kind, index);
+            load.set_outage(false);
             fleet
         });
         println!(

@@ -84,6 +84,8 @@ impl Submitted {
 /// Submits until it is stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
+    /// Whether nothing answers the callers.
+    outage: watch::Sender<bool>,
     ended: watch::Receiver<u64>,
     callers: Vec<JoinHandle<Submitted>>,
 }
@@ -101,7 +103,7 @@ impl Load {
 
     fn begin_with(urls: Vec<String>, position: Position, groups: u64) -> Load {
         let (stop, first) = (Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
-        let ended = watch::Sender::new(0);
+        let (ended, outage) = (watch::Sender::new(0), watch::Sender::new(false));
         let client = Client::builder()
             .timeout(Duration::from_secs(40))
             .build()
@@ -112,6 +114,7 @@ impl Load {
                 urls: urls.clone(),
                 url: number,
                 stop: stop.clone(),
+                outage: outage.subscribe(),
                 ended: ended.clone(),
                 first: first.clone(),
                 position: position.clone(),
@@ -122,8 +125,14 @@ impl Load {
         Load {
             callers: callers.collect(),
             stop,
+            outage,
             ended: ended.subscribe(),
         }
+    }
+
+    /// Tells callers whether nothing answers them: one that fails meanwhile waits for the end of the outage.
+    pub fn set_outage(&self, is_outage: bool) {
+        self.outage.send_replace(is_outage);
     }
 
     /// How many batches have ended.
@@ -131,10 +140,11 @@ impl Load {
         *self.ended.borrow()
     }
 
-    /// Waits until so many batches have ended.
-    pub async fn until_ended(&mut self, count: u64) {
+    /// Waits until so many batches have ended. Whether they do in time.
+    #[must_use]
+    pub async fn until_ended(&mut self, count: u64) -> bool {
         let waited = tokio::time::timeout(PATIENCE, self.ended.wait_for(|ended| *ended >= count)).await;
-        waited.expect("work goes on").expect("the callers live");
+        waited.is_ok_and(|ended| ended.is_ok())
     }
 
     /// Stops, and waits until all that was acknowledged has ended.
@@ -153,6 +163,7 @@ struct Caller {
     urls: Vec<String>,
     url: usize,
     stop: Arc<AtomicBool>,
+    outage: watch::Receiver<bool>,
     ended: watch::Sender<u64>,
     first: Arc<AtomicU64>,
     position: Position,
@@ -182,7 +193,7 @@ impl Caller {
                 }
                 Err(_) => {
                     submitted.unsure.insert(first);
-                    pause().await;
+                    self.outage_ends().await;
                 }
             }
         }
@@ -196,20 +207,20 @@ impl Caller {
             match fetch(&self.client, &url).await {
                 Ok(text) if text.lines().count() as u64 == BATCH => return text,
                 Ok(_) => {}
-                Err(_) => pause().await,
+                Err(_) => self.outage_ends().await,
             }
         }
+    }
+
+    async fn outage_ends(&mut self) {
+        // Whoever ends the load has ended the outage before.
+        let _ = self.outage.wait_for(|is_outage| !is_outage).await;
     }
 
     fn next_url(&mut self) -> &str {
         self.url += 1;
         &self.urls[self.url % self.urls.len()]
     }
-}
-
-/// While a server is being started again.
-async fn pause() {
-    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// The text at a URL.
@@ -386,6 +397,6 @@ pub async fn until_all_ended(store: &dyn Store, patience: Duration) {
             return;
         }
         assert!(begun.elapsed() < patience, "some jobs do not end: {counts:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::task::yield_now().await;
     }
 }

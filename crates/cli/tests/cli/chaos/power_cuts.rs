@@ -133,7 +133,10 @@ impl Recording {
         let load_log = log.clone();
         let mut load = Load::begin_recorded(vec![server.url.clone()], Arc::new(move || length(&load_log)));
         for checkpoint in 1..=CHECKPOINTS {
-            load.until_ended(checkpoint * BATCHES_BETWEEN).await;
+            assert!(
+                load.until_ended(checkpoint * BATCHES_BETWEEN).await,
+                "work goes on"
+            );
             let done = tokio::task::block_in_place(|| postgres.psql("postgres", "CHECKPOINT"));
             done.unwrap_or_else(|error| panic!("{error}"));
         }

@@ -7,6 +7,16 @@ use std::process::Command;
 
 use crate::workspace::{Ended, Workspace, send_signal};
 
+/// The status and the text of an answer of a server.
+fn get(server: &str, path: &str) -> (u16, String) {
+    let mut stream = std::net::TcpStream::connect(server).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let answer = std::io::read_to_string(stream).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
+
 const PAGE: &str = "def main(payload):\n    return payload\n";
 
 /// A user without rights, for a test that the superuser runs, for whom no permission counts.
@@ -105,11 +115,69 @@ fn a_store_that_may_only_be_read_is_read() {
         &mut address,
     )
     .unwrap();
+    let address = address.trim();
     assert!(address.starts_with("http://127.0.0.1:"), "{address}");
+    let server = address.split('/').nth(2).unwrap();
+    let (status, refusal) = get(server, "/api/v1/events");
+    assert_eq!(status, 409, "{refusal}");
+    assert!(
+        refusal.contains("no_events") && refusal.contains("can only read its store"),
+        "{refusal}"
+    );
+    assert_eq!(get(server, "/api/v1/queues").0, 200);
     send_signal(&dashboard, "-INT");
     let ended: Ended = dashboard.wait_with_output().unwrap().into();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(130), ""));
     fs::set_permissions(&owner, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A user who may have no further process or thread gets an error or all results, and no job is charged. The superuser has no such
+/// limit, so the program runs as a user of its own.
+#[test]
+fn a_limit_of_processes_charges_no_job() {
+    /// Of nobody, so that nothing else counts.
+    const USER: u32 = 54_321;
+    const ITEMS: usize = 50;
+    /// Too few for a thread, for the script, for the store, for a second process; enough.
+    const LIMITS: [u32; 6] = [1, 3, 8, 12, 16, 100];
+    let workspace = Workspace::new();
+    workspace
+        .write("page.py", PAGE)
+        .write("items.jsonl", &"1\n".repeat(ITEMS));
+    let visitor = Visitor::of(&workspace);
+    if !visitor.is_root {
+        return;
+    }
+    fs::set_permissions(workspace.path(""), Permissions::from_mode(0o777)).unwrap();
+    let mut codes = Vec::new();
+    for limit in LIMITS {
+        let run = format!("run page.py items.jsonl -j 4 --output {limit}.jsonl --store {limit}.db");
+        let mut command = Command::new("prlimit");
+        command
+            .arg(format!("--nproc={limit}"))
+            .arg(visitor.folder.path().join("gristmill"))
+            .args(run.split_whitespace())
+            .current_dir(workspace.path(""))
+            .uid(USER)
+            .gid(USER);
+        let ended: Ended = command.output().unwrap().into();
+        codes.push(ended.code);
+        match ended.code {
+            Some(0) => {
+                let results = workspace.read(&format!("{limit}.jsonl"));
+                assert_eq!(
+                    results.matches("\"value\":1").count(),
+                    ITEMS,
+                    "{limit}: {results}"
+                );
+            }
+            code => {
+                let error = ended.error();
+                assert!(error.contains("ulimit -u"), "{limit}, {code:?}: {error}");
+            }
+        }
+    }
+    assert_eq!((codes[0], codes[LIMITS.len() - 1]), (Some(2), Some(0)));
 }
 
 /// A check of a file without a byte makes no store of it.

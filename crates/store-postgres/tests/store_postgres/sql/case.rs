@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::{Clock, ManualClock, SystemClock};
-use gristmill_private_postgres::shared;
+use gristmill_private_postgres::{PrivatePostgres, shared};
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio_postgres::error::DbError;
 use tokio_postgres::types::ToSql;
@@ -18,7 +18,12 @@ pub struct Case {
 impl Case {
     /// An empty store, whose clock stands at the present moment: SQL clients go by the server's clock.
     pub async fn new() -> Case {
-        let url = shared().create_database().unwrap();
+        Case::on(shared()).await
+    }
+
+    /// The same on another server.
+    pub async fn on(server: &PrivatePostgres) -> Case {
+        let url = server.create_database().unwrap();
         let clock = Arc::new(ManualClock::new(SystemClock.now()));
         let store = PostgresStore::open(&url, PostgresOptions::new(clock.clone(), 7))
             .await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::SystemClock;
-use gristmill_private_postgres::shared;
+use gristmill_private_postgres::{PrivatePostgres, shared};
 use gristmill_store::{
     Change, CheckPlace, ControlFilter, HistoryFilter, JobFilter, Page, Selection, Store, StoreError,
 };
@@ -106,9 +106,11 @@ async fn a_role_that_may_only_select_reads_all() {
 /// A standby that replays what its primary writes.
 #[tokio::test]
 async fn a_hot_standby_is_read() {
-    let case = Case::new().await;
+    // A standby copies all databases of its primary, of which the shared server has one for each test.
+    let primary = PrivatePostgres::start(&[]).unwrap();
+    let case = Case::on(&primary).await;
     with_jobs(&case.store).await;
-    let standby = shared().standby().unwrap();
+    let standby = primary.standby().unwrap();
     let database = case.url.split(['/', '?']).nth(3).unwrap().to_owned();
     let url = standby.url(&database);
     only_reads(&open(&url).await, "it is a standby").await;
