@@ -500,7 +500,9 @@ impl Mill {
             return;
         }
         for revoked in &heartbeat.revoked {
-            self.lanes.iter_mut().for_each(|lane| lane.revoke(revoked));
+            for dropped in self.lanes.iter_mut().flat_map(|lane| lane.revoke(revoked)) {
+                self.repeats.forget_held(&dropped);
+            }
             for delivery in self.deliveries.values() {
                 delivery.revoke(revoked);
             }
@@ -510,7 +512,9 @@ impl Mill {
     /// Drops all jobs, including the running ones.
     fn lose_leases(&mut self) {
         for lane in &mut self.lanes {
-            lane.take_all();
+            for dropped in lane.take_all() {
+                self.repeats.forget_held(&dropped);
+            }
         }
         for delivery in self.deliveries.values() {
             delivery.revoke_all();

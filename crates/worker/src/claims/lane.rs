@@ -200,20 +200,24 @@ impl Lane {
         self.io.ended(io, elapsed);
     }
 
-    /// Forgets jobs that were cancelled while they waited here.
-    pub(crate) fn revoke(&mut self, revoked: &Revoked) {
+    /// Drops waiting jobs that were cancelled, and returns them.
+    pub(crate) fn revoke(&mut self, revoked: &Revoked) -> Vec<HeldSlice> {
         let concerns =
             |held: &HeldSlice| held.slice.lease == revoked.lease && held.slice.batch == revoked.batch;
         if !self.queue.iter().any(|queued| concerns(&queued.held)) {
-            return;
+            return Vec::new();
         }
+        let mut dropped = Vec::new();
         for held in self.take_all() {
-            let kept = match concerns(&held) {
-                true => held.select(&held.slice.positions.difference(&revoked.positions)),
-                false => held,
+            let kept = if concerns(&held) {
+                dropped.push(held.select(&held.slice.positions.intersection(&revoked.positions)));
+                held.select(&held.slice.positions.difference(&revoked.positions))
+            } else {
+                held
             };
             self.insert(self.queue.len(), kept);
         }
+        dropped
     }
 
     /// Takes this many jobs, the last ones first.

@@ -327,7 +327,7 @@ impl Delivery {
 }
 
 impl OutcomeSink for Delivery {
-    fn answer(&self, outcomes: Outcomes) {
+    fn answer(&self, mut outcomes: Outcomes) {
         let positions = outcomes.positions();
         if positions.is_empty() {
             return;
@@ -337,6 +337,8 @@ impl OutcomeSink for Delivery {
             tracing::error!(indexes = %positions, "a handler answered jobs twice, or jobs that it was not given; ignored");
             return;
         }
+        // A log of another job belongs to no part of this answer.
+        outcomes.logs.retain(|log| positions.contains(log.position));
         state.unanswered = state.unanswered.difference(&positions);
         self.forget_wishes(&outcomes);
         for (number, outcomes) in share_out(self.work.parts(), outcomes) {

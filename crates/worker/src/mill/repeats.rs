@@ -107,6 +107,15 @@ impl Repeats {
         Some((failed, outcomes))
     }
 
+    /// Forgets the failures of jobs that the worker drops.
+    pub fn forget_held(&mut self, held: &HeldSlice) {
+        for position in held.slice.positions.iter() {
+            if let Some(failures) = held.earlier.get(&position) {
+                self.forget(failures);
+            }
+        }
+    }
+
     fn forget(&mut self, failures: &[EarlierFailure]) {
         let bytes: usize = failures.iter().map(EarlierFailure::weight_bytes).sum();
         self.bytes = self.bytes.saturating_sub(bytes);
