@@ -134,4 +134,8 @@ SET enable_mergejoin = off;
 SELECT batched_nodes('SELECT count(*) FROM prices a JOIN prices b USING (id) JOIN prices c USING (id)');
 SHOW enable_mergejoin;
 RESET enable_mergejoin;
+-- Sequential scans are off, and the search for join orders has memory of its own.
+SET enable_seqscan = off; SET geqo_threshold = 2;
+SELECT result FROM compare('SELECT count(*), sum(b.price::numeric) FROM (SELECT id, max(price) AS price FROM prices GROUP BY id) a JOIN prices b USING (id) JOIN prices c USING (id) WHERE b.price < 100::money');
+RESET enable_seqscan; RESET geqo_threshold;
 DROP TABLE prices;

@@ -180,6 +180,7 @@ bool
 server_into_target(const DestReceiver *receiver, IntoTarget *target)
 {
 	Oid			table = InvalidOid;
+	Relation	found;
 
 	if (receiver->mydest == DestIntoRel)
 	{
@@ -200,11 +201,11 @@ server_into_target(const DestReceiver *receiver, IntoTarget *target)
 	if (!OidIsValid(table) || target->relation == NULL || target->bulk == NULL ||
 		target->command != GetCurrentCommandId(false))
 		return false;
-	/* The receiver has the table locked: its entry of the cache is the one that it holds. */
-	if (RelationIdGetRelation(table) != target->relation)
-		elog(ERROR, "the receiver of a new table's rows holds another table");
-	RelationClose(target->relation);
-	return true;
+	/* The receiver has the table open: its entry of the cache is the one that it holds. */
+	found = RelationIdGetRelation(table);
+	if (found != NULL)
+		RelationClose(found);
+	return found == target->relation;
 }
 
 #if PG_VERSION_NUM < 170000

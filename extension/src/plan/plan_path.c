@@ -55,7 +55,13 @@ watch_statistics(PlannerInfo *root, RangeTblEntry *entry, AttrNumber attribute,
 				 VariableStatData *statistics)
 {
 	if (!enable_seqscan && plans_batches && !list_member_ptr(hinted_tables, entry))
+	{
+		/* The search of GEQO has a memory context that is gone before the planning ends. */
+		MemoryContext caller = MemoryContextSwitchTo(root->planner_cxt);
+
 		hinted_tables = lappend(hinted_tables, entry);
+		MemoryContextSwitchTo(caller);
+	}
 	return previous_statistics_hook != NULL &&
 		previous_statistics_hook(root, entry, attribute, statistics);
 }

@@ -148,6 +148,8 @@ run_with_receiver(RUN_PARAMETERS)
 		return;
 	}
 	noted_plan = NULL;
+	/* What is planned from now on is of functions that the query calls. */
+	is_awaiting_plan = false;
 	query->dest = create_receiver(stock);
 	PG_TRY();
 	{
