@@ -31,20 +31,26 @@ create table accounts (number int, amount int, note text, touched int8 default 0
 insert into accounts select x, {AMOUNT}, repeat('n', x % 40) from generate_series(1, {ACCOUNTS}) x;
 create index on accounts (number);
 """
-# Lower numbers are locked first, so the writers do not deadlock.
+# An UPDATE that waits for a row which REPLACE deletes finds no row afterwards. A transfer of one half would change the sum, so both
+# scripts lock the numbers. Lower numbers are locked first, so the writers do not deadlock.
 TRANSFER = f"""
 \\set low random(1, {ACCOUNTS} / 2)
 \\set high random({ACCOUNTS} / 2 + 1, {ACCOUNTS})
 \\set moved random(-50, 50)
 begin;
+select pg_advisory_xact_lock(:low);
+select pg_advisory_xact_lock(:high);
 update accounts set amount = amount - :moved, touched = touched + 1 where number = :low;
 update accounts set amount = amount + :moved where number = :high;
 end;
 """
 REPLACE = f"""
 \\set number random(1, {ACCOUNTS})
+begin;
+select pg_advisory_xact_lock(:number);
 with gone as (delete from accounts where number = :number returning number, amount, note)
 insert into accounts select number, amount, note || '' from gone;
+end;
 """
 ABANDON = f"""
 \\set number random(1, {ACCOUNTS})
