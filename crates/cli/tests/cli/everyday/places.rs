@@ -143,7 +143,7 @@ fn a_limit_of_processes_charges_no_job() {
     let workspace = Workspace::new();
     workspace
         .write("page.py", PAGE)
-        .write("items.jsonl", &"1\n".repeat(ITEMS));
+        .write("items.jsonl", "1\n".repeat(ITEMS));
     let visitor = Visitor::of(&workspace);
     if !visitor.is_root {
         return;
