@@ -31,3 +31,26 @@ fn a_seed_tells_all_that_happens() {
     assert_eq!(one, again);
     assert_ne!(one["trace"], other["trace"]);
 }
+
+/// The bugs of `mutations/` are patches of the code as it is.
+#[test]
+fn each_mutation_applies() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/mutations");
+    let patches = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut tried = 0;
+    for patch in patches.filter(|path| path.extension().is_some_and(|end| end == "patch")) {
+        let output = Command::new("git")
+            .args(["apply", "--check"])
+            .arg(&patch)
+            .current_dir(root)
+            .output();
+        let output = output.expect("git starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {said}", patch.display());
+        tried += 1;
+    }
+    assert!(tried > 0, "{folder} has no patch");
+}
