@@ -4,6 +4,7 @@ use gristmill_model::NewBatch;
 use proptest::prelude::*;
 
 use crate::fixture::*;
+use crate::machine::policy;
 use crate::machine::step::{Step, step};
 
 /// The number of groups of such a sequence. Their names do not fit into one packet.
@@ -20,6 +21,7 @@ pub(super) fn jobs_of_groups(groups: u32, kind: &str) -> Vec<NewBatch> {
     let in_group = |group| {
         let mut new = batch_of(kind, 1);
         new.options.group = Some(format!("tenant {group}"));
+        new.options.retry = policy(2);
         new
     };
     (0..groups).map(in_group).collect()
