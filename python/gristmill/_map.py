@@ -133,22 +133,8 @@ def run_map(
         lock.release()
 
 
-def begin_unnamed(engine: Engine, name: str, function: str) -> int:
-    """Begins the run of an unnamed map or of an executor, with which its rows are removed: its id."""
-    return engine.begin_run(name, json.dumps({"map": function, "is_unnamed": True}))[0]
-
-
-def remove(engine: Engine, name: str) -> None:
-    """Removes the rows of an unnamed map, or of an executor."""
-    try:
-        engine.delete_run(name)
-    except StoreError as error:
-        # The results are there; another process removes the rows.
-        print(f"gristmill: the rows of a map or an executor that ended stay for now: {error}", file=sys.stderr)
-
-
 def remove_interrupted(app: App) -> None:
-    """Removes what unnamed maps and executors left whose process was killed. Those that run hold their locks."""
+    """Removes what unnamed maps left whose process was killed. Those that run hold their locks."""
     engine = app.engine()
     try:
         for name, description in engine.runs():
@@ -228,7 +214,7 @@ class _Map:
             is_shown=True,
         )
         if not is_kept:
-            begin_unnamed(self.engine, name, self.job.name)
+            self.engine.begin_run(name, json.dumps({"map": self.job.name, "is_unnamed": True}))
         self.feeder: Feeder = self.engine.feeder(self.worker.native, job.name, self.queue, json.dumps(options), name)
 
     # --- resuming ---
@@ -443,8 +429,14 @@ class _Map:
                 raise
         finally:
             if not self.is_kept:
-                remove(self.engine, self.name)
+                self.remove()
 
+    def remove(self) -> None:
+        try:
+            self.engine.delete_run(self.name)
+        except StoreError as error:
+            # The results are there; another process removes the rows.
+            print(f"gristmill: the rows of a map that ended stay for now: {error}", file=sys.stderr)
 
 
 class Failed:

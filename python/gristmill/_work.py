@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ._functions import describe_job, write_script
@@ -41,8 +41,6 @@ class LocalWorker:
         self.native = native
         self._folder = folder
         self._printed = printed
-        # Called once it has ended.
-        self.when_ended: Callable[[], None] | None = None
         self.process_id = os.getpid()
         _running.add(self)
 
@@ -120,9 +118,6 @@ class LocalWorker:
         if ended is None:
             return None
         self.give_up()
-        tidy, self.when_ended = self.when_ended, None
-        if tidy is not None:
-            tidy()
         return ended[0]
 
     def __enter__(self) -> LocalWorker:

@@ -20,11 +20,10 @@ from ._items.shape import Shape
 from ._job import Job, is_job
 from ._options import options_json
 from ._process import load, stop_import
-from ._values import Converter, to_plain
+from ._values import Converter
 
 if TYPE_CHECKING:
     from ._app import App
-    from ._native import Engine
     from ._work import LocalWorker
 
 P = ParamSpec("P")
@@ -65,8 +64,8 @@ def call_signed(secret: bytes, payload: dict[str, Any]) -> Any:
 
 
 class JobExecutor(concurrent.futures.Executor):
-    """Runs calls as jobs in warm processes; when it is shut down, they leave the store. Arguments and results are JSON,
-    dataclasses or pydantic models, as those of jobs are; a call that fails raises `JobFailed`.
+    """Runs calls as durable jobs in warm processes. Arguments and results are JSON, dataclasses or pydantic models, as those
+    of jobs are; a call that fails raises `JobFailed`.
 
     >>> import gristmill, os, tempfile
     >>> app = gristmill.App(tempfile.mkdtemp() + "/jobs.db")
@@ -78,14 +77,12 @@ class JobExecutor(concurrent.futures.Executor):
     def __init__(self, app: App, processes: int | None = None) -> None:
         self.app = app
         self._processes = processes
-        # Of its queue, and of its run.
-        self._name = queue = f"executor-{os.getpid()}-{os.urandom(4).hex()}"
+        queue = f"executor-{os.getpid()}-{os.urandom(4).hex()}"
         self._secret = os.urandom(32)
         self._job: Job[..., Any] = Job(app, calling(self._secret), "gristmill.executor.call", queue, options_json(), processes)
         self._known: weakref.WeakKeyDictionary[Any, tuple[str, Shape]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._worker: LocalWorker | None = None
-        self._run = 0
         self._open: set[concurrent.futures.Future[Any]] = set()
         self._is_shut_down = False
 
@@ -112,11 +109,14 @@ class JobExecutor(concurrent.futures.Executor):
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("the executor was shut down: make another one")
-            engine = self.app.engine()
-            worker = self._worker = self._worker or self._start(engine)
-            payload = self._job.shape.payload((call,), {})
-            batch, position = engine.submit_of_run(self._run, self._job.common(), payload, to_plain)
-            handle: Handle[Any] = Handle(self.app, batch, position, self._job)
+            if self._worker is None:
+                from ._work import LocalWorker
+
+                self._worker = LocalWorker.start(
+                    self.app, [self._job], self._processes, None, "stopped", self._job.queue, is_shown=True
+                )
+            worker = self._worker
+            handle: Handle[Any] = self._job.submit(call)
             self._open.add(future)
 
         def told(*ended: Any) -> None:
@@ -138,30 +138,8 @@ class JobExecutor(concurrent.futures.Executor):
                 handle.cancel()
 
         future.add_done_callback(cancel)
-        engine.watch_job(handle.batch, handle.position, told)
+        self.app.engine().watch_job(handle.batch, handle.position, told)
         return future
-
-    def _start(self, engine: Engine) -> LocalWorker:
-        """Starts the worker, with whose end the calls leave the store: nobody else can run them or ask for them."""
-        from ._map import MapLock, begin_unnamed, remove
-        from ._work import LocalWorker
-
-        held = MapLock(self.app, self._name)
-
-        def tidy() -> None:
-            remove(engine, self._name)
-            held.release()
-
-        try:
-            worker = LocalWorker.start(
-                self.app, [self._job], self._processes, None, "stopped", self._job.queue, is_shown=True
-            )
-            self._run = begin_unnamed(engine, self._name, self._job.name)
-        except BaseException:
-            held.release()
-            raise
-        worker.when_ended = tidy
-        return worker
 
     def _describe(self, function: Callable[..., Any]) -> tuple[str, Shape]:
         try:

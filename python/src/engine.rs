@@ -207,30 +207,6 @@ impl Engine {
         Ok((id.batch.0, id.position))
     }
 
-    /// Submits one job of a run, with which it is deleted.
-    fn submit_of_run(
-        &self,
-        py: Python<'_>,
-        run: i64,
-        common: Common,
-        payload: Bound<'_, PyAny>,
-        to_plain: Bound<'_, PyAny>,
-    ) -> PyResult<(i64, u32)> {
-        let store = self.store()?;
-        let mut builder = PackedBuilder::new();
-        Encoder { to_plain: &to_plain }.push(&mut builder, &payload)?;
-        let job = NewBatch {
-            payloads: builder.finish(),
-            ..common.read(store.now())?
-        };
-        let step = first_step(RunId(run), Default::default());
-        let ids = wait(py, async move { store.submit(vec![job], Some(step)).await })?.map_err(store_error)?;
-        let batch = ids
-            .first()
-            .ok_or_else(|| store_error("a submit was left without an answer"))?;
-        Ok((batch.0, 0))
-    }
-
     /// Submits one job with a deduplication key. Returns the job that stands for it.
     fn submit_keyed(
         &self,

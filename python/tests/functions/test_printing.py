@@ -160,32 +160,6 @@ def test_an_unnamed_map_leaves_nothing_and_a_named_one_its_results(app, tmp_path
     assert not [path for path in os.listdir(tmp_path) if path.endswith(".lock")]
 
 
-def test_an_executor_leaves_nothing(app, run_python):
-    def rows():
-        return sum(app.counts().values()), app.engine().runs()
-
-    with app.executor(1) as executor:
-        assert list(executor.map(abs, [-1, -2])) == [1, 2]
-        assert executor.submit(lambda: 1 / 0).exception() is not None
-        assert rows()[0] == 3
-    assert rows() == (0, [])
-    # One that nobody shuts down ends with its program, whose store it leaves empty.
-    run_python(HEAD + "executor = app.executor(1)\nprint(executor.submit(abs, -1).result())\n")
-    ended = run_python(
-        HEAD + "import os\nfutures = [app.executor(1).submit(abs, -1)]\nos.kill(os.getpid(), 9)\n", check=False
-    )
-    assert ended.returncode == -9
-    assert len(app.engine().runs()) == 1
-    app.close()
-    assert list(app.map(abs, [-1])) == [1]
-    assert rows() == (0, [])
-    # Without a wait, the calls end all the same.
-    executor = app.executor(1)
-    late = [executor.submit(abs, number) for number in range(100)]
-    executor.shutdown(wait=False)
-    assert [future.result(30) for future in late] == list(range(100))
-
-
 def test_the_store_does_not_grow_with_unnamed_maps(tmp_path):
     def size_after(maps):
         path = tmp_path / f"{maps}.db"
