@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
-__all__ = ["Engine", "Events", "Feeder", "NameLock", "Printed", "Worker", "calls_open", "digest", "submit_over"]
+__all__ = ["Engine", "Events", "Feeder", "NameLock", "Printed", "Worker", "calls_open", "digest", "end_callbacks", "submit_over"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
@@ -83,6 +83,7 @@ class Worker:
     def take(self, patience: float) -> list[_Piece]: ...
 
 def calls_open() -> int: ...
+def end_callbacks() -> None: ...
 def digest(before: tuple[int, int], items: list[Any], to_plain: _ToPlain) -> tuple[int, int]: ...
 def submit_over(
     common: dict[str, Any],

@@ -589,7 +589,7 @@ pub fn digest(
 
 /// Calls `told` with the end of a job, unless the interpreter has ended.
 fn tell(told: &Py<PyAny>, ending: Result<JobDetails, StoreError>) {
-    Python::try_attach(|py| {
+    crate::callbacks::call(|py| {
         let called = match ending {
             Ok(details) => told.call1(py, ended(details)),
             Err(error) => told.call1(py, (py.None(), error.to_string(), py.None())),

@@ -2,6 +2,7 @@
 //! Python's terms.
 
 mod api;
+mod callbacks;
 mod engine;
 mod events;
 mod feeder;
@@ -24,6 +25,10 @@ pyo3::import_exception!(gristmill._errors, WorkerError);
 
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::callbacks::end_callbacks;
     #[pymodule_export]
     use crate::engine::{Engine, digest};
     #[pymodule_export]
@@ -40,6 +45,14 @@ mod _native {
     use crate::waiting::calls_open;
     #[pymodule_export]
     use crate::worker::Worker;
+
+    /// What is registered first runs last at the interpreter's end.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let atexit = module.py().import("atexit")?;
+        atexit.call_method1("register", (module.getattr("end_callbacks")?,))?;
+        Ok(())
+    }
 }
 
 /// An error of the store or the engine, for Python.

@@ -31,3 +31,6 @@ pub const FORKS_DEEP_MAX: usize = 64;
 
 /// Bytes of the answer to one operation of the API.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// How long the interpreter's end waits for calls into Python that have begun.
+pub const CALLBACKS_END_WITHIN: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gristmill_runtime::{PrintListener, StandardStream};
 use pyo3::prelude::*;
 
+use crate::callbacks;
 use crate::limits::PRINTED_BYTES_MAX;
 use crate::waiting::runtime;
 
@@ -56,7 +57,7 @@ impl Kept {
 
     /// Calls `show`, unless the interpreter has ended.
     fn show(self: Arc<Self>) {
-        Python::try_attach(|py| {
+        callbacks::call(|py| {
             let kept = self.clone();
             let called = Py::new(py, Printed { kept }).and_then(|printed| self.show.call1(py, (printed,)));
             if let Err(raised) = called {
