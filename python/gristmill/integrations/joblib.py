@@ -151,7 +151,8 @@ class GristmillBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore
         """Ends the processes."""
         executor, self._executor = self._executor, None
         if executor is not None:
-            executor.shutdown(wait=False)
+            # A thread that still stops the worker at the interpreter's end would abort the process.
+            executor.shutdown(wait=True)
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancels what has not ended."""
