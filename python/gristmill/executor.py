@@ -178,7 +178,8 @@ class JobExecutor(concurrent.futures.Executor):
             concurrent.futures.wait(open_futures)
             worker.stop()
         else:
-            threading.Thread(target=_stop_after, args=(worker, open_futures), daemon=True).start()
+            # Not a daemon: the interpreter waits for the thread, and ending it in the middle of native code would abort the process.
+            threading.Thread(target=_stop_after, args=(worker, open_futures)).start()
 
 
 def _stop_after(worker: LocalWorker, futures: list[concurrent.futures.Future[Any]]) -> None:

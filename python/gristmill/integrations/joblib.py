@@ -151,8 +151,7 @@ class GristmillBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore
         """Ends the processes."""
         executor, self._executor = self._executor, None
         if executor is not None:
-            # A thread that still stops the worker at the interpreter's end would abort the process.
-            executor.shutdown(wait=True)
+            executor.shutdown(wait=False)
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancels what has not ended."""
