@@ -29,7 +29,7 @@ pub(crate) struct Server {
     told: Mutex<Told>,
 }
 
-/// What was told of a server. News are told while this is locked, so that they come in the order in which they happened.
+/// The last news about a server. The reporter holds the lock while it tells news, which keeps them in order.
 #[derive(Debug, Default)]
 struct Told {
     loss: Option<Loss>,

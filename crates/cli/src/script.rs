@@ -145,8 +145,8 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// So many jobs at once. A command that `ends` by itself does not wait for ever for a process that can start. With `reload`,
-    /// processes are replaced as soon as their code changes.
+    /// Runs `concurrency` jobs at once. A command that `ends` by itself waits only for a time for a process that can start. With
+    /// `reload`, changed code replaces the processes at once.
     pub fn new(concurrency: ScriptConcurrency, ends: bool, reload: bool) -> Keeping {
         Keeping {
             concurrency,

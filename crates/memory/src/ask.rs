@@ -66,7 +66,7 @@ static ANSWER_SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// Who turns a question into a search query.
+/// The part that turns a question into a search query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuestionParser {
     /// The model. The rules take over where its answer is unusable.

@@ -381,7 +381,7 @@ impl SubmitRequest<'_> {
     }
 }
 
-/// The keys of a request's jobs, of which there are `many`, where they are many.
+/// Returns the keys of a request's jobs. `many` is the number of jobs where the request gives a list.
 fn keys_of(
     key: Option<String>,
     keys: Option<Vec<Option<String>>>,

@@ -301,8 +301,8 @@ async fn has_grown(
     Ok(true)
 }
 
-/// Surveys the messages of a source, of which the first `done` are committed. A source that is read message by message
-/// is read a second time for it, so that no message stays in memory.
+/// Surveys the messages of a source. Its first `done` messages are committed. A source that is read message by message is read
+/// again for the survey, so no message stays in memory.
 async fn survey(
     messages: &SourceReader,
     input: &NewInput,

@@ -367,7 +367,7 @@ mod tests {
             let permit = limiter.acquire(100).await;
             limiter.succeeded(permit, 100, 300);
         }
-        // These are 100 calls of 400 tokens, at 1,000 tokens a second, of which 1.5 seconds' worth are available at once.
+        // The 100 calls use 40,000 tokens. The service gives 1,500 tokens at once, and then 1,000 a second.
         let seconds = begun.elapsed().as_secs_f64();
         assert!((38.0..41.0).contains(&seconds), "{seconds}");
     }

@@ -213,7 +213,7 @@ impl Caller {
     }
 
     async fn outage_ends(&mut self) {
-        // Whoever ends the load has ended the outage before.
+        // A test ends the outage before it ends the load.
         let _ = self.outage.wait_for(|is_outage| !is_outage).await;
     }
 

@@ -1,4 +1,4 @@
-//! What is left after kills and cuts of the power.
+//! Tests that kill processes or cut the power, and check the stored jobs afterwards.
 
 mod fleet;
 mod load;

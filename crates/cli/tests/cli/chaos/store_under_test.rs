@@ -100,7 +100,7 @@ impl StoreUnderTest {
         self.own()?.link.as_ref()
     }
 
-    /// What lends its connections, where something does.
+    /// The pooler that lends connections to the store, if there is one.
     pub fn pooler(&mut self) -> Option<&mut Pooler> {
         match self {
             StoreUnderTest::Sqlite => None,

@@ -13,9 +13,9 @@ use crate::workspace::{Workspace, json_lines};
 
 /// How SQL takes an option.
 enum Sql {
-    /// As a key of the argument `options`.
+    /// The door takes the option as a key of its argument `options`.
     Key,
-    /// As this argument.
+    /// The door takes the option as this argument.
     Argument(&'static str),
     Refused,
 }
@@ -170,7 +170,7 @@ fn spawn(workspace: &Workspace, spawns: &[Value]) -> Vec<String> {
     dead.collect()
 }
 
-/// What is stored of each kind, without the moments themselves.
+/// The stored options of each kind, without the moments themselves.
 fn stored(workspace: &Workspace) -> BTreeMap<String, String> {
     let rows = psql(
         workspace,

@@ -135,7 +135,7 @@ fn a_store_that_may_only_be_read_is_read() {
 /// limit, so the program runs as a user of its own.
 #[test]
 fn a_limit_of_processes_charges_no_job() {
-    /// Of nobody, so that nothing else counts.
+    /// A user without other processes, so only the processes of the test count.
     const USER: u32 = 54_321;
     const ITEMS: usize = 50;
     /// Too few for a thread, for the script, for the store, for a second process; enough.
