@@ -25,6 +25,18 @@ SELECT * FROM compare('SELECT price, count(*), sum(v) FILTER (WHERE v % 3 = 0) F
 SELECT * FROM compare('SELECT DISTINCT name FROM visits');
 SELECT * FROM compare('SELECT key, count(*), max(v) FROM parts GROUP BY key');
 SELECT * FROM compare('SELECT name, count(*) FROM (SELECT name, v FROM visits WHERE v < 4000 UNION ALL SELECT name, v FROM parts) q GROUP BY name');
+-- A part of each group of each partition, and no more: the sum of floats depends on the parts.  Never analysed, few groups are expected.
+CREATE TABLE pieces (name text, v int) PARTITION BY RANGE (v);
+CREATE TABLE pieces_1 PARTITION OF pieces FOR VALUES FROM (0) TO (2000) WITH (autovacuum_enabled = off);
+CREATE TABLE pieces_2 PARTITION OF pieces FOR VALUES FROM (2000) TO (9000) WITH (autovacuum_enabled = off);
+INSERT INTO pieces SELECT name, v FROM visits;
+VACUUM (FREEZE) pieces;
+SET enable_partitionwise_aggregate = on; SET batchexec.cost_row = 1;
+SELECT * FROM compare('SELECT name, sum(1 / (v + 0.1::float8)), regr_slope(1 / (v + 0.1::float8), v) FROM pieces GROUP BY name');
+SET batchexec.mode = prefer; SET batchexec.explain = on;
+SELECT files('SELECT name, sum(1 / (v + 0.1::float8)) FROM pieces GROUP BY name');
+RESET enable_partitionwise_aggregate; RESET batchexec.cost_row; RESET batchexec.mode; SET batchexec.explain = off;
+DROP TABLE pieces;
 -- An error of a row in a file.
 SELECT * FROM compare('SELECT key, sum(100 / (v - 5900)) FROM visits GROUP BY key');
 SET batchexec.explain = on;

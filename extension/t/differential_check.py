@@ -113,7 +113,7 @@ class Round:
             settings += ["set work_mem = '64kB'", "set hash_mem_multiplier = 1"]
         if self.rng.random() < 0.3:
             settings.append("set enable_sort = off")
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.3:
             settings.append("set enable_partitionwise_aggregate = on")
         if self.situation == "parallel":
             settings += ["set parallel_setup_cost = 0", "set parallel_tuple_cost = 0",

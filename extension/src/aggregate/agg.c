@@ -58,7 +58,6 @@ compile_targets(BatchAggState *state, int number, List *targets)
 		state->keeps_values |= aggregate->ops->keeps_values;
 		aggregate->state_offset = states_start + state->state_bytes;
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
-		state->is_partial |= aggregate->is_partial;
 		input->aggregates[state->aggregate_count++] = aggregate;
 	}
 }
@@ -176,8 +175,11 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
 	state->groupings = list_nth(plan->custom_private, BATCH_AGG_GROUPINGS);
 	state->grouping_count = list_length(state->groupings) / Max(state->set_count, 1);
-	/* Workers that share a scan share its groups: those may come in parts. */
-	state->is_partial = private_integer(plan, BATCH_AGG_READS_A_SHARE) != 0;
+	/*
+	 * Processes that share a scan share its groups: those come in parts anyway.  A partial aggregation that reads
+	 * all rows returns one part of each, as core's does: the sum of floats depends on the parts.
+	 */
+	state->returns_parts = private_integer(plan, BATCH_AGG_READS_A_SHARE) != 0;
 	state->inputs = palloc0(sizeof(AggInput) * input_count);
 	node_begin_inputs(&state->node, input_count);
 	if (plan->scan.plan.lefttree != NULL)
@@ -390,7 +392,7 @@ next_batch(BatchAggState *state)
 		node_next_batch(&state->node, BATCH_ROWS_MAX);
 }
 
-/* Read the input to its end, or, for partial groups, until memory is full. */
+/* Read the input to its end, or, where groups may come in parts, until memory is full. */
 static void
 fill_states(BatchAggState *state)
 {
@@ -411,7 +413,7 @@ fill_states(BatchAggState *state)
 		entries_checked = entries;
 		if (agg_files_are_written(state) || !agg_exceeds_memory(state, entries))
 			continue;
-		if (state->is_partial)
+		if (state->returns_parts)
 		{
 			node->counters->group_flushes++;
 			state->is_filled = true;

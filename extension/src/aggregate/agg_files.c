@@ -43,7 +43,7 @@ struct AggFiles
 bool
 agg_files_are_possible(const BatchAggState *state)
 {
-	return state->set_count > 0 && state->key_count > 0 && !state->is_partial;
+	return state->set_count > 0 && state->key_count > 0 && !state->returns_parts;
 }
 
 /* Have the batches provide what rows in files are made of: what keys and aggregates read. */

@@ -27,7 +27,7 @@ typedef struct AggFiles AggFiles;
 typedef struct BatchAggState
 {
 	BatchNode	node;			/* must be first */
-	bool		is_partial;
+	bool		returns_parts;	/* of groups, rather than write rows to files */
 	bool		has_distinct;	/* aggregates of DISTINCT arguments */
 	bool		keeps_values;	/* aggregates whose states grow with the rows */
 	AggInput   *inputs;			/* of each of the node's, which share the states */

@@ -1,7 +1,7 @@
 """Makes a difference small: fewer clauses, then fewer rows."""
 
 from .comparison import Pair, ServerLost
-from .column_types import quoted
+from .column_types import COLLATIONS_SETUP, quoted
 from .queries import Query
 
 ATTEMPTS_MAX = 400
@@ -78,11 +78,10 @@ def script(seed: int, settings: list, setup: list, concurrent: list, query: Quer
     lines = [f"-- Found by the differential check, seed {seed}.", f"-- {found.replace(chr(10), chr(10) + '-- ')}",
              "load 'pg_batchexec';", "set synchronize_seqscans = off;", "set extra_float_digits = 3;",
              "set timezone = 'UTC';", "set jit = off;"]
-    lines += [f"{statement};" for statement in setup]
-    lines += [f"{statement};" for statement in settings]
+    lines += [f"{statement};" for statement in (*COLLATIONS_SETUP, *setup, *settings)]
     if concurrent:
         lines.append("-- Meanwhile another session has run, and not committed:")
-        lines += [f"--   {statement[:300]};" for statement in concurrent]
+        lines += [f"--   {line[:300]}" for statement in concurrent for line in f"{statement};".split("\n")]
     for mode in ("forbid", "prefer"):
         lines.append(f"set batchexec.mode = {mode};")
         lines += [f"{statement};" for statement in query.statements()]
