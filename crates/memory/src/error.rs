@@ -75,6 +75,16 @@ pub enum MemoryError {
         /// The problem, and the remedy.
         reason: String,
     },
+    /// One message of a source cannot be read. The messages behind it can.
+    #[error("{source_name}, {place}: {reason}")]
+    Unread {
+        /// The name of the source.
+        source_name: String,
+        /// The message's place in the source: `line 12`, `mail 7`.
+        place: String,
+        /// The problem, and the remedy.
+        reason: String,
+    },
     /// The model service did not answer.
     #[error(transparent)]
     Service(#[from] crate::service::ServiceError),
@@ -124,6 +134,19 @@ impl MemoryError {
                 ),
             },
             LayoutError::Database(cause) => failed(cause),
+        }
+    }
+
+    /// Makes the error for one message that cannot be read, at `place` of a source.
+    pub fn unread(
+        source_name: impl Into<String>,
+        place: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        MemoryError::Unread {
+            source_name: source_name.into(),
+            place: place.into(),
+            reason: reason.into(),
         }
     }
 

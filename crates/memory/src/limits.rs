@@ -18,6 +18,10 @@ pub const SURVEY_MESSAGES_MAX: usize = 256;
 /// Bytes of messages that are read before an ingestion lets other tasks run.
 pub const SURVEY_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum messages of a source that are recorded as unread. Of more, the last record has the number: a list of
+/// thousands says no more than that the format is another one.
+pub const UNREAD_RECORDED_MAX: usize = 1_000;
+
 /// Maximum messages of one source.
 pub const SOURCE_MESSAGES_MAX: usize = 1_000_000;
 

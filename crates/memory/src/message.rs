@@ -13,7 +13,7 @@ pub struct MessageOrdinal(pub u32);
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Message {
-    /// Its text, in chunks that a model reads one at a time. Never empty.
+    /// Its text, in chunks that a model reads one at a time. A message without a text has none.
     pub text_chunks: Vec<String>,
     /// Its speaker or sender.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,6 +30,15 @@ pub struct Message {
     /// The moment at which it was said or sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moment: Option<Moment>,
+    /// The name that its own program gave it, the same in every copy: the Message-ID of a mail, the id of a chat message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The thread to which it belongs: the id of the message that began it, or its subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// Its place in the source as a person counts there: `line 12`, `mail 7`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 impl Message {
@@ -39,6 +48,20 @@ impl Message {
             text_chunks: vec![text.into()],
             ..Message::default()
         }
+    }
+
+    /// Whether it has no text. No model reads it.
+    pub fn is_empty(&self) -> bool {
+        self.text_chunks.is_empty()
+    }
+
+    /// Whether it is the same message, wherever both stand in their sources.
+    pub fn is_same(&self, other: &Message) -> bool {
+        let at_no_place = |message: &Message| Message {
+            place: None,
+            ..message.clone()
+        };
+        self == other || (self.place != other.place && at_no_place(self) == at_no_place(other))
     }
 
     /// The whole text.

@@ -21,6 +21,7 @@ pub mod plan;
 mod reading;
 mod source_reader;
 mod stream;
+mod unread;
 pub mod vector_lists;
 
 use std::collections::{HashMap, HashSet};
@@ -39,7 +40,7 @@ use crate::limits::{
     OUTCOMES_POLL_MS, OUTCOMES_QUEUED_MAX, OUTCOMES_SILENT_MS, VECTORS_COMPARED_MAX,
 };
 use crate::service::Usage;
-use crate::source::ReadOptions;
+use crate::source::{Format, ReadOptions};
 use crate::store::{Change, KnowledgeStore};
 use assembly::{Assembly, Ready};
 use embedding::Embedding;
@@ -110,6 +111,22 @@ pub enum IngestEvent {
         /// The error.
         error: String,
     },
+    /// A source has messages that cannot be read. The failures are recorded, and all its other messages are stored.
+    Unread {
+        /// The name of the source.
+        source: String,
+        /// Number of the messages.
+        messages: u64,
+        /// The errors, with source and place: as many as are recorded.
+        errors: Vec<String>,
+    },
+    /// A source has no text, so that nothing of it can be found.
+    WithoutText {
+        /// The name of the source.
+        source: String,
+        /// The format as which it was read.
+        format: Format,
+    },
     /// One or more messages were committed. The event has the progress after the commit.
     Committed(Progress),
 }
@@ -125,6 +142,8 @@ pub struct Progress {
     pub refs: u64,
     /// Chunks whose extraction failed.
     pub failures: u64,
+    /// Messages that cannot be read, of sources whose other messages are committed.
+    pub unread: u64,
     /// Chunks of all sources.
     pub chunks_total: u64,
     /// The cost of this run's model calls.
@@ -143,6 +162,7 @@ impl Progress {
             chunks: self.chunks - earlier.chunks,
             refs: self.refs - earlier.refs,
             failures: self.failures - earlier.failures,
+            unread: self.unread - earlier.unread,
             chunks_total: self.chunks_total - earlier.chunks_total,
             usage: self.usage.since(&earlier.usage),
         }
@@ -610,6 +630,18 @@ impl Run<'_> {
             progress.chunks += chunks;
             progress.failures += failures;
         }
+        let told = committed.ready.iter().filter_map(Ready::unread);
+        let told: Vec<IngestEvent> = told
+            .map(|(source, unread)| {
+                progress.unread += unread.messages;
+                IngestEvent::Unread {
+                    source: source.to_owned(),
+                    messages: unread.messages,
+                    errors: unread.errors(),
+                }
+            })
+            .collect();
+        told.iter().for_each(&mut *on_event);
         on_event(&IngestEvent::Committed(*progress));
         self.embedding.iter().for_each(Embedding::committed);
         Ok(())

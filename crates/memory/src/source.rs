@@ -1,6 +1,9 @@
 //! Readers of sources: they turn the bytes of a file into messages.
 //!
-//! A reader accepts any bytes and never panics. Senseless bytes give few messages, or an error that names the line.
+//! A reader accepts any bytes and never panics. A message that it cannot read is an item of its own,
+//! [`MemoryError::Unread`], with the place in the source; the reader goes on behind it. Any other error says that the
+//! source as a whole cannot be read, and ends it. All readers pass through [`messages`], which applies the rules that
+//! hold for each of them.
 
 pub mod chunk;
 pub mod content;
@@ -137,20 +140,23 @@ impl ReadOptions {
     }
 }
 
-/// The messages of a source, in reading order.
+/// What a reader gives: a message, or the error of one that cannot be read.
+pub type Item = Result<Message, MemoryError>;
+
+/// The messages of a source, in reading order. Behind a [`MemoryError::Unread`], more may follow.
 pub enum Messages {
     /// All messages, in memory.
-    Whole(std::vec::IntoIter<Message>),
+    Whole(std::vec::IntoIter<Item>),
     /// Messages that are read one by one.
-    OneByOne(Box<dyn Iterator<Item = Result<Message, MemoryError>> + Send>),
+    OneByOne(Box<dyn Iterator<Item = Item> + Send>),
 }
 
 impl Iterator for Messages {
-    type Item = Result<Message, MemoryError>;
+    type Item = Item;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Messages::Whole(messages) => messages.next().map(Ok),
+            Messages::Whole(messages) => messages.next(),
             Messages::OneByOne(messages) => messages.next(),
         }
     }
@@ -170,8 +176,8 @@ impl std::fmt::Debug for Messages {
 ///
 /// # Errors
 ///
-/// [`MemoryError::Invalid`] with the line, if the bytes are malformed or have more than [`SOURCE_MESSAGES_MAX`]
-/// messages; [`MemoryError::File`] if a file cannot be read.
+/// [`MemoryError::Invalid`] if the source is not of its format, or has more than [`SOURCE_MESSAGES_MAX`] messages;
+/// [`MemoryError::File`] if a file cannot be read. A message that cannot be read is an item.
 pub fn messages(
     name: &str,
     format: Format,
@@ -193,20 +199,18 @@ pub fn messages(
         Format::JsonLines if !is_utf_16 => Ok(one_by_one(name, JsonLines::new(name, reader, options))),
         _ => {
             let messages = read_whole(name, format, &content.read()?, options)?;
-            let messages: Result<Vec<Message>, MemoryError> =
-                checked(name.to_owned(), messages.into_iter().map(Ok)).collect();
-            Ok(Messages::Whole(messages?.into_iter()))
+            let messages = gathered(checked(name.to_owned(), messages.into_iter()))?;
+            Ok(Messages::Whole(messages.into_iter()))
         }
     }
 }
 
-/// Reads the messages of JSON lines in UTF-8, as they arrive. `name` is used in errors. After an error, there are no
-/// more messages.
+/// Reads the messages of JSON lines in UTF-8, as they arrive. `name` is used in errors.
 pub(crate) fn json_lines(
     name: &str,
     reader: impl BufRead + Send + 'static,
     options: &ReadOptions,
-) -> impl Iterator<Item = Result<Message, MemoryError>> + Send + 'static {
+) -> impl Iterator<Item = Item> + Send + 'static {
     checked(name.to_owned(), JsonLines::new(name, reader, options))
 }
 
@@ -224,31 +228,62 @@ fn is_binary(beginning: &[u8], is_mail: bool) -> bool {
     !is_mail && foreign.count() * 10 > text.chars().count() * 3
 }
 
-fn one_by_one(
-    name: &str,
-    messages: impl Iterator<Item = Result<Message, MemoryError>> + Send + 'static,
-) -> Messages {
+fn one_by_one(name: &str, messages: impl Iterator<Item = Item> + Send + 'static) -> Messages {
     Messages::OneByOne(Box::new(checked(name.to_owned(), messages)))
 }
 
-/// Removes messages without a text, and puts an error in the place of a message beyond the limit.
-fn checked(
-    name: String,
-    messages: impl Iterator<Item = Result<Message, MemoryError>>,
-) -> impl Iterator<Item = Result<Message, MemoryError>> {
-    let has_text = |message: &Message| message.text_chunks.iter().any(|text| !text.trim().is_empty());
-    let messages = messages.filter(move |message| message.as_ref().map_or(true, has_text));
-    messages.enumerate().map(move |(position, message)| {
-        if position >= SOURCE_MESSAGES_MAX {
-            return Err(MemoryError::invalid(
+/// The rules for the items of every reader.
+///
+/// A message without a text is kept without chunks, so that no model reads it, if it has a place among the messages of
+/// its source; an empty piece of a document is none. An error stands in the place of a message beyond the limit, and
+/// after an error of the whole source there is nothing more.
+fn checked(name: String, messages: impl Iterator<Item = Item>) -> impl Iterator<Item = Item> {
+    let messages = messages.filter_map(|item| match item {
+        Ok(mut message) => {
+            if message.text_chunks.iter().all(|text| text.trim().is_empty()) {
+                message.text_chunks.clear();
+            }
+            (!message.is_empty() || message.place.is_some()).then_some(Ok(message))
+        }
+        Err(error) => Some(Err(error)),
+    });
+    let mut position = 0;
+    let mut is_ended = false;
+    messages.map_while(move |item| {
+        if is_ended {
+            return None;
+        }
+        position += usize::from(item.is_ok());
+        let item = match item {
+            Ok(_) if position > SOURCE_MESSAGES_MAX => Err(MemoryError::invalid(
                 name.clone(),
                 format!(
                     "it exceeds the limit of {SOURCE_MESSAGES_MAX} messages for a source; split it into several files"
                 ),
-            ));
-        }
-        message
+            )),
+            item => item,
+        };
+        is_ended = !is_item(&item);
+        Some(item)
     })
+}
+
+/// Whether an item is a message or an unread one, and no error of the whole source.
+fn is_item(item: &Item) -> bool {
+    matches!(item, Ok(_) | Err(MemoryError::Unread { .. }))
+}
+
+/// Gathers the items of a source, or returns the error of the whole source.
+fn gathered(items: impl Iterator<Item = Item>) -> Result<Vec<Item>, MemoryError> {
+    let mut gathered = Vec::new();
+    for item in items {
+        if is_item(&item) {
+            gathered.push(item);
+        } else {
+            item?;
+        }
+    }
+    Ok(gathered)
 }
 
 fn read_whole(
@@ -256,24 +291,25 @@ fn read_whole(
     format: Format,
     bytes: &[u8],
     options: &ReadOptions,
-) -> Result<Vec<Message>, MemoryError> {
+) -> Result<Vec<Item>, MemoryError> {
     let text = || decode(bytes);
-    match format {
-        Format::Transcript => Ok(transcript::read(&text(), options)),
-        Format::WebVtt => subtitles::read_web_vtt(name, &text(), options),
-        Format::Srt => Ok(subtitles::read_srt(&text(), options)),
-        Format::Mail => mail::read_mail(name, bytes, options),
-        Format::Mbox => Mbox::new(name, bytes, options).collect(),
-        Format::Markdown => Ok(markdown::read(&text(), options)),
-        Format::Text => Ok(chunk::split(&text(), options.chunk_characters)
+    let messages = match format {
+        Format::Transcript => transcript::read(&text(), options),
+        Format::WebVtt => subtitles::read_web_vtt(name, &text(), options)?,
+        Format::Srt => subtitles::read_srt(&text(), options),
+        Format::Mail => mail::read_mail(name, bytes, options)?,
+        Format::Mbox => return Ok(Mbox::new(name, bytes, options).collect()),
+        Format::Markdown => markdown::read(&text(), options),
+        Format::Text => chunk::split(&text(), options.chunk_characters)
             .into_iter()
             .map(Message::new)
-            .collect()),
-        Format::JsonLines => JsonLines::new(name, text().as_bytes(), options).collect(),
-    }
+            .collect(),
+        Format::JsonLines => return Ok(JsonLines::new(name, text().as_bytes(), options).collect()),
+    };
+    Ok(messages.into_iter().map(Ok).collect())
 }
 
-/// Reads the messages of bytes in memory. `name` is used in errors.
+/// Reads the items of bytes in memory. `name` is used in errors.
 ///
 /// # Errors
 ///
@@ -283,8 +319,8 @@ pub fn read(
     format: Format,
     bytes: &[u8],
     options: &ReadOptions,
-) -> Result<Vec<Message>, MemoryError> {
-    messages(name, format, &Content::Bytes(bytes.into()), options)?.collect()
+) -> Result<Vec<Item>, MemoryError> {
+    gathered(messages(name, format, &Content::Bytes(bytes.into()), options)?)
 }
 
 /// The byte order mark of UTF-8.
@@ -366,12 +402,15 @@ mod tests {
             }
         }
         let utf_16 = [0xff, 0xfe, b'B', 0, b'e', 0, b'e', 0];
-        assert_eq!(
-            read("x", Format::Text, &utf_16, &options).expect("text")[0].text(),
-            "Bee"
-        );
+        let read_text = |bytes| messages_of(read("x", Format::Text, bytes, &options).expect("text"));
+        assert_eq!(read_text(&utf_16)[0].text(), "Bee");
         let latin = b"Z\xfcrich, caf\xe9 and a na\xefve bee";
-        assert_eq!(read("x", Format::Text, latin, &options).expect("text").len(), 1);
+        assert_eq!(read_text(latin).len(), 1);
+    }
+
+    fn messages_of(items: Vec<Item>) -> Vec<Message> {
+        let messages = items.into_iter().map(|item| item.expect("a message"));
+        messages.collect()
     }
 
     #[test]
@@ -379,5 +418,35 @@ mod tests {
         let mut lines = JsonLines::new("x", Endless::reader(b"bees"), &ReadOptions::default());
         let error = lines.next().expect("an item").expect_err("no line").to_string();
         assert!(error.starts_with("x, line 1: it exceeds the limit"), "{error}");
+    }
+
+    #[test]
+    fn a_message_without_a_text_is_kept_and_an_empty_piece_of_a_document_is_not() {
+        let options = ReadOptions::default();
+        let lines = b"{\"text\": \" \", \"speaker\": \"Ada\"}\n{\"text\": \"Bees.\"}\n";
+        let messages = messages_of(read("x", Format::JsonLines, lines, &options).expect("reads"));
+        let is_empty: Vec<bool> = messages.iter().map(Message::is_empty).collect();
+        assert_eq!(is_empty, [true, false]);
+        assert_eq!(messages[1].place.as_deref(), Some("line 2"));
+        assert!(
+            read("x", Format::Markdown, b"# Bees\n", &options)
+                .expect("reads")
+                .len()
+                <= 1
+        );
+        assert_eq!(read("x", Format::Text, b" \n", &options).expect("reads").len(), 0);
+    }
+
+    #[test]
+    fn a_reader_goes_on_behind_a_message_that_it_cannot_read() {
+        let options = ReadOptions::default();
+        let lines = b"{\"text\": \"a\"}\nno JSON\n{\"text\": \"b\"}\n";
+        let items = read("x", Format::JsonLines, lines, &options).expect("reads");
+        let told: Vec<String> = items
+            .iter()
+            .map(|item| item.as_ref().map_or_else(ToString::to_string, Message::text))
+            .collect();
+        assert_eq!((told[0].as_str(), told[2].as_str()), ("a", "b"));
+        assert!(told[1].starts_with("x, line 2: "), "{}", told[1]);
     }
 }

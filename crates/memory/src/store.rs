@@ -148,6 +148,9 @@ pub trait KnowledgeStore: Send + Sync + std::fmt::Debug + 'static {
     /// Lists the sources that could not be read, by name.
     async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError>;
 
+    /// Lists the messages that could not be read, by source and in reading order: of one source, or of all.
+    async fn unread(&self, source: Option<&str>) -> Result<Vec<UnreadMessage>, MemoryError>;
+
     /// Lists all aliases, by term.
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError>;
 
@@ -194,6 +197,17 @@ pub enum Change {
         source: String,
         /// The error; `None` if the source can be read now.
         error: Option<String>,
+        /// The time of the failure.
+        at: Timestamp,
+    },
+    /// Replaces the records of messages that could not be read, from a number on. [`Delete`](Change::Delete) removes all.
+    Unread {
+        /// The name of the source, which need not be stored.
+        source: String,
+        /// The number of the first replaced record.
+        first: u32,
+        /// The new records.
+        unread: Vec<Unread>,
         /// The time of the failure.
         at: Timestamp,
     },
@@ -348,6 +362,29 @@ pub struct SourceFailure {
     /// Its name.
     pub source: String,
     /// The error.
+    pub error: String,
+    /// The time of the failure.
+    pub at: Timestamp,
+}
+
+/// A message that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// Its place in the source.
+    pub place: String,
+    /// The error, with source and place.
+    pub error: String,
+}
+
+/// A stored record of a message that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreadMessage {
+    /// The name of its source.
+    pub source: String,
+    /// Its place in the source, as a person counts there.
+    pub place: String,
+    /// The error, with source and place.
     pub error: String,
     /// The time of the failure.
     pub at: Timestamp,

@@ -413,6 +413,7 @@ const MEMORY_HELP: &str = "\
 Examples:
   gristmill memory stats kb.db
   gristmill memory sources kb.db --json | jq -r .name
+  gristmill memory sources kb.db --failed
   gristmill memory failures kb.db
   gristmill memory delete kb.db old-notes.md
   gristmill memory export kb.db --output kb.json
@@ -432,9 +433,9 @@ pub struct MemoryArguments {
 pub enum MemoryCommand {
     /// Show counts and sizes
     Stats(MemoryListArguments),
-    /// List the sources
-    Sources(MemoryListArguments),
-    /// List failed extractions, with their errors
+    /// List the sources, or with --failed what of them could not be read
+    Sources(MemorySourcesArguments),
+    /// List what could not be read and failed extractions, with their errors
     Failures(MemoryListArguments),
     /// Delete sources and their knowledge
     Delete(MemoryDeleteArguments),
@@ -444,7 +445,18 @@ pub enum MemoryCommand {
     Import(MemoryImportArguments),
 }
 
-/// `gristmill memory stats`, `sources` and `failures`.
+/// `gristmill memory sources`.
+#[derive(Debug, Args)]
+pub struct MemorySourcesArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub list: MemoryListArguments,
+    /// List the sources, and the messages of sources, that could not be read, with their errors
+    #[arg(long)]
+    pub failed: bool,
+}
+
+/// `gristmill memory stats` and `failures`.
 #[derive(Debug, Args)]
 pub struct MemoryListArguments {
     #[command(flatten)]

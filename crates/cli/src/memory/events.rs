@@ -60,6 +60,14 @@ impl Events {
             IngestEvent::Failed { source, error } => {
                 json!({ "event": "failed", "source": source, "error": error })
             }
+            IngestEvent::Unread {
+                source,
+                messages,
+                errors,
+            } => json!({ "event": "unread", "source": source, "messages": messages, "errors": errors }),
+            IngestEvent::WithoutText { source, format } => {
+                json!({ "event": "without_text", "source": source, "format": format.name() })
+            }
             IngestEvent::Committed(progress) => {
                 let before = std::mem::replace(&mut self.told, *progress);
                 let mut event = counts(&progress.since(&before));
@@ -84,6 +92,7 @@ fn counts(progress: &Progress) -> Value {
         "chunks": progress.chunks,
         "refs": progress.refs,
         "failures": progress.failures,
+        "unread": progress.unread,
         "model_calls": progress.usage.calls,
         "retries": progress.usage.retries,
         "input_tokens": progress.usage.input_tokens,

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
-use gristmill_memory::source::{ReadOptions, moment};
+use gristmill_memory::source::{Format, ReadOptions, moment};
 use gristmill_memory::{Memory, MemoryError};
 use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
@@ -67,7 +67,10 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     }
     if arguments.retry_failed {
         let failures = memory.knowledge().source_failures().await?;
-        sources::add_failed(&mut inputs, failures, arguments.format);
+        let unread = memory.knowledge().unread(None).await?;
+        let names = failures.into_iter().map(|failure| failure.source);
+        let names = names.chain(unread.into_iter().map(|one| one.source));
+        sources::add_failed(&mut inputs, names, arguments.format);
     }
     let store = open_location(&jobs.location, SqliteOptions::default()).await?;
     let engine = engine_over(store, &arguments.lease).await?;
@@ -129,6 +132,10 @@ struct Ended {
     events: Option<OutputError>,
     /// The sources that cannot be read, with their errors.
     bad_sources: Vec<(String, String)>,
+    /// The errors of messages that cannot be read.
+    unread: Vec<String>,
+    /// The sources without a text, with what they were read as.
+    without_text: Vec<(String, Format)>,
     interrupted: Option<Exit>,
 }
 
@@ -138,7 +145,9 @@ impl Ended {
             return Err(error.into());
         }
         match (self.result, self.interrupted) {
-            (Ok(_), _) if self.done.failures > 0 || !self.bad_sources.is_empty() => Ok(Exit::SomeFailed),
+            (Ok(_), _) if self.done.failures + self.done.unread > 0 || !self.bad_sources.is_empty() => {
+                Ok(Exit::SomeFailed)
+            }
             (Ok(_), _) => Ok(Exit::Done),
             (Err(IngestError::Stopped), Some(exit)) => Ok(exit),
             (Err(error), _) => Err(full_disk(error)),
@@ -170,6 +179,7 @@ async fn run(
     let done = Arc::new(Mutex::new(Done::default()));
     let mut events_error = None;
     let mut bad_sources = Vec::new();
+    let (mut unread, mut without_text) = (Vec::new(), Vec::new());
     let prices = prices(arguments);
     let embeds = arguments.embedder.embedder != EmbedderChoice::None;
     let look = {
@@ -186,6 +196,11 @@ async fn run(
             IngestEvent::Committed(progress) => *done = *progress,
             IngestEvent::Planned { chunks, .. } => done.chunks_total += *chunks as u64,
             IngestEvent::Failed { source, error } => bad_sources.push((source.clone(), error.clone())),
+            IngestEvent::Unread { errors, .. } => {
+                let room = FAILURES_SHOWN.saturating_sub(unread.len());
+                unread.extend(errors.iter().take(room).cloned());
+            }
+            IngestEvent::WithoutText { source, format } => without_text.push((source.clone(), *format)),
             IngestEvent::Skipped { .. } => {}
         }
         if events_error.is_none()
@@ -211,6 +226,8 @@ async fn run(
         done,
         events: events_error,
         bad_sources,
+        unread,
+        without_text,
         interrupted: interrupt.asked(),
     }
 }
@@ -278,12 +295,23 @@ async fn tell(
     for (_, error) in ended.bad_sources.iter().take(FAILURES_SHOWN) {
         say!("error: {}", plain(error));
     }
-    if ended.bad_sources.len() > FAILURES_SHOWN {
+    for error in &ended.unread {
+        say!("error: {}", plain(error));
+    }
+    let shown = ended.bad_sources.len().min(FAILURES_SHOWN) + ended.unread.len();
+    let failed = ended.bad_sources.len() as u64 + ended.done.unread;
+    if failed > shown as u64 {
+        say!("error: and {} more", show_count(failed - shown as u64));
+    }
+    if failed > 0 {
         say!(
-            "error: {} more sources cannot be read; list them: gristmill memory failures {}",
-            show_count((ended.bad_sources.len() - FAILURES_SHOWN) as u64),
+            "list what cannot be read: gristmill memory sources {} --failed; then retry: gristmill ingest --retry-failed --into {}",
+            arguments.into,
             arguments.into
         );
+    }
+    if !arguments.quiet {
+        tell_without_text(&ended.without_text);
     }
     if arguments.json {
         let mut summary = progress_json(&ended.done);
@@ -313,6 +341,23 @@ async fn tell(
         say!("run the same command again to resume");
     }
     Ok(())
+}
+
+/// Names the sources without a text, and the remedy.
+fn tell_without_text(sources: &[(String, Format)]) {
+    for (source, format) in sources.iter().take(FAILURES_SHOWN) {
+        say!(
+            "gristmill: {} has no text, read as {}; if it is another format, name it with --format and --replace",
+            plain(source),
+            format.name()
+        );
+    }
+    if sources.len() > FAILURES_SHOWN {
+        say!(
+            "gristmill: and {} more sources have no text",
+            show_count((sources.len() - FAILURES_SHOWN) as u64)
+        );
+    }
 }
 
 fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
@@ -353,6 +398,9 @@ fn summary(arguments: &IngestArguments, ended: &Ended, seconds: f64) -> String {
             "unreadable: {}",
             show_number_of(ended.bad_sources.len() as u64, "source")
         ));
+    }
+    if done.unread > 0 {
+        parts.push(format!("unreadable: {}", show_number_of(done.unread, "message")));
     }
     if done.failures > 0 {
         parts.push(format!("{} failed", show_number_of(done.failures, "chunk")));

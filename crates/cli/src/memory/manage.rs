@@ -20,7 +20,7 @@ use super::overwrite::overwrite_deleted;
 use super::recall::plain;
 use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
-    MemoryListArguments,
+    MemoryListArguments, MemorySourcesArguments,
 };
 use crate::exit::Exit;
 use crate::output::table::{Align, Table};
@@ -93,7 +93,11 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn list_sources(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+async fn list_sources(arguments: &MemorySourcesArguments) -> anyhow::Result<Exit> {
+    let arguments = match arguments.failed {
+        true => return list_unread(&arguments.list).await,
+        false => &arguments.list,
+    };
     let memory = arguments.knowledge.open().await?;
     let sources = memory.knowledge().sources().await?;
     if arguments.json {
@@ -122,15 +126,38 @@ async fn list_sources(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+/// Lists the sources, and messages of sources, that could not be read.
+async fn list_unread(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
     let memory = arguments.knowledge.open().await?;
+    match print_unread(&memory, arguments.json).await? {
+        0 if !arguments.json => say!("gristmill: all sources and their messages could be read"),
+        _ => {}
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints the sources, and messages of sources, that could not be read. Returns their number.
+async fn print_unread(memory: &Memory, json: bool) -> anyhow::Result<usize> {
     let sources = memory.knowledge().source_failures().await?;
     for failure in &sources {
-        print_line(&match arguments.json {
+        print_line(&match json {
             true => serde_json::to_string(failure)?,
             false => plain(&failure.error),
         })?;
     }
+    let unread = memory.knowledge().unread(None).await?;
+    for message in &unread {
+        print_line(&match json {
+            true => serde_json::to_string(message)?,
+            false => plain(&message.error),
+        })?;
+    }
+    Ok(sources.len() + unread.len())
+}
+
+async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let unread = print_unread(&memory, arguments.json).await?;
     let failures = memory.knowledge().failures().await?;
     for failure in &failures {
         print_line(&match arguments.json {
@@ -141,8 +168,8 @@ async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> 
             )),
         })?;
     }
-    if failures.is_empty() && sources.is_empty() && !arguments.json {
-        say!("gristmill: no source and no chunk failed");
+    if failures.is_empty() && unread == 0 && !arguments.json {
+        say!("gristmill: no source, no message and no chunk failed");
     }
     Ok(Exit::Done)
 }

@@ -9,7 +9,6 @@ use anyhow::{Context, bail};
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
 use gristmill_memory::pipeline::{Input, IntoInput, NewInput};
 use gristmill_memory::source::{Content, Format};
-use gristmill_memory::store::SourceFailure;
 use gristmill_memory::{Change, Memory, MemoryError};
 
 use super::pipe;
@@ -95,13 +94,14 @@ pub async fn find(
     Ok(sources)
 }
 
-/// Adds the files that earlier ingestions could not read, where they are not among the sources.
-pub fn add_failed(sources: &mut Vec<Source>, failures: Vec<SourceFailure>, format: Option<Format>) {
-    let known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
-    let failed = failures
-        .into_iter()
-        .filter(|failure| !known.contains(&failure.source));
-    sources.extend(failed.map(|failure| Source::File(failure.source.into(), format)));
+/// Adds the files that earlier ingestions could not read, or not as a whole, where they are not among the sources.
+pub fn add_failed(sources: &mut Vec<Source>, failed: impl Iterator<Item = String>, format: Option<Format>) {
+    let mut known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
+    for name in failed {
+        if known.insert(name.clone()) {
+            sources.push(Source::File(name.into(), format));
+        }
+    }
 }
 
 /// Deletes the sources of folders whose files are gone, and says how many.

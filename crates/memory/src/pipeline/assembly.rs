@@ -10,6 +10,7 @@ use crate::message::Message;
 use crate::pipeline::job::Outcome;
 use crate::pipeline::outcomes::OutcomeResult;
 use crate::pipeline::plan::Beginning;
+use crate::pipeline::unread::UnreadMessages;
 use crate::store::{Change, ChunkFailure, Learned, NewMessage, RelatedTerm};
 
 /// A place in the assembly for the extraction of one chunk.
@@ -57,8 +58,17 @@ enum What {
     },
     End {
         source: String,
-        aliases: Vec<(String, String)>,
+        ending: Ending,
     },
+}
+
+/// What is known about a source at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ending {
+    /// Other names for its people, as pairs of name and full name.
+    pub aliases: Vec<(String, String)>,
+    /// The messages that cannot be read; `None` if they are recorded already.
+    pub unread: Option<UnreadMessages>,
 }
 
 /// A complete item, which can be committed.
@@ -131,10 +141,10 @@ impl Assembly {
         Slot { item, chunk: 0 }
     }
 
-    /// Ends the source. `aliases` are other names for its people.
-    pub fn end_source(&mut self, source: String, aliases: Vec<(String, String)>) {
+    /// Ends the source.
+    pub fn end_source(&mut self, source: String, ending: Ending) {
         assert_eq!(source, self.source, "the source that began last ends");
-        self.push(What::End { source, aliases }, 0, 0);
+        self.push(What::End { source, ending }, 0, 0);
     }
 
     /// Stores an arrived extraction in its slot.
@@ -247,6 +257,15 @@ impl Ready {
         Some((source.clone(), *position, error.to_string()))
     }
 
+    /// The messages that cannot be read of the source that it ends, if there are any.
+    pub fn unread(&self) -> Option<(&str, &UnreadMessages)> {
+        let What::End { source, ending } = &self.0.what else {
+            return None;
+        };
+        let unread = ending.unread.as_ref()?;
+        (unread.messages > 0).then_some((source.as_str(), unread))
+    }
+
     /// Numbers of its messages, chunks and failures.
     pub fn count(&self) -> (u64, u64, u64) {
         let messages = u64::from(matches!(self.0.what, What::Message { .. }));
@@ -275,12 +294,23 @@ pub fn changes(ready: &[Ready], now: Timestamp) -> Vec<Change> {
             }
             What::Begin(Beginning::Resume { .. }) => {}
             What::Begin(Beginning::Grow { source, .. }) => changes.push(Change::Continue(source.clone())),
-            What::End { source, aliases } => {
+            What::End { source, ending } => {
                 changes.push(Change::Complete {
                     source: source.clone(),
                 });
                 let said = SAY_ALIASES.iter().map(|verb| (*verb, "say"));
-                let people = aliases.iter().map(|(term, name)| (term.as_str(), name.as_str()));
+                if let Some(unread) = &ending.unread {
+                    changes.push(Change::Unread {
+                        source: source.clone(),
+                        first: 0,
+                        unread: unread.records(),
+                        at: now,
+                    });
+                }
+                let people = ending
+                    .aliases
+                    .iter()
+                    .map(|(term, name)| (term.as_str(), name.as_str()));
                 changes.extend(people.chain(said).map(|(term, text)| Change::Alias {
                     term: term.to_owned(),
                     related: RelatedTerm {

@@ -10,10 +10,12 @@ use crate::extract::{ChunkText, Extractor, known};
 use crate::knowledge::Knowledge;
 use crate::limits::SURVEY_MESSAGES_MAX;
 use crate::message::{Message, MessageOrdinal};
+use crate::pipeline::assembly::Ending;
 use crate::pipeline::input::Followed;
 use crate::pipeline::source_reader::SourceReader;
 use crate::pipeline::stream::{FOLLOWED_DIGEST, Stream, Streamed};
-use crate::pipeline::{IngestOptions, NewInput};
+use crate::pipeline::unread::UnreadMessages;
+use crate::pipeline::{IngestOptions, NewInput, OnFailure};
 use crate::source::{Format, ReadOptions};
 use crate::store::{KnowledgeStore, NewSource, Source, blocking};
 
@@ -61,8 +63,17 @@ pub struct Plan {
     /// Number of chunks of those messages, and number of chunks that need no call; both are zero for a stream, whose
     /// length is unknown.
     pub chunks: (usize, usize),
-    /// Other names for people, as pairs of name and full name.
-    aliases: Vec<(String, String)>,
+    has_text: bool,
+    ending: Ending,
+}
+
+/// The plan for a source.
+#[derive(Debug)]
+pub enum Planning {
+    /// Messages are to be ingested.
+    Ingest(Plan),
+    /// The source is complete and unchanged. These messages could not be read again, if that was to be retried.
+    Unchanged(UnreadMessages),
 }
 
 /// The source of the messages.
@@ -77,6 +88,8 @@ enum Left {
 pub enum Next {
     /// The next message.
     Message(Planned),
+    /// A message of a stream cannot be read.
+    Unread(MemoryError),
     /// No message yet: [`Plan::arrived`] waits for the next one.
     Later,
     /// The source has ended.
@@ -89,15 +102,20 @@ struct Survey {
     people: BTreeSet<String>,
     chunks: usize,
     known: usize,
+    unread: UnreadMessages,
+    /// Number of messages that can be read.
+    messages: usize,
+    /// Whether any message has a text.
+    has_text: bool,
 }
 
 impl Plan {
-    /// Makes the plan for a source; `None` if it is complete and unchanged. `is_known` says whether the extraction of
-    /// the chunk with this key is known.
+    /// Makes the plan for a source. `is_known` says whether the extraction of the chunk with this key is known.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Invalid`] if the source is malformed, and errors of the store.
+    /// [`MemoryError::Invalid`] if the source is malformed, or none of its messages can be read; with
+    /// [`OnFailure::Stop`], [`MemoryError::Unread`]; and errors of the store.
     pub async fn new(
         store: &dyn KnowledgeStore,
         input: NewInput,
@@ -105,7 +123,7 @@ impl Plan {
         extractor: Arc<dyn Extractor>,
         now: Timestamp,
         is_known: impl Fn(&str) -> bool,
-    ) -> Result<Option<Plan>, MemoryError> {
+    ) -> Result<Planning, MemoryError> {
         let content = input.content.clone();
         let new = NewSource {
             name: input.name.clone(),
@@ -127,7 +145,26 @@ impl Plan {
                 Beginning::Replace(new)
             }
             Some(stored) if stored.complete && options.replace => Beginning::Replace(new),
-            Some(stored) if stored.complete => return Ok(None),
+            Some(stored) if stored.complete => {
+                let unread = match options.retry_failed {
+                    true => store.unread(Some(&stored.name)).await?,
+                    false => Vec::new(),
+                };
+                if unread.is_empty() {
+                    return Ok(Planning::Unchanged(UnreadMessages::default()));
+                }
+                let reader = SourceReader::open(&input, &options.read).await?;
+                let survey = survey(&reader, &input, &options.read, 0, &*extractor, &is_known).await?;
+                let is_same = survey
+                    .unread
+                    .errors()
+                    .iter()
+                    .eq(unread.iter().map(|one| &one.error));
+                if is_same {
+                    return Ok(Planning::Unchanged(survey.unread));
+                }
+                Beginning::Replace(new)
+            }
             Some(stored) => Beginning::Resume {
                 source: stored.name,
                 position: stored.messages,
@@ -139,15 +176,23 @@ impl Plan {
         };
         let mut left = SourceReader::open(&input, &options.read).await?;
         let survey = survey(&left, &input, &options.read, done, &*extractor, is_known).await?;
+        survey.unread.check_any_read(survey.messages)?;
+        if let (OnFailure::Stop, Some(first)) = (options.on_failure, survey.unread.first()) {
+            return Err(first);
+        }
         // The first messages are committed already.
         left.skip(done).await?;
-        Ok(Some(Plan {
+        Ok(Planning::Ingest(Plan {
             source: input.name,
             beginning,
             left: Left::Read(left),
             extractor,
             chunks: (survey.chunks, survey.known),
-            aliases: known::aliases(survey.people.iter().map(String::as_str)),
+            has_text: survey.has_text,
+            ending: Ending {
+                aliases: known::aliases(survey.people.iter().map(String::as_str)),
+                unread: Some(survey.unread),
+            },
         }))
     }
 
@@ -197,7 +242,8 @@ impl Plan {
             beginning,
             extractor,
             chunks: (0, 0),
-            aliases: Vec::new(),
+            has_text: true,
+            ending: Ending::default(),
         })
     }
 
@@ -206,12 +252,20 @@ impl Plan {
         matches!(self.left, Left::Followed(_))
     }
 
-    /// Takes the other names for people, once the source has ended.
-    pub fn aliases(&mut self) -> Vec<(String, String)> {
+    /// Takes what is known about the source, once it has ended.
+    pub fn ending(&mut self) -> Ending {
         match &self.left {
-            Left::Read(_) => std::mem::take(&mut self.aliases),
-            Left::Followed(stream) => known::aliases(stream.people()),
+            Left::Read(_) => std::mem::take(&mut self.ending),
+            Left::Followed(stream) => Ending {
+                aliases: known::aliases(stream.people()),
+                unread: None,
+            },
         }
+    }
+
+    /// Whether any message of the source has a text.
+    pub fn has_text(&self) -> bool {
+        self.has_text
     }
 
     /// Waits for the next message of a source that is still being written. Never returns for other sources.
@@ -241,12 +295,13 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The message cannot be read: the file has changed since the survey, or a line of a stream is malformed.
+    /// The source cannot be read on.
     pub async fn take_next(&mut self) -> Result<Next, MemoryError> {
         let message = match &mut self.left {
             Left::Read(messages) => messages.next().await?,
             Left::Followed(stream) => match stream.take_next()? {
                 Streamed::Message(message) => Some(message),
+                Streamed::Unread(error) => return Ok(Next::Unread(error)),
                 Streamed::Later => return Ok(Next::Later),
                 Streamed::End => None,
             },
@@ -293,7 +348,7 @@ async fn has_grown(
         }
         for known in known {
             match messages.next().await? {
-                Some(message) if message == known.message => position += 1,
+                Some(message) if message.is_same(&known.message) => position += 1,
                 _ => return Ok(false),
             }
         }
@@ -312,7 +367,10 @@ async fn survey(
     is_known: impl Fn(&str) -> bool,
 ) -> Result<Survey, MemoryError> {
     let mut survey = Survey::default();
-    let mut look_at = |position: usize, message: &Message| {
+    let look_at = |survey: &mut Survey, message: &Message| {
+        let position = survey.messages;
+        survey.messages += 1;
+        survey.has_text |= !message.is_empty();
         for person in message.speaker.iter().chain(&message.recipients) {
             if !survey.people.contains(person) {
                 survey.people.insert(person.clone());
@@ -327,8 +385,11 @@ async fn survey(
     };
     match messages.whole() {
         Some(messages) => {
-            for (position, message) in messages.iter().enumerate() {
-                look_at(position, message);
+            for (position, item) in messages.iter().enumerate() {
+                match item {
+                    Ok(message) => look_at(&mut survey, message),
+                    Err(error) => survey.unread.add(error.clone())?,
+                }
                 if position % SURVEY_MESSAGES_MAX == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -336,11 +397,10 @@ async fn survey(
         }
         None => {
             let mut messages = SourceReader::open(input, options).await?;
-            let mut position = 0;
             while let Some(message) = messages.next().await? {
-                look_at(position, &message);
-                position += 1;
+                look_at(&mut survey, &message);
             }
+            survey.unread = messages.unread().clone();
         }
     }
     assert!(

@@ -1,9 +1,11 @@
 //! Takes the sources of an ingestion one after another, and their messages.
 
 use crate::error::MemoryError;
+use crate::limits::UNREAD_RECORDED_MAX;
 use crate::pipeline::input::{Followed, Input, NewInput};
-use crate::pipeline::plan::{Next, Plan};
+use crate::pipeline::plan::{Next, Plan, Planning};
 use crate::pipeline::stream::FOLLOWED_DIGEST;
+use crate::pipeline::unread::UnreadMessages;
 use crate::pipeline::{IngestError, IngestEvent, OnFailure, Run};
 use crate::source::Format;
 use crate::store::Change;
@@ -23,9 +25,16 @@ impl Run<'_> {
                 }
                 self.add(planned).await?;
             }
+            Ok(Next::Unread(error)) => {
+                if self.ingestion.options.on_failure == OnFailure::Stop {
+                    return Err(error.into());
+                }
+                let source = plan.source();
+                self.record_unread(source, error, on_event).await?;
+            }
             Ok(Next::Later) => return Ok(false),
             Ok(Next::End) => {
-                self.assembly.end_source(plan.source(), plan.aliases());
+                self.assembly.end_source(plan.source(), plan.ending());
                 *current = None;
             }
             // Earlier messages are kept, and the next call continues after them.
@@ -67,6 +76,46 @@ impl Run<'_> {
         let Some(error) = error else { return planned };
         self.tell_failed(name, error, on_event);
         Ok(None)
+    }
+
+    /// Records a line of a stream that is no message, behind the records that the source has. A line that is recorded
+    /// already was read again.
+    async fn record_unread(
+        &mut self,
+        source: String,
+        error: MemoryError,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> Result<(), MemoryError> {
+        let mut unread = UnreadMessages::default();
+        unread.add(error)?;
+        let known = self.ingestion.knowledge.unread(Some(&source)).await?;
+        let errors = unread.errors();
+        let is_known = known.iter().any(|known| errors.contains(&known.error));
+        if !is_known && known.len() < UNREAD_RECORDED_MAX {
+            let change = Change::Unread {
+                source: source.clone(),
+                first: known.len() as u32,
+                unread: unread.records(),
+                at: self.ingestion.engine.clock().now(),
+            };
+            self.ingestion.knowledge.apply(vec![change]).await?;
+        }
+        self.tell_unread(source, &unread, on_event);
+        Ok(())
+    }
+
+    fn tell_unread(
+        &mut self,
+        source: String,
+        unread: &UnreadMessages,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) {
+        self.ingested.progress.unread += unread.messages;
+        on_event(&IngestEvent::Unread {
+            source,
+            messages: unread.messages,
+            errors: unread.errors(),
+        });
     }
 
     /// Records that a source cannot be read, or clears that record.
@@ -142,8 +191,8 @@ impl Run<'_> {
         on_event: &mut (impl FnMut(&IngestEvent) + Send),
     ) -> Result<Option<Plan>, IngestError> {
         let ingestion = self.ingestion;
-        let name = input.name.clone();
-        let plan = Plan::new(
+        let (name, format) = (input.name.clone(), input.format);
+        let planning = Plan::new(
             &*ingestion.knowledge,
             input,
             &ingestion.options,
@@ -152,10 +201,21 @@ impl Run<'_> {
             |key| self.extractions.contains(key),
         )
         .await?;
-        if plan.is_none() {
-            self.ingested.sources_skipped += 1;
-            on_event(&IngestEvent::Skipped { source: name });
+        match planning {
+            Planning::Ingest(plan) => {
+                if !plan.has_text() {
+                    on_event(&IngestEvent::WithoutText { source: name, format });
+                }
+                Ok(Some(plan))
+            }
+            Planning::Unchanged(unread) => {
+                self.ingested.sources_skipped += 1;
+                on_event(&IngestEvent::Skipped { source: name.clone() });
+                if unread.messages > 0 {
+                    self.tell_unread(name, &unread, on_event);
+                }
+                Ok(None)
+            }
         }
-        Ok(plan)
     }
 }

@@ -7,7 +7,8 @@ use crate::error::MemoryError;
 use crate::limits::{SURVEY_BYTES_MAX, SURVEY_MESSAGES_MAX};
 use crate::message::Message;
 use crate::pipeline::NewInput;
-use crate::source::{self, Messages, ReadOptions};
+use crate::pipeline::unread::UnreadMessages;
+use crate::source::{self, Item, Messages, ReadOptions};
 use crate::store::blocking;
 
 /// The reader of a source whose end is known.
@@ -16,7 +17,9 @@ pub(crate) struct SourceReader {
     /// The messages that are not read yet; `None` at the end.
     messages: Option<Messages>,
     /// The messages that are read and not taken yet.
-    ahead: VecDeque<Result<Message, MemoryError>>,
+    ahead: VecDeque<Item>,
+    /// The messages that were passed over because they cannot be read.
+    unread: UnreadMessages,
 }
 
 impl SourceReader {
@@ -31,23 +34,39 @@ impl SourceReader {
         Ok(SourceReader {
             messages: Some(blocking(read).await?),
             ahead: VecDeque::new(),
+            unread: UnreadMessages::default(),
         })
     }
 
-    /// All messages, if they are in memory and none has been taken.
-    pub fn whole(&self) -> Option<&[Message]> {
+    /// All items, if they are in memory and none has been taken.
+    pub fn whole(&self) -> Option<&[Item]> {
         match &self.messages {
             Some(Messages::Whole(messages)) if self.ahead.is_empty() => Some(messages.as_slice()),
             _ => None,
         }
     }
 
-    /// Takes the next message; `None` at the end.
+    /// The messages that were passed over so far because they cannot be read.
+    pub fn unread(&self) -> &UnreadMessages {
+        &self.unread
+    }
+
+    /// Takes the next message that can be read; `None` at the end.
     ///
     /// # Errors
     ///
-    /// The message cannot be read.
+    /// The source cannot be read on.
     pub async fn next(&mut self) -> Result<Option<Message>, MemoryError> {
+        loop {
+            match self.next_item().await? {
+                Some(Err(error)) => self.unread.add(error)?,
+                Some(Ok(message)) => return Ok(Some(message)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    async fn next_item(&mut self) -> Result<Option<Item>, MemoryError> {
         if self.ahead.is_empty()
             && let Some(mut messages) = self.messages.take()
         {
@@ -59,14 +78,14 @@ impl SourceReader {
             self.messages = (!ahead.is_empty()).then_some(messages);
             self.ahead = ahead;
         }
-        self.ahead.pop_front().transpose()
+        Ok(self.ahead.pop_front())
     }
 
     /// Skips messages.
     ///
     /// # Errors
     ///
-    /// One of them cannot be read.
+    /// The source cannot be read on.
     pub async fn skip(&mut self, messages: usize) -> Result<(), MemoryError> {
         for _ in 0..messages {
             self.next().await?;
@@ -75,13 +94,13 @@ impl SourceReader {
     }
 }
 
-/// Reads the next messages, up to the first that cannot be read.
-fn read_some(messages: &mut Messages) -> VecDeque<Result<Message, MemoryError>> {
+/// Reads the next items.
+fn read_some(messages: &mut Messages) -> VecDeque<Item> {
     let mut read = VecDeque::new();
     let mut bytes = 0;
     while read.len() < SURVEY_MESSAGES_MAX && bytes < SURVEY_BYTES_MAX {
         let Some(message) = messages.next() else { break };
-        bytes += message.as_ref().map_or(SURVEY_BYTES_MAX, Message::text_bytes);
+        bytes += message.as_ref().map_or(0, Message::text_bytes);
         read.push_back(message);
     }
     read
@@ -106,6 +125,7 @@ mod tests {
         let mut reader = SourceReader {
             messages: Some(Messages::OneByOne(Box::new(endless))),
             ahead: VecDeque::new(),
+            unread: UnreadMessages::default(),
         };
         tokio::select! {
             passed = reader.skip(usize::MAX) => panic!("it has no end: {passed:?}"),
@@ -114,20 +134,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_before_an_error_are_read() {
-        let content = b"{\"text\": \"Bees hum.\"}\nno JSON\n".to_vec();
+    async fn messages_around_an_unread_one_are_read() {
+        let content = b"{\"text\": \"Bees hum.\"}\nno JSON\n{\"text\": \"Drums.\"}\n".to_vec();
         let input = NewInput::from_bytes("bees.jsonl", content);
         let mut reader = SourceReader::open(&input, &ReadOptions::default())
             .await
             .expect("opens");
-        let first = reader
-            .next()
-            .await
-            .expect("a message")
-            .map(|message| message.text());
-        assert_eq!(first.as_deref(), Some("Bees hum."));
-        let error = reader.next().await.expect_err("no JSON").to_string();
-        assert!(error.starts_with("bees.jsonl, line 2: "), "{error}");
+        for expected in ["Bees hum.", "Drums."] {
+            let message = reader.next().await.expect("reads");
+            assert_eq!(message.map(|message| message.text()).as_deref(), Some(expected));
+        }
         assert_eq!(reader.next().await.expect("the end"), None);
+        let errors = reader.unread().errors();
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].starts_with("bees.jsonl, line 2: "), "{errors:?}");
     }
 }

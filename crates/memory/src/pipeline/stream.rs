@@ -41,6 +41,8 @@ pub(crate) struct Stream {
 pub(crate) enum Streamed {
     /// The next message.
     Message(Message),
+    /// A line is no message.
+    Unread(MemoryError),
     /// No message yet: [`Stream::arrived`] waits for the next one.
     Later,
     /// The stream has ended.
@@ -56,8 +58,7 @@ impl Stream {
         let lines = source::json_lines(&name, reader, options);
         let read = move || {
             for message in lines {
-                let is_last = message.is_err();
-                if sender.blocking_send(message).is_err() || is_last {
+                if sender.blocking_send(message).is_err() {
                     return;
                 }
             }
@@ -89,9 +90,10 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A line is malformed. The stream ends there.
+    /// The stream cannot be read on.
     pub fn take_next(&mut self) -> Result<Streamed, MemoryError> {
-        if self.is_comparing() {
+        let is_unread = matches!(self.ahead, Some(Some(Err(MemoryError::Unread { .. }))));
+        if self.is_comparing() && !is_unread {
             return Ok(Streamed::Later);
         }
         let next = match self.ahead.take() {
@@ -102,8 +104,11 @@ impl Stream {
                 Err(TryRecvError::Disconnected) => None,
             },
         };
-        let Some(message) = next.transpose()? else {
-            return Ok(Streamed::End);
+        let message = match next {
+            Some(Ok(message)) => message,
+            Some(Err(error @ MemoryError::Unread { .. })) => return Ok(Streamed::Unread(error)),
+            Some(Err(error)) => return Err(error),
+            None => return Ok(Streamed::End),
         };
         for person in message.speaker.iter().chain(&message.recipients) {
             if !self.people.contains(person) {
@@ -119,7 +124,9 @@ impl Stream {
             if self.ahead.is_none() {
                 self.ahead = Some(self.messages.recv().await);
             }
-            if !self.is_comparing() {
+            // A line that is no message says nothing about the stored messages around it.
+            let is_unread = matches!(self.ahead, Some(Some(Err(MemoryError::Unread { .. }))));
+            if !self.is_comparing() || is_unread {
                 return Ok(());
             }
             let Some(Some(Ok(message))) = &self.ahead else {
@@ -130,7 +137,8 @@ impl Stream {
                 let page = store.source_messages(&self.source, self.compared, SURVEY_MESSAGES_MAX as u32);
                 self.known = page.await?.into_iter().map(|stored| stored.message).collect();
             }
-            if self.known.pop_front().as_ref() != Some(message) {
+            let known = self.known.pop_front();
+            if !known.is_some_and(|known| known.is_same(message)) {
                 self.end_comparison();
                 return Ok(());
             }

@@ -213,6 +213,15 @@ fn recorded_message(stored: &StoredMessage) -> Value {
             recorded["zoneMinutes"] = json!(minutes);
         }
     }
+    for (name, value) in [
+        ("id", &message.id),
+        ("thread", &message.thread),
+        ("place", &message.place),
+    ] {
+        if let Some(value) = value {
+            recorded[name] = json!(value);
+        }
+    }
     recorded
 }
 

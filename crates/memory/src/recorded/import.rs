@@ -250,6 +250,9 @@ fn messages(index: &Index, place: &str) -> Result<Vec<NewMessage>, MemoryError> 
             subject: first_name(&recorded.metadata, &["subject"]),
             tags: recorded.tags.clone(),
             moment,
+            id: recorded.id.clone(),
+            thread: recorded.thread.clone(),
+            place: recorded.place.clone(),
         };
         Ok(NewMessage {
             message,
@@ -360,6 +363,13 @@ struct RecordedMessage {
     /// The zone of the timestamp. Only exports have it.
     #[serde(default)]
     zone_minutes: Option<i16>,
+    /// What follows is in exports alone, too.
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    thread: Option<String>,
+    #[serde(default)]
+    place: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -109,23 +109,43 @@ impl Content {
     }
 }
 
-/// Reads one line with its line feed into `line`. Returns `false` at the end.
-///
-/// # Errors
-///
-/// The error of the system, or a line longer than [`SOURCE_PIECE_BYTES_MAX`].
-pub(super) fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+/// A line that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadLineError {
+    /// The line is longer than [`SOURCE_PIECE_BYTES_MAX`]. [`skip_line`] goes to its end.
+    #[error("it exceeds the limit of {SOURCE_PIECE_BYTES_MAX} bytes for a message")]
+    TooLong,
+    /// The system's error.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Reads one line with its line feed into `line`. Returns `false` at the end. Of a line that is too long, `line` has the
+/// beginning.
+pub(super) fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, ReadLineError> {
     let before = line.len();
     let read = reader
         .by_ref()
         .take(SOURCE_PIECE_BYTES_MAX as u64 + 1)
         .read_until(b'\n', line)?;
-    if line.len() - before > SOURCE_PIECE_BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "it exceeds the limit of {SOURCE_PIECE_BYTES_MAX} bytes for a message"
-        )));
+    if line.len() - before > SOURCE_PIECE_BYTES_MAX && !line.ends_with(b"\n") {
+        return Err(ReadLineError::TooLong);
     }
     Ok(read > 0)
+}
+
+/// Skips the rest of a line.
+pub(super) fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let piece = reader.fill_buf()?;
+        let end = piece.iter().position(|&byte| byte == b'\n');
+        let length = end.map_or(piece.len(), |end| end + 1);
+        let is_end = end.is_some() || piece.is_empty();
+        reader.consume(length);
+        if is_end {
+            return Ok(());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::error::MemoryError;
 use crate::message::{Message, Moment};
 use crate::source::chunk::split_if_long;
-use crate::source::content::read_line;
-use crate::source::{ReadOptions, UTF_8_MARK, moment};
+use crate::source::content::{ReadLineError, read_line, skip_line};
+use crate::source::{Item, ReadOptions, UTF_8_MARK, moment};
 
 /// A line: `{"text": "…", "speaker": "…", "recipients": ["…"], "timestamp": "2023-05-01T07:00:00Z", "subject": "…",
 /// "tags": ["…"]}`. Only the text is required.
@@ -53,7 +53,7 @@ impl OneOrMany {
     }
 }
 
-/// Reads the messages of JSON lines one by one. A malformed line gives [`MemoryError::Invalid`] with its number. Empty
+/// Reads the messages of JSON lines one by one. A malformed line gives [`MemoryError::Unread`] with its number. Empty
 /// lines are skipped.
 pub struct JsonLines<R> {
     reader: R,
@@ -61,6 +61,8 @@ pub struct JsonLines<R> {
     options: ReadOptions,
     /// The number of the last line that was read, from 1.
     number: usize,
+    /// Whether the rest of the last line, which is too long, is not skipped yet.
+    is_inside: bool,
     line: Vec<u8>,
 }
 
@@ -72,15 +74,20 @@ impl<R: BufRead> JsonLines<R> {
             name: name.to_owned(),
             options: options.clone(),
             number: 0,
+            is_inside: false,
             line: Vec::new(),
         }
     }
 
     fn refused(&self, reason: impl Into<String>) -> MemoryError {
-        MemoryError::invalid(format!("{}, line {}", self.name, self.number), reason)
+        MemoryError::unread(&self.name, self.place(), reason)
     }
 
-    fn message(&self, line: &str) -> Result<Message, MemoryError> {
+    fn place(&self) -> String {
+        format!("line {}", self.number)
+    }
+
+    fn message(&self, line: &str) -> Item {
         let parsed: Line = serde_json::from_str(line).map_err(|error| {
             self.refused(format!(
                 "it is not a message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
@@ -101,21 +108,39 @@ impl<R: BufRead> JsonLines<R> {
             subject: parsed.subject,
             tags: parsed.tags.into_vec(),
             moment,
+            place: Some(self.place()),
+            ..Message::default()
         })
     }
 }
 
+impl<R: BufRead> JsonLines<R> {
+    /// Reads the next line. Returns `false` at the end.
+    fn next_line(&mut self) -> Result<bool, ReadLineError> {
+        if std::mem::take(&mut self.is_inside) {
+            skip_line(&mut self.reader)?;
+        }
+        self.line.clear();
+        self.number += 1;
+        read_line(&mut self.reader, &mut self.line)
+    }
+}
+
 impl<R: BufRead> Iterator for JsonLines<R> {
-    type Item = Result<Message, MemoryError>;
+    type Item = Item;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            self.line.clear();
-            self.number += 1;
-            match read_line(&mut self.reader, &mut self.line) {
+            match self.next_line() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => return Some(Err(self.refused(error.to_string()))),
+                Err(error @ ReadLineError::TooLong) => {
+                    self.is_inside = true;
+                    return Some(Err(self.refused(error.to_string())));
+                }
+                Err(ReadLineError::System(error)) => {
+                    return Some(Err(MemoryError::invalid(&self.name, error.to_string())));
+                }
             }
             let line = match self.line.strip_prefix(UTF_8_MARK) {
                 Some(rest) if self.number == 1 => rest,

@@ -1,6 +1,6 @@
 //! Mail: single messages and mailboxes.
 
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 use mail_parser::{Address, MessageParser};
 
@@ -8,7 +8,7 @@ use crate::error::MemoryError;
 use crate::limits::SOURCE_PIECE_BYTES_MAX;
 use crate::message::Message;
 use crate::source::chunk::split_if_long;
-use crate::source::content::read_line;
+use crate::source::content::{ReadLineError, read_line};
 use crate::source::{ReadOptions, moment};
 
 /// The error for bytes that are not a mail.
@@ -48,7 +48,7 @@ impl<R: BufRead> Mbox<R> {
     }
 
     /// Reads the bytes of the next mail. Skips everything before the first `From ` line.
-    fn next_mail(&mut self) -> io::Result<Option<Vec<u8>>> {
+    fn next_mail(&mut self) -> Result<Option<Vec<u8>>, ReadLineError> {
         let mut mail = Vec::new();
         let mut line = Vec::new();
         loop {
@@ -62,12 +62,10 @@ impl<R: BufRead> Mbox<R> {
                     return Ok(Some(mail));
                 }
             } else if self.is_begun {
-                mail.extend_from_slice(unquoted(&line));
                 if mail.len() > SOURCE_PIECE_BYTES_MAX {
-                    return Err(io::Error::other(format!(
-                        "it exceeds the limit of {SOURCE_PIECE_BYTES_MAX} bytes for a mail"
-                    )));
+                    return Err(ReadLineError::TooLong);
                 }
+                mail.extend_from_slice(unquoted(&line));
             }
         }
     }
@@ -89,13 +87,23 @@ impl<R: BufRead> Iterator for Mbox<R> {
     fn next(&mut self) -> Option<Self::Item> {
         self.number += 1;
         let read = self.next_mail();
-        let place = || format!("{}, mail {}", self.name, self.number);
+        let place = format!("mail {}", self.number);
         let mail = match read {
             Ok(mail) => mail?,
-            Err(error) => return Some(Err(MemoryError::invalid(place(), error.to_string()))),
+            Err(error @ ReadLineError::TooLong) => {
+                return Some(Err(MemoryError::unread(&self.name, place, error.to_string())));
+            }
+            Err(ReadLineError::System(error)) => {
+                return Some(Err(MemoryError::invalid(&self.name, error.to_string())));
+            }
         };
-        let message = message(&mail, &self.options);
-        Some(message.ok_or_else(|| MemoryError::invalid(place(), NO_MAIL)))
+        let Some(message) = message(&mail, &self.options) else {
+            return Some(Err(MemoryError::unread(&self.name, place, NO_MAIL)));
+        };
+        Some(Ok(Message {
+            place: Some(place),
+            ..message
+        }))
     }
 }
 
@@ -124,6 +132,7 @@ fn message(bytes: &[u8], options: &ReadOptions) -> Option<Message> {
             .date()
             .filter(|date| date.is_valid())
             .and_then(|date| moment::parse(&date.to_rfc3339(), options.zone_minutes)),
+        ..Message::default()
     })
 }
 

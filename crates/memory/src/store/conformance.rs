@@ -12,7 +12,7 @@ use crate::knowledge::{Action, Entity, Facet, FacetValue, Knowledge, KnowledgeKi
 use crate::message::{Message, MessageOrdinal, Moment, TextRange};
 use crate::property::{Property, terms};
 use crate::store::{
-    Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm,
+    Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm, Unread,
 };
 use crate::words::{Language, Languages, MessageWords};
 
@@ -29,6 +29,7 @@ where
     replaces_in_one_call(&*new_store().await).await;
     learns_later(&*new_store().await).await;
     keeps_failures(&*new_store().await).await;
+    keeps_unread_messages(&*new_store().await).await;
     finds_related_terms(&*new_store().await).await;
     indexes_words(&*new_store().await).await;
     vectors::keeps_vectors(&*new_store().await).await;
@@ -119,6 +120,9 @@ async fn stores_what_was_added(store: &dyn KnowledgeStore) {
             at: Timestamp(1_682_924_400_000),
             zone_minutes: Some(-420),
         }),
+        id: Some("1@bees.example".to_owned()),
+        thread: Some("0@bees.example".to_owned()),
+        place: Some("mail 1".to_owned()),
     };
     let known = [
         entity("One", "number"),
@@ -382,6 +386,45 @@ async fn keeps_failures(store: &dyn KnowledgeStore) {
         .await
         .expect("applies");
     assert!(store.failures().await.expect("failures").is_empty());
+}
+
+async fn keeps_unread_messages(store: &dyn KnowledgeStore) {
+    let unread = |source: &str, first: u32, places: &[&str]| Change::Unread {
+        source: source.to_owned(),
+        first,
+        unread: places
+            .iter()
+            .map(|place| Unread {
+                place: (*place).to_owned(),
+                error: format!("{source}, {place}: no mail"),
+            })
+            .collect(),
+        at: Timestamp(5),
+    };
+    let places = async |source: Option<&str>| -> Vec<String> {
+        let found = store.unread(source).await.expect("unread");
+        let places = found.into_iter();
+        places
+            .map(|one| format!("{} {}", one.source, one.place))
+            .collect()
+    };
+    let changes = vec![
+        unread("b", 0, &["mail 3", "mail 1"]),
+        begin("a"),
+        unread("a", 0, &["line 9"]),
+    ];
+    store.apply(changes).await.expect("applies");
+    assert_eq!(places(None).await, ["a line 9", "b mail 3", "b mail 1"]);
+    let changes = vec![unread("b", 1, &["mail 7", "mail 8"]), delete("a")];
+    store.apply(changes).await.expect("applies");
+    assert_eq!(places(Some("b")).await, ["b mail 3", "b mail 7", "b mail 8"]);
+    let found = store.unread(Some("b")).await.expect("unread");
+    assert_eq!(
+        (found[0].error.as_str(), found[0].at),
+        ("b, mail 3: no mail", Timestamp(5))
+    );
+    store.apply(vec![unread("b", 0, &[])]).await.expect("applies");
+    assert_eq!(places(None).await, [""; 0]);
 }
 
 async fn finds_related_terms(store: &dyn KnowledgeStore) {

@@ -24,8 +24,8 @@ use crate::knowledge::{RefOrdinal, SemanticRef};
 use crate::message::MessageOrdinal;
 use crate::store::{
     Applied, Change, ChunkPlace, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source,
-    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, VectorCounts, VectorCursor, VectorLists,
-    VectorTexts,
+    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, UnreadMessage, VectorCounts, VectorCursor,
+    VectorLists, VectorTexts,
 };
 use connection::Database;
 
@@ -233,6 +233,10 @@ impl KnowledgeStore for PostgresKnowledge {
 
     async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
         read!(self, connection => read::source_failures(connection))
+    }
+
+    async fn unread(&self, source: Option<&str>) -> Result<Vec<UnreadMessage>, MemoryError> {
+        read!(self, connection => read::unread(connection, source))
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

@@ -23,8 +23,8 @@ use crate::limits::READERS_MAX;
 use crate::message::MessageOrdinal;
 use crate::store::{
     Applied, Change, ChunkPlace, Columns, KnowledgeStats, KnowledgeStore, Postings, RelatedTerm, Source,
-    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, VectorCounts, VectorCursor, VectorLists,
-    VectorTexts, blocking,
+    SourceFailure, StoredEmbedder, StoredFailure, StoredMessage, UnreadMessage, VectorCounts, VectorCursor,
+    VectorLists, VectorTexts, blocking,
 };
 pub use open::APPLICATION_ID;
 
@@ -275,6 +275,12 @@ impl KnowledgeStore for SqliteKnowledge {
 
     async fn source_failures(&self) -> Result<Vec<SourceFailure>, MemoryError> {
         self.read(read::source_failures).await
+    }
+
+    async fn unread(&self, source: Option<&str>) -> Result<Vec<UnreadMessage>, MemoryError> {
+        let source = source.map(str::to_owned);
+        self.read(move |connection| read::unread(connection, source.as_deref()))
+            .await
     }
 
     async fn all_aliases(&self) -> Result<Vec<(String, RelatedTerm)>, MemoryError> {

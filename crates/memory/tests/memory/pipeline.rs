@@ -478,13 +478,14 @@ async fn files_are_read_when_their_turn_comes() {
         (2_000, 2_000)
     );
     assert_eq!(ingest().await.expect("ingests").sources_skipped, 1);
-    // An error at the end of a file is reported before anything of it is stored.
-    std::fs::write(&path, line(7) + "no message\n").expect("writes");
+    // A file of which nothing can be read does not replace what is stored.
+    std::fs::write(&path, "no message\n").expect("writes");
     let error = ingest().await.expect_err("a bad line").to_string();
-    assert!(error.contains("bees.jsonl, line 2: "), "{error}");
+    assert!(error.contains("bees.jsonl, line 1: "), "{error}");
     assert_eq!(place.texts().await.len(), 2_000);
-    std::fs::write(&path, line(7)).expect("writes");
-    assert_eq!(ingest().await.expect("ingests").sources_replaced, 1);
+    std::fs::write(&path, line(7) + "no message\n").expect("writes");
+    let ingested = ingest().await.expect("ingests");
+    assert_eq!((ingested.sources_replaced, ingested.progress.unread), (1, 1));
     assert_eq!(place.texts().await, ["Bee 7 hums."]);
     let aliases = place
         .knowledge

@@ -61,7 +61,11 @@ async fn a_bad_source_does_not_stop_the_others() {
     let memory = memory(folder.path()).await;
     let (ended, events) = ingest(&memory, &files, IngestOptions::default()).await;
     let ingested = ended.expect("ingests the others");
-    assert_eq!((ingested.sources_failed, ingested.progress.messages), (3, 2));
+    let progress = ingested.progress;
+    assert_eq!(
+        (ingested.sources_failed, progress.messages, progress.unread),
+        (2, 3, 1)
+    );
     let names = |failures: &[SourceFailure]| -> Vec<PathBuf> {
         failures
             .iter()
@@ -69,13 +73,33 @@ async fn a_bad_source_does_not_stop_the_others() {
             .collect()
     };
     let failed = failures(&memory).await;
-    assert_eq!(names(&failed), [path("b.jsonl"), path("c.md"), path("gone.md")]);
-    assert!(failed[0].error.contains("line 2"), "{}", failed[0].error);
-    assert!(failed[1].error.contains("binary"), "{}", failed[1].error);
+    assert_eq!(names(&failed), [path("c.md"), path("gone.md")]);
+    assert!(failed[0].error.contains("binary"), "{}", failed[0].error);
+    let unread = memory.knowledge().unread(None).await.expect("unread");
+    assert_eq!((unread.len(), unread[0].place.as_str()), (1, "line 2"));
+    assert_eq!(PathBuf::from(&unread[0].source), path("b.jsonl"));
     let told = events
         .iter()
         .filter(|event| matches!(event, IngestEvent::Failed { .. }));
-    assert_eq!(told.count(), 3);
+    assert_eq!(told.count(), 2);
+    let told = events.iter().find_map(|event| match event {
+        IngestEvent::Unread { messages, errors, .. } => Some((*messages, errors.clone())),
+        _ => None,
+    });
+    assert_eq!(told, Some((1, vec![unread[0].error.clone()])));
+
+    // Nothing has changed, so a retry finds the same.
+    let retry = IngestOptions {
+        retry_failed: true,
+        ..IngestOptions::default()
+    };
+    let (ended, _) = ingest(&memory, &files, retry).await;
+    let ingested = ended.expect("ingests");
+    let progress = ingested.progress;
+    assert_eq!(
+        (ingested.sources_skipped, progress.messages, progress.unread),
+        (3, 0, 1)
+    );
 
     // A corrected source is ingested and leaves the list of failures; an uncorrected one stays on it.
     std::fs::write(path("b.jsonl"), "{\"text\": \"Bees\"}\n").expect("writes");
@@ -87,8 +111,9 @@ async fn a_bad_source_does_not_stop_the_others() {
             ingested.progress.messages,
             ingested.sources_skipped
         ),
-        (2, 1, 2)
+        (2, 0, 2)
     );
+    assert_eq!(memory.knowledge().unread(None).await.expect("unread"), []);
     assert_eq!(names(&failures(&memory).await), [path("c.md"), path("gone.md")]);
 
     let stop = IngestOptions {
@@ -201,14 +226,16 @@ async fn a_followed_source_only_grows() {
     let (_, texts) = follow(&memory, &[a, c], options()).await;
     assert_eq!(texts, ["a", "b", "c", "c"], "what follows on a difference is new");
 
-    // A malformed line ends the source. Earlier lines are kept, and the failure is listed until the source continues.
+    // A malformed line is recorded once, and the lines around it are messages, also when they come again.
     let (ended, texts) = follow(&memory, &[b, "no JSON", c], options()).await;
-    assert_eq!(ended.expect("goes on").sources_failed, 1);
-    assert_eq!(texts, ["a", "b", "c", "c", "b"]);
-    let failed = failures(&memory).await;
-    assert!(failed[0].error.contains("chat, line 2"), "{failed:?}");
-    let (_, texts) = follow(&memory, &[c], options()).await;
-    assert_eq!((texts.len(), failures(&memory).await.len()), (6, 0));
+    let ingested = ended.expect("goes on");
+    assert_eq!((ingested.sources_failed, ingested.progress.unread), (0, 1));
+    assert_eq!(texts, ["a", "b", "c", "c", "b", "c"]);
+    let (_, texts) = follow(&memory, &[a, b, c, c, b, c], options()).await;
+    assert_eq!(texts.len(), 6, "other line numbers make no other messages");
+    let unread = memory.knowledge().unread(Some("chat")).await.expect("unread");
+    assert_eq!(unread.len(), 1);
+    assert!(unread[0].error.contains("chat, line 2"), "{unread:?}");
     let stop = IngestOptions {
         on_failure: OnFailure::Stop,
         ..options()

@@ -16,7 +16,7 @@ use crate::property::Property;
 use crate::store::posting::decode;
 use crate::store::{
     Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
-    packed, similar,
+    UnreadMessage, packed, similar,
 };
 use crate::words::Languages;
 
@@ -378,6 +378,24 @@ pub(super) async fn source_failures(connection: &Object) -> Result<Vec<SourceFai
                 source: row.try_get(0)?,
                 error: row.try_get(1)?,
                 at: Timestamp(row.try_get(2)?),
+            })
+        })
+        .collect()
+}
+
+/// Reads the records of messages that could not be read.
+pub(super) async fn unread(connection: &Object, source: Option<&str>) -> Result<Vec<UnreadMessage>> {
+    let sql = "SELECT source, place, error, at FROM unread WHERE $1::bytea IS NULL OR source_digest = $1
+               ORDER BY source, number";
+    let key = source.map(|source| digest(&without_nul(source.to_owned())));
+    let rows = connection.query(sql, &[&key]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(UnreadMessage {
+                source: row.try_get(0)?,
+                place: row.try_get(1)?,
+                error: row.try_get(2)?,
+                at: Timestamp(row.try_get(3)?),
             })
         })
         .collect()

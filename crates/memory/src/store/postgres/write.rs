@@ -1,6 +1,7 @@
 //! Writes all changes of one call in one transaction. Rows are gathered and written with a few statements.
 
 use deadpool_postgres::Transaction;
+use gristmill_model::Timestamp;
 
 use super::connection::{Database, Result, damaged};
 use super::rows::Rows;
@@ -11,7 +12,7 @@ use crate::knowledge::Knowledge;
 use crate::limits::POSTGRES_ROWS_BYTES_MAX;
 use crate::store::posting::{NewPostings, NewWords};
 use crate::store::vectors::dimensions;
-use crate::store::{Applied, Change, Learned, NewMessage, NewSource, VectorKey};
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource, Unread, VectorKey};
 
 /// Applies changes in order, in one transaction.
 pub(super) async fn apply(database: &Database, changes: Vec<Change>) -> Result<Applied> {
@@ -99,8 +100,15 @@ impl<'a> Writing<'a> {
                 }
                 Ok(())
             }
+            Change::Unread {
+                source,
+                first,
+                unread,
+                at,
+            } => self.replace_unread(source, first, unread, at).await,
             Change::Delete { source } => {
                 let (id, _) = self.source(&source).await?;
+                self.replace_unread(source, 0, Vec::new(), Timestamp(0)).await?;
                 // This call may have added the rows to delete.
                 self.write().await?;
                 self.applied.refs_deleted += remove::source(self.transaction, id).await?;
@@ -129,6 +137,36 @@ impl<'a> Writing<'a> {
                 }
             }
         }
+    }
+
+    async fn replace_unread(
+        &self,
+        source: String,
+        first: u32,
+        unread: Vec<Unread>,
+        at: Timestamp,
+    ) -> Result<()> {
+        let name = without_nul(source);
+        let key = digest(&name);
+        let statement = "DELETE FROM unread WHERE source_digest = $1 AND number >= $2";
+        self.transaction
+            .execute(statement, &[&key, &i64::from(first)])
+            .await?;
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let statement = "INSERT INTO unread (source_digest, number, source, place, error, at)
+             SELECT $1, number, $2, place, error, $6
+             FROM unnest($3::bigint[], $4::text[], $5::text[]) AS one (number, place, error)";
+        let numbers: Vec<i64> = (i64::from(first)..).take(unread.len()).collect();
+        let (places, errors): (Vec<String>, Vec<String>) = unread
+            .into_iter()
+            .map(|one| (without_nul(one.place), without_nul(one.error)))
+            .unzip();
+        self.transaction
+            .execute(statement, &[&key, &name, &numbers, &places, &errors, &at.0])
+            .await?;
+        Ok(())
     }
 
     async fn write_vectors(&mut self, model: &str, new: &[(VectorKey, Vector)]) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::store::posting::decode;
 use crate::store::similar::{self, stems};
 use crate::store::{
     Columns, KnowledgeStats, Postings, RelatedTerm, Source, SourceFailure, StoredFailure, StoredMessage,
+    UnreadMessage,
 };
 use crate::words::Languages;
 
@@ -207,7 +208,7 @@ pub(super) fn messages(
 ) -> rusqlite::Result<Vec<StoredMessage>> {
     let mut statement = connection.prepare_cached(
         "SELECT ordinal, source.name, position, text_chunks, speaker, recipients, subject, tags, at,
-                message.zone_minutes
+                message.zone_minutes, message.id, thread, place
          FROM message JOIN source ON source.id = message.source WHERE ordinal = ?",
     )?;
     let mut found = Vec::with_capacity(ordinals.len());
@@ -227,7 +228,7 @@ pub(super) fn source_messages(
     connection
         .prepare_cached(
             "SELECT ordinal, source.name, position, text_chunks, speaker, recipients, subject, tags, at,
-                    message.zone_minutes
+                    message.zone_minutes, message.id, thread, place
              FROM message JOIN source ON source.id = message.source
              WHERE source.name = ? AND position >= ? ORDER BY position LIMIT ?",
         )?
@@ -259,6 +260,9 @@ fn message(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
                 at: Timestamp(at),
                 zone_minutes,
             }),
+            id: row.get(10)?,
+            thread: row.get(11)?,
+            place: row.get(12)?,
         },
     })
 }
@@ -341,6 +345,23 @@ pub(super) fn source_failures(connection: &Connection) -> rusqlite::Result<Vec<S
                 source: row.get(0)?,
                 error: row.get(1)?,
                 at: Timestamp(row.get(2)?),
+            })
+        })?
+        .collect()
+}
+
+/// Reads the records of messages that could not be read.
+pub(super) fn unread(connection: &Connection, source: Option<&str>) -> rusqlite::Result<Vec<UnreadMessage>> {
+    connection
+        .prepare_cached(
+            "SELECT source, place, error, at FROM unread WHERE ?1 IS NULL OR source = ?1 ORDER BY source, number",
+        )?
+        .query_map([source], |row| {
+            Ok(UnreadMessage {
+                source: row.get(0)?,
+                place: row.get(1)?,
+                error: row.get(2)?,
+                at: Timestamp(row.get(3)?),
             })
         })?
         .collect()

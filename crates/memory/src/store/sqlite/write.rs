@@ -15,7 +15,7 @@ use crate::store::packed;
 use crate::store::posting::{NewPostings, NewWords, Segment};
 use crate::store::similar::stems;
 use crate::store::vectors::dimensions;
-use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm, VectorKey};
+use crate::store::{Applied, Change, Learned, NewMessage, NewSource, RelatedTerm, Unread, VectorKey};
 
 /// Applies changes in order, in one transaction.
 pub(super) fn apply(
@@ -126,8 +126,15 @@ impl<'a> Writing<'a> {
                 };
                 Ok(())
             }
+            Change::Unread {
+                source,
+                first,
+                unread,
+                at,
+            } => Ok(self.replace_unread(&source, first, unread, at)?),
             Change::Delete { source } => {
                 let (id, _) = self.source(&source)?;
+                self.replace_unread(&source, 0, Vec::new(), Timestamp(0))?;
                 // This call may have added the rows to delete.
                 self.write_postings()?;
                 words::write(self.transaction, &mut self.words)?;
@@ -153,6 +160,26 @@ impl<'a> Writing<'a> {
             }
             Change::Alias { term, related } => self.alias(&term, &related),
         }
+    }
+
+    fn replace_unread(
+        &self,
+        source: &str,
+        first: u32,
+        unread: Vec<Unread>,
+        at: Timestamp,
+    ) -> rusqlite::Result<()> {
+        self.transaction
+            .prepare_cached("DELETE FROM unread WHERE source = ? AND number >= ?")?
+            .execute(params![source, first])?;
+        for (number, one) in (first..).zip(unread) {
+            self.transaction
+                .prepare_cached(
+                    "INSERT INTO unread (source, number, place, error, at) VALUES (?, ?, ?, ?, ?)",
+                )?
+                .execute(params![source, number, one.place, one.error, at.0])?;
+        }
+        Ok(())
     }
 
     fn write_vectors(&mut self, model: &str, new: &[(VectorKey, Vector)]) -> Result<(), Refused> {
@@ -242,8 +269,8 @@ impl<'a> Writing<'a> {
         self.transaction
             .prepare_cached(
                 "INSERT INTO message (ordinal, source, position, text_chunks, speaker, recipients, subject, tags, at,
-                                      zone_minutes, words)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      zone_minutes, id, thread, place, words)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
                 ordinal,
@@ -256,6 +283,9 @@ impl<'a> Writing<'a> {
                 list(&message.tags)?,
                 message.moment.map(|moment| moment.at.0),
                 message.moment.and_then(|moment| moment.zone_minutes),
+                message.id,
+                message.thread,
+                message.place,
                 self.words.add(ordinal, message),
             ])?;
         Ok(())

@@ -98,6 +98,17 @@ CREATE TABLE source_failure (
     at            bigint NOT NULL
 );
 
+-- Messages of sources that could not be read. All others of the source are there.
+CREATE TABLE unread (
+    source_digest bytea  NOT NULL,
+    number        bigint NOT NULL,          -- in reading order, from 0
+    source        text   NOT NULL COLLATE "C",
+    place         text   NOT NULL,          -- in the source, as a person counts there
+    error         text   NOT NULL,
+    at            bigint NOT NULL,
+    PRIMARY KEY (source_digest, number)
+);
+
 -- The model that made all vectors: those of two models cannot be compared.
 CREATE TABLE embedder (
     one        boolean PRIMARY KEY DEFAULT true CHECK (one),

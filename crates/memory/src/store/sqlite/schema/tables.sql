@@ -28,6 +28,9 @@ CREATE TABLE message (
     tags         TEXT,
     at           INTEGER,                   -- milliseconds since 1970-01-01T00:00:00Z
     zone_minutes INTEGER,
+    id           TEXT,                      -- from its own program: a Message-ID, the id of a chat message
+    thread       TEXT,                      -- the id of the message that began its thread, or its subject
+    place        TEXT,                      -- in its source, as a person counts there
     words        INTEGER NOT NULL,          -- how many its text has
     UNIQUE (source, position)
 );
@@ -98,6 +101,16 @@ CREATE TABLE source_failure (
     source TEXT    PRIMARY KEY,
     error  TEXT    NOT NULL,
     at     INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Messages of sources that could not be read. All others of the source are there.
+CREATE TABLE unread (
+    source TEXT    NOT NULL,
+    number INTEGER NOT NULL,                -- in reading order, from 0
+    place  TEXT    NOT NULL,                -- in the source, as a person counts there
+    error  TEXT    NOT NULL,
+    at     INTEGER NOT NULL,
+    PRIMARY KEY (source, number)
 ) WITHOUT ROWID;
 
 -- The model that made all vectors: those of two models cannot be compared.
