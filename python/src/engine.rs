@@ -126,15 +126,14 @@ impl Engine {
     #[staticmethod]
     fn open(py: Python<'_>, place: String, durable: bool) -> PyResult<Engine> {
         let opened = wait(py, async move {
-            let store: Arc<dyn Store> = match durable || is_postgres(&place) {
-                true => open_store(&place).await?,
-                false => {
-                    let options = SqliteOptions {
-                        synchronous: Synchronous::Normal,
-                        ..SqliteOptions::default()
-                    };
-                    Arc::new(SqliteStore::open(&place, options)?)
-                }
+            let store: Arc<dyn Store> = if durable || is_postgres(&place) {
+                open_store(&place).await?
+            } else {
+                let options = SqliteOptions {
+                    synchronous: Synchronous::Normal,
+                    ..SqliteOptions::default()
+                };
+                Arc::new(SqliteStore::open(&place, options)?)
             };
             Inner::new(store, EngineSettings::default()).await
         })?;

@@ -65,9 +65,10 @@ impl<'py> Portions<'py> {
                 ..template.clone()
             });
         }
-        match group.is_empty() {
-            true => Ok(()),
-            false => self.begin(py, group),
+        if group.is_empty() {
+            Ok(())
+        } else {
+            self.begin(py, group)
         }
     }
 

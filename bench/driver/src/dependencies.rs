@@ -108,9 +108,10 @@ async fn measure(
     }
     let summary = worker.worker.stop().await?;
     let answer = rate(submitted, began);
-    match summary.completed as usize == submitted {
-        true => Ok(answer),
-        false => Err(format!("{submitted} jobs were to complete: {summary:?}").into()),
+    if summary.completed as usize == submitted {
+        Ok(answer)
+    } else {
+        Err(format!("{submitted} jobs were to complete: {summary:?}").into())
     }
 }
 

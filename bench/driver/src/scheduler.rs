@@ -132,9 +132,10 @@ async fn measure_tag_ids(engine: &Engine, order: &Order) -> Result<Value> {
             .iter()
             .flat_map(|of| of.positions.iter().map(|position| (of.batch.0, position)))
             .collect();
-        match std::hint::black_box(&ids).len() == order.jobs {
-            true => Ok(()),
-            false => Err(format!("{} of {} jobs were found", ids.len(), order.jobs).into()),
+        if std::hint::black_box(&ids).len() == order.jobs {
+            Ok(())
+        } else {
+            Err(format!("{} of {} jobs were found", ids.len(), order.jobs).into())
         }
     })
     .await?;
@@ -188,9 +189,10 @@ async fn fail<K: Kind<Payload = Payload, Value = ()>>(
         Err::<(), _>(if is_permanent { error.permanent() } else { error })
     });
     let summary = worker.until_empty().run().await?;
-    match summary.failed as usize == jobs.len() * order.attempts {
-        true => Ok(began),
-        false => Err(format!("{} jobs were to fail: {summary:?}", jobs.len()).into()),
+    if summary.failed as usize == jobs.len() * order.attempts {
+        Ok(began)
+    } else {
+        Err(format!("{} jobs were to fail: {summary:?}", jobs.len()).into())
     }
 }
 
@@ -207,9 +209,10 @@ async fn measure_failures<K: Kind<Payload = Payload, Value = ()>>(
         ..JobFilter::default()
     };
     let dead = engine.store().counts(&dead).await?.dead as usize;
-    match dead == order.warm_up_jobs + order.jobs {
-        true => Ok(answer),
-        false => Err(format!("{dead} jobs are dead").into()),
+    if dead == order.warm_up_jobs + order.jobs {
+        Ok(answer)
+    } else {
+        Err(format!("{dead} jobs are dead").into())
     }
 }
 
@@ -244,9 +247,10 @@ async fn measure_history(engine: &Engine, order: &Order) -> Result<Value> {
     let stats_ms = query_ms(|| async {
         let rows = engine.store().history(&history).await?;
         let found: u64 = rows.iter().map(|row| row.completed).sum();
-        match found as usize == of_each {
-            true => Ok(()),
-            false => Err(format!("the history tells of {found} jobs").into()),
+        if found as usize == of_each {
+            Ok(())
+        } else {
+            Err(format!("the history tells of {found} jobs").into())
         }
     })
     .await?;
@@ -261,9 +265,10 @@ async fn measure_history(engine: &Engine, order: &Order) -> Result<Value> {
     };
     let rows_ms = query_ms(|| async {
         let rows = engine.store().jobs(&listed, page).await?;
-        match rows.len() == HISTORY_ROWS as usize {
-            true => Ok(()),
-            false => Err(format!("{} rows were listed", rows.len()).into()),
+        if rows.len() == HISTORY_ROWS as usize {
+            Ok(())
+        } else {
+            Err(format!("{} rows were listed", rows.len()).into())
         }
     })
     .await?;

@@ -236,11 +236,12 @@ impl Lines {
                 return Ok(Some(event));
             }
         }
-        match self.0.len() > EVENT_BYTES_MAX {
-            true => Err(Refused::fatal(format!(
+        if self.0.len() > EVENT_BYTES_MAX {
+            Err(Refused::fatal(format!(
                 "an event of the server is over {EVENT_BYTES_MAX} bytes"
-            ))),
-            false => Ok(None),
+            )))
+        } else {
+            Ok(None)
         }
     }
 }

@@ -64,9 +64,10 @@ impl Shared {
         let reported = {
             let mut state = self.lock();
             state.reported += u64::from(has_reports);
-            match has_reports {
-                true => state.reported,
-                false => state.committed,
+            if has_reports {
+                state.reported
+            } else {
+                state.committed
             }
         };
         let answer = self.connection.send(&request, body).await?;

@@ -144,9 +144,10 @@ impl HttpSource {
         if !last.is_empty() || want.is_some() {
             let mut response = self.shared.exchange(last, want.clone(), Duration::ZERO).await?;
             receipts.append(&mut response.exchanged.receipts);
-            answer = match response.is_left_to_another() {
-                true => self.shared.claim(want, Duration::ZERO).await?,
-                false => response.exchanged,
+            answer = if response.is_left_to_another() {
+                self.shared.claim(want, Duration::ZERO).await?
+            } else {
+                response.exchanged
             };
         }
         answer.receipts = merged(receipts, &origins, count);

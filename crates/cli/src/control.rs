@@ -64,9 +64,10 @@ pub async fn pause(arguments: PauseArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_or_create().await?;
     store.put_controls(vec![control.clone()]).await?;
     store.close().await?;
-    match arguments.json {
-        true => print_json(&control)?,
-        false => print_line(&format!("{} paused: {}", control.scope, control.effect))?,
+    if arguments.json {
+        print_json(&control)?
+    } else {
+        print_line(&format!("{} paused: {}", control.scope, control.effect))?
     }
     Ok(Exit::Done)
 }
@@ -103,9 +104,10 @@ pub async fn resume(arguments: ResumeArguments) -> anyhow::Result<Exit> {
         let resumed = change(&store, all, Change::Resume { reason }).await?.changed;
         store.close().await?;
         if resumed > 0 {
-            print_line(&match arguments.json {
-                true => json!({"changed": resumed}).to_string(),
-                false => format!("{} resumed", show_number_of(resumed, "job")),
+            print_line(&if arguments.json {
+                json!({"changed": resumed}).to_string()
+            } else {
+                format!("{} resumed", show_number_of(resumed, "job"))
             })?;
             exit = Exit::Done;
         }
@@ -227,9 +229,10 @@ async fn set(arguments: &LimitSetArguments) -> anyhow::Result<Exit> {
     store.put_controls(controls.clone()).await?;
     store.close().await?;
     for control in &controls {
-        print_line(&match arguments.json {
-            true => serde_json::to_string(control)?,
-            false => format!("{}: {}", control.scope, control.effect),
+        print_line(&if arguments.json {
+            serde_json::to_string(control)?
+        } else {
+            format!("{}: {}", control.scope, control.effect)
         })?;
     }
     Ok(Exit::Done)
@@ -245,9 +248,10 @@ async fn lift(
     let lifted = store.delete_controls(filter).await?;
     store.close().await?;
     let plural = if lifted == 1 { "" } else { "s" };
-    print_line(&match as_json {
-        true => json!({"lifted": lifted}).to_string(),
-        false => format!("{} {noun}{plural} lifted", show_count(lifted)),
+    print_line(&if as_json {
+        json!({"lifted": lifted}).to_string()
+    } else {
+        format!("{} {noun}{plural} lifted", show_count(lifted))
     })?;
     Ok(match lifted {
         0 => Exit::SomeFailed,

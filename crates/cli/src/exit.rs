@@ -41,9 +41,10 @@ pub struct NotFound(pub String);
 impl Exit {
     /// The status of a command that ends with this error.
     pub fn of_error(error: &anyhow::Error) -> Exit {
-        match error.chain().any(|cause| cause.is::<NotFound>()) {
-            true => Exit::SomeFailed,
-            false => Exit::Refused,
+        if error.chain().any(|cause| cause.is::<NotFound>()) {
+            Exit::SomeFailed
+        } else {
+            Exit::Refused
         }
     }
 }

@@ -311,9 +311,10 @@ fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
 /// Writes a line of text for people or programs to standard output. A terminal gets no control characters.
 pub fn print_line(text: &str) -> Result<(), OutputError> {
     let mut stdout = io::stdout().lock();
-    let text = match stdout.is_terminal() {
-        true => terminal::harmless(text),
-        false => Cow::Borrowed(text),
+    let text = if stdout.is_terminal() {
+        terminal::harmless(text)
+    } else {
+        Cow::Borrowed(text)
     };
     let written = stdout
         .write_all(text.as_bytes())

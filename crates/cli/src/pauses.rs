@@ -123,8 +123,9 @@ fn scope_options(scope: &Scope) -> String {
         .iter()
         .filter_map(|(option, name)| Some(format!(" --{option} {}", quote(name.as_ref()?))))
         .collect();
-    match options.is_empty() {
-        true => " --all".to_owned(),
-        false => options,
+    if options.is_empty() {
+        " --all".to_owned()
+    } else {
+        options
     }
 }

@@ -106,9 +106,10 @@ struct Begun {
 async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) -> anyhow::Result<Begun> {
     // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
-    let mut handler = match is_new {
-        true => Some(start(request.script.clone(), keeping).await?),
-        false => None,
+    let mut handler = if is_new {
+        Some(start(request.script.clone(), keeping).await?)
+    } else {
+        None
     };
     let store = arguments.store.open_when_reachable(true).await?;
     let lock = RunLock::take(&arguments.store.store, &request.name).await?;
@@ -490,9 +491,10 @@ impl Run<'_> {
             && outcome.problem.is_none()
             && outcome.written.as_ref().is_some_and(|written| written.is_whole);
         if outcome.is_halted && !is_finished {
-            let state = match outcome.fed && !is_limited {
-                true => RunState::Submitted,
-                false => RunState::Submitting,
+            let state = if outcome.fed && !is_limited {
+                RunState::Submitted
+            } else {
+                RunState::Submitting
             };
             let halted = plan.halted()?;
             let noted = self.engine.store().update_run(plan.run, halted, state).await;
@@ -508,12 +510,11 @@ impl Run<'_> {
         };
         let store = self.engine.store();
         let remember = plan.remember.clone();
-        let hook = match is_finished {
-            true => {
-                let hooks = self.arguments.hooks.hooks();
-                hook_of(&**store, plan, &self.request.name, hooks.as_deref()).await?
-            }
-            false => None,
+        let hook = if is_finished {
+            let hooks = self.arguments.hooks.hooks();
+            hook_of(&**store, plan, &self.request.name, hooks.as_deref()).await?
+        } else {
+            None
         };
         let noted = match hook {
             Some(hook) => store.finish_run(plan.run, remember, hook).await,

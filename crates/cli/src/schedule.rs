@@ -164,9 +164,10 @@ async fn trigger(arguments: ScheduleNamesArguments) -> anyhow::Result<Exit> {
         .await?;
     for name in &names {
         let job = store.schedule(name).await?.and_then(|row| row.last_job);
-        print_line(&match arguments.json {
-            true => json!({"schedule": name, "job": job}).to_string(),
-            false => job.map(|job| job.to_string()).unwrap_or_default(),
+        print_line(&if arguments.json {
+            json!({"schedule": name, "job": job}).to_string()
+        } else {
+            job.map(|job| job.to_string()).unwrap_or_default()
         })?;
     }
     store.close().await?;
@@ -184,9 +185,10 @@ async fn change(
     let changed = store.change_schedules(names, change).await?;
     store.close().await?;
     let noun = if changed == 1 { "schedule" } else { "schedules" };
-    print_line(&match arguments.json {
-        true => json!({"changed": changed}).to_string(),
-        false => format!("{} {noun} {done}", show_count(changed)),
+    print_line(&if arguments.json {
+        json!({"changed": changed}).to_string()
+    } else {
+        format!("{} {noun} {done}", show_count(changed))
     })?;
     Ok(Exit::Done)
 }

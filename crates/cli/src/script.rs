@@ -57,9 +57,10 @@ pub fn detect(script: Option<&Path>, program: &[String], python: Option<&Path>) 
             let words = program.iter().map(OsString::from).collect();
             Script::program(words, &options).map_err(|error| {
                 let path = Path::new(name);
-                match name.contains('/') && path.is_file() && !is_executable(path) {
-                    true => not_executable(path),
-                    false => once(error),
+                if name.contains('/') && path.is_file() && !is_executable(path) {
+                    not_executable(path)
+                } else {
+                    once(error)
                 }
             })
         }

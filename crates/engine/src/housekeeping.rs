@@ -94,8 +94,9 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
 
 /// Logs why background work failed. On a store that is only read, such as a dashboard's, nobody expects it.
 pub(crate) fn log(error: &StoreError, what: &str) {
-    match error.is_read_only() {
-        true => tracing::debug!(%error, "{what}"),
-        false => tracing::warn!(%error, "{what}"),
+    if error.is_read_only() {
+        tracing::debug!(%error, "{what}")
+    } else {
+        tracing::warn!(%error, "{what}")
     }
 }

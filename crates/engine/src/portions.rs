@@ -46,9 +46,10 @@ impl Portions {
         check_change(&selection, &change)?;
         let is_meant = |state: &&JobState| filter.states.is_empty() || filter.states.contains(*state);
         let states: Vec<JobState> = change.states().iter().filter(is_meant).copied().collect();
-        let newest = match states.is_empty() {
-            true => Vec::new(),
-            false => store.newest_jobs(&JobFilter::default(), 1).await?,
+        let newest = if states.is_empty() {
+            Vec::new()
+        } else {
+            store.newest_jobs(&JobFilter::default(), 1).await?
         };
         Ok(Portions {
             store,

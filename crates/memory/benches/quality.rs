@@ -172,12 +172,13 @@ async fn tune(cases: &[Case], mut weights: Weights) -> Weights {
         let before = best;
         for (name, field) in FIELDS {
             let now = *field(&mut weights);
-            // A weight of 0 multiplies to 0: it is tried at 0.1 and 1.
-            let tries: Vec<f64> = match now == 0.0 {
-                true => vec![0.1, 1.0],
-                false => FACTORS
+            // A weight of 0 stays 0 when multiplied, so 0.1 and 1 are tried instead.
+            let tries: Vec<f64> = if now == 0.0 {
+                vec![0.1, 1.0]
+            } else {
+                FACTORS
                     .map(|factor| (now * factor * 1_000.0).round() / 1_000.0)
-                    .into(),
+                    .into()
             };
             for number in tries {
                 let mut other = weights;

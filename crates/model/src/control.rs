@@ -259,9 +259,10 @@ impl fmt::Display for Scope {
             .filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?)));
         let each = self.each_group.then(|| "each group".to_owned());
         let parts: Vec<String> = named.chain(each).collect();
-        match parts.is_empty() {
-            true => formatter.write_str("all jobs"),
-            false => formatter.write_str(&parts.join(", ")),
+        if parts.is_empty() {
+            formatter.write_str("all jobs")
+        } else {
+            formatter.write_str(&parts.join(", "))
         }
     }
 }

@@ -102,9 +102,10 @@ impl Address {
     /// Those of the driver.
     pub async fn find_pooler(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         if self.pooler.get().is_none() {
-            let found = match pooler::stands_between(client).await? {
-                true => Pooler::Transaction,
-                false => Pooler::Session,
+            let found = if pooler::stands_between(client).await? {
+                Pooler::Transaction
+            } else {
+                Pooler::Session
             };
             if self.pooler.get_or_init(|| found) == &Pooler::Transaction {
                 tracing::info!(
@@ -301,10 +302,7 @@ const ORDERS: &[(&str, LoadBalanceHosts)] = &[
 fn places(config: &mut Config, settings: &Settings) -> Result<(), String> {
     let named = settings.get("host").or_else(|| settings.get("hostaddr"));
     for host in named.unwrap_or("localhost").split(',') {
-        config.host(match host.is_empty() {
-            true => "localhost",
-            false => host,
-        });
+        config.host(if host.is_empty() { "localhost" } else { host });
     }
     let addresses = settings
         .get("hostaddr")
@@ -322,10 +320,7 @@ fn places(config: &mut Config, settings: &Settings) -> Result<(), String> {
         .into_iter()
         .flat_map(|ports| ports.split(','))
     {
-        let number = match port.is_empty() {
-            true => Ok(PORT),
-            false => port.parse(),
-        };
+        let number = if port.is_empty() { Ok(PORT) } else { port.parse() };
         config.port(number.map_err(|_| settings.wrong("port", "write a number up to 65535"))?);
     }
     let (hosts, ports) = (config.get_hosts().len(), config.get_ports().len());
@@ -416,14 +411,15 @@ fn tls(
         ("TLSv1.3", true),
     ];
     let asked = Asked {
-        verification: match full {
-            false => Verification::None,
-            true => Verification::Full {
+        verification: if full {
+            Verification::Full {
                 authorities: match authorities {
                     Some("system") => None,
                     _ => file("sslrootcert", "root.crt"),
                 },
-            },
+            }
+        } else {
+            Verification::None
         },
         certificate: match (
             file("sslcert", "postgresql.crt"),
@@ -446,9 +442,10 @@ fn tls(
             .get_hosts()
             .iter()
             .all(|host| matches!(host, Host::Unix(_)));
-    match local || config.get_ssl_mode() == SslMode::Disable {
-        true => Ok(None),
-        false => Ok(Some(tls::connector(&asked)?)),
+    if local || config.get_ssl_mode() == SslMode::Disable {
+        Ok(None)
+    } else {
+        Ok(Some(tls::connector(&asked)?))
     }
 }
 
@@ -495,9 +492,10 @@ pub fn without_password(url: &str) -> String {
         .split('&')
         .filter(|part| !part.is_empty() && !hidden(part))
         .collect();
-    match query.is_empty() {
-        true => format!("{scheme}://{rest}"),
-        false => format!("{scheme}://{rest}?{}", query.join("&")),
+    if query.is_empty() {
+        format!("{scheme}://{rest}")
+    } else {
+        format!("{scheme}://{rest}?{}", query.join("&"))
     }
 }
 

@@ -19,9 +19,10 @@ pub enum Remedy {
 pub fn remedy(error: &Error) -> Remedy {
     let Some(state) = error.code() else {
         // Without an answer of the server, the connection is at fault, unless a value could not be converted.
-        return match source_is_io(error) || error.is_closed() {
-            true => Remedy::Reconnect,
-            false => Remedy::None,
+        return if source_is_io(error) || error.is_closed() {
+            Remedy::Reconnect
+        } else {
+            Remedy::None
         };
     };
     let passing = [
@@ -42,9 +43,10 @@ pub fn remedy(error: &Error) -> Remedy {
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::LOCK_NOT_AVAILABLE,
     ];
-    match conflicts.contains(state) {
-        true => Remedy::Again,
-        false => Remedy::None,
+    if conflicts.contains(state) {
+        Remedy::Again
+    } else {
+        Remedy::None
     }
 }
 

@@ -54,9 +54,10 @@ impl SchemaLayout {
             .await?;
         let (exists, is_of_development): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
         if !exists {
-            return match is_of_development {
-                true => Err(LayoutError::Development),
-                false => Ok(None),
+            return if is_of_development {
+                Err(LayoutError::Development)
+            } else {
+                Ok(None)
             };
         }
         let sql = format!(

@@ -139,12 +139,11 @@ async fn take(
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(process, Type::INT4), (began, Type::TEXT)];
         client.query_typed(END_FORMER, &params).await?;
     }
-    let take = match address.is_pooled() {
-        true => {
-            client.batch_execute(BEGIN_FOR_EVER).await?;
-            TAKE_IN_TRANSACTION
-        }
-        false => TAKE,
+    let take = if address.is_pooled() {
+        client.batch_execute(BEGIN_FOR_EVER).await?;
+        TAKE_IN_TRANSACTION
+    } else {
+        TAKE
     };
     let row = client.query_typed_one(take, &[(&name, Type::TEXT)]).await?;
     let process = (row.try_get(1)?, row.try_get(2)?);

@@ -37,9 +37,10 @@ pub(crate) struct Asked {
 /// What makes TLS connections.
 pub(crate) fn connector(asked: &Asked) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions: &[&rustls::SupportedProtocolVersion] = match asked.newest_alone {
-        true => &[&rustls::version::TLS13],
-        false => rustls::DEFAULT_VERSIONS,
+    let versions: &[&rustls::SupportedProtocolVersion] = if asked.newest_alone {
+        &[&rustls::version::TLS13]
+    } else {
+        rustls::DEFAULT_VERSIONS
     };
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
@@ -81,15 +82,16 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
         None => rustls_native_certs::load_native_certs().certs,
         Some(file) => certificates("sslrootcert", file)?,
     });
-    match roots.is_empty() {
-        true => Err(match file {
+    if roots.is_empty() {
+        Err(match file {
             Some(file) => format!("sslrootcert `{}` has no certificate in it", file.display()),
             None => {
                 "sslmode=verify-full needs authorities, and this machine has none: name a file by sslrootcert"
                     .to_owned()
             }
-        }),
-        false => Ok(roots),
+        })
+    } else {
+        Ok(roots)
     }
 }
 

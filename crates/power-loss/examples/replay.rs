@@ -8,11 +8,11 @@ use gristmill_power_loss::{Recording, replay};
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, seed] = &arguments[..] else {
-        eprintln!("give the file of a recording, and a seed");
+        eprintln!("give two arguments: the file of a recording, and a seed");
         return ExitCode::from(2);
     };
     let Ok(seed) = seed.parse() else {
-        eprintln!("the seed `{seed}` is no number; give the one that the failure printed");
+        eprintln!("the seed `{seed}` is not a number; give the seed that the failed test printed");
         return ExitCode::from(2);
     };
     let read = || -> Result<Recording, Box<dyn std::error::Error>> {

@@ -75,7 +75,7 @@ impl BlockLog {
         let [magic, _version, count, sector_bytes] = numbers(&file, 0)?;
         if magic != MAGIC || sector_bytes as u32 != SECTOR as u32 {
             return Err(invalid(format!(
-                "{} is no log of 512-byte sectors",
+                "{} is not a log of 512-byte sectors",
                 path.display()
             )));
         }
@@ -85,7 +85,7 @@ impl BlockLog {
             let [sector, sectors, flags, _data_bytes] = numbers(&file, at)?;
             if flags & FORCE_UNIT_ACCESS != 0 {
                 return Err(invalid(format!(
-                    "entry {number} is a write that is synced by itself"
+                    "entry {number} is a write that forces its own sync"
                 )));
             }
             let entry = Entry {
@@ -117,6 +117,11 @@ impl BlockLog {
     /// Draws a cut, as the number of entries before it. Half of the cuts are anywhere between the two numbers of
     /// entries. The other cuts are next to flushes.
     pub fn draw_cut(&self, (first, last): (usize, usize), rng: &mut SplitMix64) -> usize {
+        assert!(
+            first <= last && last <= self.entries.len(),
+            "a cut is drawn from entries of the log: from {first} to {last} of {}",
+            self.entries.len()
+        );
         let is_flush = |at: &usize| self.entries[first + at].flags & FLUSH != 0;
         let flushes: Vec<usize> = (0..last - first).filter(is_flush).collect();
         first + cut(last - first, &flushes, rng)
@@ -147,6 +152,12 @@ impl<'a> BlockDisk<'a> {
 
     /// Moves to the cut after this many entries.
     pub fn advance(&mut self, entries: usize) -> io::Result<()> {
+        assert!(
+            self.applied <= entries && entries <= self.log.entries.len(),
+            "a device only moves forward in its log, from {} to {entries} of {} entries",
+            self.applied,
+            self.log.entries.len()
+        );
         for entry in &self.log.entries[self.applied..entries] {
             if entry.flags & FLUSH != 0 {
                 for synced in self.unsynced.drain(..) {
@@ -238,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn flushed_sectors_are_always_there_and_others_in_every_combination() {
+    fn flushed_sectors_stay_and_unflushed_sectors_survive_in_every_combination() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(
             folder.path(),
@@ -268,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_lies_between_the_entries_that_it_counts() {
+    fn a_position_is_behind_all_entries_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(
             folder.path(),
@@ -281,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_refused() {
+    fn a_file_without_the_magic_number_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         std::fs::write(&path, [0; 2 * SECTOR_BYTES]).unwrap();

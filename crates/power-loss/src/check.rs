@@ -32,8 +32,9 @@ pub(crate) fn integrity(volume: &Volume, file: &str) -> Result<(), Fault> {
     let verdict: String = connection
         .query_row("PRAGMA integrity_check", [], |row| row.get(0))
         .map_err(broken)?;
-    match verdict == "ok" {
-        true => Ok(()),
-        false => Err(Fault::Broken(format!("{file}: {verdict}"))),
+    if verdict == "ok" {
+        Ok(())
+    } else {
+        Err(Fault::Broken(format!("{file}: {verdict}")))
     }
 }

@@ -55,7 +55,11 @@ impl<'a> Disk<'a> {
     pub fn apply(&mut self, event: &'a Event) {
         match event {
             Event::Create { name, file } => {
-                debug_assert_eq!(*file, self.files.len());
+                assert_eq!(
+                    *file,
+                    self.files.len(),
+                    "a trace numbers its files in the order of their creation"
+                );
                 self.files.push(Content::default());
                 self.unsynced_names.push((name.as_str(), Some(*file)));
             }
@@ -125,6 +129,10 @@ impl Content<'_> {
                 bytes.resize(length, 0);
             }
             let shown = |sector: usize| at < fate.version(sector as u64);
+            assert!(
+                length_version <= self.unsynced.len(),
+                "the fate of a file counts no more changes than the file has"
+            );
             match change {
                 Change::Write { offset, bytes: new } => {
                     for (start, end) in sectors(*offset, offset + new.len()) {
@@ -152,6 +160,10 @@ fn sectors(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut next = start;
     std::iter::from_fn(move || {
         let from = next;
+        debug_assert!(
+            from == start || from >= end || from % SECTOR_BYTES == 0,
+            "each part after the first starts at a sector boundary"
+        );
         (from < end).then(|| {
             next = ((from / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
             (from, next)
@@ -190,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_bytes_are_always_there_and_others_in_every_combination() {
+    fn synced_bytes_stay_and_unsynced_bytes_survive_in_every_combination() {
         let sync = Event::Sync { file: 0 };
         let trace = [
             created(),
@@ -216,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_of_a_sector_has_the_earlier_writes_to_it() {
+    fn a_version_of_a_sector_includes_all_earlier_writes_to_it() {
         let trace = [created(), Event::SyncNames, write(0, 1, 100), write(100, 2, 100)];
         for image in images(&trace) {
             let bytes = &image["a"];
@@ -229,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_lengths_are_lost_like_bytes() {
+    fn unsynced_names_and_lengths_can_be_lost() {
         let delete = Event::Delete { name: "a".to_owned() };
         let trace = [
             created(),

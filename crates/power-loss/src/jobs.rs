@@ -79,6 +79,11 @@ pub fn want(jobs_max: u32) -> Want {
 /// A report that these jobs of a slice completed. The value of each job is its payload.
 pub fn completed(slice: &LeasedSlice, positions: &Positions) -> Report {
     let indexes = slice.positions.indexes_of(positions);
+    assert_eq!(
+        indexes.len(),
+        positions.len(),
+        "a report names only positions of its slice"
+    );
     let completed = Completed {
         positions: positions.clone(),
         values: slice.payloads.select(&indexes),

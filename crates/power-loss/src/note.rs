@@ -72,9 +72,24 @@ impl Promises {
             Note::Completed(numbers) => self.end(numbers, Ending::Completed),
             Note::Died(numbers) => self.end(numbers, Ending::Died),
             Note::Cancelled(numbers) => self.end(numbers, Ending::Cancelled),
-            Note::RunAt(lines) => self.run_lines = Some(*lines),
-            Note::RunFinished => self.run_finished = true,
-            Note::Ingested(messages) => self.messages = *messages,
+            Note::RunAt(lines) => {
+                assert!(
+                    self.run_lines.is_none_or(|before| before <= *lines),
+                    "the lines of a run only grow"
+                );
+                self.run_lines = Some(*lines);
+            }
+            Note::RunFinished => {
+                assert!(self.run_lines.is_some(), "only a run that exists can finish");
+                self.run_finished = true;
+            }
+            Note::Ingested(messages) => {
+                assert!(
+                    self.messages <= *messages,
+                    "the number of ingested messages only grows"
+                );
+                self.messages = *messages;
+            }
         }
     }
 

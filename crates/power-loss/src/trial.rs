@@ -34,6 +34,13 @@ impl Tried {
         self.contents.extend(other.contents);
         self.failed += other.failed;
         self.faults.extend(other.faults);
+        assert!(
+            self.contents.len() as u64 <= self.images && self.failed <= self.images,
+            "{} images cannot have {} contents and {} faults",
+            self.images,
+            self.contents.len(),
+            self.failed
+        );
         self.faults.truncate(FAULTS_KEPT_MAX);
     }
 
@@ -69,6 +76,11 @@ pub fn try_images(recording: &Recording, seeds: Range<u64>) -> Tried {
             }
         }
     });
+    assert_eq!(
+        tried.images,
+        seeds.end.saturating_sub(seeds.start),
+        "each seed has one image"
+    );
     tried
 }
 
@@ -105,6 +117,10 @@ fn try_in_order(recording: &Recording, seeds: Range<u64>) -> Tried {
                 promises.add(note);
             }
         }
+        debug_assert!(
+            recording.events.len() - events.len() == cut,
+            "the disk of an image stands exactly at the cut"
+        );
         let image = disk.image(&mut SplitMix64::new(!seed));
         let content = checksum(&image);
         let volume = Volume::of(image);
@@ -120,7 +136,12 @@ pub(crate) fn cut(events: usize, edges: &[usize], rng: &mut SplitMix64) -> usize
     if edges.is_empty() || rng.below(2) == 0 {
         return rng.below(events as u64 + 1) as usize;
     }
-    edges[rng.below(edges.len() as u64) as usize] + rng.below(2) as usize
+    let cut = edges[rng.below(edges.len() as u64) as usize] + rng.below(2) as usize;
+    assert!(
+        cut <= events,
+        "a cut at {cut} is behind the {events} events of its trace"
+    );
+    cut
 }
 
 fn checksum(image: &Image) -> u32 {

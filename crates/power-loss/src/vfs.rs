@@ -6,7 +6,7 @@
 //! <https://sqlite.org/c3ref/vfs.html> and <https://sqlite.org/c3ref/io_methods.html> describe the calls.
 #![expect(
     unsafe_code,
-    reason = "SQLite calls a file system by C functions on raw pointers"
+    reason = "SQLite calls a file system through C functions with raw pointers"
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -312,7 +312,7 @@ unsafe extern "C" fn shm_lock(
     count: c_int,
     flags: c_int,
 ) -> c_int {
-    debug_assert!(first + count <= SLOTS);
+    debug_assert!(first + count <= SLOTS, "SQLite locks only slots of the index");
     let request = if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
         Request::Release
     } else if flags & ffi::SQLITE_SHM_SHARED != 0 {

@@ -117,7 +117,7 @@ impl Volume {
         let trace = self.lock().trace.take().unwrap_or_default();
         assert!(
             trace.len() < EVENTS_MAX,
-            "a trace of over {EVENTS_MAX} events is not whole"
+            "the trace reached the limit of {EVENTS_MAX} events and is incomplete"
         );
         trace
     }

@@ -71,7 +71,7 @@ fn acknowledged_data_survives_a_cut_at_any_moment() {
         );
         assert!(
             of_workload.contents.len() as u64 > each / 4,
-            "hardly two images differ"
+            "almost all images are the same"
         );
         total.add(of_workload);
     }
@@ -86,7 +86,7 @@ fn acknowledged_data_survives_a_cut_at_any_moment() {
 
 /// Shows that the check can fail: a disk that ignores syncs loses data of each workload. The same seed makes the same fault.
 #[test]
-fn a_disk_that_swallows_syncs_is_found_out() {
+fn a_disk_that_ignores_syncs_is_detected() {
     for workload in Workload::ALL {
         let recording = record(workload, Syncs::Swallowed, Synchronous::Full, 1);
         let tried = try_images(&recording, 0..40);
@@ -104,7 +104,7 @@ fn a_disk_that_swallows_syncs_is_found_out() {
 
 /// Shows that `synchronous=NORMAL` keeps the promises of its documentation.
 #[test]
-fn without_a_sync_at_commit_the_latest_is_lost_and_files_stay_sound() {
+fn synchronous_normal_loses_the_latest_commits_but_keeps_files_sound() {
     for workload in [Workload::Submit, Workload::Run, Workload::Worker] {
         let recording = record(workload, Syncs::Kept, Synchronous::Normal, 1);
         let tried = try_images(&recording, 0..60);

@@ -299,9 +299,10 @@ impl ExchangeRequest {
         let mut log_bytes_left = LOG_BYTES_PER_EXCHANGE_MAX;
         let mut reports = Vec::with_capacity(head.reports.len());
         for report in head.reports {
-            let completed = match report.completed.is_empty() {
-                true => None,
-                false => Some(completed(&report, segments.next(), segments.next())?),
+            let completed = if report.completed.is_empty() {
+                None
+            } else {
+                Some(completed(&report, segments.next(), segments.next())?)
             };
             reports.push(checked(report, completed, &mut log_bytes_left)?);
         }
@@ -602,9 +603,10 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
         {
             return Err(wrong("are not as many as their memos"));
         }
-        let labels = match slice.labelled {
-            true => Some(read_labels(&slice, segments.next().unwrap_or_default())?),
-            false => None,
+        let labels = if slice.labelled {
+            Some(read_labels(&slice, segments.next().unwrap_or_default())?)
+        } else {
+            None
         };
         slices.push(LeasedSlice {
             lease: lease.id,

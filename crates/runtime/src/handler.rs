@@ -101,9 +101,10 @@ impl ScriptHandler {
         let is_program = script.runtime() == Runtime::Program;
         let guard = Guard::start().map_err(RuntimeError::Plumbing)?;
         let is_off = std::env::var_os(FORK_SERVER_VARIABLE).is_some_and(|value| value == "off");
-        let fork_server = match options.fork_server && !is_off {
-            true => ForkServer::new(&script, &guard).map(Arc::new),
-            false => None,
+        let fork_server = if options.fork_server && !is_off {
+            ForkServer::new(&script, &guard).map(Arc::new)
+        } else {
+            None
         };
         let recipe = Arc::new(Recipe {
             script,

@@ -81,9 +81,10 @@ impl InFlight {
             return;
         }
         let mut outcomes = Outcomes::default();
-        match self.is_draining() {
-            true => outcomes.released = places,
-            false => outcomes.returned = places,
+        if self.is_draining() {
+            outcomes.released = places
+        } else {
+            outcomes.returned = places
         }
         self.work.answer(outcomes);
     }

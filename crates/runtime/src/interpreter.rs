@@ -97,9 +97,10 @@ impl Interpreter {
                 version: (0, 0),
             }));
         }
-        let behind = match runtime == Runtime::Python && is_version_manager_shim(program) {
-            true => executable_behind(program)?,
-            false => None,
+        let behind = if runtime == Runtime::Python && is_version_manager_shim(program) {
+            executable_behind(program)?
+        } else {
+            None
         };
         let program = behind.as_deref().unwrap_or(program);
         let said = said_by(program, &["--version"])?;

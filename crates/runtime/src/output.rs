@@ -212,9 +212,10 @@ impl Output {
 
     /// Starts or stops keeping output for [`Output::take_news`].
     pub fn follow(&mut self, followed: bool) {
-        match followed {
-            true => drop(self.news.get_or_insert_default()),
-            false => self.news = None,
+        if followed {
+            drop(self.news.get_or_insert_default())
+        } else {
+            self.news = None
         }
     }
 

@@ -42,9 +42,10 @@ impl Signals {
     }
 
     pub fn cancelled(&self) -> Positions {
-        match self.has_cancelled.load(Ordering::Acquire) {
-            true => lock(&self.cancelled).clone(),
-            false => Positions::new(),
+        if self.has_cancelled.load(Ordering::Acquire) {
+            lock(&self.cancelled).clone()
+        } else {
+            Positions::new()
         }
     }
 }
@@ -402,14 +403,16 @@ impl Pool {
             return MayStart::Now;
         }
         let may = state.starts.may_start(slot, now);
-        let condition = match may && needs_job {
-            true => Condition::Resting,
-            false => Condition::Out,
+        let condition = if may && needs_job {
+            Condition::Resting
+        } else {
+            Condition::Out
         };
         state.set_condition(slot, condition);
-        match may {
-            true => MayStart::Now,
-            false => MayStart::Later(state.starts.again_at()),
+        if may {
+            MayStart::Now
+        } else {
+            MayStart::Later(state.starts.again_at())
         }
     }
 

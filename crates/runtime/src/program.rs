@@ -256,9 +256,10 @@ impl Running {
                     return Ok(value(&self.value));
                 }
                 let is_draining = || work.signals.is_draining();
-                return Ok(match is_part_of_stop(status, pool, slot.number, is_draining) {
-                    true => Ended::Released,
-                    false => self.failure(status),
+                return Ok(if is_part_of_stop(status, pool, slot.number, is_draining) {
+                    Ended::Released
+                } else {
+                    self.failure(status)
                 });
             }
         }

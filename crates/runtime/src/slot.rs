@@ -127,9 +127,10 @@ impl Slot {
     /// Takes the worker's jobs for this runner. Until the process is ready, they stay where a recall finds them at
     /// once.
     fn take_work(&mut self) {
-        let (is_recalled, mut waiting) = match self.is_ready() {
-            true => self.pool.take(self.number),
-            false => (self.pool.take_recall(self.number), Default::default()),
+        let (is_recalled, mut waiting) = if self.is_ready() {
+            self.pool.take(self.number)
+        } else {
+            (self.pool.take_recall(self.number), Default::default())
         };
         if is_recalled {
             self.in_flight
@@ -530,9 +531,10 @@ impl Slot {
                 .filter(|number| number + 1 == end)
                 .collect(),
         };
-        match seen.is_empty() {
-            false => (seen, true),
-            true => (unanswered, false),
+        if seen.is_empty() {
+            (unanswered, false)
+        } else {
+            (seen, true)
         }
     }
 

@@ -34,45 +34,45 @@ pub struct App(pub Arc<Shared>);
 /// The shared state of all requests.
 #[derive(Debug)]
 pub struct Shared {
-    /// Where jobs are kept.
+    /// The engine with the store of all jobs.
     pub engine: Engine,
     /// The check of tokens.
     pub trust: Trust,
-    /// How often.
+    /// The limits of requests per second.
     pub rate: RateLimiter,
-    /// The agents' workers.
+    /// The sessions of agents' workers.
     pub sessions: Sessions,
-    /// Claims that wait.
+    /// Wakes waiting claims.
     pub wake: Wake,
-    /// Counts.
+    /// The server's own counts.
     pub metrics: Metrics,
     /// The id of this run of the server.
     pub instance: String,
     /// The description of the API, as JSON.
     pub openapi: Bytes,
-    /// Whether the server is being stopped.
+    /// True while the server stops.
     pub stopping: watch::Sender<bool>,
-    /// Room for bodies.
+    /// The memory that bodies of requests may take.
     pub rooms: Rooms,
-    /// Room for waiting claims.
+    /// Permits for waiting claims.
     pub long_polls: Arc<Semaphore>,
-    /// Room for listeners to events.
+    /// Permits for listeners to events.
     pub event_streams: Arc<Semaphore>,
-    /// Room for followers of logs.
+    /// Permits for followers of logs.
     pub log_streams: Arc<Semaphore>,
-    /// Room for searches of texts.
+    /// Permits for searches of texts.
     pub searches: Semaphore,
-    /// Room for recalls.
+    /// Permits for recalls.
     pub recalls: Semaphore,
     /// The knowledge base, if the server serves one.
     pub knowledge: OnceLock<Arc<dyn Knowledge>>,
-    /// Whether tokens for `monitor` read payloads, values, tracebacks and logs of jobs.
+    /// True if tokens for `monitor` may read payloads, values, tracebacks and logs of jobs.
     pub monitors_see_payloads: AtomicBool,
-    /// Which jobs are followed, for the next answers to agents.
+    /// The followed jobs, for the next answers to agents.
     pub interest: Interest,
-    /// The states of endpoints, by their types.
+    /// The states of endpoints by type.
     states: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    /// Whether the store answered when it was last asked, so that its silence is logged once.
+    /// The store answered the last probe. Its silence is therefore logged only once.
     pub ready: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ impl std::ops::Deref for App {
 }
 
 impl App {
-    /// The state that the requests to one server share.
+    /// Makes the state that the requests to one server share.
     pub fn new(engine: Engine, trust: Trust, rate: RateLimiter, instance: String, openapi: Bytes) -> App {
         App(Arc::new(Shared {
             engine,
@@ -111,7 +111,7 @@ impl App {
         }))
     }
 
-    /// The state that an endpoint keeps between requests: one of each type, which begins with its default.
+    /// The state that an endpoint keeps between requests: one value of each type. It starts with the type's default.
     pub fn state<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let state = states
@@ -129,24 +129,24 @@ impl App {
         self.engine.store()
     }
 
-    /// Where the time comes from.
+    /// The clock of the engine.
     pub fn clock(&self) -> &dyn Clock {
         &**self.engine.clock()
     }
 
-    /// Whether the contents of jobs are hidden from a caller: payloads, values, tracebacks and logs.
+    /// Reports whether payloads, values, tracebacks and logs of jobs are hidden from a caller.
     pub fn hides_payloads_from(&self, caller: &Caller) -> bool {
         caller.role == Some(Role::Monitor) && !self.monitors_see_payloads.load(Ordering::Relaxed)
     }
 
-    /// Resolves when the server is being stopped.
+    /// Resolves when the server stops.
     pub async fn stopped(&self) {
         let mut stopping = self.stopping.subscribe();
-        // An error says that the sender is gone, which is as good as stopped.
+        // An error means that the sender is gone. The server is then gone, too.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
 
-    /// Resolves when the caller's token has ended: it has expired, was revoked, or is not on the list any more.
+    /// Resolves when the caller's token has expired, was revoked, or is no longer on the list.
     pub async fn token_ended(&self, caller: &Caller) -> ApiError {
         loop {
             tokio::time::sleep(TOKEN_CHECKED_EVERY).await;
@@ -156,7 +156,7 @@ impl App {
         }
     }
 
-    /// [`token_ended`](App::token_ended) as a future of its own, for an answer that outlives its handler.
+    /// [`token_ended`](App::token_ended) as an owned future, for an answer that outlives its handler.
     pub fn end_of_token(&self, caller: Caller) -> BoxFuture<'static, ApiError> {
         let app = self.clone();
         async move { app.token_ended(&caller).await }.boxed()
@@ -170,7 +170,7 @@ impl App {
         self.engine.wake_listeners();
     }
 
-    /// Notes whether the store answers; says so in the log when that changes.
+    /// Notes whether the store answers, and logs a change.
     pub fn note_ready(&self, ready: bool) {
         if self.ready.swap(ready, Ordering::Relaxed) != ready {
             tracing::warn!(ready, "the store's readiness changed");

@@ -32,7 +32,7 @@ pub struct Body {
     place: Arc<Place>,
 }
 
-/// How a body is encoded.
+/// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Plain,
@@ -78,7 +78,7 @@ impl FromRequest<App> for Body {
         if announced.is_some_and(|bytes| bytes > room.wire_bytes_max) {
             return Err(too_large("the request's body", room.wire_bytes_max));
         }
-        // The guard has put the caller there.
+        // The guard of routes has put the caller there.
         let caller = parts.extensions.get::<Caller>();
         let mut place = room.enter(caller.map_or_else(Arc::default, |caller| caller.token.clone()));
         let bytes = arrive(body, &mut place).await?;
@@ -129,15 +129,15 @@ async fn arrive(mut body: AxumBody, place: &mut Place) -> Result<Bytes, ApiError
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-/// How long a body may take until its next piece, after so many bytes.
+/// The time in which the next piece of a body must arrive, after this many bytes.
 fn arrives_within(received: u64) -> std::time::Duration {
     let seconds = std::time::Duration::from_secs(received / BODY_BYTES_PER_SECOND_MIN);
     (BODY_GRACE + seconds).min(BODY_ARRIVES_WITHIN)
 }
 
 impl Body {
-    /// Reads the body with `read`; reads a large body on a thread of its own. `read` gets the bytes once. The body keeps its
-    /// place until it is dropped, because the parsed value is as large as the bytes.
+    /// Reads the body with `read`. A large body is read on a thread of its own. `read` gets the bytes once. The body
+    /// keeps its place until it is dropped, because the parsed value is as large as the bytes.
     pub async fn read<R: Send + 'static>(
         &mut self,
         read: impl FnOnce(&[u8]) -> Result<R, ApiError> + Send + 'static,
@@ -190,7 +190,7 @@ impl JsonBody {
         self.0.read(|bytes| json(bytes)).await
     }
 
-    /// Reads the body with `read`, beside the event loop where it is large: [`Body::read`].
+    /// Reads the body with `read`, outside of the event loop if it is large: [`Body::read`].
     pub async fn read_with<R: Send + 'static>(
         &mut self,
         read: impl FnOnce(&[u8]) -> Result<R, ApiError> + Send + 'static,
@@ -229,7 +229,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
     }
 }
 
-/// The one part of the path that varies, decoded.
+/// The variable part of the path, decoded.
 #[derive(Debug)]
 pub struct PathText(pub String);
 
@@ -247,7 +247,7 @@ impl FromRequestParts<App> for PathText {
     }
 }
 
-/// Refuses a query where none is read, so that a mistyped one is not overlooked.
+/// Refuses any query on a route that reads none, so that a mistyped parameter is not overlooked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoQuery {}
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::room::Rooms;
 
-    /// A body of so many pieces of so many bytes, one each second.
+    /// A body with this many pieces of this many bytes. One piece arrives each second.
     fn trickling(pieces: u32, bytes: usize) -> AxumBody {
         AxumBody::from_stream(stream::unfold(0, move |sent| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;

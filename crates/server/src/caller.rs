@@ -15,15 +15,16 @@ use crate::error::ApiError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Everything that clients may: submits, queries and changes jobs, schedules and limits; sees workers and metrics.
+    /// May do everything that clients may: submits, queries and changes jobs, schedules and limits, and sees workers
+    /// and metrics.
     Admin,
-    /// Queries and changes jobs and limits, pauses and triggers schedules; submits nothing and makes no schedule.
+    /// Queries and changes jobs and limits, pauses and triggers schedules. It submits no jobs and makes no schedules.
     Operator,
     /// Submits, queries and changes jobs of its queues.
     Submit,
     /// Claims and reports jobs of its queues.
     Agent,
-    /// Reads all but results, logs and memory; payloads only where the server shows them to monitors.
+    /// Reads everything except results, logs and memory. Payloads are visible only if the server shows them to monitors.
     Monitor,
 }
 
@@ -74,9 +75,9 @@ impl FromStr for Role {
 /// The queues that a caller may access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueScope {
-    /// All, written `*`.
+    /// All queues, written `*`.
     All,
-    /// These.
+    /// Only these queues.
     Named(BTreeSet<String>),
 }
 
@@ -91,7 +92,7 @@ impl QueueScope {
         }
     }
 
-    /// Whether `queue` is in the scope.
+    /// Reports whether `queue` is in the scope.
     pub fn contains(&self, queue: &str) -> bool {
         match self {
             QueueScope::All => true,
@@ -118,10 +119,10 @@ pub struct Caller {
     pub subject: Arc<str>,
     /// The token's own id.
     pub token: Arc<str>,
-    /// What the token is for; `None` for whoever reaches a loopback server without a trust folder, who may do
+    /// The role of the token. `None` for a caller of a loopback server without a trust folder. Such a caller may do
     /// everything.
     pub role: Option<Role>,
-    /// The queues that it may touch.
+    /// The queues that the caller may use.
     pub queues: QueueScope,
 }
 
@@ -136,7 +137,7 @@ impl Caller {
         }
     }
 
-    /// Refuses a queue that the caller names and that is not its own.
+    /// Refuses a queue that is not in the caller's scope.
     pub fn check_queue(&self, queue: &str) -> Result<(), ApiError> {
         if self.queues.contains(queue) {
             return Ok(());
@@ -151,7 +152,7 @@ impl Caller {
         ))
     }
 
-    /// Refuses keys of a kind, which could reach jobs on queues that the caller does not.
+    /// Refuses keys of a kind, because they could reach jobs on queues outside of the caller's scope.
     pub fn check_key_scope(&self, scope: KeyScope) -> Result<(), ApiError> {
         if scope == KeyScope::Kind && self.queues != QueueScope::All {
             return Err(ApiError::forbidden(
@@ -176,7 +177,7 @@ impl Caller {
         }
     }
 
-    /// The one queue that a filter means: the named one, or the caller's only one, or all (`None`).
+    /// The queue of a filter: the named one, or the caller's only one, or all (`None`).
     pub fn filter_queue(&self, named: Option<String>) -> Result<Option<String>, ApiError> {
         match (named, &self.queues) {
             (Some(queue), _) => self.check_queue(&queue).map(|()| Some(queue)),

@@ -1,9 +1,10 @@
-//! The connections of a server: bounds their number, in all and by address, and the time that they wait for a request.
+//! The connections of a server. Their number is bounded, in all and by address, and so is the time that they wait for a
+//! request.
 //!
 //! A connection waits while it has no request under way: it is new, sends a head byte by byte, or is kept for a next request.
-//! Where there are too many, the one that has waited longest is closed for a new one. So half-sent heads and silent
-//! connections cost nobody else a request, before any token is looked at, behind TLS and with HTTP/2, too. A connection with
-//! a request under way is never closed for another.
+//! If there are too many, a new connection replaces the one that has waited longest. Half-sent heads and silent
+//! connections therefore cost no other client a request, even before a token is checked, behind TLS and with HTTP/2. A
+//! connection with a request under way is never closed for another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, Ready, ready};
@@ -33,18 +34,18 @@ use crate::limits::{
 /// The limits of a server's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at once.
+    /// The largest number of connections.
     pub all_max: usize,
-    /// Connections of one address at once.
+    /// The largest number of connections from one address.
     pub by_address_max: usize,
-    /// How long a new connection may take until the head of its first request is there.
+    /// The time in which a new connection must send the head of its first request.
     pub head_within: Duration,
-    /// How long a connection may wait for a further request.
+    /// The longest time that a connection may wait for its next request.
     pub idle_max: Duration,
 }
 
 impl Default for ConnectionLimits {
-    /// As many as the process may open files for, up to a limit.
+    /// As many connections as the process may have open files, up to a limit.
     fn default() -> Self {
         let all_max = files_max().map_or(CONNECTIONS_MAX, |files| CONNECTIONS_MAX.min(files / 4 * 3));
         ConnectionLimits {
@@ -56,7 +57,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// How many files the process may open, where the system says so and sets a limit.
+/// The number of files that the process may open, if the system tells it and sets a limit.
 fn files_max() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits
@@ -88,10 +89,10 @@ impl From<IpAddr> for Origin {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Numbers connections, and the times at which they begin to wait.
+    /// A counter that numbers connections and the times at which they begin to wait.
     last: u64,
     open: HashMap<u64, Open>,
-    /// The waiting connections, the longest wait first.
+    /// The waiting connections. The one that has waited longest is first.
     waiting: BTreeMap<u64, u64>,
     origins: HashMap<Origin, OfOrigin>,
 }
@@ -114,7 +115,7 @@ struct Open {
 #[derive(Debug, Default)]
 struct Signal {
     is_closed: AtomicBool,
-    /// When the wait is over, in milliseconds since the server began; `u64::MAX` while a request is under way.
+    /// The end of the wait, in milliseconds since the start of the server. `u64::MAX` while a request is under way.
     waits_until_ms: AtomicU64,
     waker: AtomicWaker,
 }
@@ -191,7 +192,7 @@ impl State {
 }
 
 impl Connections {
-    /// No connections yet.
+    /// Starts without connections.
     pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
@@ -204,8 +205,8 @@ impl Connections {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a connection, for which another one may have to be closed. `None` where all others of the address, or of all,
-    /// have requests under way.
+    /// Opens a connection, and closes another one if it must. Returns `None` if all others of the address, or all
+    /// others of the server, have requests under way.
     fn open(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
         let origin = Origin::from(address);
         let signal = Arc::new(Signal::default());
@@ -264,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// When the connection has waited too long; `None` while a request is under way.
+    /// The time at which the connection has waited too long. `None` while a request is under way.
     fn waits_until(&self) -> Option<Instant> {
         match self.signal.waits_until_ms.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -279,7 +280,7 @@ impl Drop for Connection {
     }
 }
 
-/// One request, until its answer is written or dropped.
+/// A request, until its answer is written or dropped.
 struct UnderWay(Arc<Connection>);
 
 impl Drop for UnderWay {
@@ -288,7 +289,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Opens connections: their streams end when they are closed, and their services count requests.
+/// Opens connections. Their streams end when the connections are closed, and their services count requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Doorkeeper(pub Arc<Connections>);
 
@@ -310,7 +311,7 @@ impl<S> Accept<TcpStream, S> for Doorkeeper {
 
 impl Doorkeeper {
     fn opened(&self, stream: TcpStream) -> IoResult<(TcpStream, Arc<Connection>)> {
-        // Without delay: the end of a streamed answer would wait for the client's acknowledgement, 40 ms as a rule.
+        // Without this, the end of a streamed answer would wait for the client's acknowledgement, usually 40 ms.
         stream.set_nodelay(true)?;
         let address: SocketAddr = stream.peer_addr()?;
         match self.0.open(address.ip()) {
@@ -320,12 +321,12 @@ impl Doorkeeper {
     }
 }
 
-/// A stream that ends when its connection is closed, has waited too long, or has an answer that nobody reads.
+/// A stream that ends when its connection is closed, has waited too long, or has an answer that the client does not read.
 #[derive(Debug)]
 pub(crate) struct WatchedStream {
     stream: TcpStream,
     connection: Arc<Connection>,
-    /// Fires at the earliest moment at which the wait can be over, and is set anew then.
+    /// Fires at the earliest time at which the wait can be over, and is then set again.
     wait: Pin<Box<Sleep>>,
     stall: Option<Pin<Box<Sleep>>>,
 }
@@ -342,12 +343,13 @@ impl WatchedStream {
     }
 
     fn check_open(&self) -> IoResult<()> {
-        match self.connection.signal.is_closed.load(Ordering::Acquire) {
-            true => Err(Error::new(
+        if self.connection.signal.is_closed.load(Ordering::Acquire) {
+            Err(Error::new(
                 ErrorKind::ConnectionAborted,
                 "closed for another connection",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
@@ -366,7 +368,7 @@ impl WatchedStream {
         Ok(())
     }
 
-    /// Notes whether a write makes progress, and ends the connection where none does.
+    /// Notes whether a write makes progress, and ends the connection if it does not.
     fn watch_write<T>(&mut self, context: &mut Context<'_>, written: Poll<IoResult<T>>) -> Poll<IoResult<T>> {
         if written.is_ready() {
             self.stall = None;
@@ -498,7 +500,7 @@ mod tests {
             [&opened[0], &opened[1], &opened[2]].map(|one| is_closed(one)),
             [false, true, false]
         );
-        // The first waits again, behind the others.
+        // The first connection waits again, behind the others.
         drop(first_request);
         let requests = [opened[2].begin_request(), fourth.begin_request()];
         let fifth = open(&connections, "192.0.2.5").unwrap();

@@ -1,5 +1,4 @@
-//! The operations, one in each file: types, description, handler. Its roles are in
-//! [`rules`](crate::rules).
+//! The operations, one in each file: types, description and handler. Their roles are in [`rules`](crate::rules).
 
 pub mod backlog;
 pub mod batches;
@@ -29,8 +28,8 @@ use crate::app::App;
 use crate::caller::{Caller, QueueScope};
 use crate::error::ApiError;
 
-/// Whether the caller may touch a batch. A batch of another queue is to the caller like one that does not exist: answers that
-/// told them apart would count what others do.
+/// Reports whether the caller may see a batch. A batch of another queue looks like a missing one. Different answers
+/// would tell the caller how many batches others submit.
 async fn has_batch(app: &App, caller: &Caller, batch: BatchId) -> Result<bool, ApiError> {
     if caller.queues == QueueScope::All {
         return Ok(true);

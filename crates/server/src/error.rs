@@ -10,7 +10,7 @@ use gristmill_store::StoreError;
 
 use crate::limits::{BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE};
 
-/// A refused or failed request. Nothing of it is stored.
+/// A refused or failed request. The store keeps no part of it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
     /// The token is missing or invalid.
@@ -27,9 +27,9 @@ pub enum ApiError {
     /// The object does not exist.
     #[error("{what} `{id}` does not exist")]
     NotFound {
-        /// `job`, `batch`, …
+        /// The kind of object: `job`, `batch`, …
         what: &'static str,
-        /// As the request names it.
+        /// The id in the request.
         id: String,
     },
     /// No operation has this path.
@@ -59,7 +59,7 @@ pub enum ApiError {
         /// The remedy.
         expected: &'static str,
     },
-    /// Over a limit of size.
+    /// The request exceeds a limit of size.
     #[error("{what} exceeds the limit of {limit}")]
     TooLarge {
         /// The object that is too large.
@@ -67,7 +67,7 @@ pub enum ApiError {
         /// The limit with its unit.
         limit: String,
     },
-    /// Over a limit of rate or number.
+    /// The request exceeds a limit of rate or number.
     #[error("{what}; the limit is {limit}")]
     TooMany {
         /// The exceeded quantity.
@@ -85,7 +85,7 @@ pub enum ApiError {
         BODY_ARRIVES_WITHIN.as_secs()
     )]
     Slow,
-    /// The store can only be read, and so records nothing for listeners.
+    /// The store is read-only, so it records no events for listeners.
     #[error("this server can only read its store, and records no events")]
     NoEvents,
     /// The worker is not, or no longer, registered.
@@ -272,7 +272,7 @@ impl ApiError {
         }
     }
 
-    /// The body of the refusal. Internal errors of files and database go to the server's log only.
+    /// The body of the refusal. Internal errors of files and the database appear only in the server's log.
     pub fn refusal(&self) -> Refusal {
         let error = if let ApiError::Store(StoreError::Damaged { batch, .. }) = self {
             format!("batch {batch} is damaged")
@@ -373,7 +373,8 @@ impl IntoResponse for ApiError {
 mod tests {
     use super::*;
 
-    /// Another server of the store may be newer, so the client may try again there; it does not learn where the store is.
+    /// Another server of the store may be newer, so the client should try there. The refusal does not tell where the
+    /// store is.
     #[test]
     fn an_outdated_server_sends_its_clients_to_others() {
         let error = ApiError::from(StoreError::LayoutChanged {

@@ -1,35 +1,35 @@
-//! The knowledge base that a server shows, where it has one. Only reading is possible.
+//! The read-only knowledge base of a server that serves one.
 
 use futures::future::BoxFuture;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A knowledge base, as its operations show it.
+/// A knowledge base as its operations see it.
 pub trait Knowledge: Send + Sync + std::fmt::Debug + 'static {
-    /// Its sources by name, after `after` (from the first if `None`), at most `limit`, and how much there is of everything. The
-    /// error is for people.
+    /// At most `limit` sources by name, after `after` (from the first if `None`), and the totals. The error is a text
+    /// for people.
     fn overview(&self, after: Option<String>, limit: usize) -> BoxFuture<'_, Result<MemoryOverview, String>>;
 
-    /// What it has about a question, best first: at most `limit` messages, and as much knowledge. The error is for people.
+    /// At most `limit` messages about a question, best first, and as much knowledge. The error is a text for people.
     fn recall(&self, question: String, limit: usize) -> BoxFuture<'_, Result<MemoryRecall, String>>;
 }
 
-/// Sources, and how much there is of everything.
+/// Sources and totals.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct MemoryOverview {
     /// Sources, by name.
     pub sources: Vec<MemorySource>,
     /// The number of all sources.
     pub sources_total: u64,
-    /// Messages.
+    /// The number of messages.
     pub messages: u64,
-    /// Entities.
+    /// The number of entities.
     pub entities: u64,
-    /// Actions.
+    /// The number of actions.
     pub actions: u64,
-    /// Topics.
+    /// The number of topics.
     pub topics: u64,
-    /// Pieces of texts whose extraction failed.
+    /// The number of chunks whose extraction failed.
     pub failures: u64,
     /// Its size. Bytes.
     pub bytes: u64,
@@ -41,14 +41,14 @@ pub struct MemorySource {
     /// Its name.
     #[schema(example = "talk.vtt")]
     pub source: String,
-    /// Which reader read it.
+    /// The reader that read it.
     #[schema(example = "vtt")]
     pub format: String,
-    /// Its messages.
+    /// The number of its messages.
     pub messages: u32,
-    /// Whether it has all of them.
+    /// True if all of its messages are stored.
     pub complete: bool,
-    /// When it was ingested. Milliseconds since 1970.
+    /// The time of its ingestion. Milliseconds since 1970.
     pub ingested_at: i64,
 }
 
@@ -71,7 +71,7 @@ pub struct MemoryMessage {
     /// Its speaker or sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
-    /// When it was said or sent. Milliseconds since 1970.
+    /// The time of the message. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<i64>,
     /// Its subject, if it has one.
@@ -81,7 +81,7 @@ pub struct MemoryMessage {
     pub score: f64,
     /// Its text, or the beginning of a long one.
     pub text: String,
-    /// Whether the text goes on.
+    /// True if the text is longer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
@@ -92,6 +92,6 @@ pub struct MemoryKnowledge {
     /// `entity`, `action`, `topic` or `tag`.
     #[schema(example = "entity")]
     pub kind: String,
-    /// In words.
+    /// The knowledge in words.
     pub text: String,
 }

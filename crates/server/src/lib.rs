@@ -1,13 +1,13 @@
-//! The HTTP API over an engine, under `/api/v1`: submitting, querying, changing and watching jobs, and the operations
-//! of agents. [`serve()`] runs it.
+//! The HTTP API over an engine, under `/api/v1`. Clients submit, query, change and watch jobs; agents claim and report
+//! them. [`serve()`] runs it.
 //!
 //! * Every operation is a file in [`endpoints`] and a line in [`rules`], which lists the roles that may use it. An
 //!   operation without a rule is denied.
-//! * Tokens are checked by [`trust`]: signed, listed, not expired, not revoked. A server without a trust folder
-//!   listens on loopback only.
+//! * [`trust`] checks tokens: signed, listed, not expired, not revoked. A server without a trust folder listens only on
+//!   loopback.
 //! * Agents report and claim in one request, the exchange of `gristmill-protocol`, whose packed texts pass through as they are.
 //! * The [`dashboard`] is a page at `/` over the same operations.
-//! * Every limit stands in [`limits`], every refusal in [`error`].
+//! * [`limits`] has every limit, and [`error`] every refusal.
 
 pub mod app;
 pub mod body;

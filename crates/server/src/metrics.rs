@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 
 use crate::rules::Rule;
 
-/// The counts of one server. They belong to it alone, so that several can live in one process.
+/// The counts of one server. They do not belong to the process, so that several servers can live in it.
 pub struct Metrics {
     recorder: PrometheusRecorder,
 }
@@ -32,15 +32,15 @@ const BATCH_ITEMS: &str = "gristmill_batch_items_total";
 const WORKERS: &str = "gristmill_workers";
 const STORE_BYTES: &str = "gristmill_store_bytes";
 
-/// Where requests are sorted by how long they took. Seconds.
+/// The bounds of the histogram of request durations. Seconds.
 const SECONDS_BOUNDS: &[f64] = &[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 
 const METADATA: Metadata<'static> = Metadata::new("gristmill", Level::INFO, None);
 
 impl Metrics {
-    /// No counts yet.
+    /// Starts without counts.
     pub fn new() -> Self {
-        // The bounds are a literal that is not empty, which is all that can be wrong with them.
+        // The only possible error is an empty list of bounds, and the literal is not empty.
         let recorder = PrometheusBuilder::new().set_buckets(SECONDS_BOUNDS).map_or_else(
             |_| PrometheusBuilder::new().build_recorder(),
             PrometheusBuilder::build_recorder,

@@ -1,4 +1,4 @@
-//! The routes and their description: one list for both.
+//! One list of the routes and their descriptions.
 
 mod links;
 mod variants;
@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::endpoints;
 use crate::rules::{BASE, RULES};
 
-/// The name of the one security scheme.
+/// The name of the only security scheme.
 const TOKEN: &str = "token";
 
 #[derive(OpenApi)]
@@ -54,16 +54,16 @@ impl Modify for TokenScheme {
     }
 }
 
-/// The routes, by whether they need a token.
+/// The routes, separated by whether they need a token.
 #[derive(Debug)]
 pub struct Routes {
-    /// Those that need a token, below `/api/v1`.
+    /// The routes below `/api/v1`, which need a token.
     pub guarded: axum::Router<App>,
-    /// The probes, which need none.
+    /// The probes, which need no token.
     pub probes: axum::Router<App>,
 }
 
-/// All routes, with the description of them, rules included.
+/// All routes and their description, including the rules.
 pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
     let operations = OpenApiRouter::new()
         .routes(routes!(
@@ -146,7 +146,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
     (Routes { guarded, probes }, description)
 }
 
-/// A parameter is there or is not: none is `null`.
+/// Describes parameters as present or absent, never as `null`.
 fn describe_parameters(description: &mut utoipa::openapi::OpenApi) {
     let items = description.paths.paths.values_mut();
     let parameters = items
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Generators of clients name the type of a body after its schema, and may make no type of a parameter that may be null.
+    /// Client generators name the type of a body after its schema, and some cannot make a type for a nullable parameter.
     #[test]
     fn bodies_have_names_and_parameters_are_not_null() {
         let description = serde_json::to_value(router().1).unwrap();

@@ -1,4 +1,4 @@
-//! How often a token may ask: a token bucket each.
+//! The rate limit of requests: a token bucket for each token.
 
 pub mod recent;
 pub mod watched;
@@ -11,7 +11,7 @@ use gristmill_model::{Clock, Timestamp};
 use crate::error::ApiError;
 use crate::limits::TOKENS_MAX;
 
-/// Requests that each token may still send.
+/// The requests that each token may still send.
 #[derive(Debug)]
 pub struct RateLimiter {
     clock: Arc<dyn Clock>,
@@ -28,7 +28,7 @@ struct Bucket {
 }
 
 impl RateLimiter {
-    /// So many requests a second on average, and so many at once after a pause.
+    /// Allows this many requests per second on average, and this many at once after a pause.
     pub fn new(clock: Arc<dyn Clock>, per_second: u32, burst: u32) -> Self {
         RateLimiter {
             clock,
@@ -44,7 +44,7 @@ impl RateLimiter {
         let full = i64::from(self.burst) * 1_000;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= TOKENS_MAX && !buckets.contains_key(token) {
-            // A full bucket says nothing that a new one does not.
+            // A full bucket is the same as a new one.
             let rate = self.per_second;
             buckets.retain(|_, bucket| bucket.filled_to(now, rate, full) < full);
         }
@@ -68,7 +68,7 @@ impl RateLimiter {
 }
 
 impl Bucket {
-    /// The tokens left at `now`: a request a second is a thousandth of one a millisecond.
+    /// The tokens left at `now`. One request per second is a thousandth of a request per millisecond.
     fn filled_to(&self, now: Timestamp, per_second: u32, full: i64) -> i64 {
         let filled = now
             .since_ms(self.filled_at)

@@ -1,8 +1,8 @@
-//! Room for the bodies of requests: bounds their bytes in memory, over all requests and for each token.
+//! The memory for bodies of requests. It bounds their bytes over all requests and for each token.
 //!
-//! A body takes room as its bytes arrive and as they are decompressed, never in advance: a request that announces much and
-//! sends nothing takes nothing. The first body of a room, and the first of each token, may take more than is left, so that
-//! bodies that wait for one another cannot all wait for ever.
+//! A body takes room when its bytes arrive and when they are decompressed, never in advance: a request that announces
+//! many bytes and sends none takes no room. The first body of a room, and the first body of each token, may take more
+//! than is left, so that bodies cannot wait for one another forever.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::limits::{
     ROOM_WITHIN, SHARE_OF_ROOM, SIGNAL_BYTES_MAX, SIGNAL_ROOM_BYTES,
 };
 
-/// The rooms of a server. What workers send to stay alive never waits for what clients send.
+/// The rooms of a server. Bodies that workers send to stay alive never wait for bodies of clients.
 #[derive(Debug)]
 pub struct Rooms {
     clients: Arc<Room>,
@@ -24,12 +24,12 @@ pub struct Rooms {
     signals: Arc<Room>,
 }
 
-/// Room for bodies of one sort.
+/// The room for bodies of one class.
 #[derive(Debug)]
 pub struct Room {
-    /// Bytes of one body on the wire.
+    /// The largest body on the wire. Bytes.
     pub wire_bytes_max: usize,
-    /// Bytes of one body after decompression.
+    /// The largest body after decompression. Bytes.
     pub decoded_bytes_max: usize,
     bytes_max: usize,
     taken: Mutex<Taken>,
@@ -74,7 +74,7 @@ impl Default for Rooms {
 }
 
 impl Rooms {
-    /// The room for bodies of the operation with this path, as the router has it.
+    /// The room for bodies of the operation with this path of the router.
     pub fn of(&self, path: &str) -> &Arc<Room> {
         match path.rsplit('/').next() {
             Some("exchange" | "reports") => &self.exchanges,
@@ -96,7 +96,7 @@ impl Room {
         })
     }
 
-    /// A place for a body of this token, without any bytes.
+    /// A place without bytes for a body of this token.
     pub fn enter(self: &Arc<Self>, token: Arc<str>) -> Place {
         let mut taken = self.lock();
         taken.last += 1;
@@ -121,7 +121,7 @@ impl Room {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes bytes for a body where there is room for them.
+    /// Takes bytes for a body if there is room for them.
     fn try_take(&self, place: &Place, bytes: usize) -> bool {
         let mut taken = self.lock();
         let all = taken.bytes + bytes;
@@ -166,7 +166,7 @@ impl Place {
         &self.room
     }
 
-    /// Takes room for more bytes; waits for it for a while.
+    /// Takes room for more bytes. Waits a while if there is none.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         if !self.room.try_take(self, bytes) {
             self.wait_for(bytes).await?;
@@ -179,7 +179,7 @@ impl Place {
         let until = Instant::now() + ROOM_WITHIN;
         loop {
             let mut freed = std::pin::pin!(self.room.freed.notified());
-            // From here on, the future sees each release.
+            // From here on, the future notices each release.
             freed.as_mut().enable();
             if self.room.try_take(self, bytes) {
                 return Ok(());
@@ -205,7 +205,7 @@ impl Place {
         self.room.give_back(self, less, false);
     }
 
-    /// A turn to read a large body beside the event loop.
+    /// Waits for a turn to read a large body outside of the event loop.
     pub async fn turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         let turn = self.room.aside.clone().acquire_owned().await;
         turn.map_err(|_| ApiError::Stopping)
@@ -230,7 +230,7 @@ mod tests {
         Room::new(4 * MIB, 4 * MIB, 9 * MIB)
     }
 
-    /// Whether there is room now, without a wait.
+    /// Reports whether there is room now, without a wait.
     fn grows(place: &mut Place, bytes: usize) -> bool {
         place
             .grow(bytes)
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_waits_for_room_and_not_for_ever() {
+    async fn a_body_waits_for_room_but_not_forever() {
         let room = room();
         let (mut first, mut second) = (room.enter("one".into()), room.enter("one".into()));
         first.grow(3 * MIB).await.unwrap();

@@ -1,7 +1,7 @@
 //! Authorisation rules. An operation without a rule is denied to every caller.
 //!
-//! The same table writes each operation's `x-gristmill-roles` and `x-gristmill-queues` into the description of
-//! the API, and the tests of authorisation are made from there.
+//! The description of the API gets each operation's `x-gristmill-roles` and `x-gristmill-queues` from the same table,
+//! and the tests of authorisation are generated from the description.
 
 use std::time::Instant;
 
@@ -14,18 +14,18 @@ use crate::app::App;
 use crate::caller::{Caller, Role};
 use crate::error::ApiError;
 
-/// Which part of the queues an operation touches.
+/// The queues that an operation touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueRule {
     /// No queue.
     None,
-    /// Those that the request names, or that its jobs are in: they must be the token's.
+    /// The queues that the request names, or that its jobs are in. The token must give access to them.
     Named,
-    /// Those of the token: others are not shown.
+    /// The queues of the token. Others are not shown.
     Shown,
-    /// All: the token's queues must be `*`.
+    /// All queues. The token's queues must be `*`.
     All,
-    /// Those of a worker, which must have been registered with the same token.
+    /// The queues of a worker that was registered with the same token.
     Worker,
 }
 
@@ -47,15 +47,15 @@ impl QueueRule {
 pub struct Rule {
     /// `GET`, `POST`, …
     pub method: &'static str,
-    /// The path below `/api/v1`, as the router has it.
+    /// The path below `/api/v1`, as in the router.
     pub path: &'static str,
-    /// The roles that may.
+    /// The roles that may use it.
     pub roles: &'static [Role],
     /// The queues that it touches.
     pub queues: QueueRule,
 }
 
-/// Where all operations are.
+/// The path of all operations.
 pub const BASE: &str = "/api/v1";
 
 const ALL: &[Role] = &Role::ALL;
@@ -145,7 +145,7 @@ pub fn find(method: &Method, path: &str) -> Option<&'static Rule> {
         .find(|rule| rule.method == method.as_str() && rule.path == path)
 }
 
-/// Lets a request through to its operation, or refuses it, and counts it.
+/// Passes a request to its operation or refuses it, and counts it.
 pub async fn guard(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let matched = request

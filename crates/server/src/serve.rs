@@ -38,7 +38,7 @@ use crate::rate::RateLimiter;
 use crate::rules;
 use crate::trust::{Trust, TrustError};
 
-/// Answers smaller than this are not compressed. Bytes.
+/// Smaller answers are not compressed. Bytes.
 const COMPRESSED_FROM_BYTES: u64 = 8 << 10;
 
 /// The interval of folding metrics, so that they do not grow while nothing reads them.
@@ -47,28 +47,28 @@ const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(10);
 /// The files of a certificate for TLS.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The certificate and those that it leads to its root by, PEM.
+    /// The certificate and its chain to the root, as PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// Its key, as PEM.
     pub key: PathBuf,
 }
 
 /// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Where it listens. Another address than loopback needs `trust`.
+    /// The address to listen on. An address other than loopback needs `trust`.
     pub listen: SocketAddr,
     /// The folder of keys and tokens; without one, the server gives every caller on loopback full access.
     pub trust: Option<PathBuf>,
-    /// TLS; plain HTTP where `None`.
+    /// The files for TLS. `None` means plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// Requests a second for each token.
+    /// The number of requests per second for each token.
     pub requests_per_second: u32,
     /// The limits of connections.
     pub connections: ConnectionLimits,
     /// The knowledge base that it shows, if any.
     pub knowledge: Option<Arc<dyn Knowledge>>,
-    /// Whether tokens for `monitor` read payloads, values, tracebacks and logs of jobs.
+    /// True if tokens for `monitor` may read payloads, values, tracebacks and logs of jobs.
     pub monitors_see_payloads: bool,
 }
 
@@ -87,19 +87,19 @@ impl Default for ServeOptions {
     }
 }
 
-/// Why a server did not start, or ended by itself.
+/// The error of a server that did not start, or that ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Everybody could do everything.
+    /// Every caller could do everything.
     #[error(
         "refusing to listen on {0} without tokens: every caller could run jobs; \
          create a token with `gristmill token create --trust DIR` and start with `--trust DIR`, or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// The trust folder is not in order.
+    /// The trust folder cannot be used.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {reason}; choose another with --listen")]
     Listen {
         /// The address.
@@ -126,7 +126,7 @@ pub enum ServeError {
     Ended(std::io::Error),
 }
 
-/// A server that listens and does not answer yet.
+/// A server that listens, but does not answer yet.
 #[derive(Debug)]
 pub struct BoundServer {
     app: App,
@@ -137,8 +137,7 @@ pub struct BoundServer {
     connections: ConnectionLimits,
 }
 
-/// Serves until `shutdown` resolves; then ends all waits, finishes requests, and returns. The engine is
-/// left open.
+/// Serves until `shutdown` resolves. Then it ends all waits, finishes requests, and returns. The engine stays open.
 pub async fn serve(
     engine: Engine,
     options: ServeOptions,
@@ -177,7 +176,7 @@ pub async fn bind(engine: Engine, options: ServeOptions) -> Result<BoundServer, 
     app.monitors_see_payloads
         .store(options.monitors_see_payloads, Ordering::Relaxed);
     if let Some(knowledge) = options.knowledge {
-        // It is new, and has none.
+        // The cell is new and empty.
         let _ = app.knowledge.set(knowledge);
     }
     Ok(BoundServer {
@@ -196,7 +195,7 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
     getrandom::fill(&mut drawn).map_err(|error| ServeError::Random(error.to_string()))?;
     let instance = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
     let (routes, description) = openapi::router();
-    // The description is made of this program's own types; serialising it cannot fail.
+    // The description consists of this program's own types, so serialising it cannot fail.
     let description: Bytes = serde_json::to_vec(&description).unwrap_or_default().into();
     let app = App::new(engine, trust, rate, instance, description);
     let compressed =
@@ -215,11 +214,9 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
     Ok((app, router))
 }
 
-/// Gives a request that names its host in the URI, as all do over HTTP/2, the header that others have. The URI counts where both
-/// name one.
-///
-/// A request with several Host headers is refused (RFC 9112, section 3.2): a proxy before the server may have gone by another of them
-/// than the checks of foreign pages do.
+/// Adds the Host header to a request that names its host in the URI, as all requests over HTTP/2 do. If both name a
+/// host, the URI counts. Refuses a request with several Host headers (RFC 9112, section 3.2): a proxy before the server
+/// may have used another of them than the checks of foreign pages do.
 async fn name_host(mut request: Request, next: Next) -> Response {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     if hosts > 1 {
@@ -237,18 +234,18 @@ async fn name_host(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Unreachable: the guard answers before. It exists so that the guard sees such requests.
+/// Never runs, because the guard answers first. It exists so that the guard sees such requests.
 async fn no_such_path(request: Request) -> ApiError {
     ApiError::NoSuchPath(request.uri().path().chars().take(200).collect())
 }
 
-/// A probe has one method.
+/// Answers other methods than the one of a probe.
 async fn no_such_probe(request: Request) -> ApiError {
     rules::no_such_method(&request, "GET, HEAD".to_owned())
 }
 
 async fn read_tls(files: TlsFiles) -> Result<RustlsConfig, ServeError> {
-    // An error says that the process has a provider already, which does as well.
+    // An error means that the process already has a provider, which also works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let read = async {
         let certificate = fs::read(&files.certificate)?;
@@ -270,7 +267,7 @@ async fn read_tls(files: TlsFiles) -> Result<RustlsConfig, ServeError> {
 }
 
 impl BoundServer {
-    /// Where it listens; with the port that the system chose, where 0 was asked for.
+    /// The address of the server. It has the chosen port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -281,7 +278,7 @@ impl BoundServer {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Reads the metrics, as the operation `metrics` shows them. Nothing while the store does not answer.
+    /// Reads the metrics as the operation `metrics` shows them. The result is `None` while the store does not answer.
     pub fn metrics_reader(&self) -> impl Fn() -> BoxFuture<'static, Option<String>> + Send + use<> {
         let app = self.app.clone();
         move || {
@@ -347,7 +344,7 @@ impl BoundServer {
     }
 }
 
-/// Bounds what one connection may send before its requests are looked at.
+/// Limits what one connection may send before its requests are checked.
 fn bound_requests<A>(server: &mut Server<SocketAddr, A>) {
     let builder = server.http_builder();
     builder.http1().max_buf_size(HEAD_BYTES_MAX);

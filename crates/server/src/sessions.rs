@@ -1,4 +1,4 @@
-//! The sessions of agents' workers: their owners, and the answers that may not have arrived.
+//! The sessions of agents' workers: their owners, and the answers that may not have arrived yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -17,17 +17,17 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{ANSWERS_KEPT_MAX, SESSIONS_MAX};
 
-/// An answer, on its way or there.
+/// An answer that is computed or complete.
 type Answer = Shared<BoxFuture<'static, Result<Bytes, ApiError>>>;
 
-/// The workers that this server has spoken with.
+/// The workers that this server has served.
 #[derive(Debug, Default)]
 pub struct Sessions {
     sessions: Mutex<HashMap<WorkerId, Arc<Session>>>,
     uses: AtomicU64,
 }
 
-/// One worker.
+/// The session of one worker.
 pub struct Session {
     /// Its id.
     pub worker: WorkerId,
@@ -35,9 +35,9 @@ pub struct Session {
     answers: Mutex<Answers>,
     used: AtomicU64,
     heartbeat: AtomicU64,
-    /// Which version of what is followed the worker was told by the last answer to an exchange.
+    /// The version of the list of followed jobs in the last answer to an exchange.
     told: AtomicU64,
-    /// The last request that found nothing to claim, now or later.
+    /// The number of the last request that found nothing to claim, now or later.
     found_nothing: watch::Sender<u64>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// The owner of a worker. It is stored in the worker's row, so that every server knows it.
+/// The owner of a worker. The worker's row stores it, so that every server knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Owner {
     subject: String,
@@ -59,7 +59,7 @@ struct Owner {
 
 #[derive(Default)]
 struct Answers {
-    /// Requests up to this number are over.
+    /// Requests up to this number are finished.
     floor: u64,
     kept: BTreeMap<u64, Kept>,
 }
@@ -70,7 +70,7 @@ struct Kept {
     waiters: watch::Sender<usize>,
 }
 
-/// Counts one request that waits for an answer, until it is dropped.
+/// Counts a request that waits for an answer, until it is dropped.
 pub struct Waiter(watch::Sender<usize>);
 
 impl Drop for Waiter {
@@ -82,11 +82,11 @@ impl Drop for Waiter {
 /// The prefix of the token's id in the row of a worker over HTTP.
 const TOKEN_PREFIX: &str = "token:";
 
-/// The row of an agent's worker: its owner is the token's, whatever the agent says of itself.
+/// The row of an agent's worker. Its owner comes from the token, whatever the agent reports.
 pub fn new_worker(caller: &Caller, name: &str, host: &str, process_id: u32) -> NewWorker {
     NewWorker {
         name: format!("{}/{name}", caller.subject),
-        // Never the name of this machine alone: the process is not looked for here.
+        // This is never just the name of this machine, because the process does not run here.
         host: format!("{host}, over HTTP"),
         process_id,
         process_started: format!("{TOKEN_PREFIX}{}", caller.token),
@@ -147,7 +147,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Begins the session of a worker that the caller has just registered.
+    /// Starts the session of a worker that the caller has just registered.
     pub fn begin(&self, caller: &Caller, worker: WorkerId) {
         let owner = Owner {
             subject: caller.subject.to_string(),
@@ -176,14 +176,14 @@ impl Sessions {
             told: AtomicU64::new(0),
             found_nothing: watch::Sender::new(0),
         };
-        // Two requests may have looked the worker up at once; the first one's session holds.
+        // Two requests may have looked the worker up at the same time. The first session wins.
         sessions
             .entry(worker)
             .or_insert_with(|| Arc::new(session))
             .clone()
     }
 
-    /// Forgets a worker that left or was lost.
+    /// Forgets a worker that has left or was lost.
     pub fn end(&self, worker: WorkerId) {
         self.lock().remove(&worker);
     }
@@ -197,8 +197,8 @@ fn not_yours(worker: WorkerId) -> ApiError {
 }
 
 impl Session {
-    /// The answer to request `number`: the one that is kept, or that of `start`, which then runs to its end
-    /// whether or not anybody waits for it. `start` is told how many wait. A failed request is not kept.
+    /// The answer to request `number`: the kept one, or the answer of `start`. `start` runs to its end even if nobody
+    /// waits for it, and gets the number of waiting callers. A failed request is not kept.
     pub fn answer<F>(
         self: &Arc<Self>,
         number: u64,
@@ -247,8 +247,8 @@ impl Session {
         Ok((answer, Waiter(waiters)))
     }
 
-    /// Request `number` has found nothing to claim, now or later: the waits of earlier ones end, so that the worker learns
-    /// whether one of these has claimed the last jobs.
+    /// Notes that request `number` found nothing to claim, now or later. The waits of earlier requests then end, so
+    /// that the worker learns whether one of them claimed the last jobs.
     pub fn found_nothing(&self, number: u64) {
         self.found_nothing.send_if_modified(|last| {
             let is_later = number > *last;
@@ -260,18 +260,18 @@ impl Session {
     /// Resolves when a request after `number` has found nothing to claim.
     pub async fn later_found_nothing(&self, number: u64) {
         let mut found = self.found_nothing.subscribe();
-        // The session holds the sender.
+        // The session holds the sender, so it is not gone.
         let _ = found.wait_for(|last| *last > number).await;
     }
 
-    /// All that is followed, where that has changed since the last time. Where the answer is lost, a heartbeat tells it.
+    /// The list of followed jobs, if it has changed since the last answer. If this answer is lost, a heartbeat has the list.
     pub fn news_of(&self, interest: &Interest) -> Option<Vec<Followed>> {
         let (version, followed) = interest.newer_than(self.told.load(Ordering::Relaxed))?;
         self.told.store(version, Ordering::Relaxed);
         Some(followed)
     }
 
-    /// Whether a heartbeat is new: one that comes again must not be counted twice.
+    /// Reports whether a heartbeat is new. A repeated one must not count twice.
     pub fn is_new_heartbeat(&self, number: u64) -> bool {
         self.heartbeat.fetch_max(number, Ordering::Relaxed) < number
     }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_request_is_tried_again_and_one_under_way_is_shared() {
+    async fn a_failed_request_is_tried_again_and_a_running_one_is_shared() {
         let session = session();
         assert!(ask(&session, 1, 0, "fail").await.is_err());
         assert_eq!(ask(&session, 1, 0, "now").await.unwrap(), "now");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_heartbeats_are_told_from_new_ones() {
+    fn a_repeated_heartbeat_is_not_new() {
         let session = session();
         assert_eq!(
             [1, 2, 2, 1, 3].map(|number| session.is_new_heartbeat(number)),

@@ -1,12 +1,10 @@
 //! Authentication: a token must be signed by a key of the trust folder, listed there, not expired and not revoked.
 //!
-//! The folder holds two files, both written as a whole and renamed into place, so that they can be read at any
-//! moment, by any number of servers (a shared or a copied folder):
-//!
-//! * `keys.json`: the signing keys, newest last. The newest signs; all verify. Secret: readable by its owner alone.
-//! * `tokens.json`: every token that was given out, without its signature, and when it was revoked.
-//!
-//! A token that is not on the list is refused even where its signature is good, so a lost list lets nobody in.
+//! The folder holds two files. Both are written as a whole and renamed into place, so that any number of servers can
+//! read them at any time (from a shared or a copied folder):
+//! * `keys.json`: the signing keys, newest last. The newest key signs; all verify. Secret: only its owner can read it.
+//! * `tokens.json`: every issued token without its signature, and the time of its revocation.
+//! A token that is not on the list is refused even if its signature is valid, so a lost list lets nobody in.
 
 mod browser;
 mod folder;
@@ -39,7 +37,7 @@ pub enum Trust {
     Tokens(TokenTrust),
 }
 
-/// Tokens of a folder, looked at again when it changes.
+/// The tokens of a folder. The folder is read again when it changes.
 pub struct TokenTrust {
     folder: TrustFolder,
     clock: Arc<dyn Clock>,
@@ -67,7 +65,7 @@ impl Trust {
         Trust::reloading(folder, clock, TRUST_RELOADED_EVERY)
     }
 
-    /// As [`Trust::tokens`], looked at again every so often; at every request for zero.
+    /// Like [`Trust::tokens`], with the interval of looking for changes. With zero, each request looks.
     pub fn reloading(
         folder: PathBuf,
         clock: Arc<dyn Clock>,
@@ -95,7 +93,7 @@ impl Trust {
         }
     }
 
-    /// Refuses a caller whose token has ended since [`Trust::authenticate`] let it in: for streams and for requests that wait.
+    /// Refuses a caller whose token has ended since [`Trust::authenticate`] accepted it. For streams and waiting requests.
     pub fn check_again(&self, caller: &Caller) -> Result<(), ApiError> {
         match self {
             Trust::Loopback => Ok(()),
@@ -152,7 +150,7 @@ impl TokenTrust {
                 .ok_or_else(|| refuse("the Authorization header is not `Bearer TOKEN`"))?,
             None => {
                 let token = browser::token_of(headers).ok_or_else(|| refuse("the request has no token"))?;
-                // A browser sends a cookie without being asked to, so the page must be this server's.
+                // A browser adds a cookie to every request, so the page must belong to this server.
                 browser::check_same_origin(headers)?;
                 token
             }
@@ -194,8 +192,8 @@ fn listed<'c>(contents: &'c Contents, jti: &str) -> Result<&'c TokenRecord, ApiE
     }
 }
 
-/// Without tokens, only programs of this machine are let in: a web page that a browser shows sends its own
-/// origin, or a foreign host's name that was made to point here.
+/// Without tokens, the server answers only programs on this machine. A web page in a browser sends its own origin, or a
+/// foreign host name that resolves to this machine.
 fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
     let names_this_machine = |authority: &str| {
         let host = authority.rsplit_once(':').map_or(authority, |(host, port)| {
@@ -216,12 +214,12 @@ fn check_local(headers: &HeaderMap) -> Result<(), ApiError> {
         .get(header::ORIGIN)
         .map(|origin| origin.to_str().unwrap_or_default());
     let origin_host = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
-    // Another port of this machine is another origin: its page may be anybody's.
+    // Another port of this machine is another origin. Anybody may have made its page.
     let origin_is_own = origin_host.is_none_or(|origin| match host {
         Some(host) => origin.eq_ignore_ascii_case(host),
         None => names_this_machine(origin),
     });
-    // Pages of other sites may follow links to this server, and load nothing from it.
+    // Pages of other sites may link to this server, but cannot load anything from it.
     let follows_link = headers
         .get("sec-fetch-mode")
         .is_some_and(|mode| mode == "navigate");

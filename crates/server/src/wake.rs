@@ -1,8 +1,6 @@
-//! Claims that wait for work.
-//!
-//! Waiting claims of the same queues and kinds stand in line at one gate. When there may be work, the first of a
-//! line tries; only where it got something does the next one try too. So a submit costs one claim for each gate,
-//! not one for each agent that waits.
+//! Claims that wait for work. Waiting claims of the same queues and kinds stand in line at one gate. When there may be
+//! work, the first claim of a line tries. The next one tries only if the first got jobs. A submit therefore costs one
+//! claim for each gate, not one for each waiting agent.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,18 +11,18 @@ use gristmill_model::{Clock, Lease, Timestamp};
 use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
 
-/// A wish that claims wait for: sorted queues and kinds, and a minimum priority.
+/// The key of a gate: sorted queues and kinds, and a minimum priority.
 type Key = (Vec<Arc<str>>, Vec<Arc<str>>, Option<i16>);
 
 /// All gates.
 #[derive(Debug, Default)]
 pub struct Wake {
     gates: Mutex<HashMap<Key, Weak<Gate>>>,
-    /// How many claims wait at the gates.
+    /// The number of claims that wait at the gates.
     waiting: watch::Sender<usize>,
 }
 
-/// A claim that waits, counted until it is dropped.
+/// A waiting claim, counted until it is dropped.
 struct Waiting<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Waiting<'a> {
@@ -42,31 +40,31 @@ impl Drop for Waiting<'_> {
 
 #[derive(Debug)]
 struct Gate {
-    /// Counts the moments at which there may have been work.
+    /// Counts the times at which there may have been work.
     moments: watch::Sender<u64>,
-    /// What the last claim found that found nothing. Whoever holds the lock claims.
+    /// The result of the last empty claim. The holder of the lock claims.
     dry: tokio::sync::Mutex<Dry>,
 }
 
 /// The result of an empty claim.
 #[derive(Debug, Default)]
 struct Dry {
-    /// The moment after which it was made.
+    /// The moment after which the claim was made.
     since: u64,
-    /// When more can be claimed.
+    /// The time at which more can be claimed.
     next_run_at: Option<Timestamp>,
-    /// Whether jobs wait until others are over.
+    /// True if jobs wait until others have ended.
     limited: bool,
 }
 
-/// Whether a claim brought nothing, and nothing is known that a later one could bring.
+/// Reports whether a claim got no jobs, and no later claim is known to get some.
 pub fn is_nothing(exchanged: &Exchanged) -> bool {
     let jobs = exchanged.lease.as_ref().map_or(0, Lease::jobs);
     jobs == 0 && exchanged.next_run_at.is_none() && !exchanged.limited
 }
 
 impl Wake {
-    /// There may be work.
+    /// Notes that there may be work.
     pub fn ring(&self) {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|_, gate| match gate.upgrade() {
@@ -78,8 +76,8 @@ impl Wake {
         });
     }
 
-    /// Rings when the store has work, for which `wait_for_work` waits, and regularly for jobs that other processes submitted.
-    /// Waits at the store only while claims wait here: of what this process submits, a store that is awaited tells this process
+    /// Rings when the store has work, for which `wait_for_work` waits, and regularly for jobs that other processes
+    /// submitted. Waits at the store only while claims wait here, because a store with a waiting caller notifies it
     /// first, and other workers later. Never returns.
     pub async fn watch<F>(&self, wait_for_work: impl Fn() -> F, every: Duration)
     where
@@ -116,9 +114,9 @@ impl Wake {
         gate
     }
 
-    /// Claims with `claim` until it brings a lease or `ended` resolves; then the last answer is returned. `first` is
-    /// what a claim before the waiting answered. Where that said that more can be claimed later, the wait also ends
-    /// when that is so no longer: a worker that is to end when nothing is left learns it at once.
+    /// Claims with `claim` until it gets a lease or `ended` resolves, and returns the last answer. `first` is the
+    /// answer to the claim before the wait. If it said that more can be claimed later, the wait also ends when this is
+    /// no longer true: a worker that should end when nothing is left then learns it at once.
     pub async fn claim_when_there_is_work<C, F>(
         &self,
         want: &Want,
@@ -134,7 +132,7 @@ impl Wake {
         let _waiting = Waiting::new(&self.waiting);
         let gate = self.gate(want);
         let mut moments = gate.moments.subscribe();
-        // Something may have come between the first claim and the gate, so the first moment is taken as new.
+        // Work may have come between the first claim and the gate, so the first moment counts as new.
         let mut seen = 0;
         let expects = !is_nothing(&first);
         let mut last = first;
@@ -154,7 +152,7 @@ impl Wake {
             let moment = *gate.moments.borrow();
             seen = moment;
             if dry.since >= moment && !due {
-                // Someone before found nothing, and nothing has come since.
+                // An earlier claim found nothing, and no work has come since.
                 if dry.since > claimed_at {
                     (last.next_run_at, last.limited) = (dry.next_run_at, dry.limited);
                 }
@@ -234,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Waits until all tasks wait on something else: on the one thread of these tests they run in turn.
+    /// Waits until all tasks wait for something else. The tasks of these tests run in turn on one thread.
     async fn settle() {
         for _ in 0..50 {
             tokio::task::yield_now().await;
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_claim_for_all_that_wait_while_there_is_nothing_and_one_more_for_each_that_gets_something() {
+    async fn waiting_claims_share_one_try_and_each_success_lets_one_more_try() {
         let (wake, claims, jobs) = (
             Arc::new(Wake::default()),
             Arc::new(AtomicU32::new(0)),
@@ -327,7 +325,7 @@ mod tests {
         assert!(!other.await.unwrap().limited, "one claim tells both");
         settle().await;
         assert!(!for_new.is_finished(), "it waits for new work");
-        // What another process has submitted since may be known to a worker before this server has looked.
+        // A worker may know of jobs that another process submitted before this server has looked.
         let late = waiting(true);
         settle().await;
         assert!(!late.is_finished());

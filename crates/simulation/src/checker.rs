@@ -58,7 +58,7 @@ impl Checker {
         match self.stored.get(&batch) {
             Some(stored) if *stored >= count => Ok(()),
             stored => Err(format!(
-                "batch {batch} of {count} jobs was acknowledged, and {stored:?} are stored"
+                "batch {batch} of {count} jobs was acknowledged, but {stored:?} jobs are stored"
             )),
         }
     }
@@ -86,7 +86,7 @@ impl Checker {
         for slice in &lease.slices {
             for job in jobs(slice.batch, &slice.positions) {
                 if let Some(ending) = self.ended.get(&job) {
-                    return Err(format!("job {job} has ended, {ending:?}, and was claimed again"));
+                    return Err(format!("job {job} ended as {ending:?}, but was claimed again"));
                 }
                 let holder = Holder {
                     lease: slice.lease,
@@ -94,14 +94,14 @@ impl Checker {
                     is_limited: &*slice.kind == LIMITED,
                 };
                 if let Some(other) = self.holders.insert(job, holder) {
-                    return Err(format!("job {job} is held twice, by {other:?} and {holder:?}"));
+                    return Err(format!("job {job} is held twice: by {other:?} and by {holder:?}"));
                 }
             }
         }
         let limited = self.holders.values().filter(|holder| holder.is_limited).count();
         if limited > LIMITED_JOBS_MAX as usize {
             return Err(format!(
-                "{limited} jobs of the kind `{LIMITED}` run, and {LIMITED_JOBS_MAX} may"
+                "{limited} jobs of the kind `{LIMITED}` run, but only {LIMITED_JOBS_MAX} may run"
             ));
         }
         Ok(())
@@ -113,7 +113,7 @@ impl Checker {
                 Some(holder) if holder.lease == report.lease && holder.worker == worker => {}
                 holder => {
                     return Err(format!(
-                        "a report of worker {worker} under lease {} on job {job} was accepted, which {holder:?} holds",
+                        "the store accepted a report of worker {worker} under lease {} on job {job}, but the holder is {holder:?}",
                         report.lease
                     ));
                 }
@@ -135,7 +135,7 @@ impl Checker {
         let job = JobId { batch, position };
         match self.ended.insert(job, ending.clone()) {
             None => Ok(()),
-            Some(before) => Err(format!("job {job} has two outcomes, {before:?} and {ending:?}")),
+            Some(before) => Err(format!("job {job} has two outcomes: {before:?} and {ending:?}")),
         }
     }
 
@@ -153,7 +153,12 @@ impl Checker {
     /// The number of stored jobs, and the number of ended jobs.
     pub fn counts(&self) -> (u64, u64) {
         let stored = self.stored.values().copied().map(u64::from).sum();
-        (stored, self.ended.len() as u64 + self.died_with_workers)
+        let ended = self.ended.len() as u64 + self.died_with_workers;
+        assert!(
+            self.holders.keys().all(|job| !self.ended.contains_key(job)),
+            "a job with an end has no holder"
+        );
+        (stored, ended)
     }
 
     /// The first jobs that have not ended.
@@ -178,7 +183,7 @@ impl Checker {
         let count = self.stored.get(&batch).copied().unwrap_or_default();
         let Some(outcomes) = outcomes.filter(|outcomes| outcomes.count == count) else {
             return Err(format!(
-                "batch {batch} of {count} jobs is not stored: {outcomes:?}"
+                "batch {batch} of {count} jobs is not stored, or is different: {outcomes:?}"
             ));
         };
         let mut endings: BTreeMap<u32, Ending> = BTreeMap::new();
@@ -200,7 +205,7 @@ impl Checker {
                 (None, Some(Ending::Dead)) => died_with_workers += 1,
                 (accepted, stored) => {
                     return Err(format!(
-                        "job {job} is stored as {stored:?}, and {accepted:?} was accepted"
+                        "job {job} is stored as {stored:?}, but {accepted:?} was accepted"
                     ));
                 }
             }
@@ -213,7 +218,7 @@ impl Checker {
         match jobs.iter().find(|job| job.attempt == 1) {
             None => Ok(()),
             Some(job) => Err(format!(
-                "job {} waits for {:?} by the clock, and asked for no delay",
+                "job {} waits until {:?}, but its client asked for no delay",
                 job.job, job.run_at
             )),
         }
@@ -221,12 +226,13 @@ impl Checker {
 
     /// Compares the number of jobs that died with workers with the number that the store reported.
     pub fn compare_died_with_workers(&self, died: u64) -> Result<(), Violation> {
-        match died == self.died_with_workers {
-            true => Ok(()),
-            false => Err(format!(
-                "{died} jobs are dead without a report, and the store gave up {}",
+        if died == self.died_with_workers {
+            Ok(())
+        } else {
+            Err(format!(
+                "{died} jobs are dead without a report, but the store reported {}",
                 self.died_with_workers
-            )),
+            ))
         }
     }
 }

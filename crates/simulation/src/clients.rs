@@ -88,7 +88,10 @@ pub async fn submit(world: Arc<World>, name: String) {
         }
         let submitted: Result<Submitted, _> = serde_json::from_slice(answer.body());
         let Ok(submitted) = submitted else {
-            world.require(Err(format!("a submit was answered with {:?}", answer.body())));
+            world.require(Err(format!(
+                "a server answered a submit with {:?}",
+                answer.body()
+            )));
             continue;
         };
         for batch in submitted.batches {

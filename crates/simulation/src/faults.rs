@@ -56,9 +56,10 @@ async fn make_one(world: Arc<World>, node: Arc<Node>, observer: Arc<FaultyStore>
             world.network.set_slow(name, false);
         }
         4 if node.role != Role::Agent => {
-            let trouble = match world.happens(500) {
-                true => Trouble::Fails,
-                false => Trouble::Slow,
+            let trouble = if world.happens(500) {
+                Trouble::Fails
+            } else {
+                Trouble::Slow
             };
             world.note(format_args!(
                 "FAULT: the store of {name}: {trouble:?} for {lasts:?}"
@@ -79,7 +80,7 @@ async fn make_one(world: Arc<World>, node: Arc<Node>, observer: Arc<FaultyStore>
                 && node.store().is_some_and(|now| Arc::ptr_eq(&now, &store));
             if hung_to_the_end && !is_forgotten {
                 world.require(Err(format!(
-                    "{name} holds its jobs although it cannot report them for {HANG:?}"
+                    "{name} keeps its jobs, although it cannot report for {HANG:?}"
                 )));
             }
         }

@@ -95,19 +95,21 @@ impl Network {
     pub fn set_cut(&self, node: &str, server: usize, is_cut: bool) {
         let link = (node.to_owned(), server);
         let mut links = self.lock();
-        match is_cut {
-            true => links.cut.insert(link),
-            false => links.cut.remove(&link),
-        };
+        if is_cut {
+            links.cut.insert(link);
+        } else {
+            links.cut.remove(&link);
+        }
     }
 
     /// Makes the messages of a node slow, or fast again.
     pub fn set_slow(&self, node: &str, is_slow: bool) {
         let mut links = self.lock();
-        match is_slow {
-            true => links.slow.insert(node.to_owned()),
-            false => links.slow.remove(node),
-        };
+        if is_slow {
+            links.slow.insert(node.to_owned());
+        } else {
+            links.slow.remove(node);
+        }
     }
 
     /// Ends all faults of the network for good.

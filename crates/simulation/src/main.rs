@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     };
     let folder = parent.join(format!("gristmill-simulation-{}", std::process::id()));
     if let Err(error) = std::fs::create_dir(&folder) {
-        eprintln!("{} cannot be made: {error}", folder.display());
+        eprintln!("cannot create the folder {}: {error}", folder.display());
         return ExitCode::FAILURE;
     }
     let hours = arguments.hours.clamp(0.0, HOURS_PER_PROCESS_MAX);

@@ -49,9 +49,10 @@ fn is_lost(world: &World) -> bool {
 }
 
 async fn travel(world: &World, node: &str) {
-    let most_ms = match world.network.is_slow(node) {
-        true => SLOW_DELAY_MS_MAX,
-        false => DELAY_MS_MAX,
+    let most_ms = if world.network.is_slow(node) {
+        SLOW_DELAY_MS_MAX
+    } else {
+        DELAY_MS_MAX
     };
     tokio::time::sleep(world.draw_time(most_ms)).await;
 }

@@ -80,7 +80,13 @@ impl Node {
     }
 
     fn set_store(&self, new: Option<Arc<FaultyStore>>) {
-        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            store.is_none() || new.is_none(),
+            "a process of {} drops its store before the next process opens one",
+            self.name
+        );
+        *store = new;
     }
 }
 
@@ -119,11 +125,18 @@ fn told(error: impl ToString) -> String {
 async fn serve(world: &Arc<World>, node: &Node, port: usize) -> Ended {
     let store = FaultyStore::open(world, &node.name).map_err(told)?;
     node.set_store(Some(store.clone()));
+    let ended = serve_from(world, node, port, store.clone()).await;
+    node.set_store(None);
+    store.kill();
+    ended
+}
+
+async fn serve_from(world: &Arc<World>, node: &Node, port: usize, store: Arc<FaultyStore>) -> Ended {
     let settings = EngineSettings {
         clock: world.wall_clock.clone(),
         ..EngineSettings::default()
     };
-    let engine = Engine::new(store.clone(), settings).await.map_err(told)?;
+    let engine = Engine::new(store, settings).await.map_err(told)?;
     let rate = RateLimiter::new(world.wall_clock.clone(), u32::MAX, u32::MAX);
     let (app, router) = routes(engine, Trust::Loopback, rate).map_err(told)?;
     let listening = Listening::new(router);
@@ -136,8 +149,6 @@ async fn serve(world: &Arc<World>, node: &Node, port: usize) -> Ended {
     }
     world.network.forget(port);
     listening.kill();
-    node.set_store(None);
-    store.kill();
     Ok(())
 }
 
@@ -225,7 +236,7 @@ fn handler(world: Arc<World>) -> Arc<dyn Handler> {
         async move {
             tokio::time::sleep(Duration::from_millis(job.payload.takes_ms)).await;
             if job.attempt <= job.payload.fails {
-                return Err(JobError::new("Told", "the payload says so"));
+                return Err(JobError::new("Told", "the payload asks for a failure"));
             }
             Ok(world.draw(u64::MAX))
         }

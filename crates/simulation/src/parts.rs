@@ -42,6 +42,10 @@ pub fn run(seed: u64, hours: f64) -> ExitCode {
     let sums = sums
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    assert!(
+        next.into_inner() >= seed + parts,
+        "each of the {parts} parts was taken by a thread"
+    );
     println!(
         "{:.2} simulated hours, {} faults, {} jobs, {} of them dead with their workers: {} violations (seeds {seed} to {})",
         sums.simulated_s / 3_600.0,

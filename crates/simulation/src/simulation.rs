@@ -147,6 +147,10 @@ async fn until_all_ended(world: &World, store: &dyn Store) -> Result<(), Violati
     let begun = Instant::now();
     loop {
         let (stored, ended) = world.check(|checker| checker.counts());
+        assert!(
+            ended <= stored,
+            "{ended} jobs ended, but only {stored} are stored"
+        );
         if ended == stored {
             return Ok(());
         }

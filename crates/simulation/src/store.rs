@@ -177,6 +177,7 @@ impl FaultyStore {
     }
 
     fn stored(&self, ids: &[BatchId], counts: &[u32]) {
+        assert_eq!(ids.len(), counts.len(), "each submitted batch has an id");
         self.world.check(|checker| {
             let batches = ids.iter().zip(counts);
             batches.for_each(|(id, count)| checker.stored(*id, *count));

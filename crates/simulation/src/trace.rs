@@ -33,6 +33,10 @@ impl Trace {
             self.last.pop_front();
         }
         self.last.push_back(line);
+        assert!(
+            self.last.len() <= TRACE_LINES_MAX,
+            "a trace keeps at most {TRACE_LINES_MAX} lines"
+        );
     }
 
     /// The hash of all lines.

@@ -60,6 +60,7 @@ impl World {
 
     /// Draws whether an event happens that happens in this many of 1,000 cases.
     pub fn happens(&self, permille: u64) -> bool {
+        assert!(permille <= 1_000, "a chance is at most 1,000 of 1,000");
         self.draw(1_000) < permille
     }
 

@@ -26,7 +26,7 @@ fn promises_hold_under_faults() {
 }
 
 #[test]
-fn a_seed_tells_all_that_happens() {
+fn a_seed_determines_the_whole_simulation() {
     let (one, again, other) = (simulate(7, 2), simulate(7, 2), simulate(8, 2));
     assert_eq!(one, again);
     assert_ne!(one["trace"], other["trace"]);

@@ -250,12 +250,8 @@ pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: 
     assert!(receipts[0].failed.is_empty());
     assert_eq!(receipts[1].accepted, positions("2-4"));
     assert_eq!(receipts[1].failed, positions("3"), "its size is missing");
-    assert_eq!(
-        ids().await,
-        [0, 2, 4],
-        "what was cancelled or failed is not there"
-    );
-    // The same reports again change nothing.
+    assert_eq!(ids().await, [0, 2, 4], "a cancelled or failed job writes nothing");
+    // The same reports change nothing a second time.
     let again = exchange(store, worker, reports, None).await.receipts;
     assert!(
         again
@@ -267,7 +263,7 @@ pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: 
     assert_eq!(
         (shown.row.state.is_final(), shown.failures.len()),
         (false, 1),
-        "it is tried again"
+        "the job is tried again"
     );
     assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 5);
     store
@@ -310,7 +306,7 @@ pub fn spreading_at(slice: &LeasedSlice, positions: &Positions, spawn: impl Fn(u
 
 /// The only slice of a lease.
 pub fn only(lease: Option<Lease>) -> LeasedSlice {
-    let mut lease = lease.expect("something was claimed");
+    let mut lease = lease.expect("the claim got jobs");
     assert_eq!(lease.slices.len(), 1, "{lease:?}");
     lease.slices.remove(0)
 }

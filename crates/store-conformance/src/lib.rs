@@ -54,7 +54,7 @@ macro_rules! store_conformance {
                 a_run_advances_with_its_batches,
             ]
             claim::claims [
-                a_batch_goes_through,
+                a_batch_is_submitted_claimed_and_completed,
                 claims_come_in_order,
                 the_order_holds_across_kinds_and_queues,
                 queues_and_kinds_are_respected,
@@ -64,19 +64,19 @@ macro_rules! store_conformance {
                 delayed_jobs_wait,
                 delayed_jobs_do_not_block,
                 due_jobs_stay_due_when_the_clock_is_set_back,
-                only_what_is_urgent_is_claimed,
+                a_claim_can_ask_for_urgent_jobs_only,
                 handles_claim_apart,
                 only_registered_workers_claim,
-                work_wakes_who_waits,
-                work_wakes_all_who_wait,
+                a_submit_wakes_a_waiting_caller,
+                a_submit_wakes_all_waiting_callers,
             ]
             claim::waiting [
                 a_submit_claims_for_a_waiting_worker,
-                nothing_is_handed_over_twice,
+                no_job_is_handed_over_twice,
                 controls_hold_for_waiting_workers,
                 the_order_holds_for_waiting_workers,
                 a_worker_that_goes_away_gives_back,
-                strangers_wait_in_vain,
+                unregistered_workers_get_no_jobs,
             ]
             claim::held_back [
                 what_holds_due_jobs_back_is_told,
@@ -89,35 +89,35 @@ macro_rules! store_conformance {
             ]
             claim::lanes [
                 jobs_of_many_lanes_are_claimed,
-                lanes_of_others_do_not_matter,
+                other_lanes_do_not_slow_a_worker_down,
             ]
             commit::reports [
                 outcomes_are_committed_once,
-                a_refusal_does_not_spread,
+                a_refused_report_does_not_affect_others,
                 failed_jobs_are_tried_again,
-                errors_have_the_last_word,
-                attempts_in_one_slot_are_told,
-                one_report_tells_all,
-                ended_jobs_are_told_across_handles,
+                errors_override_the_retry_policy,
+                one_report_carries_all_attempts_in_a_slot,
+                one_report_has_every_kind_of_outcome,
+                ends_reach_watchers_of_other_handles,
                 another_attempt_is_refused,
                 wrong_reports_are_refused,
                 jitter_stays_in_bounds,
-                lost_leases_are_fenced,
+                reports_under_lost_leases_are_refused,
                 dead_workers_are_rescued_at_once,
                 rescues_are_bounded,
                 long_jobs_are_left_alone,
-                leaving_gives_back,
+                a_leaving_worker_gives_its_jobs_back,
                 workers_are_listed,
                 a_worker_is_asked_to_drain,
                 hops_are_added_up,
             ]
             commit::compaction [
-                compacted_reports_tell_the_same,
+                compaction_changes_no_answer,
                 open_batches_are_not_compacted,
             ]
             change::changes [
                 open_jobs_are_cancelled,
-                filters_say_what_is_cancelled,
+                a_filter_selects_the_cancelled_jobs,
                 packed_jobs_are_changed,
                 ended_jobs_are_retried,
                 failures_are_kept_through_retries,
@@ -128,7 +128,7 @@ macro_rules! store_conformance {
             change::priorities [
                 waiting_jobs_are_prioritised,
                 scheduled_jobs_are_prioritised,
-                a_changed_priority_stays,
+                running_jobs_keep_their_new_priority,
                 blocked_jobs_are_prioritised,
                 dead_jobs_are_discarded,
             ]
@@ -137,25 +137,25 @@ macro_rules! store_conformance {
                 tags_are_paused_until,
                 running_jobs_are_paused_when_they_come_back,
                 blocked_jobs_are_paused,
-                pauses_mind_states,
-                pauses_of_lanes_are_told,
+                pauses_follow_the_states_of_a_filter,
+                a_job_shows_the_pauses_of_its_lane,
             ]
             graph::dependencies [
                 a_chain_runs_in_order,
-                a_blocked_job_tells_its_prerequisites,
+                a_blocked_job_shows_its_prerequisites,
                 a_fan_in_fires_once,
                 a_stale_report_fires_nothing,
                 single_jobs_can_be_waited_for,
-                failures_mean_what_was_said,
-                a_cancelled_job_tells_its_cause,
-                chains_end_together,
-                many_are_waited_for,
-                the_past_counts,
-                what_there_is_not_is_refused,
+                a_failed_prerequisite_has_the_chosen_effect,
+                a_cancelled_job_shows_its_cause,
+                a_failure_ends_the_whole_chain,
+                a_batch_can_wait_for_many_others,
+                ended_prerequisites_count_at_once,
+                missing_prerequisites_are_refused,
                 a_batch_is_pruned_before_its_prerequisite_ends,
                 blocked_jobs_are_cancelled_and_expire,
                 a_retried_job_is_waited_for,
-                what_comes_back_is_waited_for,
+                jobs_that_come_back_keep_others_waiting,
                 ends_that_meet_fire_once,
                 deleted_batches_are_not_waited_for,
             ]
@@ -167,7 +167,7 @@ macro_rules! store_conformance {
                 failed_finalizers_are_tried_again,
                 a_finalizer_may_spawn_again,
                 children_are_kept_for_their_parents,
-                children_inherit,
+                children_inherit_queue_group_and_tags,
                 children_that_cannot_be_stored_fail_their_parents,
                 children_come_in_stages,
                 children_that_end_together_free_their_parents_once,
@@ -200,7 +200,7 @@ macro_rules! store_conformance {
             graph::hooks [
                 a_batch_that_completes_submits_its_hook,
                 a_batch_that_fails_submits_the_other_hook,
-                hooks_mind_the_outcome,
+                a_hook_fires_only_for_its_outcome,
                 a_url_gets_the_summary,
                 a_hook_is_submitted_once,
                 hooks_wait_for_retries_and_children,
@@ -222,17 +222,17 @@ macro_rules! store_conformance {
                 jobs_of_a_run_are_found,
                 ended_batches_are_pruned,
                 ids_are_never_reused,
-                a_closed_store_says_so,
+                a_closed_store_refuses_every_operation,
             ]
             query::events [
                 events_come_in_order_from_any_place,
-                all_that_ends_is_told,
+                every_end_is_an_event,
                 events_are_kept_for_those_who_listen,
                 progress_is_an_event,
             ]
             commit::progress [
                 progress_is_shown_while_a_job_runs,
-                others_of_the_kind_tell_what_to_expect,
+                other_jobs_of_the_kind_predict_the_duration,
                 running_jobs_stay_claimed_since_the_same_moment,
             ]
             commit::live_output [
@@ -256,16 +256,16 @@ macro_rules! store_conformance {
                 a_duplicate_raises_a_lowered_priority,
                 jobs_are_replaced,
                 jobs_run_once_more,
-                what_runs_once_more_is_claimed_at_once,
+                jobs_that_run_once_more_are_claimed_at_once,
                 duplicates_are_refused,
                 keys_last_for_their_period,
                 keys_go_with_their_jobs,
                 retried_jobs_need_their_key,
                 concurrent_duplicates_meet,
                 jobs_with_keys_wait_for_others,
-                what_replaces_a_blocked_job_waits_too,
-                what_replaces_a_chain_ends_with_it,
-                what_waits_in_vain_lets_go_of_its_key,
+                a_job_that_replaces_a_blocked_job_waits_too,
+                a_job_that_replaces_a_chain_ends_with_it,
+                jobs_that_wait_in_vain_release_their_keys,
             ]
             submit::debounce [
                 the_last_payload_stays,
@@ -277,11 +277,11 @@ macro_rules! store_conformance {
                 payloads_wait_behind_a_full_job,
             ]
             submit::cache [
-                known_payloads_do_not_run,
+                jobs_with_cached_payloads_do_not_run,
                 a_handle_that_only_reports_keeps_values,
                 values_stay_in_their_queue_and_group,
-                values_have_their_time,
-                others_see_values_as_completions,
+                cached_values_have_a_period,
+                cached_values_count_as_completions,
             ]
             query::tags [
                 jobs_are_found_by_tags,
@@ -299,7 +299,7 @@ macro_rules! store_conformance {
                 paused_lanes_wait,
                 limits_hold_across_handles,
                 a_full_group_blocks_nobody,
-                freed_slots_wake_who_waits,
+                freed_slots_wake_waiting_workers,
                 rates_are_kept,
                 each_group_has_its_rate,
                 claims_are_shared_by_weight,
@@ -308,7 +308,7 @@ macro_rules! store_conformance {
                 wrong_controls_are_refused,
                 a_report_refused_in_part_frees_slots,
                 many_groups_are_served,
-                limits_hold_through_everything,
+                limits_hold_under_random_operations,
                 limits_cost_few_statements,
             ]
             submit::schedules [

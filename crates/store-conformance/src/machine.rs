@@ -40,7 +40,7 @@ const REASONS: [&str; 2] = ["deploy", "quota"];
 ///
 /// # Panics
 ///
-/// If an answer differs; with the shortest sequence that was found.
+/// An answer differs. The message has the shortest sequence that was found.
 pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn() -> D + Sync) {
     let told = Config::default();
     let sequences = match std::env::var("PROPTEST_CASES") {
@@ -74,7 +74,7 @@ pub fn agrees_with_the_reference<D: Database>(sequences: u32, database: impl Fn(
     });
     let failed = results.iter().filter(|result| result.is_err()).count();
     println!(
-        "{} sequences with {} operations were tried, and {failed} failed (seed {seed})",
+        "tried {} sequences with {} operations, {failed} failed (seed {seed})",
         tally.tried.load(Ordering::Relaxed),
         tally.operations.load(Ordering::Relaxed),
     );
@@ -356,11 +356,11 @@ impl<'a> Machine<'a> {
     async fn submit(&mut self, new: NewBatch) {
         if !self.reference.has_all(&new.after) {
             let refused = self.store.submit(vec![new], None).await;
-            assert!(refused.is_err(), "what was waited for is not there");
+            assert!(refused.is_err(), "a prerequisite does not exist");
             return;
         }
         let id = submit(&*self.store, new.clone()).await;
-        assert!(self.batches.last() < Some(&id), "ids count upwards");
+        assert!(self.batches.last() < Some(&id), "batch ids ascend");
         self.batches.push(id);
         self.reference.submit(id, &new, self.database.clock().now());
     }
@@ -371,7 +371,7 @@ impl<'a> Machine<'a> {
         let seen = WorkSeen::default();
         let mut waiting = store.wait_for_claim(worker, want.clone(), &seen);
         while let Some(handed) = waiting.as_mut().now_or_never() {
-            assert_eq!(handed, None, "nobody has submitted");
+            assert_eq!(handed, None, "there was no submit yet");
             waiting = store.wait_for_claim(worker, want.clone(), &seen);
         }
         self.submit(new).await;
@@ -417,7 +417,7 @@ impl<'a> Machine<'a> {
         let plan = plan.filter(|_| self.reference.has_all(&new.batch.after));
         let answer = self.store.submit_keyed(vec![new.clone()]).await;
         let Some(plan) = plan else {
-            assert!(answer.is_err(), "a key or what was waited for did not let it be");
+            assert!(answer.is_err(), "a key or a prerequisite forbids the submit");
             return;
         };
         let answer = answer.unwrap().remove(0);
@@ -598,7 +598,7 @@ impl<'a> Machine<'a> {
             let twin = created.0.insert((row.kind.to_string(), payload), row.job);
             assert_eq!(twin, None, "a job was made twice");
             if self.batches.last() != Some(&row.job.batch) {
-                assert!(self.batches.last() < Some(&row.job.batch), "ids count upwards");
+                assert!(self.batches.last() < Some(&row.job.batch), "batch ids ascend");
                 self.batches.push(row.job.batch);
             }
         }
@@ -614,7 +614,7 @@ impl<'a> Machine<'a> {
         let keys: Vec<_> = claimed.iter().map(|job| self.reference.claim_key(*job)).collect();
         let wanted = expected.iter().take(want.jobs_max as usize);
         let wanted: Vec<_> = wanted.map(|job| self.reference.claim_key(*job)).collect();
-        assert_eq!(keys, wanted, "claimed in order");
+        assert_eq!(keys, wanted, "jobs are claimed in order");
         let is_short = claimed.len() < want.jobs_max as usize;
         for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
             self.reference.claim(worker, slice, now);

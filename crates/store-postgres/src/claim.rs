@@ -229,9 +229,10 @@ impl Transaction {
         }
         let mut round = look.round;
         let known = look.lanes.as_ref().map(Vec::len);
-        let sought = match news.has_lanes() {
-            true => self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX),
-            false => look.lanes,
+        let sought = if news.has_lanes() {
+            self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX)
+        } else {
+            look.lanes
         };
         let mut lanes = match (sought, &look.busy) {
             (_, Some(busy)) => round.wanted(&self.cache, want, busy)?,
@@ -392,10 +393,7 @@ impl Round {
     /// Lets the next claim begin where this one ends.
     pub fn remember(&self, cache: &HandleCache) {
         if self.is_parted {
-            cache.remember_look(match self.is_over {
-                true => 0,
-                false => self.after,
-            });
+            cache.remember_look(if self.is_over { 0 } else { self.after });
         }
     }
 }

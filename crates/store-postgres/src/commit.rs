@@ -64,11 +64,12 @@ pub(crate) fn check_texts(report: &Report) -> std::result::Result<(), StoreError
             values.len()
         )));
     }
-    match values.contains('\0') {
-        true => Err(StoreError::InvalidInput(format!(
+    if values.contains('\0') {
+        Err(StoreError::InvalidInput(format!(
             "{place} has a value with a NUL character in it, which JSON writes as \\u0000"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -150,9 +151,10 @@ impl Transaction {
         for report in reports {
             let refused_siblings = self.refused_siblings(report, origins)?;
             let report = with_failures(report, &refused_siblings);
-            let failed_writes = match report.writes.is_empty() {
-                true => FailedExtras::new(),
-                false => self.carry_out_writes(&report, &rows.left_of(&report)).await?,
+            let failed_writes = if report.writes.is_empty() {
+                FailedExtras::new()
+            } else {
+                self.carry_out_writes(&report, &rows.left_of(&report)).await?
             };
             let report = with_failures(&report, &failed_writes);
             let mut receipt = self.commit_one(&mut rows, &mut commit, &report, ended)?;

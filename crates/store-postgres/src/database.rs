@@ -415,9 +415,10 @@ impl Database {
     }
 
     fn check_open(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(StoreError::Closed.into()),
-            false => Ok(()),
+        if self.closed.load(Ordering::Acquire) {
+            Err(StoreError::Closed.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -457,9 +458,10 @@ impl Database {
         let database = self.clone();
         tokio::spawn(async move {
             // Those of this process come first.
-            match is_awaited {
-                true => tokio::time::sleep(OTHERS_AFTER).await,
-                false => tokio::task::yield_now().await,
+            if is_awaited {
+                tokio::time::sleep(OTHERS_AFTER).await
+            } else {
+                tokio::task::yield_now().await
             }
             database.notifier.run(|| database.wake_others()).await;
         });
@@ -468,9 +470,10 @@ impl Database {
     /// Tells others right behind a commit that was sent over this connection, unless somebody is at it, or waits for work in
     /// this process. For [`work_came_over`](Database::work_came_over).
     pub async fn tell_others_over(&self, connection: &Connection) -> Option<Result<Pending<Vec<Row>>>> {
-        match !self.wake.is_awaited() && self.notifier.begin_telling() {
-            true => Some(connection.send(WAKE, Vec::new()).await),
-            false => None,
+        if !self.wake.is_awaited() && self.notifier.begin_telling() {
+            Some(connection.send(WAKE, Vec::new()).await)
+        } else {
+            None
         }
     }
 

@@ -665,9 +665,10 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         // What the store has counted by itself would be lost with it.
-        let recorded = match self.database.cache.has_counts() {
-            true => self.record(BatchStats::default()).await,
-            false => Ok(()),
+        let recorded = if self.database.cache.has_counts() {
+            self.record(BatchStats::default()).await
+        } else {
+            Ok(())
         };
         drop(lock(&self.submitter).take());
         self.exchanger.close();

@@ -233,11 +233,12 @@ pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreErro
             payloads.len()
         )));
     }
-    match payloads.contains('\0') {
-        true => Err(StoreError::InvalidInput(
+    if payloads.contains('\0') {
+        Err(StoreError::InvalidInput(
             "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

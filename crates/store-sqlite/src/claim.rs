@@ -176,9 +176,10 @@ impl Transaction<'_> {
     /// What the controls let a claim take of these lanes.
     fn admit(&mut self, lanes: Vec<Lane>) -> Result<Admission> {
         let needs = self.memory.controls.needs(&lanes);
-        let usage = match needs.held || !needs.buckets.is_empty() {
-            true => self.usage(&needs)?,
-            false => Usage::default(),
+        let usage = if needs.held || !needs.buckets.is_empty() {
+            self.usage(&needs)?
+        } else {
+            Usage::default()
         };
         Ok(Admission::new(&mut self.memory.controls, lanes, self.now, &usage))
     }
@@ -353,9 +354,10 @@ impl Line for ClaimLine<'_, '_> {
     }
 
     fn jobs_left(&self) -> u32 {
-        match self.claim.has_room() {
-            true => self.claim.jobs_left(),
-            false => 0,
+        if self.claim.has_room() {
+            self.claim.jobs_left()
+        } else {
+            0
         }
     }
 }

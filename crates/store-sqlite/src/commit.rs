@@ -48,9 +48,10 @@ impl Transaction<'_> {
         let reported = report.positions();
         let refused_siblings = self.refused_siblings(report)?;
         let report = with_failures(report, &refused_siblings);
-        let failed_writes = match report.writes.is_empty() {
-            true => FailedExtras::new(),
-            false => self.carry_out_writes(worker, &report)?,
+        let failed_writes = if report.writes.is_empty() {
+            FailedExtras::new()
+        } else {
+            self.carry_out_writes(worker, &report)?
         };
         let report = with_failures(&report, &failed_writes);
         let report = &*report;

@@ -295,9 +295,10 @@ impl Store for SqliteStore {
             check_report(report)?;
         }
         let bytes = reports.iter().map(Report::weight_bytes).sum();
-        let durability = match reports.is_empty() {
-            true => Durability::Needless,
-            false => Durability::Promised,
+        let durability = if reports.is_empty() {
+            Durability::Needless
+        } else {
+            Durability::Promised
         };
         let ends = ReportedEnds::of(&reports);
         let reported: Vec<BatchId> = reports.iter().map(|report| report.batch).collect();

@@ -217,9 +217,12 @@ fn percent_encoded(path: &Path) -> String {
     path.as_os_str()
         .as_bytes()
         .iter()
-        .map(|byte| match plain(byte) {
-            true => char::from(*byte).to_string(),
-            false => format!("%{byte:02X}"),
+        .map(|byte| {
+            if plain(byte) {
+                char::from(*byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
         })
         .collect()
 }

@@ -138,11 +138,12 @@ pub(crate) fn is_report_of(id: i64, batch: BatchId, positions: &Positions) -> bo
 pub(crate) fn read_counted(row: &Row<'_>, column: usize, count: usize) -> Result<Positions> {
     let positions = read_positions(row, column)?;
     let count: u32 = row.get(count)?;
-    match count == positions.len() && count > 0 {
-        true => Ok(positions),
-        false => Err(Failure::Damaged(format!(
+    if count == positions.len() && count > 0 {
+        Ok(positions)
+    } else {
+        Err(Failure::Damaged(format!(
             "a row counts {count} jobs, and its positions are `{positions}`"
-        ))),
+        )))
     }
 }
 

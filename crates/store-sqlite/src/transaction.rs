@@ -195,9 +195,10 @@ impl Transaction<'_> {
             (Some(_), Some(known)) => Some(known.keys.clone()),
             (Some(_), None) => keys_of(self.connection, batch)?.map(|stored| stored.keys),
         };
-        let tags = match head.tagged {
-            true => in_batch(batch, "tagged", tags_of_batch(self.connection, batch))?,
-            false => Vec::new(),
+        let tags = if head.tagged {
+            in_batch(batch, "tagged", tags_of_batch(self.connection, batch))?
+        } else {
+            Vec::new()
         };
         let positions = Positions::all(payloads.map_or(0, PackedArray::count));
         let labels = JobLabels::new(positions, keys, tags)
@@ -227,9 +228,10 @@ impl Transaction<'_> {
         let mut rows = statement.query([batch.0])?;
         let found = in_batch(batch, "batch", rows.next().map_err(Failure::from))?;
         let row = found.ok_or_else(|| missing(batch))?;
-        let payloads = match with_payloads {
-            true => Some(checked_payloads(batch, row, 5)?),
-            false => None,
+        let payloads = if with_payloads {
+            Some(checked_payloads(batch, row, 5)?)
+        } else {
+            None
         };
         let head = in_batch(batch, "batch", read_head(row))?;
         let content = Content::new(Arc::new(head), payloads);

@@ -262,9 +262,10 @@ impl Writer {
     /// As a rule nobody else has written since the last transaction, and no row is read.
     fn check_layout(&mut self) -> std::result::Result<(), Stop> {
         let seen = data_version(&self.connection)
-            .and_then(|version| match self.layout_seen == Some(version) {
-                true => Ok(true),
-                false => {
+            .and_then(|version| {
+                if self.layout_seen == Some(version) {
+                    Ok(true)
+                } else {
                     self.layout_seen = Some(version);
                     self.memory.forget_deleted_lanes(&self.connection)?;
                     Ok(layout::id(&self.connection)? == self.layout)

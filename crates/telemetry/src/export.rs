@@ -40,7 +40,7 @@ impl Exporter {
                 }
                 _ => tracing::error!(
                     name,
-                    "OTEL_EXPORTER_OTLP_HEADERS has a header that HTTP does not allow; it is left out"
+                    "OTEL_EXPORTER_OTLP_HEADERS contains a header that HTTP does not allow; the header is ignored"
                 ),
             }
         }
@@ -91,6 +91,8 @@ impl Exporter {
 
     /// Sends records. Drops and counts the records that the receiver does not take within this many attempts.
     pub async fn send(&mut self, records: &str, count: u64, attempts_max: u32) {
+        assert!(count > 0, "an export has at least one record");
+        assert!(attempts_max > 0, "an export has at least one attempt");
         let body = otlp::body(self.signal, &self.shared.resource, records);
         let mut pause = RETRY_PAUSE_FIRST;
         for attempt in 1.. {
@@ -99,12 +101,19 @@ impl Exporter {
             let failure = match self.post(&body).await {
                 Ok(None) => return,
                 Ok(Some((refused, reason))) => {
-                    self.lose(refused, &format!("it refused {refused} of {count}: {reason}"));
+                    self.lose(
+                        refused.min(count),
+                        &format!("it refused {refused} of {count}: {reason}"),
+                    );
                     return;
                 }
                 Err(failure) => failure,
             };
             let Some(asked) = failure.again.filter(|_| !is_last) else {
+                assert!(
+                    attempt <= attempts_max,
+                    "an export makes at most {attempts_max} attempts"
+                );
                 self.lose(count, &failure.reason);
                 return;
             };
@@ -117,6 +126,10 @@ impl Exporter {
                 () = self.ended() => {}
                 () = tokio::time::sleep(asked.unwrap_or(pause).min(RETRY_PAUSE_MAX)) => {}
             }
+            debug_assert!(
+                pause <= RETRY_PAUSE_MAX,
+                "a pause between attempts never grows beyond its limit"
+            );
             pause = (2 * pause).min(RETRY_PAUSE_MAX);
         }
     }

@@ -44,7 +44,7 @@ pub fn exported(shared: &Shared) -> Targets {
 /// this clock.
 #[allow(
     clippy::disallowed_methods,
-    reason = "the clocks of tests stand still, and decide nothing here"
+    reason = "the clocks of tests stand still, and these times decide nothing"
 )]
 pub fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_counts_from_its_first_export_or_its_last_fall() {
+    fn a_series_starts_at_its_first_export_or_its_last_fall() {
         let mut starts = Starts::new(10);
         let mut starts_at = |now_ns, exposition: &str| -> Vec<(String, String)> {
             let (records, _) = encode(exposition, now_ns, &mut starts);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_of_ucum() {
+    fn units_are_in_ucum() {
         for (name, expected) in [
             ("gristmill_job_duration_seconds", "s"),
             ("gristmill_store_bytes", "By"),

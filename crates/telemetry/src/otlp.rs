@@ -50,6 +50,7 @@ const STATUS_ERROR: u8 = 2;
 impl Span {
     /// Encodes the span as JSON.
     pub fn encode(&self) -> String {
+        assert!(self.start_ns <= self.end_ns, "a span starts before it ends");
         let mut span = json!({
             "traceId": format!("{:032x}", self.trace_id),
             "spanId": format!("{:016x}", self.span_id),
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_what_was_refused() {
+    fn refused_records_are_read_from_an_answer() {
         let answer = br#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#;
         assert_eq!(refused(Signal::Traces, answer), Some((3, "too old".to_owned())));
         assert_eq!(refused(Signal::Logs, answer), None);

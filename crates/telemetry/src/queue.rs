@@ -43,6 +43,11 @@ impl Queue {
         }
         waiting.bytes += record.len();
         waiting.records.push_back(record);
+        assert!(
+            waiting.bytes <= QUEUE_BYTES_MAX,
+            "the queue holds {} bytes, more than its limit",
+            waiting.bytes
+        );
         let is_enough = waiting.bytes >= REQUEST_BYTES_TARGET;
         drop(waiting);
         if is_enough {
@@ -65,8 +70,17 @@ impl Queue {
             taken.count += 1;
             let bytes = record.len();
             waiting.records.pop_front();
+            assert!(
+                waiting.bytes >= bytes,
+                "the queue counts the bytes of each of its records"
+            );
             waiting.bytes -= bytes;
         }
+        assert_eq!(
+            waiting.bytes == 0,
+            waiting.records.is_empty(),
+            "an empty queue has no bytes"
+        );
         taken
     }
 
@@ -86,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_is_dropped_and_counted() {
+    fn records_beyond_the_limit_are_dropped_and_counted() {
         let queue = Queue::default();
         let record = "x".repeat(1 << 10);
         let fitting = (QUEUE_BYTES_MAX / record.len()) as u64;

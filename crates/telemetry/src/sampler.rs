@@ -53,7 +53,7 @@ impl Sampler {
     /// Reports whether a trace is exported. `is_remote` means that a submitter began it.
     #[allow(
         clippy::cast_precision_loss,
-        reason = "a share of 2^-53 more or less does not matter"
+        reason = "a share that is off by 2^-53 does not matter"
     )]
     pub fn takes(&self, trace_id: u128, is_remote: bool) -> bool {
         if self.follows_parent && is_remote {

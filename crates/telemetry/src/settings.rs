@@ -185,9 +185,10 @@ impl Reader<'_> {
         }
         // The address of one signal is complete. The address of all signals is a prefix.
         let is_own = name.contains(&signal.name().to_uppercase());
-        let url = match is_own {
-            true => base,
-            false => format!("{}/v1/{}", base.trim_end_matches('/'), signal.name()),
+        let url = if is_own {
+            base
+        } else {
+            format!("{}/v1/{}", base.trim_end_matches('/'), signal.name())
         };
         let timeout_variable = self
             .of(signal, "TIMEOUT")
@@ -213,7 +214,7 @@ impl Reader<'_> {
                 .split_once('=')
                 .is_none_or(|(name, _)| name.trim().is_empty())
             {
-                self.warn(variable, part, "write name=value; this part does not count");
+                self.warn(variable, part, "write name=value; this part is ignored");
             }
         }
         let own = [
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_exported_unless_it_is_asked_for() {
+    fn nothing_is_exported_by_default() {
         for variables in [
             &[][..],
             &[("OTEL_SERVICE_NAME", "jobs")],
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_turns_on_all_signals() {
+    fn an_address_enables_all_signals() {
         let read = check(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.example/base/"),
             ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://logs.example/take"),
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_attributes_of_the_environment_win_and_none_is_twice() {
+    fn resource_attributes_of_the_environment_win_and_no_name_repeats() {
         let read = check(&[
             ("OTEL_TRACES_EXPORTER", "otlp"),
             (
@@ -371,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn an_exporter_alone_sends_to_this_machine() {
+    fn an_exporter_without_an_address_sends_to_this_machine() {
         let settings = check(&[("OTEL_TRACES_EXPORTER", "otlp")]).settings.unwrap();
         assert_eq!(settings.traces.unwrap().url, "http://localhost:4318/v1/traces");
         assert_eq!((settings.metrics, settings.logs), (None, None));
     }
 
     #[test]
-    fn variables_that_cannot_be_used_are_named_with_a_remedy() {
+    fn unusable_variables_are_reported_with_a_remedy() {
         for (variables, says) in [
             (
                 &[("OTEL_TRACES_EXPORTER", "zipkin")][..],

@@ -81,7 +81,7 @@ impl Receiver {
 
     async fn next(&mut self) -> Request {
         let next = tokio::time::timeout(PATIENCE, self.requests.recv());
-        next.await.expect("a request comes").expect("the receiver runs")
+        next.await.expect("a request arrives").expect("the receiver runs")
     }
 }
 
@@ -129,7 +129,7 @@ fn within<R>(telemetry: &Telemetry, does: impl FnOnce() -> R) -> R {
 }
 
 #[tokio::test]
-async fn spans_and_warnings_arrive_and_the_rest_does_not() {
+async fn only_spans_and_warnings_arrive() {
     let mut receiver = Receiver::start([]).await;
     let telemetry = telemetry(&receiver.url, &[("OTEL_METRICS_EXPORTER", "none")]);
     within(&telemetry, || {
@@ -183,7 +183,7 @@ async fn spans_and_warnings_arrive_and_the_rest_does_not() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_taken_at_once_is_sent_again_and_a_refused_one_is_counted() {
+async fn a_busy_receiver_gets_a_request_again_and_refused_records_are_counted() {
     let busy = (StatusCode::SERVICE_UNAVAILABLE, "");
     let partial = r#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}"#;
     let planned = [
@@ -211,8 +211,8 @@ async fn a_request_that_is_not_taken_at_once_is_sent_again_and_a_refused_one_is_
 }
 
 #[tokio::test]
-async fn a_dead_receiver_blocks_nothing_and_what_it_does_not_take_is_counted() {
-    // It accepts connections, as the system does for it, and never answers.
+async fn a_dead_receiver_blocks_nothing_and_lost_records_are_counted() {
+    // The system accepts connections for this listener, but nothing ever answers.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let telemetry = telemetry(&url, &[]);
@@ -235,8 +235,8 @@ async fn a_dead_receiver_blocks_nothing_and_what_it_does_not_take_is_counted() {
 }
 
 #[tokio::test]
-async fn no_receiver_at_all_ends_in_counted_losses() {
-    // Nobody listens at the address of a listener that is gone.
+async fn a_missing_receiver_leads_to_counted_losses() {
+    // Nothing listens at the address of a dropped listener.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -248,7 +248,7 @@ async fn no_receiver_at_all_ends_in_counted_losses() {
 }
 
 #[tokio::test]
-async fn traces_of_submitters_are_exported_as_the_sampler_says() {
+async fn the_sampler_decides_about_traces_of_submitters() {
     for (sampler, expected) in [("parentbased_always_off", 1), ("always_off", 0)] {
         let mut receiver = Receiver::start([]).await;
         let telemetry = telemetry(&receiver.url, &[("OTEL_TRACES_SAMPLER", sampler)]);
@@ -264,7 +264,7 @@ async fn traces_of_submitters_are_exported_as_the_sampler_says() {
 }
 
 #[tokio::test]
-async fn metrics_are_pushed_with_the_counts_of_what_was_lost() {
+async fn metrics_include_the_numbers_of_lost_records() {
     let mut receiver = Receiver::start([(StatusCode::BAD_REQUEST, "")]).await;
     let telemetry = telemetry(&receiver.url, &[]);
     telemetry.push_metrics(|| async { Some("# TYPE depth gauge\ndepth{queue=\"q\"} 7\n".to_owned()) });
@@ -288,12 +288,12 @@ async fn metrics_are_pushed_with_the_counts_of_what_was_lost() {
 }
 
 #[tokio::test]
-async fn without_a_subscriber_nothing_is_prepared() {
+async fn no_span_is_prepared_without_a_subscriber() {
     let subscriber = tracing_subscriber::registry();
     tracing::subscriber::with_default(subscriber, || {
         assert!(
             gristmill_worker::spans::is_on(),
-            "a subscriber without a filter wants all"
+            "a subscriber without a filter takes every event"
         );
     });
     let subscriber = tracing_subscriber::fmt()

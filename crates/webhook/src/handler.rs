@@ -102,7 +102,7 @@ impl Sender {
         let answer = request.send().await.map_err(|error| {
             let reason = error_chain(&error.without_url());
             let way = proxy_variable(url.scheme()).map_or_else(String::new, |variable| {
-                format!(" by way of the proxy that {variable} names")
+                format!(" through the proxy in {variable}")
             });
             JobError::new(
                 ERROR_TYPE,

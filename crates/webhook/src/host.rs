@@ -39,9 +39,10 @@ impl FromStr for AllowedHost {
     /// Reads `hooks.example`, `hooks.example:8443` or `http://127.0.0.1:9000`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || WebhookError::Host(text.chars().take(80).collect());
-        let url = match text.contains("://") {
-            true => Url::parse(text),
-            false => Url::parse(&format!("https://{text}")),
+        let url = if text.contains("://") {
+            Url::parse(text)
+        } else {
+            Url::parse(&format!("https://{text}"))
         };
         let url = url.map_err(|_| refuse())?;
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() || text.ends_with('/') {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn a_text_that_is_not_a_host_is_refused() {
         for wrong in [
             "",
             "a b",

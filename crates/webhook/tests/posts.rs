@@ -100,7 +100,7 @@ async fn state(engine: &TestEngine, job: JobId) -> (JobState, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_summary_is_signed_and_sent_again_with_the_same_id() {
+async fn a_summary_is_signed_and_a_retry_keeps_its_id() {
     let recipient = Recipient::default();
     let base = recipient.start().await;
     let (engine, job) = hook(&format!("{base}/done?token=hidden"), &base).await;
@@ -119,7 +119,7 @@ async fn a_summary_is_signed_and_sent_again_with_the_same_id() {
     assert_eq!(received[0].id, format!("job_{job}"));
     assert_ne!(
         received[0].timestamp, received[1].timestamp,
-        "each attempt is dated"
+        "each attempt has its own date"
     );
     for request in &received {
         let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
@@ -135,7 +135,7 @@ async fn a_summary_is_signed_and_sent_again_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn other_hosts_get_no_requests() {
+async fn a_host_that_is_not_allowed_gets_no_request() {
     let recipient = Recipient::default();
     let base = recipient.start().await;
     let (engine, job) = hook(&format!("{base}/done"), "hooks.example").await;
@@ -143,7 +143,7 @@ async fn other_hosts_get_no_requests() {
     assert_eq!(
         (state, failures.len()),
         (JobState::Dead, 1),
-        "it is not tried again"
+        "a refused job is not tried again"
     );
     assert!(failures[0].contains("--http-hooks"), "{failures:?}");
     assert_eq!(recipient.received().len(), 0);

@@ -156,7 +156,13 @@ impl Claims {
         {
             self.ran(0, now);
         }
-        self.would_want(holding)
+        let wanted = self.would_want(holding);
+        assert!(
+            u64::from(wanted) <= self.left,
+            "a claim of {wanted} jobs stays within the worker's limit, which allows {} more",
+            self.left
+        );
+        wanted
     }
 
     /// The number of jobs to ask for as soon as the source has some.
@@ -182,14 +188,19 @@ impl Claims {
         let has_more = asked > 0 && matches!(self.supply, Supply::Likely);
         let lasts = holding.waiting > 0 && holding.waiting as f64 >= lasting;
         let is_starving = has_more && (holding.free_slots > 0 || !lasts || self.is_short);
-        match !holding.is_running || is_starving || next_at <= now {
-            true => now,
-            false => next_at,
+        if !holding.is_running || is_starving || next_at <= now {
+            now
+        } else {
+            next_at
         }
     }
 
     /// Notes the start of an exchange.
     pub fn exchange_began(&mut self, now: Instant) {
+        debug_assert!(
+            self.exchanged_at.is_none_or(|last| last <= now),
+            "exchanges begin in the order of time"
+        );
         self.exchanged_at = Some(now);
     }
 
@@ -215,15 +226,16 @@ impl Claims {
         if got > 0 && std::mem::take(&mut self.is_starved) {
             self.measured_at = self.measured_at.map(|_| now);
         }
-        self.supply = match got > 0 && claimed.is_cut {
-            true => Supply::Likely,
-            // Asked again at once, the source would say the same.
-            false => Supply::Dry {
+        self.supply = if got > 0 && claimed.is_cut {
+            Supply::Likely
+        } else {
+            // The source would give the same answer again at once.
+            Supply::Dry {
                 look_again_at: now + until_next.map_or(self.poll_every, |until| self.poll_every.min(until)),
                 more_later: limited || until_next.is_some(),
                 limited,
                 hopeful: got > 0 && until_next.is_none(),
-            },
+            }
         };
     }
 
@@ -319,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_holds_more_than_one_lease_and_claims_the_next_one_at_once() {
+    fn a_worker_that_wants_more_than_one_lease_claims_the_next_one_at_once() {
         let mut now = Instant::now();
         let mut claims = Claims::new(&WorkerSettings::default(), 2);
         claims.ran(0, now);
@@ -335,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_brought_all_there_is_is_not_repeated_at_once() {
+    fn a_claim_that_got_all_jobs_is_not_repeated_at_once() {
         let mut now = Instant::now();
         let mut claims = Claims::new(&WorkerSettings::default(), 2);
         claims.ran(0, now);

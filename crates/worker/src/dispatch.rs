@@ -148,9 +148,10 @@ impl Dispatcher {
         if let Some((runner, unanswered)) = runners.freest(may_busy_another, now) {
             let free_runners = runners.free_runners(may_busy_another).max(1);
             let share = waiting.div_ceil(free_runners as u64);
-            let room = match whole_batches {
-                true => window.batch_jobs(),
-                false => concurrency - unanswered + window.jobs(),
+            let room = if *whole_batches {
+                window.batch_jobs()
+            } else {
+                concurrency - unanswered + window.jobs()
             };
             // A smaller share of quick jobs would not pay.
             let least = (room / 4).max(1);
@@ -175,13 +176,24 @@ impl Dispatcher {
 
     fn cut(&self, room: u32, share: u64, least: u32) -> u32 {
         let share = u32::try_from(share).unwrap_or(u32::MAX).max(least);
-        room.min(share).min(self.settings.micro_batch_jobs_max).max(1)
+        let jobs = room.min(share).min(self.settings.micro_batch_jobs_max).max(1);
+        assert!(
+            jobs <= self.settings.micro_batch_jobs_max.max(1),
+            "a runner gets at most a micro-batch at a time"
+        );
+        jobs
     }
 
     /// Notes that jobs of a kind went to a runner.
     pub fn gave(&mut self, kind: usize, runner: usize, jobs: u32, now: Duration) {
         let became_busy = self.kinds[kind].runners.gave(runner, jobs, now);
         self.busy_runners += usize::from(became_busy);
+        assert!(
+            self.busy_runners <= self.settings.busy_runners_max,
+            "{} runners are busy, but only {} may be",
+            self.busy_runners,
+            self.settings.busy_runners_max
+        );
     }
 
     /// Notes final answers of a runner: the jobs completed, failed or went back to the store. `durations_us` has the
@@ -204,12 +216,20 @@ impl Dispatcher {
             window.learn(durations_us);
         }
         let became_idle = runners.answered(runner, jobs, now);
+        assert!(
+            self.busy_runners >= usize::from(became_idle),
+            "only a busy runner can become idle"
+        );
         self.busy_runners -= usize::from(became_idle);
     }
 
     /// Notes that a runner gave recalled jobs back.
     pub fn returned(&mut self, kind: usize, runner: usize, jobs: u32, now: Duration) {
         let became_idle = self.kinds[kind].runners.returned(runner, jobs, now);
+        assert!(
+            self.busy_runners >= usize::from(became_idle),
+            "only a busy runner can become idle"
+        );
         self.busy_runners -= usize::from(became_idle);
     }
 

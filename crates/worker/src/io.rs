@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_takes_the_place_of_what_was_declared() {
+    fn measured_rates_replace_declared_ones() {
         let mut io = IoOfKind::declared(rate(100, 0));
         assert_eq!(io.of(3), rate(300, 0));
         io.ended(&IoCounter::default(), Duration::from_secs(1));

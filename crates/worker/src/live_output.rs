@@ -75,6 +75,10 @@ impl Gathered {
             self.text.drain(..dropped);
             self.offset += dropped as u64;
         }
+        assert!(
+            self.text.len() <= LIVE_OUTPUT_BYTES_PER_JOB_MAX,
+            "the gathered output of a job stays within its limit"
+        );
     }
 }
 
@@ -126,6 +130,11 @@ impl LiveOutputBoard {
         if state.gathered.len() >= PROGRESS_JOBS_MAX && !state.gathered.contains_key(&(job, attempt)) {
             return;
         }
+        let gathered_jobs = state.gathered.len();
+        assert!(
+            gathered_jobs <= PROGRESS_JOBS_MAX,
+            "the board gathers the output of {gathered_jobs} jobs, more than its limit"
+        );
         let gathered = state.gathered.entry((job, attempt)).or_insert_with(|| Gathered {
             kind: kind.clone(),
             offset: 0,
@@ -193,6 +202,10 @@ impl LiveOutputBoard {
                 text,
             });
         }
+        debug_assert!(
+            taken.iter().map(|printed| printed.text.len()).sum::<usize>() <= LIVE_OUTPUT_BYTES_PER_WRITE_MAX,
+            "a write of live output stays within its limit"
+        );
         taken
     }
 }
@@ -221,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_followed_jobs_print_is_taken_in_order_and_whole_characters() {
+    async fn output_of_followed_jobs_is_taken_in_order_and_in_whole_characters() {
         let (board, kind) = board(Followed::Job(job(1)));
         assert!(board.is_followed(job(1), &kind) && !board.is_followed(job(2), &kind));
         board.printed(job(2), 1, &kind, b"nobody follows this");
@@ -251,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn of_much_output_the_oldest_is_dropped_and_each_job_has_its_turn() {
+    fn the_oldest_output_is_dropped_and_each_job_has_its_turn() {
         let (board, kind) = board(Followed::Kind("work".into()));
         let long = "ab€".repeat(LIVE_OUTPUT_BYTES_PER_JOB_MAX);
         for position in 0..20 {

@@ -223,12 +223,26 @@ impl Mill {
                 () = sleep_until(self.trip_at), if self.trip_at.is_some() => {}
             }
         }
+        assert!(
+            self.deliveries.is_empty(),
+            "a worker ends without a running delivery"
+        );
+        if self.fatal.is_none() {
+            assert!(
+                self.waiting() == 0 && self.reports.is_empty() && self.trip.is_none(),
+                "a worker without an error ends after its jobs and reports"
+            );
+            assert!(
+                self.repeats.is_empty(),
+                "a worker without jobs keeps no failures of earlier attempts"
+            );
+        }
         let error = self.fatal.take().or(self.failed.take());
         let ended = error.map_or(Ok(self.summary), Err);
         (heart, ended)
     }
 
-    /// Shows the heart whether the worker runs nothing although it could: then it asks why, now and then.
+    /// Tells the heart whether the worker runs nothing although it could. Then the heart asks why from time to time.
     fn show_idleness(&mut self) {
         let is_busy = !self.deliveries.is_empty() || self.waiting() > 0;
         if is_busy || self.is_draining() || self.outage.is_some() || !self.can_run_any() {
@@ -301,7 +315,7 @@ impl Mill {
             let waiting = self.lanes[kind].waiting();
             let now = self.since_began();
             while let Some(runner) = self.dispatcher.recall(kind, waiting, now) {
-                tracing::debug!(kind = %self.lanes[kind].kind, runner, "recalled what has not begun");
+                tracing::debug!(kind = %self.lanes[kind].kind, runner, "recalled unbegun jobs");
                 self.lanes[kind].handler.recall(runner);
             }
         }
@@ -338,6 +352,11 @@ impl Mill {
             return false;
         };
         let jobs = work.jobs_count();
+        assert!(
+            jobs > 0 && jobs <= next.jobs_max,
+            "a runner that takes up to {} jobs gets {jobs}",
+            next.jobs_max
+        );
         self.hops.record("run", u64::from(jobs), end_reason);
         self.dispatcher.gave(kind, next.runner, jobs, now);
         self.give_back.gave(now);
@@ -345,7 +364,8 @@ impl Mill {
         let id = DeliveryId(self.deliveries_begun);
         self.spans.begin(id, &mut work);
         let delivery = Delivery::new(id, kind, next.runner, work, &self.shared);
-        self.deliveries.insert(id, delivery.clone());
+        let before = self.deliveries.insert(id, delivery.clone());
+        assert!(before.is_none(), "each delivery has its own id");
         tokio::spawn(delivery.run(self.lanes[kind].handler.clone(), self.source.clone()));
         true
     }
@@ -380,11 +400,17 @@ impl Mill {
         if surplus == 0 {
             return;
         }
+        let mut shared_out = 0;
         for kind in 0..self.lanes.len() {
             let of_kind = u128::from(self.lanes[kind].waiting());
             let share = u128::from(surplus) * of_kind / u128::from(waiting);
+            shared_out += share as u64;
             self.give_back_last(kind, share as u64);
         }
+        assert!(
+            shared_out <= surplus,
+            "the kinds give back {shared_out} jobs, more than the surplus of {surplus}"
+        );
     }
 
     fn give_back_last(&mut self, kind: usize, jobs: u64) {
@@ -416,6 +442,10 @@ impl Mill {
                 let Some(delivery) = self.deliveries.remove(&delivery) else {
                     return;
                 };
+                assert!(
+                    delivery.is_answered(),
+                    "a delivery ends after each of its jobs was answered"
+                );
                 self.spans.end(delivery.id, elapsed);
                 self.note_movement();
                 let jobs = delivery.jobs_count();
@@ -473,9 +503,10 @@ impl Mill {
             .filter(|position| !delivery.is_cancelled(part, *position))
             .collect();
         let held = part.held.select(&kept);
-        match self.is_draining() {
-            true => self.give_up(&held),
-            false => self.lanes[delivery.kind].put_back(held),
+        if self.is_draining() {
+            self.give_up(&held);
+        } else {
+            self.lanes[delivery.kind].put_back(held);
         }
         let cancelled = returned.difference(&kept);
         if !cancelled.is_empty() {
@@ -494,7 +525,9 @@ impl Mill {
 
     fn take_heartbeat(&mut self, heartbeat: &Heartbeat) {
         if !heartbeat.known {
-            tracing::warn!("the leases were lost: no heartbeat arrived for too long; beginning anew");
+            tracing::warn!(
+                "the leases were lost, because no heartbeat arrived for too long; the worker registers again"
+            );
             self.lose_leases();
             self.renewal = Renewal::BeginAnew;
             return;

@@ -92,7 +92,7 @@ impl Gauge {
                 pressure,
                 source = name,
                 ?admits,
-                "what is claimed under pressure has changed"
+                "the admission under pressure changed"
             );
             self.admits = admits;
         }

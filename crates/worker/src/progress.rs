@@ -66,6 +66,10 @@ impl ProgressBoard {
                 jobs.said.insert(job, said);
             }
         }
+        assert!(
+            jobs.said.len() <= PROGRESS_JOBS_MAX,
+            "the board keeps the progress of at most {PROGRESS_JOBS_MAX} jobs"
+        );
         jobs.changed = true;
         drop(jobs);
         self.0.changed.notify_one();
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_said_last_is_told_once_for_all_jobs() {
+    async fn the_last_progress_of_all_jobs_is_taken_once() {
         let board = ProgressBoard::default();
         assert_eq!(board.take(), None);
         board.say(job(1), 1, Progress::of(1, 10));
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit() {
+    fn the_number_of_jobs_has_a_limit() {
         let board = ProgressBoard::default();
         for position in 0..PROGRESS_JOBS_MAX as u32 + 5 {
             board.say(job(position), 1, Progress::of(1, 2));

@@ -10,54 +10,54 @@ use gristmill_store::rules::admission::held_back::HELD_BACK_AFTER_MS;
 use crate::io::IoRate;
 use crate::pressure::Backpressure;
 
-/// How a worker claims and runs.
+/// The settings of a worker: how it claims and runs jobs.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
-    /// The queues that it claims from.
+    /// The queues from which the worker claims.
     pub queues: Vec<Arc<str>>,
-    /// Runners that have work at once, over all kinds: processes, or tasks of this process.
+    /// The largest number of busy runners over all kinds. A runner is a process, or a task of this process.
     pub concurrency: usize,
-    /// How many jobs to run in all; no bound where `None`.
+    /// The number of jobs to run in total. `None` means no limit.
     pub jobs_limit: Option<u64>,
-    /// The work that it wants to hold beyond its free slots, as the time it takes to run it.
+    /// The amount of work to hold beyond the free slots, as the time to run it.
     pub buffer_target: Duration,
-    /// The work that a runner holds beyond the jobs that it can run now, as the time it takes.
+    /// The amount of work that a runner holds beyond its running jobs, as the time to run it.
     pub window_target: Duration,
-    /// Jobs in a micro-batch at most. Where it is 1, a runner holds no more than it can run now.
+    /// The largest number of jobs in a micro-batch. With 1, a runner holds only running jobs.
     pub micro_batch_jobs_max: u32,
-    /// How often an idle worker looks for work that other processes submitted.
+    /// The time between two looks of an idle worker for jobs of other processes.
     pub poll_every: Duration,
-    /// How often it says that it lives, where its source does not say.
+    /// The time between two heartbeats, if the source does not set it.
     pub heartbeat_every: Duration,
-    /// How long it claims in vain and runs nothing before it asks its source what holds due jobs back.
+    /// The time for which an idle worker's claims get no jobs before it asks its source what holds due jobs back.
     pub asks_why_after: Duration,
-    /// How long running jobs may continue when the worker stops. Then it releases them uncharged, and ends. Until their own ends,
-    /// where `None`.
+    /// The time for which running jobs may continue after the worker was asked to stop. Then the worker releases them
+    /// without charge, and ends. With `None` it waits for their end.
     pub grace: Option<Duration>,
-    /// Whether it ends when nothing is left to claim, now or later.
+    /// The worker ends when nothing is left to claim, now or later.
     pub until_empty: bool,
-    /// Ends when nothing can be claimed now, whatever can be later.
+    /// The worker ends when nothing can be claimed now, even if jobs become claimable later.
     pub until_idle: bool,
-    /// How long a cancelled job may continue. Then the worker abandons it, and its slot is free.
+    /// The time for which a cancelled job may continue. Then the worker abandons it, and its slot is free.
     pub cancel_grace: Duration,
-    /// Backpressure while its machine is busy.
+    /// The backpressure while the machine is busy.
     pub backpressure: Backpressure,
-    /// What the jobs that run may move together. A micro-batch that would be over it waits until others have ended; one
-    /// alone may be over it.
+    /// The bytes that running jobs may move together. A micro-batch that would exceed the budget waits until others
+    /// have ended. A single micro-batch may exceed it.
     pub io_budget: Option<IoRate>,
-    /// Jobs of this priority and above do not wait for a slot: lower ones that can be paused make room. None do, where
-    /// `None`.
+    /// Jobs of this priority and above do not wait for a slot: pausable jobs of lower priority make room. With `None`
+    /// no job does.
     pub preempt_from: Option<i16>,
-    /// Kinds whose jobs can be paused, regardless of their handlers.
+    /// The kinds whose jobs can be paused, whatever their handlers report.
     pub pausable: BTreeSet<Arc<str>>,
     /// The bytes that a micro-batch of a kind moves, until its jobs report them.
     pub io_rates: BTreeMap<Arc<str>, IoRate>,
 }
 
-/// Bytes of outcomes that wait for their commit, above which no further micro-batch is begun.
+/// The bytes of outcomes that wait for their commit. Above this number no further micro-batch begins.
 pub const REPORTS_PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of outcomes that an exchange is not held back for.
+/// The bytes of gathered outcomes above which an exchange begins at once.
 pub const REPORTS_GATHERED_BYTES_MAX: usize = 4 << 20;
 
 impl Default for WorkerSettings {

@@ -12,18 +12,18 @@ use gristmill_store::rules::admission::held_back::held_back;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
 
-/// The remedy of a source's error.
+/// The remedy for an error of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// Trying again later can help.
+    /// A later try can help.
     Transient,
-    /// The source does not know the worker, or no longer does: the worker registers again, and its leases are lost.
+    /// The source does not know the worker. The worker registers again, and its leases are lost.
     Unregistered,
-    /// Nothing helps: the worker ends.
+    /// Nothing helps. The worker ends.
     Fatal,
 }
 
-/// Why a source did not answer.
+/// The error of a source.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
@@ -39,8 +39,8 @@ impl From<StoreError> for SourceError {
             StoreError::Locked { .. } | StoreError::Panicked(_) | StoreError::Unreachable { .. } => {
                 SourceErrorKind::Transient
             }
-            // A claim may have been made that nobody knows of. As another worker, this one lets the leases of the former
-            // be lost, and that with them.
+            // The store may have made a claim that nobody knows of. The worker registers as a new one, so that the
+            // leases of the old one are lost, and the claim with them.
             StoreError::WorkerUnknown(_) | StoreError::Unknown { .. } => SourceErrorKind::Unregistered,
             _ => SourceErrorKind::Fatal,
         };
@@ -54,20 +54,20 @@ impl From<StoreError> for SourceError {
 /// A source of leases: a store, or a server over HTTP.
 #[async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Receives the queues and kinds that the worker serves, before the worker registers: its registration names them.
+    /// Receives the queues and kinds of the worker before it registers. The registration names them.
     fn will_serve(&self, queues: Vec<Arc<str>>, kinds: Vec<Arc<str>>) {
         let _ = (queues, kinds);
     }
 
-    /// Makes the worker known. Called at the start, and again where the source has forgotten it.
+    /// Registers the worker. The worker calls it at the start, and again if the source has forgotten it.
     async fn register(&self) -> Result<(), SourceError>;
 
     /// Commits reports and claims leases, in one round trip and one transaction.
     async fn exchange(&self, reports: Vec<Report>, want: Option<Want>) -> Result<Exchanged, SourceError>;
 
-    /// Sends a heartbeat; `stats` has the batches of its hops since the last call, and `progress` the progress of its
-    /// jobs, where there is news of it. `idle` is what the worker wants, where it runs nothing and asks why: the answer says
-    /// what holds such jobs back.
+    /// Sends a heartbeat. `stats` has the batches of the worker's hops since the last call. `progress` has the progress
+    /// of its jobs, if there is news. `idle` is the claim of an idle worker that asks why it gets no jobs. The answer
+    /// says what holds such jobs back.
     async fn heartbeat(
         &self,
         stats: BatchStats,
@@ -75,13 +75,13 @@ pub trait Source: Send + Sync + 'static {
         idle: Option<Want>,
     ) -> Result<Heartbeat, SourceError>;
 
-    /// Sends the output of followed jobs. Lost output still appears in the jobs' logs.
+    /// Sends the output of followed jobs. Lost output still appears in the logs of the jobs.
     async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
         let _ = printed;
         Ok(())
     }
 
-    /// Resolves when the source has learned of changed followers without a heartbeat, with all followed jobs.
+    /// Resolves with all followed jobs when the source has learned of changed followers without a heartbeat.
     async fn followed(&self) -> Vec<Followed> {
         std::future::pending().await
     }
@@ -89,7 +89,7 @@ pub trait Source: Send + Sync + 'static {
     /// Unregisters the worker. The source releases its jobs without charging an attempt.
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError>;
 
-    /// How the children ended of jobs that this worker holds to finalize: those of each job, in the order of the positions.
+    /// The outcomes of the children of jobs that this worker holds to finalize. The lists are in the order of the positions.
     async fn children(
         &self,
         lease: LeaseId,
@@ -97,33 +97,33 @@ pub trait Source: Send + Sync + 'static {
         parents: &Positions,
     ) -> Result<Vec<Vec<ChildOutcome>>, SourceError>;
 
-    /// Resolves when there may be something new to claim.
+    /// Resolves when there may be new jobs to claim.
     async fn wait_for_work(&self);
 
-    /// As [`wait_for_work`](Source::wait_for_work), by a worker that would claim what it wants at once: where the source
-    /// claims for it meanwhile, gives what an [`exchange`](Source::exchange) would have claimed. `None` where the worker is to
-    /// look by itself. Where the worker stops waiting, what was claimed for it is given back.
+    /// Waits like [`wait_for_work`](Source::wait_for_work), with a claim. If the source claims for the worker
+    /// meanwhile, returns what an [`exchange`](Source::exchange) would have claimed. Returns `None` if the worker
+    /// should look by itself. When the worker stops waiting, the jobs claimed for it go back.
     async fn wait_for_claim(&self, want: Option<Want>) -> Option<Exchanged> {
         let _ = want;
         self.wait_for_work().await;
         None
     }
 
-    /// Whether a claim that brings less than was wanted has brought all that can be claimed, as far as a lease may hold it.
+    /// Reports whether a claim that got less than it asked for got all claimable jobs, up to the limits of a lease.
     /// Otherwise the worker asks again at once.
     fn gives_all(&self) -> bool {
         false
     }
 
-    /// How many jobs one claim brings at most, however many the worker wants.
+    /// The largest number of jobs that one claim gets, whatever the worker asks for.
     fn claim_jobs_max(&self) -> u32 {
         LEASE_JOBS_MAX
     }
 
-    /// The worker is asked to stop and wants nothing more: what is under way and carries no report may be given up.
+    /// Notes that the worker was asked to stop and wants no more jobs. The source may give up requests without a report.
     fn stop(&self) {}
 
-    /// How often it expects a heartbeat of the worker that has registered; `None` where it does not say.
+    /// The interval at which the source expects heartbeats of the registered worker. `None` if the source does not set it.
     fn heartbeat_every(&self) -> Option<Duration> {
         None
     }
@@ -140,7 +140,7 @@ pub struct StoreSource {
 }
 
 impl StoreSource {
-    /// A worker of this process on `store`, not registered yet, whose leases are lost after so long without a
+    /// A worker of this process on `store`. It is not registered yet. Its leases are lost after this time without a
     /// heartbeat.
     pub fn new(store: Arc<dyn Store>, worker: NewWorker, lease_lost_after_ms: i64) -> Self {
         StoreSource {

@@ -137,10 +137,11 @@ impl TypedExecutor<Fail> for Failing {
     ) -> Result<(), TaskError> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.changed.notify_one();
-        Err(match self.is_permanent {
-            true => TaskError::permanent("this job fails"),
-            false => TaskError::retryable("this job fails"),
-        })
+        Err(if self.is_permanent {
+TaskError::permanent("this job fails")
+} else {
+TaskError::retryable("this job fails")
+})
     }
 }
 

@@ -39,9 +39,10 @@ pub fn without_empty_variables(command: clap::Command) -> clap::Command {
     command
         .mut_args(|argument| {
             let is_empty = |name| std::env::var_os(name).is_some_and(|text| text.is_empty());
-            match argument.get_env().is_some_and(is_empty) {
-                true => argument.env(None::<&str>),
-                false => argument,
+            if argument.get_env().is_some_and(is_empty) {
+                argument.env(None::<&str>)
+            } else {
+                argument
             }
         })
         .mut_subcommands(without_empty_variables)

@@ -94,9 +94,10 @@ impl KeyArguments {
             debounce: self.debounce.map(|delay| Debounce {
                 delay_ms: milliseconds(delay),
                 wait_ms_max: self.debounce_max.map(milliseconds),
-                payloads: match self.debounce_merge {
-                    true => DebouncedPayloads::Merged,
-                    false => DebouncedPayloads::Last,
+                payloads: if self.debounce_merge {
+                    DebouncedPayloads::Merged
+                } else {
+                    DebouncedPayloads::Last
                 },
             }),
         })

@@ -56,9 +56,10 @@ impl PressureArguments {
         };
         Backpressure {
             sources: self.sources.iter().map(source).collect(),
-            thresholds: match self.thresholds.is_empty() {
-                true => THRESHOLDS.to_vec(),
-                false => self.thresholds.clone(),
+            thresholds: if self.thresholds.is_empty() {
+                THRESHOLDS.to_vec()
+            } else {
+                self.thresholds.clone()
             },
         }
     }

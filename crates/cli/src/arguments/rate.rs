@@ -22,9 +22,10 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     if jobs == 0 {
         return Err(refuse());
     }
-    let span = match unit.starts_with(|letter: char| letter.is_ascii_digit()) {
-        true => unit.to_owned(),
-        false => format!("1{unit}"),
+    let span = if unit.starts_with(|letter: char| letter.is_ascii_digit()) {
+        unit.to_owned()
+    } else {
+        format!("1{unit}")
     };
     let period_ms = parse_span(&span).map_or(0, |span: Duration| span.as_millis());
     match u64::try_from(period_ms) {

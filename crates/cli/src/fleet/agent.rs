@@ -97,9 +97,10 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     let source = HttpSource::new(options, Arc::new(SystemClock), Box::new(SplitMix64::new(seed)))?;
 
     let one_at_a_time = arguments.batch.is_none();
-    let concurrency = match one_at_a_time {
-        true => arguments.concurrency.one_at_a_time(),
-        false => arguments.concurrency.clone(),
+    let concurrency = if one_at_a_time {
+        arguments.concurrency.one_at_a_time()
+    } else {
+        arguments.concurrency.clone()
     };
     let handlers = tokio::select! {
         handlers = handlers(&arguments, &concurrency) => handlers?,

@@ -41,10 +41,7 @@ pub async fn serve(arguments: ServeArguments, telemetry: Option<&Telemetry>) -> 
     let runs_jobs = !arguments.scripts.is_empty() || webhooks.is_some();
     let mode = match arguments.mode {
         Some(mode) => mode,
-        None => mode_of_environment()?.unwrap_or(match runs_jobs {
-            true => Mode::Standalone,
-            false => Mode::Server,
-        }),
+        None => mode_of_environment()?.unwrap_or(if runs_jobs { Mode::Standalone } else { Mode::Server }),
     };
     let handlers = match (mode, runs_jobs) {
         (Mode::Server, false) => None,

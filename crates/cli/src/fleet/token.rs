@@ -50,17 +50,19 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
             let folder = TrustFolder::new(revoke.trust.trust);
             for jti in &revoke.tokens {
                 let record = folder.revoke(jti, &SystemClock)?;
-                match revoke.json {
-                    true => print_json(&record)?,
-                    false => print_line(&format!("{} revoked", record.jti))?,
+                if revoke.json {
+                    print_json(&record)?
+                } else {
+                    print_line(&format!("{} revoked", record.jti))?
                 }
             }
         }
         TokenCommand::RotateKey(rotate) => {
             let kid = TrustFolder::new(rotate.trust.trust).rotate_key(&SystemClock)?;
-            print_line(&match rotate.json {
-                true => json!({"kid": kid}).to_string(),
-                false => kid,
+            print_line(&if rotate.json {
+                json!({"kid": kid}).to_string()
+            } else {
+                kid
             })?;
         }
     }

@@ -181,9 +181,10 @@ impl RowReader {
     /// Finds a misplaced quote in a row. Where text follows a quoted field in its own line, the reader still finds the row's end.
     fn misquoted(&mut self, row: &[u8]) -> Option<Row> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
-        let row = match self.header.is_empty() {
-            true => row.strip_prefix(MARK).unwrap_or(row),
-            false => row,
+        let row = if self.header.is_empty() {
+            row.strip_prefix(MARK).unwrap_or(row)
+        } else {
+            row
         };
         let found = Misquoted::find(row, self.dialect.quote, self.delimiter);
         self.is_misquoted = found.is_some();

@@ -50,9 +50,10 @@ pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> i
             pipe: None,
         });
     }
-    let pipe = match is_regular {
-        true => None,
-        false => Some(file.try_clone()?.into()),
+    let pipe = if is_regular {
+        None
+    } else {
+        Some(file.try_clone()?.into())
     };
     let opened = open_stream(Box::new(file), Some(path), may_be_array)?;
     Ok(Opened {
@@ -125,9 +126,10 @@ fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array:
     }
     let whole = Cursor::new(head).chain(reader);
     Ok(Opened {
-        reader: match is_array {
-            true => Box::new(ArrayLines::new(whole)),
-            false => Box::new(whole),
+        reader: if is_array {
+            Box::new(ArrayLines::new(whole))
+        } else {
+            Box::new(whole)
         },
         is_plain_file: is_plain_file && !is_array,
         is_array,

@@ -36,9 +36,10 @@ impl Places {
             return format!("{input}:{line}");
         };
         let line = line - file.lines_before + file.lines_skipped;
-        match file.is_array {
-            true => format!("{}, element {line}", file.name),
-            false => format!("{}:{line}", file.name),
+        if file.is_array {
+            format!("{}, element {line}", file.name)
+        } else {
+            format!("{}:{line}", file.name)
         }
     }
 }

@@ -132,9 +132,10 @@ impl Stream {
     /// As [`read_more`](Stream::read_more), but fails with [`io::ErrorKind::WouldBlock`] where the current batch has an item and
     /// the writer of the pipe is slow.
     pub fn read_more_of_batch(&mut self) -> io::Result<bool> {
-        match self.at_end || self.pipe.as_ref().is_none_or(Pipe::is_ready) {
-            true => self.read_more(),
-            false => Err(io::ErrorKind::WouldBlock.into()),
+        if self.at_end || self.pipe.as_ref().is_none_or(Pipe::is_ready) {
+            self.read_more()
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
         }
     }
 

@@ -25,9 +25,10 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     }
     if arguments.count {
         let counts = store.counts(&filter).await?;
-        print_line(&match arguments.json {
-            true => serde_json::to_string(&counts)?,
-            false => counts.total().to_string(),
+        print_line(&if arguments.json {
+            serde_json::to_string(&counts)?
+        } else {
+            counts.total().to_string()
         })?;
         return Ok(Exit::Done);
     }
@@ -36,9 +37,10 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         after: arguments.after,
         limit: arguments.limit + 1,
     };
-    let mut rows = match arguments.newest {
-        true => store.newest_jobs(&filter, page.limit).await?,
-        false => store.jobs(&filter, page).await?,
+    let mut rows = if arguments.newest {
+        store.newest_jobs(&filter, page.limit).await?
+    } else {
+        store.jobs(&filter, page).await?
     };
     let has_more = rows.len() > arguments.limit as usize;
     rows.truncate(arguments.limit as usize);

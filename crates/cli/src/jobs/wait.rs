@@ -59,13 +59,14 @@ async fn wait_for_all(
         if counts.completed < counts.total() {
             exit = Exit::SomeFailed;
         }
-        print_line(&match arguments.json {
-            true => match target {
+        print_line(&if arguments.json {
+            match target {
                 WaitTarget::Batch(batch) => json!({"batch": batch, "counts": counts}),
                 WaitTarget::Job(job) => json!({"job": job, "counts": counts}),
             }
-            .to_string(),
-            false => format!("{target} has ended: {}", counted_by_state(counts)),
+            .to_string()
+        } else {
+            format!("{target} has ended: {}", counted_by_state(counts))
         })?;
     }
     Ok(exit)

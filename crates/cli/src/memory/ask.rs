@@ -44,13 +44,15 @@ pub async fn ask(arguments: AskArguments) -> anyhow::Result<Exit> {
         .await?;
     let options = asking.answering.options(asking.scope.options());
     let answer = memory.ask(&service, &arguments.question, &options).await?;
-    match arguments.json {
-        true => print_line(&serde_json::to_string(&answer)?)?,
-        false => print_line(&text(&answer))?,
+    if arguments.json {
+        print_line(&serde_json::to_string(&answer)?)?
+    } else {
+        print_line(&text(&answer))?
     }
-    Ok(match answer.answered {
-        true => Exit::Done,
-        false => Exit::SomeFailed,
+    Ok(if answer.answered {
+        Exit::Done
+    } else {
+        Exit::SomeFailed
     })
 }
 

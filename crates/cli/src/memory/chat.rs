@@ -70,9 +70,10 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
                 if !reply.is_answered() {
                     exit = Exit::SomeFailed;
                 }
-                print_line(&match arguments.json {
-                    true => serde_json::to_string(&reply)?,
-                    false => text(&reply, is_terminal),
+                print_line(&if arguments.json {
+                    serde_json::to_string(&reply)?
+                } else {
+                    text(&reply, is_terminal)
                 })?;
             }
             // The next question may have an answer.

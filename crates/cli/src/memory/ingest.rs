@@ -159,12 +159,13 @@ impl Ended {
 fn full_disk(error: IngestError) -> anyhow::Error {
     let text = error.to_string();
     let is_full = text.contains("disk is full") || text.contains("disk I/O error");
-    match is_full {
-        true => anyhow::anyhow!(
+    if is_full {
+        anyhow::anyhow!(
             "{text}; what was committed is kept: free some space and run the same command again, and it goes on where it \
              stopped"
-        ),
-        false => error.into(),
+        )
+    } else {
+        error.into()
     }
 }
 
@@ -323,9 +324,10 @@ async fn tell(
             summary["sources_failed"] = json!(ingested.sources_failed);
             summary["vectors"] = json!(ingested.vectors);
         }
-        match events_on_stdout(arguments) {
-            true => say!("{summary}"),
-            false => print_line(&summary.to_string())?,
+        if events_on_stdout(arguments) {
+            say!("{summary}")
+        } else {
+            print_line(&summary.to_string())?
         }
         return Ok(());
     }

@@ -94,10 +94,11 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
 }
 
 async fn list_sources(arguments: &MemorySourcesArguments) -> anyhow::Result<Exit> {
-    let arguments = match arguments.failed {
-        true => return list_unread(&arguments.list).await,
-        false => &arguments.list,
-    };
+    let arguments = if arguments.failed {
+return list_unread(&arguments.list).await
+} else {
+&arguments.list
+};
     let memory = arguments.knowledge.open().await?;
     let sources = memory.knowledge().sources().await?;
     if arguments.json {
@@ -140,17 +141,19 @@ async fn list_unread(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
 async fn print_unread(memory: &Memory, json: bool) -> anyhow::Result<usize> {
     let sources = memory.knowledge().source_failures().await?;
     for failure in &sources {
-        print_line(&match json {
-            true => serde_json::to_string(failure)?,
-            false => plain(&failure.error),
-        })?;
+        print_line(&if json {
+serde_json::to_string(failure)?
+} else {
+plain(&failure.error)
+})?;
     }
     let unread = memory.knowledge().unread(None).await?;
     for message in &unread {
-        print_line(&match json {
-            true => serde_json::to_string(message)?,
-            false => plain(&message.error),
-        })?;
+        print_line(&if json {
+serde_json::to_string(message)?
+} else {
+plain(&message.error)
+})?;
     }
     Ok(sources.len() + unread.len())
 }
@@ -160,12 +163,13 @@ async fn list_failures(arguments: &MemoryListArguments) -> anyhow::Result<Exit> 
     let unread = print_unread(&memory, arguments.json).await?;
     let failures = memory.knowledge().failures().await?;
     for failure in &failures {
-        print_line(&match arguments.json {
-            true => serde_json::to_string(failure)?,
-            false => plain(&format!(
+        print_line(&if arguments.json {
+            serde_json::to_string(failure)?
+        } else {
+            plain(&format!(
                 "{}, message {}, chunk {}: {}",
                 failure.source, failure.position, failure.chunk, failure.error
-            )),
+            ))
         })?;
     }
     if failures.is_empty() && unread == 0 && !arguments.json {
@@ -225,13 +229,14 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
             );
         }
     }
-    print_line(&match arguments.json {
-        true => json!({"sources": count, "refs": applied.refs_deleted}).to_string(),
-        false => format!(
+    print_line(&if arguments.json {
+        json!({"sources": count, "refs": applied.refs_deleted}).to_string()
+    } else {
+        format!(
             "{} and {} of knowledge deleted",
             show_number_of(count, "source"),
             show_number_of(u64::from(applied.refs_deleted), "piece")
-        ),
+        )
     })?;
     Ok(Exit::Done)
 }

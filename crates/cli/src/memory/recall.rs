@@ -124,16 +124,16 @@ async fn recall_for(
         .reachable_service(what, LimiterSettings::default())
         .await?;
     let (store, mut usage) = (&**memory.knowledge(), Usage::default());
-    let query = match is_parsed {
-        true => ask::search_query(store, &service, question, Some(SystemClock.now()), &mut usage).await?,
-        false => None,
+    let query = if is_parsed {
+        ask::search_query(store, &service, question, Some(SystemClock.now()), &mut usage).await?
+    } else {
+        None
     };
     let relations = memory.relations();
-    Ok(match is_reranked {
-        true => {
-            ask::recall_reranked(store, &service, question, query, &relations, options, &mut usage).await?
-        }
-        false => recall_query(store, question, query, &relations, options).await?,
+    Ok(if is_reranked {
+        ask::recall_reranked(store, &service, question, query, &relations, options, &mut usage).await?
+    } else {
+        recall_query(store, question, query, &relations, options).await?
     })
 }
 
@@ -168,9 +168,12 @@ fn write_file(
     })?;
     let mut sink = BufWriter::new(&file);
     let written = write(&mut sink).and_then(|()| sink.flush());
-    let synced = written.and_then(|()| match file.metadata()?.is_file() {
-        true => file.sync_all(),
-        false => Ok(()),
+    let synced = written.and_then(|()| {
+        if file.metadata()?.is_file() {
+            file.sync_all()
+        } else {
+            Ok(())
+        }
     });
     synced.map_err(|reason| OutputError::of(name, reason))
 }

@@ -80,14 +80,13 @@ pub async fn find(
         }
         sources.push({
             let cannot = || format!("{} cannot be read", path.display());
-            match std::fs::metadata(&path).with_context(cannot)?.is_file() {
+            if std::fs::metadata(&path).with_context(cannot)?.is_file() {
                 // Whether it can be read is found when its turn comes: one bad file does not stop the others.
-                true => Source::File(path, format),
-                false => {
-                    let opened = File::open(&path).with_context(cannot)?;
-                    let bytes = read_pipe(opened).with_context(cannot)?;
-                    Source::Piped(pipe::whole(known_as, bytes, format).into())
-                }
+                Source::File(path, format)
+            } else {
+                let opened = File::open(&path).with_context(cannot)?;
+                let bytes = read_pipe(opened).with_context(cannot)?;
+                Source::Piped(pipe::whole(known_as, bytes, format).into())
             }
         });
     }
@@ -199,11 +198,11 @@ fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>
 
 /// Whether an entry is a file of the folder, or a link to one. Opening a pipe would wait for a writer.
 fn is_file_within(root: &Path, path: &Path, kind: FileType) -> bool {
-    match kind.is_symlink() {
-        true => path
-            .canonicalize()
-            .is_ok_and(|target| target.starts_with(root) && target.is_file()),
-        false => kind.is_file(),
+    if kind.is_symlink() {
+        path.canonicalize()
+            .is_ok_and(|target| target.starts_with(root) && target.is_file())
+    } else {
+        kind.is_file()
     }
 }
 

@@ -74,9 +74,10 @@ fn command_with(words: impl Iterator<Item = OsString>, option: &str) -> String {
 /// A word as a shell reads it.
 pub fn quote(word: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:=,+@%".contains(letter);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

@@ -61,11 +61,12 @@ pub fn refuse_database(path: &Path) -> Result<(), OutputError> {
     let mut first = [0; SQLITE_MAGIC.len()];
     // A file that cannot be read is no store that a command has used.
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
-    match read.is_ok() && first == SQLITE_MAGIC {
-        true => Err(OutputError::Database {
+    if read.is_ok() && first == SQLITE_MAGIC {
+        Err(OutputError::Database {
             name: path.display().to_string(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

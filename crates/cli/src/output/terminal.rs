@@ -19,9 +19,10 @@ pub fn say_line(line: fmt::Arguments<'_>) {
 
 /// Writes text without a line's end to standard error.
 pub fn say_part(text: &str) {
-    let text = match io::stderr().is_terminal() {
-        true => harmless(text),
-        false => Cow::Borrowed(text),
+    let text = if io::stderr().is_terminal() {
+        harmless(text)
+    } else {
+        Cow::Borrowed(text)
     };
     // Standard error is the last place for errors: its own have no other.
     let _ = StandardError.write_all(text.as_bytes());

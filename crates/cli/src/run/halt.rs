@@ -219,9 +219,10 @@ impl CountingSink<'_> {
             let mut failed = outcomes.failed.iter();
             failed.any(|failed| failed.position == job.index && job.is_last_attempt(&failed.error))
         };
-        match outcomes.failed.is_empty() {
-            true => 0,
-            false => self.work.jobs().filter(is_dead).count() as u64,
+        if outcomes.failed.is_empty() {
+            0
+        } else {
+            self.work.jobs().filter(is_dead).count() as u64
         }
     }
 }

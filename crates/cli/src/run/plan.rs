@@ -92,15 +92,16 @@ pub struct Plan {
 /// The refusal to go on with a run that differs from this command.
 fn has_changed(name: &str, changes: &[String], is_other_program: bool) -> anyhow::Error {
     let changes = changes.join(", and ");
-    match is_other_program {
-        true => anyhow!(
+    if is_other_program {
+        anyhow!(
             "run `{name}` is of another program: {changes}; give this run another --name, or say --continue to keep what is done \
              and run the rest with this program, --retry-failed to run the failed items with it, too, or --restart to begin anew"
-        ),
-        false => anyhow!(
+        )
+    } else {
+        anyhow!(
             "run `{name}` cannot go on as it is, because {changes}; say --retry-failed to run the failed items again, --continue to \
              keep what is done and run the rest as it is now, --restart to begin anew, or give this run another --name"
-        ),
+        )
     }
 }
 

@@ -179,13 +179,14 @@ impl Writer {
         };
         // Where the payloads are damaged, this says so.
         let job = self.store.job(row.job).await?;
-        match job.is_some_and(|job| job.pauses.iter().any(|pause| pause.reason == DAMAGED)) {
-            true => Err(StoreError::Damaged {
+        if job.is_some_and(|job| job.pauses.iter().any(|pause| pause.reason == DAMAGED)) {
+            Err(StoreError::Damaged {
                 batch,
                 table: "batch",
                 what: "rows of it have changed since they were stored".to_owned(),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

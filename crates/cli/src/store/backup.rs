@@ -34,14 +34,15 @@ pub async fn backup(arguments: BackupArguments) -> anyhow::Result<Exit> {
     };
     let file = arguments.file.clone();
     let bytes = tokio::task::spawn_blocking(move || copy(&store, &file)).await??;
-    print_line(&match arguments.json {
-        true => json!({"file": arguments.file, "bytes": bytes}).to_string(),
-        false => format!(
+    print_line(&if arguments.json {
+        json!({"file": arguments.file, "bytes": bytes}).to_string()
+    } else {
+        format!(
             "{} copied to {}: {}",
             arguments.store,
             arguments.file.display(),
             show_bytes(bytes)
-        ),
+        )
     })?;
     Ok(Exit::Done)
 }

@@ -202,9 +202,10 @@ fn run(document: &str) {
     let text = std::fs::read_to_string(root().join(document)).unwrap();
     let blocks = blocks(&text);
     let is_on_postgres = ["docs/fleet.md", "docs/sql.md"].contains(&document);
-    let workspace = match is_on_postgres {
-        true => Workspace::on_postgres(),
-        false => Workspace::new(),
+    let workspace = if is_on_postgres {
+        Workspace::on_postgres()
+    } else {
+        Workspace::new()
     };
     let database = workspace.database_or("gristmill.db");
     let address = TcpListener::bind("127.0.0.1:0")

@@ -272,9 +272,10 @@ async fn a_worker_until_empty_waits_for_its_own_retries() {
             for _ in 0..20 {
                 engine.job(job.id).await.expect("the store answers");
             }
-            match job.attempt <= repeats + 1 {
-                true => Err(JobError::new("Once", "no")),
-                false => square(job).await,
+            if job.attempt <= repeats + 1 {
+                Err(JobError::new("Once", "no"))
+            } else {
+                square(job).await
             }
         }
     });

@@ -107,9 +107,10 @@ async fn saturated_groups_are_drained_within_their_limits() {
                     // Others run meanwhile.
                     tokio::task::yield_now().await;
                     group.fetch_sub(1, Ordering::SeqCst);
-                    match before < LIMIT {
-                        true => Ok(()),
-                        false => Err(JobError::new("limit", "too many at once")),
+                    if before < LIMIT {
+                        Ok(())
+                    } else {
+                        Err(JobError::new("limit", "too many at once"))
                     }
                 }
             }

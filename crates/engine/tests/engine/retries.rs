@@ -53,9 +53,10 @@ async fn without_a_delay_a_job_runs_again_in_the_same_slot() {
         .handle::<Square, _, _>(|job: Job<i64>| async move {
             // Job 0 goes through at once, job 1 on its second attempt, job 2 on its third, and job 3 never.
             assert!(job.payload != 2 || job.attempt == 3, "attempt {}", job.attempt);
-            match i64::from(job.attempt) > job.payload {
-                true => Ok(job.payload * job.payload),
-                false => Err(JobError::new("Again", format!("attempt {}", job.attempt))),
+            if i64::from(job.attempt) > job.payload {
+                Ok(job.payload * job.payload)
+            } else {
+                Err(JobError::new("Again", format!("attempt {}", job.attempt)))
             }
         });
     let summary = engine.drain(&mut worker).await;
@@ -177,9 +178,10 @@ struct Misbehaving {
 #[async_trait]
 impl Handler for Misbehaving {
     async fn run(&self, _: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
-        let way = match self.done.swap(true, Ordering::SeqCst) {
-            true => u32::MAX,
-            false => self.way,
+        let way = if self.done.swap(true, Ordering::SeqCst) {
+            u32::MAX
+        } else {
+            self.way
         };
         match way {
             0 => panic!("before anything is answered"),

@@ -57,15 +57,14 @@ impl Handler for Fickle {
             let _ = self.went_out.send(());
         }
         let mut outcomes = Outcomes::default();
-        match self.is_out.load(Ordering::SeqCst) {
-            true => outcomes.returned = work.indexes(),
-            false => {
-                outcomes.completed = Some(Completed {
-                    positions: work.indexes(),
-                    values: work.payloads().clone(),
-                    durations_us: vec![1; work.jobs_count() as usize],
-                })
-            }
+        if self.is_out.load(Ordering::SeqCst) {
+            outcomes.returned = work.indexes()
+        } else {
+            outcomes.completed = Some(Completed {
+                positions: work.indexes(),
+                values: work.payloads().clone(),
+                durations_us: vec![1; work.jobs_count() as usize],
+            })
         }
         sink.answer(outcomes);
     }

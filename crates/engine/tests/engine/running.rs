@@ -290,9 +290,10 @@ async fn what_a_job_writes_is_there_with_its_outcome() {
         let sql = "INSERT INTO copied SELECT value FROM json_each(?1)";
         job.context.write_with_report(sql, &job.payload)?;
         // What an attempt asked for that failed is not written, or it would be there twice.
-        match job.attempt == 1 && job.payload.is_multiple_of(3) {
-            true => Err(JobError::new("Again", "not yet")),
-            false => Ok(job.payload),
+        if job.attempt == 1 && job.payload.is_multiple_of(3) {
+            Err(JobError::new("Again", "not yet"))
+        } else {
+            Ok(job.payload)
         }
     });
     let summary = worker.until_empty().run().await.unwrap();

@@ -24,10 +24,7 @@ pub(super) struct KnownOption {
 const fn option(name: &'static str, variable: &'static str, usage: Use) -> KnownOption {
     KnownOption {
         name,
-        variable: match variable.is_empty() {
-            true => None,
-            false => Some(variable),
-        },
+        variable: if variable.is_empty() { None } else { Some(variable) },
         usage,
     }
 }

@@ -32,9 +32,10 @@ fn of_url(rest: &str) -> Result<Vec<(String, String)>, String> {
     let hosts: Vec<(&str, &str)> = hosts.split(',').map(host_and_port).collect();
     let joined = |part: fn(&(&str, &str)) -> String| -> String {
         let parts: Vec<String> = hosts.iter().map(part).collect();
-        match parts.iter().all(String::is_empty) {
-            true => String::new(),
-            false => parts.join(","),
+        if parts.iter().all(String::is_empty) {
+            String::new()
+        } else {
+            parts.join(",")
         }
     };
     add("host", &joined(|(host, _)| (*host).to_owned()))?;

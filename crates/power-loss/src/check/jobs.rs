@@ -36,9 +36,10 @@ pub async fn check(volume: &Volume, promises: &Promises, deep: bool) -> Result<(
         found.check_ends()?;
     }
     store.close().await.map_err(broken)?;
-    match deep {
-        true => integrity(volume, jobs::FILE),
-        false => Ok(()),
+    if deep {
+        integrity(volume, jobs::FILE)
+    } else {
+        Ok(())
     }
 }
 
@@ -76,7 +77,7 @@ impl Found {
         let payloads = store.payloads(batch).await.map_err(broken)?;
         let outcomes = store.outcomes(batch).await.map_err(broken)?;
         let (Some(payloads), Some(outcomes)) = (payloads, outcomes) else {
-            return Err(Fault::Broken(format!("batch {batch} is listed and not there")));
+            return Err(Fault::Broken(format!("batch {batch} is listed, but missing")));
         };
         self.batches.insert(batch);
         let mut ends = ends(&outcomes)?;
@@ -92,7 +93,7 @@ impl Found {
                 && value != payload
             {
                 return Err(Fault::Broken(format!(
-                    "job {job} of {payload} has the value {value}"
+                    "job {job} with payload {payload} has the value {value}"
                 )));
             }
             if let Some((other, _)) = self.numbered.insert(number, (job, state)) {
@@ -103,7 +104,7 @@ impl Found {
         }
         match ends.first_key_value() {
             Some((position, _)) => Err(Fault::Broken(format!(
-                "batch {batch} has no job at {position}, which ended"
+                "batch {batch} has an outcome for position {position}, but no job there"
             ))),
             None => Ok(()),
         }
@@ -119,7 +120,7 @@ impl Found {
                 .count();
             if stored != 0 && stored != numbers.len() {
                 return Err(Fault::Broken(format!(
-                    "{stored} of the {} jobs of a submit",
+                    "only {stored} of the {} jobs of a submit are stored",
                     numbers.len()
                 )));
             }
@@ -131,7 +132,7 @@ impl Found {
             .find(|number| !known.contains(number) && **number != FREE_NUMBER);
         if let Some(number) = stranger {
             return Err(Fault::Doubled(format!(
-                "number {number}, which another job stands for"
+                "number {number} is stored, but was deduplicated"
             )));
         }
         if let Some(number) = promises
@@ -139,7 +140,9 @@ impl Found {
             .iter()
             .find(|number| !self.numbered.contains_key(number))
         {
-            return Err(Fault::Lost(format!("number {number} was submitted")));
+            return Err(Fault::Lost(format!(
+                "number {number} was submitted, but is missing"
+            )));
         }
         for (number, ending) in &promises.ended {
             let expected = match ending {
@@ -150,7 +153,7 @@ impl Found {
             let state = self.numbered.get(number).and_then(|(_, state)| *state);
             if state != Some(expected) {
                 return Err(Fault::Lost(format!(
-                    "number {number} ended as {expected:?}, and is {state:?}"
+                    "number {number} ended as {expected:?}, but is {state:?}"
                 )));
             }
         }
@@ -161,7 +164,7 @@ impl Found {
     fn check_ends(&self) -> Result<(), Fault> {
         let numbered = self.numbered.values().map(|(job, state)| (job, state));
         match numbered.chain(&self.others).find(|(_, state)| state.is_none()) {
-            Some((job, _)) => Err(Fault::Lost(format!("job {job} does not end"))),
+            Some((job, _)) => Err(Fault::Lost(format!("job {job} never ends"))),
             None => Ok(()),
         }
     }
@@ -193,7 +196,7 @@ async fn compare_run(store: &dyn Store, found: &Found, promises: &Promises) -> R
         && (run.is_none() || lines < promised)
     {
         return Err(Fault::Lost(format!(
-            "the run was at line {promised}, and is at {lines}"
+            "the run was at line {promised}, but is at {lines}"
         )));
     }
     let stored: Vec<u64> = found
@@ -204,21 +207,22 @@ async fn compare_run(store: &dyn Store, found: &Found, promises: &Promises) -> R
     let submitted: Vec<u64> = (RUN_NUMBERS_FROM..RUN_NUMBERS_FROM + lines).collect();
     if stored != submitted {
         return Err(Fault::Broken(format!(
-            "the run is at line {lines} and has {} jobs",
+            "the run is at line {lines}, but has {} jobs",
             stored.len()
         )));
     }
     let Some(run) = run else { return Ok(()) };
     let finished = run.state == RunState::Finished;
     if promises.run_finished && !finished {
-        return Err(Fault::Lost("the run had finished".to_owned()));
+        return Err(Fault::Lost("the run had finished, but has not".to_owned()));
     }
-    match found.others.len() == usize::from(finished) {
-        true => Ok(()),
-        false => Err(Fault::Broken(format!(
-            "{} hooks, finished: {finished}",
+    if found.others.len() == usize::from(finished) {
+        Ok(())
+    } else {
+        Err(Fault::Broken(format!(
+            "the run has {} hooks, and finished is {finished}",
             found.others.len()
-        ))),
+        )))
     }
 }
 
@@ -230,7 +234,7 @@ async fn check_new_id(store: &dyn Store, found: &Found, promises: &Promises) -> 
         .map_err(broken)?;
     let taken = |new: &&BatchId| found.batches.contains(*new) || new.0 <= promises.batch_max;
     match new.iter().find(taken) {
-        Some(id) => Err(Fault::Doubled(format!("batch id {id}"))),
+        Some(id) => Err(Fault::Doubled(format!("batch id {id} is used twice"))),
         None => Ok(()),
     }
 }
@@ -262,6 +266,6 @@ async fn empty(store: &dyn Store) -> Result<(), Fault> {
             .collect();
     }
     Err(Fault::Broken(format!(
-        "there are still jobs after {EXCHANGES_MAX} exchanges"
+        "jobs are still left after {EXCHANGES_MAX} exchanges"
     )))
 }

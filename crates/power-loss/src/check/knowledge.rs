@@ -34,7 +34,7 @@ pub async fn check(volume: &Volume, promises: &Promises, input: &[Texts]) -> Res
     let messages = compare(&knowledge, input).await?;
     if messages < promises.messages {
         return Err(Fault::Lost(format!(
-            "{} messages were ingested, {messages} are there",
+            "{} messages were ingested, but {messages} are stored",
             promises.messages
         )));
     }
@@ -45,7 +45,7 @@ pub async fn check(volume: &Volume, promises: &Promises, input: &[Texts]) -> Res
     let extracted = store.counts(&completed).await.map_err(broken)?.completed;
     if extracted < messages {
         return Err(Fault::Lost(format!(
-            "{messages} messages are there, and {extracted} extractions of them"
+            "{messages} messages are stored, but only {extracted} extractions completed"
         )));
     }
     store.close().await.map_err(broken)
@@ -68,7 +68,7 @@ pub async fn compare(knowledge: &SqliteKnowledge, input: &[Texts]) -> Result<u64
         }
         if source.complete && given.len() != stored.len() {
             return Err(Fault::Broken(format!(
-                "source {} is complete without its end",
+                "source {} is marked complete, but its last messages are missing",
                 source.name
             )));
         }

@@ -46,10 +46,23 @@ impl Locks {
             return false;
         }
         self.levels.insert(handle, level);
+        self.assert_compatible();
         true
     }
 
-    /// Lowers the level of a connection.
+    /// Asserts that at most one connection is about to write, and that a connection that writes is alone.
+    fn assert_compatible(&self) {
+        let writers = self
+            .levels
+            .values()
+            .filter(|level| **level >= Level::Reserved)
+            .count();
+        assert!(writers <= 1, "at most one connection holds a lock for writing");
+        let alone = self.levels.values().all(|level| *level < Level::Exclusive) || self.levels.len() == 1;
+        assert!(alone, "a connection that writes is the only one with a lock");
+    }
+
+    /// Lowers the lock of a connection.
     pub fn unlock(&mut self, handle: u64, level: Level) {
         if level == Level::None {
             self.levels.remove(&handle);
@@ -69,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_writer_waits_for_readers_and_keeps_new_ones_out() {
+    fn a_pending_writer_waits_for_readers_and_blocks_new_readers() {
         let mut locks = Locks::default();
         assert!(locks.lock(1, Level::Shared) && locks.lock(2, Level::Shared));
         assert!(locks.lock(1, Level::Reserved));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_locks_stand_beside_each_other_and_exclusive_ones_alone() {
+    fn shared_locks_coexist_and_exclusive_locks_stand_alone() {
         let mut memory = SharedMemory::default();
         assert!(memory.map(1, 0, 64, false).is_none());
         let region = memory.map(1, 0, 64, true);

@@ -50,9 +50,10 @@ pub(super) async fn record(volume: &Volume, synchronous: Synchronous) -> Result<
         messages += ingest(volume, synchronous, std::slice::from_ref(source), messages).await?;
     }
     let stored = knowledge::compare(&knowledge::open(volume, true)?, &input).await?;
-    match stored == (SOURCES * MESSAGES) as u64 {
-        true => Ok(()),
-        false => Err(format!("{stored} messages were ingested").into()),
+    if stored == (SOURCES * MESSAGES) as u64 {
+        Ok(())
+    } else {
+        Err(format!("only {stored} messages were ingested").into())
     }
 }
 

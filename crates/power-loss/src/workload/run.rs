@@ -67,9 +67,10 @@ pub(super) async fn record(volume: &Arc<Volume>, synchronous: Synchronous) -> Re
         let running = worker(&engine, volume).start();
         let mut progress = run.progress;
         for batch in 0..BATCHES {
-            let state = match last && batch + 1 == BATCHES {
-                true => RunState::Submitted,
-                false => RunState::Submitting,
+            let state = if last && batch + 1 == BATCHES {
+                RunState::Submitted
+            } else {
+                RunState::Submitting
             };
             advance(volume, &*store, &run, &mut progress, state).await?;
         }

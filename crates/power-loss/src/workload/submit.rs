@@ -90,6 +90,7 @@ async fn cancel(volume: &Volume, store: &SqliteStore, (number, job): (u64, JobId
 }
 
 fn note_submitted(volume: &Volume, numbers: Vec<u64>, ids: Vec<BatchId>) {
+    assert!(!ids.is_empty(), "an acknowledged submit has the id of a batch");
     let batch = ids.iter().map(|id| id.0).max().unwrap_or_default();
     volume.note(Note::Submitted { numbers, batch });
 }

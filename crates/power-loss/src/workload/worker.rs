@@ -70,6 +70,11 @@ async fn work(
     for _ in 0..exchanges {
         let want = jobs::want(3 + rng.below(8) as u32);
         let exchanged = store.exchange(worker, reports, Some(want)).await?;
+        assert_eq!(
+            claimed.len(),
+            exchanged.receipts.len(),
+            "each report of a slice has a receipt"
+        );
         for (slice, receipt) in claimed.iter().zip(&exchanged.receipts) {
             note_receipt(volume, slice, receipt);
         }

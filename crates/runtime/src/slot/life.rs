@@ -74,9 +74,10 @@ impl Slot {
         let is_outdated = self.generation < self.pool.generation();
         if let Some(mut process) = self.take_process() {
             tracing::debug!("a script process is replaced by a new one");
-            match is_outdated || self.stream.next_number() >= self.recipe.jobs_per_process_max {
-                true => process.shut_down(self.recipe.script.path()),
-                false => drop(process.end()),
+            if is_outdated || self.stream.next_number() >= self.recipe.jobs_per_process_max {
+                process.shut_down(self.recipe.script.path())
+            } else {
+                drop(process.end())
             }
         }
         self.is_retiring = false;

@@ -24,9 +24,10 @@ impl Slot {
     fn late_ms(&self) -> u64 {
         let started = self.process.as_ref().and_then(WarmProcess::ready);
         let slack_ms = self.recipe.flush_every_ms * TIMEOUT_SLACK_FLUSHES;
-        match started.is_some_and(|started| started.is_async) {
-            true => slack_ms + GIVE_UP_GRACE_MS,
-            false => slack_ms,
+        if started.is_some_and(|started| started.is_async) {
+            slack_ms + GIVE_UP_GRACE_MS
+        } else {
+            slack_ms
         }
     }
 

@@ -31,24 +31,26 @@ impl Edited {
     }
 
     fn write(&self, text: &str) {
-        let text = match self.is_python {
-            true => format!(
+        let text = if self.is_python {
+            format!(
                 "import os, beside\ndef main(payload):\n    if payload == 'die': os._exit(3)\n    \
                  if payload == 'late': import late\n    \
                  return '{text} ' + beside.text\n"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "import process from 'node:process';\nimport {{ text }} from './beside.mjs';\n\
                  export function main(payload) {{ if (payload === 'die') process.exit(3); return '{text} ' + text; }}\n"
-            ),
+            )
         };
         std::fs::write(self.path(), text).unwrap();
     }
 
     fn write_module(&self, text: &str) {
-        let (name, text) = match self.is_python {
-            true => ("beside.py", format!("text = '{text}'\n")),
-            false => ("beside.mjs", format!("export const text = '{text}';\n")),
+        let (name, text) = if self.is_python {
+            ("beside.py", format!("text = '{text}'\n"))
+        } else {
+            ("beside.mjs", format!("export const text = '{text}';\n"))
         };
         std::fs::write(self.folder.path().join(name), text).unwrap();
     }

@@ -127,9 +127,10 @@ def main(n):
     let payloads: Vec<Value> = (0..200).map(Value::from).collect();
     for subject in warm_subjects_of(true) {
         for (asynchronous, fork_server) in [(false, true), (false, false), (true, true)] {
-            let text = match asynchronous {
-                true => text.replace("def main", "async def main"),
-                false => text.to_owned(),
+            let text = if asynchronous {
+                text.replace("def main", "async def main")
+            } else {
+                text.to_owned()
             };
             let (folder, script) = subject.script_of("files.py", &text);
             let options = RuntimeOptions {

@@ -1,4 +1,4 @@
-//! Decompression in steps, each of which takes room before it takes memory.
+//! Decompression in steps. Each step takes room before it takes memory.
 
 use std::io::{Cursor, Read};
 
@@ -10,15 +10,15 @@ use crate::error::ApiError;
 use crate::limits::{DECODED_STEP_BYTES, READ_ASIDE_FROM_BYTES, ZSTD_WINDOW_LOG_MAX};
 use crate::room::Place;
 
-/// A body that is partly decompressed.
+/// A partly decompressed body.
 struct Decoding {
     decoder: Decoder<'static, Cursor<Bytes>>,
     decoded: Vec<u8>,
     is_whole: bool,
 }
 
-/// Decompresses a body as far as its limit and no further: a zip bomb costs no more than an honest body. Short bodies are
-/// decompressed at once, the rest of others beside the event loop.
+/// Decompresses a body up to its limit: a zip bomb costs no more than an honest body. Short bodies are decompressed at
+/// once. Longer ones continue outside of the event loop.
 pub(super) async fn decode(compressed: Bytes, place: &mut Place) -> Result<Bytes, ApiError> {
     let bytes_max = place.room().decoded_bytes_max;
     let mut decoding = Decoding::new(compressed)?;
@@ -46,7 +46,7 @@ pub(super) async fn decode(compressed: Bytes, place: &mut Place) -> Result<Bytes
     Ok(decoding.decoded.into())
 }
 
-/// Takes room for the next bytes, and for as many in the decoder's window, as far as that reaches.
+/// Takes room for the next bytes and for the part of the decoder's window that they fill.
 async fn take_room(place: &mut Place, before: usize, step: usize) -> Result<(), ApiError> {
     let window = (1usize << ZSTD_WINDOW_LOG_MAX).saturating_sub(before);
     place.grow(step + step.min(window)).await
@@ -70,10 +70,10 @@ impl Decoding {
         })
     }
 
-    /// Decompresses so many bytes more, or all that are left.
+    /// Decompresses this many more bytes, or all that are left.
     fn step(&mut self, bytes: usize) -> Result<(), ApiError> {
         let (mut end, step_end) = (self.decoded.len(), self.decoded.len() + bytes);
-        // No more than is counted.
+        // The decoder must not take more memory than the room that was taken.
         self.decoded.reserve_exact(bytes);
         self.decoded.resize(step_end, 0);
         while end < step_end && !self.is_whole {

@@ -1,4 +1,4 @@
-//! The files of the page, and the headers that keep it to itself.
+//! The files of the page, and the headers that isolate it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -15,11 +15,11 @@ use flate2::write::GzEncoder;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// The page runs its own script and style, and reaches this server alone.
+/// The page runs only its own script and style, and reaches only this server.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// How long browsers keep a file that never changes: a year, the longest that they do.
+/// The time for which browsers keep a file that never changes: a year, which is their limit.
 const KEPT: &str = "public, max-age=31536000, immutable";
 
 /// The headers of each answer.
@@ -61,7 +61,7 @@ impl Asset {
             name,
             content_type,
             plain,
-            // Writing to memory does not fail; without a gzipped form, the plain one is sent.
+            // Writing to memory cannot fail. Without a gzipped form, the plain file is sent.
             gzipped: gzipped.unwrap_or_default().into(),
             version,
             tag,
@@ -79,7 +79,7 @@ macro_rules! file {
     };
 }
 
-/// The page's files. Each is compressed once, when the first request comes.
+/// The page's files. Each is compressed once, at the first request.
 static FILES: LazyLock<[Asset; 3]> = LazyLock::new(|| {
     [
         file!("app.js", "text/javascript; charset=utf-8"),
@@ -104,7 +104,7 @@ pub async fn index(headers: HeaderMap) -> Response {
     answer(&INDEX, &headers, "no-store")
 }
 
-/// `GET /assets/{file}`; with its version, a file never changes.
+/// `GET /assets/{file}`. A file with a version in its name never changes.
 pub async fn asset(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
@@ -150,7 +150,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Refuses what a server without tokens refuses anywhere (a foreign name in Host or Origin), and adds the headers.
+/// Refuses foreign names in Host or Origin, as every server without tokens does, and adds the headers.
 pub async fn protect(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = match app.trust.check_origin(request.headers()) {
         Ok(()) => next.run(request).await,

@@ -18,7 +18,7 @@ struct SessionView<'a> {
     subject: &'a str,
     role: Option<Role>,
     queues: String,
-    /// Whether the server has tokens, so that there is something to sign out from.
+    /// True if the server uses tokens, so that the user can sign out.
     tokens: bool,
     version: &'static str,
 }
@@ -81,7 +81,8 @@ fn cookie(token: &str, life_s: u32, secure: bool) -> Result<HeaderValue, ApiErro
         .map_err(|_| ApiError::invalid("the token has bytes that no token has", "copy it again"))
 }
 
-/// Browsers name the page's scheme in the Origin of each POST and DELETE, so this holds behind a proxy, too.
+/// Reports whether the page came by HTTPS. Browsers send the page's scheme in the Origin of each POST and DELETE, so
+/// this also works behind a proxy.
 fn is_secure(headers: &HeaderMap) -> bool {
     headers
         .get(header::ORIGIN)

@@ -16,7 +16,7 @@ use crate::error::{ApiError, Refusal};
 use crate::limits::BACKLOG_COUNTED_ANEW_PIECES_MAX;
 use crate::rate::watched::{Figure, Watched};
 
-/// Which jobs are counted. Conditions that are left out leave all through.
+/// The counted jobs. An omitted condition matches all.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -48,7 +48,7 @@ pub struct Backlog {
     counted_at: i64,
 }
 
-/// One count of the open work.
+/// A count of the open jobs.
 #[derive(Debug)]
 pub struct Counted {
     lanes: Vec<LaneMetrics>,
@@ -98,7 +98,7 @@ impl Backlog {
     }
 }
 
-/// Whether workers claim no job of a queue and kind, whatever its group.
+/// Reports whether workers claim no job of a queue and kind, whatever its group.
 fn is_held_back(controls: &[Control], lane: &LaneMetrics) -> bool {
     controls.iter().any(|control| {
         let stops = matches!(
@@ -111,8 +111,8 @@ fn is_held_back(controls: &[Control], lane: &LaneMetrics) -> bool {
 
 /// Read the backlog, for autoscalers
 ///
-/// Answers from the last count of the open work where it lies in many batches. Such a count is made ahead while somebody asks,
-/// and is then at most 100 times as old as counting takes, and 4 s. Jobs that have ended cost nothing.
+/// If the open jobs are in many batches, the answer comes from the last count. The server repeats the count while
+/// clients ask, so that it is at most 4 s and 100 times its own duration old. Ended jobs cost nothing.
 #[utoipa::path(
     get,
     path = "/backlog",

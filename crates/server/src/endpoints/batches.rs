@@ -15,10 +15,10 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::BATCH_ROWS_MAX;
 
-/// Batches on a page by default.
+/// The default number of batches on a page.
 const PAGE_ROWS: u32 = 50;
 
-/// The listed batches. Conditions that are left out match all.
+/// The listed batches. An omitted condition matches all.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -130,7 +130,7 @@ pub async fn batches(
     };
     let (matching, next) = descending(&app, &filter, newest, rows_max).await?;
     let ids: Vec<BatchId> = matching.iter().map(|jobs| jobs.batch).collect();
-    // A prune may delete a batch meanwhile.
+    // A prune may delete a batch in the meantime.
     let summaries = app.store().batch_summaries(&ids).await?;
     Ok(Json(BatchesPage {
         batches: summaries.into_iter().rev().map(Into::into).collect(),

@@ -1,4 +1,4 @@
-//! `GET /events`: streams events, from any cursor on.
+//! `GET /events`: streams events from any cursor.
 
 use std::convert::Infallible;
 
@@ -19,7 +19,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::EVENT_STREAMS_MAX;
 
-/// Where the events begin.
+/// The place where the events begin.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -34,12 +34,12 @@ pub struct EventsQuery {
 /// One event of a stream of server-sent events, as the API describes it.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ServerSentEvent {
-    /// Where the stream goes on, by the header `Last-Event-ID`; not all streams have it.
+    /// The place to resume with the header `Last-Event-ID`. Some streams have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The name of the event.
     pub event: String,
-    /// JSON that says what has happened.
+    /// The event as JSON.
     pub data: String,
 }
 
@@ -51,8 +51,8 @@ struct Listener {
 }
 
 impl Listener {
-    /// The next event; `None` once the server stops or the token ends, or where the store fails: the client connects again,
-    /// and goes on where it was.
+    /// The next event. `None` when the server stops, the token ends or the store fails. The client then connects again
+    /// and resumes at the last event.
     async fn next(&mut self) -> Option<SseEvent> {
         let event = tokio::select! {
             biased;

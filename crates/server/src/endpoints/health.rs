@@ -1,4 +1,4 @@
-//! `GET /health`: whether the server answers at all.
+//! `GET /health`: reports that the server answers.
 
 use axum::Json;
 use serde::Serialize;

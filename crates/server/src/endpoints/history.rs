@@ -1,4 +1,4 @@
-//! `GET /history`: how many jobs ended, how, and how long they took.
+//! `GET /history`: the number of ended jobs by end and their durations.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::rate::recent::Recent;
 
-/// Which jobs are counted. Conditions that are left out leave all through.
+/// The counted jobs. An omitted condition matches all.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -36,23 +36,23 @@ pub struct HistoryQuery {
     #[serde(default)]
     #[param(inline)]
     by: Period,
-    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
-    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    /// The greatest allowed age of the answer, so that the server can share one answer among callers. If counting is
+    /// slow, the answer may be as old as 50 times its duration. Without this, the answer is new. Milliseconds.
     #[serde(default)]
     #[param(minimum = 0, maximum = 60_000)]
     age_ms_max: Option<u64>,
 }
 
-/// How long a time a row speaks of.
+/// The length of the period of a row.
 #[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
-    /// All of it.
+    /// All time.
     #[default]
     All,
     /// An hour.
     Hour,
-    /// A day, of UTC.
+    /// A day in UTC.
     Day,
 }
 

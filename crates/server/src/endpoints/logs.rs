@@ -57,7 +57,7 @@ pub struct LogsQuery {
 }
 
 impl LogsQuery {
-    /// Which jobs are meant, within the caller's queues.
+    /// The followed jobs, within the caller's queues.
     async fn followed(self, app: &App, caller: &Caller) -> Result<FollowedJobs, ApiError> {
         let names_others = self.kind.is_some()
             || self.queue.is_some()
@@ -104,8 +104,8 @@ struct Follower {
 }
 
 impl Follower {
-    /// The next event; `None` once the job has ended, the server stops or the token ends, or where the store fails: the client
-    /// connects again.
+    /// The next event. `None` when the job has ended, the server stops, the token ends or the store fails. The client
+    /// then connects again.
     async fn next(&mut self) -> Option<SseEvent> {
         let logs = self.logs.as_mut()?;
         let event = tokio::select! {
@@ -129,7 +129,7 @@ impl Drop for Follower {
         let Some(logs) = self.logs.take() else { return };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                // Otherwise the store forgets the follower after some seconds.
+                // Without this, the store forgets the follower only after some seconds.
                 if let Err(error) = logs.leave().await {
                     tracing::debug!(%error, "a follower could not leave");
                 }
@@ -140,12 +140,12 @@ impl Drop for Follower {
 
 /// Follow logs
 ///
-/// Server-sent events of what running jobs print, while they run: `printed` (`job`, `kind`, `attempt`, `offset`, `text`, and
-/// the `id` and `at` of this piece), `attempt_ended` (`job`, `attempt`, and the whole `log`), `ended` (`job`, `state`), and
-/// `left_out` (`jobs`: how many more run and match than the 100 that are followed). Of one job, its earlier attempts come
-/// first, and the stream ends with the job. Of jobs that match, those that run are followed and those that begin later join; the
-/// stream ends when the client, the server or the token does. Of much output at once, the oldest is left out: then `offset` is more
-/// than has come.
+/// Server-sent events of the output of running jobs: `printed` (`job`, `kind`, `attempt`, `offset`, `text`, and the
+/// `id` and `at` of this piece), `attempt_ended` (`job`, `attempt`, and the whole `log`), `ended` (`job`, `state`), and
+/// `left_out` (`jobs`: the number of further running jobs that match, beyond the 100 that are followed). With `job`,
+/// the earlier attempts come first, and the stream ends with the job. With a filter, the stream follows running jobs
+/// and joins jobs that begin later; it ends with the client, the server or the token. If much output arrives at once,
+/// the oldest is left out: the next `offset` is then greater than the end of the text before it.
 #[utoipa::path(
     get,
     path = "/logs",
@@ -188,7 +188,7 @@ pub async fn logs(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// The number of followers of logs so far: their names are told apart by it.
+/// The number of followers of logs so far. It makes their names unique.
 #[derive(Debug, Default)]
 struct Followers(AtomicU64);
 

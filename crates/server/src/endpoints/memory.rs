@@ -15,13 +15,13 @@ use crate::limits::{
     MEMORY_SOURCES_MAX, RECALL_QUESTION_BYTES_MAX, RECALL_WITHIN, RECALLED_MESSAGES_MAX, RECALLS_MAX,
 };
 
-/// Sources in an answer by default.
+/// The default number of sources in an answer.
 const SOURCES: usize = 100;
 
-/// Messages in an answer by default.
+/// The default number of messages in an answer.
 const MESSAGES: usize = 20;
 
-/// Which sources are listed.
+/// The listed sources.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -75,7 +75,7 @@ pub async fn memory(
 
 /// Recall messages and knowledge about a question
 ///
-/// Without a model, by the words of the question and the extracted knowledge.
+/// Uses no model, only the words of the question and the extracted knowledge.
 #[utoipa::path(
     get,
     path = "/memory/recall",

@@ -1,4 +1,4 @@
-//! Batches with matching jobs, the newest first. The store lists them upwards.
+//! Batches with matching jobs, the newest first. The store itself lists them in ascending order.
 
 use gristmill_model::BatchId;
 use gristmill_store::{BatchPositions, JobFilter, StoreError};
@@ -6,15 +6,15 @@ use gristmill_store::{BatchPositions, JobFilter, StoreError};
 use crate::app::App;
 use crate::limits::BATCH_IDS_LOOKED_AT_MAX;
 
-/// Ids in one query of the store, at most. The first one has twice as many as rows are wanted, as most batches match most
-/// filters; each query after it has twice as many as the one before.
+/// The largest number of ids in one query. The first query has twice as many as the wanted rows, because most batches
+/// match most filters. Each later query has twice as many as the one before.
 const WINDOW_IDS_MAX: i64 = 4_000;
 
-/// Batches in one step towards the newest batch.
+/// The number of batches in one step towards the newest batch.
 const STEP_BATCHES: u32 = 16;
 
-/// The newest batch that matches; 0 if none does. The store lists ids upwards: a search in growing and then in
-/// shrinking steps finds the last one in a few dozen short queries.
+/// The newest matching batch, or 0 without one. The store lists ids in ascending order. Growing and then shrinking
+/// steps find the last one in a few dozen short queries.
 pub async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
     let after = async |id: i64| -> Result<Option<i64>, StoreError> {
         let found = app

@@ -1,6 +1,6 @@
 //! Operations: changes of all jobs that match a filter, in portions, with progress.
 //!
-//! They are in the memory of the server that began them, and end with it, between two portions.
+//! They are in the memory of the server that started them, and end with it, between two portions.
 
 pub mod kept;
 pub mod single;

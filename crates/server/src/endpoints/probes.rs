@@ -1,5 +1,5 @@
-//! `GET /healthz` and `GET /readyz`: probes of load balancers and orchestrators, without a token. They tell nothing of
-//! the jobs.
+//! `GET /healthz` and `GET /readyz`: probes for load balancers and orchestrators, without a token. They reveal nothing
+//! about jobs.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +19,7 @@ pub struct Probed {
     /// Always `ok`.
     #[schema(example = "ok")]
     status: &'static str,
-    /// How many operations of the store wait for locks of other transactions; absent where none does.
+    /// The number of store operations that wait for locks of other transactions; absent if none waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     writers_waiting: Option<u64>,
 }
@@ -49,8 +49,8 @@ pub async fn healthz(Query(NoQuery {}): Query<NoQuery>) -> Json<Probed> {
 
 /// Check that the server is ready, without a token
 ///
-/// Asks the store at most once a second. Status 503 if the store does not answer, and while the server stops. Where
-/// operations of the store wait for locks that other transactions hold, the answer says how many.
+/// Asks the store at most once a second. Status 503 if the store does not answer, and while the server stops. If
+/// operations of the store wait for locks of other transactions, the answer has their number.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -80,10 +80,11 @@ pub async fn readyz(
     }
 }
 
-/// When a probe last asked the store, and how many operations waited for locks, if it answered.
+/// The time of the last probe of the store, and the number of operations that waited for locks, if the store answered.
 type LastProbe = Mutex<Option<(Timestamp, Option<u64>)>>;
 
-/// If the store answers, or did so a moment ago: how many of its operations wait for locks. Probes ask one after another.
+/// The number of store operations that wait for locks. `None` if the store does not answer. Probes ask one after
+/// another, and share an answer for a second.
 async fn store_answers(app: &App) -> Option<u64> {
     let state = app.state::<LastProbe>();
     let mut probed = state.lock().await;

@@ -1,4 +1,4 @@
-//! `GET /queues`: how many jobs are where.
+//! `GET /queues`: the number of jobs by queue, kind and state.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::rate::recent::Recent;
 
-/// How new the answer must be.
+/// The allowed age of the answer.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct QueuesQuery {
-    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
-    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    /// The greatest allowed age of the answer, so that the server can share one answer among callers. If counting is
+    /// slow, the answer may be as old as 50 times its duration. Without this, the answer is new. Milliseconds.
     #[serde(default)]
     #[param(minimum = 0, maximum = 60_000)]
     age_ms_max: Option<u64>,
@@ -35,9 +35,9 @@ pub struct QueueCounts {
     kind: String,
     /// Ready to be claimed.
     waiting: u64,
-    /// Wait for their time.
+    /// Waiting for their time.
     scheduled: u64,
-    /// Jobs that wait for others.
+    /// Waiting for other jobs.
     blocked: u64,
     /// Held by their own pauses.
     paused: u64,
@@ -53,7 +53,7 @@ pub struct QueueCounts {
     expired: u64,
 }
 
-/// The queues that the token reaches.
+/// The queues that the token gives access to.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Queues {
     /// By queue and kind.

@@ -1,4 +1,4 @@
-//! `GET /ready`: whether the server can serve.
+//! `GET /ready`: reports whether the server can serve.
 
 use axum::Json;
 use axum::extract::State;

@@ -14,10 +14,10 @@ use crate::error::{ApiError, Refusal};
 use crate::limits::RUN_ROWS_MAX;
 use crate::rate::recent::Recent;
 
-/// Runs in an answer by default.
+/// The default number of runs in an answer.
 const ROWS: u32 = 20;
 
-/// How many runs are listed.
+/// The number of listed runs.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -26,8 +26,8 @@ pub struct RunsQuery {
     #[serde(default)]
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
-    /// An answer that is at most this old will do, so that the server may share it among callers; where counting takes
-    /// long, it may be 50 times as old as that took. Without it, the answer is new. Milliseconds.
+    /// The greatest allowed age of the answer, so that the server can share one answer among callers. If counting is
+    /// slow, the answer may be as old as 50 times its duration. Without this, the answer is new. Milliseconds.
     #[serde(default)]
     #[param(minimum = 0, maximum = 60_000)]
     age_ms_max: Option<u64>,
@@ -41,13 +41,13 @@ pub struct RunView {
     /// `submitting` until its input is at its end, `submitted` until its output is written, then `finished`.
     #[schema(example = "submitting")]
     state: String,
-    /// The time when it began. Milliseconds since 1970.
+    /// Its start. Milliseconds since 1970.
     created_at: i64,
-    /// The jobs that were submitted.
+    /// The number of submitted jobs.
     jobs_submitted: u64,
-    /// The lines of its input that they came from.
+    /// The number of input lines that these jobs came from.
     lines_read: u64,
-    /// The bytes of its input, decompressed, that they came from.
+    /// The number of decompressed input bytes that these jobs came from.
     bytes_read: u64,
     /// The stored jobs by state. Jobs that a prune deleted do not count.
     #[schema(value_type = Object)]

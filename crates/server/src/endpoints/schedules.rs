@@ -1,4 +1,4 @@
-//! The operations on schedules: the list, and all on a single schedule.
+//! The operations on schedules: the list, and the operations on a single schedule.
 
 pub mod list;
 pub mod single;

@@ -12,14 +12,14 @@ use crate::app::App;
 use crate::body::{NoQuery, Query};
 use crate::error::{ApiError, Refusal};
 
-/// The batches that one hop moved.
+/// The batches of one hop.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HopView {
-    /// Batches moved.
+    /// The number of batches.
     batches: u64,
-    /// Items of all batches together.
+    /// The number of items in all batches.
     items: u64,
-    /// Items of the largest batch.
+    /// The number of items in the largest batch.
     items_max: u64,
     /// The mean number of items in a batch; 0 before the first.
     items_mean: f64,
@@ -32,9 +32,9 @@ pub struct HopView {
 pub struct TableView {
     /// Its name.
     table: String,
-    /// Bytes of its rows, long columns included.
+    /// The bytes of its rows, including long columns.
     row_bytes: u64,
-    /// Bytes of its indexes.
+    /// The bytes of its indexes.
     index_bytes: u64,
     /// An estimate of its dead rows.
     rows_dead: u64,
@@ -43,23 +43,23 @@ pub struct TableView {
 /// Totals of the store.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Stats {
-    /// Jobs by queue, kind and state.
+    /// The jobs by queue, kind and state.
     queues: Vec<QueueCounts>,
-    /// Batches by hop (submit, claim, run, commit), since the store was made.
+    /// The batches by hop (submit, claim, run, commit), since the store was created.
     hops: BTreeMap<String, HopView>,
-    /// Registered workers.
+    /// The number of registered workers.
     workers: u64,
-    /// Submitted batches.
+    /// The number of submitted batches.
     batches: u64,
-    /// Claimable pieces of them.
+    /// The number of claimable pieces of batches.
     slices: u64,
-    /// Claims that are held.
+    /// The number of held claims.
     leases: u64,
-    /// Packed outcomes.
+    /// The number of packed outcomes.
     reports: u64,
-    /// Failed attempts.
+    /// The number of failed attempts.
     failures: u64,
-    /// Bytes of the database on disk.
+    /// The bytes of the database on disk.
     size_bytes: u64,
     /// The sizes of the tables, the largest first; empty for SQLite.
     tables: Vec<TableView>,

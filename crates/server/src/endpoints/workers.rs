@@ -1,4 +1,4 @@
-//! The operations of workers: the list of them, and what an agent's worker calls while it lives.
+//! The operations on workers: their list, and the calls of an agent's worker.
 
 pub mod children;
 pub mod claims;

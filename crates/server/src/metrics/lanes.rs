@@ -1,7 +1,6 @@
-//! The figures of jobs by kind and queue, in Prometheus's text format.
-//!
-//! The store keeps the counts, so this text is written as a whole and not by way of counters of this process. Each family is
-//! declared even while there are no jobs, so that a rule for it never names what does not exist.
+//! The metrics of jobs by kind and queue, in Prometheus's text format. The store keeps the counts, so this module
+//! writes the text itself, without counters of this process. It declares each family even while there are no jobs, so
+//! that no rule names a missing metric.
 
 use std::fmt::{Display, Write};
 
@@ -14,7 +13,7 @@ use crate::limits::METRIC_LANES_MAX;
 /// The value of both labels of the row of all kinds and queues beyond the limit.
 const OTHER: &str = "other";
 
-/// How the queues of `gristmill run` begin.
+/// The prefix of the queues of `gristmill run`.
 const RUN_QUEUE_PREFIX: &str = "run:";
 
 const WAITING: &str = "gristmill_jobs_waiting";
@@ -25,10 +24,10 @@ const COMPLETED: &str = "gristmill_jobs_completed_total";
 const FAILED: &str = "gristmill_jobs_failed_total";
 const DURATION: &str = "gristmill_job_duration_seconds";
 
-/// The lanes that have a row, and one for all others.
+/// The lanes with a row of their own, and one row for all others.
 fn bounded(lanes: &[LaneMetrics]) -> Vec<LaneMetrics> {
     let mut lanes = lanes.to_vec();
-    // Each run has a queue of its own, which nobody asks about once it is over.
+    // Each run has its own queue, and nobody asks about it after the run's end.
     lanes.sort_by_key(|lane| lane.queue.starts_with(RUN_QUEUE_PREFIX) && lane.waiting + lane.running == 0);
     let (named, others) = lanes.split_at(lanes.len().min(METRIC_LANES_MAX));
     let mut rows = named.to_vec();
@@ -50,7 +49,7 @@ fn bounded(lanes: &[LaneMetrics]) -> Vec<LaneMetrics> {
     rows
 }
 
-/// A label's value, as the format wants it.
+/// A label's value, escaped for the format.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -58,10 +57,10 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// Text in the making. Writing to a string cannot fail.
+/// The text so far. Writing to a string cannot fail.
 struct Text {
     text: String,
-    /// The labels of each row.
+    /// The labels and figures of each row.
     rows: Vec<(String, LaneMetrics)>,
 }
 
@@ -168,7 +167,7 @@ mod tests {
         lane
     }
 
-    /// Lines that are no comment, as name, labels and value.
+    /// The lines that are not comments, as name, labels and value.
     fn samples(text: &str) -> Vec<(&str, &str, f64)> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let sample = lines.map(|line| {
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_is_declared_once_also_without_jobs() {
+    fn every_family_is_declared_once_even_without_jobs() {
         let text = render(&[], Timestamp(0));
         assert!(samples(&text).is_empty());
         let full = render(&[lane("a", 1), lane("b", 0)], Timestamp(0));
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_over_leave_the_rows_to_others() {
+    fn ended_runs_leave_the_rows_to_others() {
         let mut lanes: Vec<LaneMetrics> = (0..METRIC_LANES_MAX + 3)
             .map(|n| LaneMetrics {
                 queue: format!("run:{n}").as_str().into(),
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_due_job_tells_its_age() {
+    fn the_oldest_due_job_shows_its_age() {
         let mut lane = lane("a", 0);
         lane.oldest_due_at = Some(Timestamp(1_000));
         let text = render(&[lane], Timestamp(3_500));

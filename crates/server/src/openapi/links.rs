@@ -1,4 +1,4 @@
-//! Links of the description: what an answer names, and the operations that take it.
+//! The links of the description: from a value in an answer to the operations that take it.
 
 use utoipa::openapi::link::Link;
 use utoipa::openapi::path::{Operation, PathItem};
@@ -9,8 +9,8 @@ const BATCH: &str = "$response.body#/batches/0/batch";
 const WORKER: &str = "$response.body#/worker";
 const SCHEDULE: &str = "$request.path.schedule";
 
-/// The operation and the status that answers, the operation that takes it, and its parameter. None has a body: generators of
-/// clients read that as one text (`requestBody is not of type string`).
+/// The operation and the status that answers, the operation that takes the value, and its parameter. No link has a
+/// body, because generators read a body as a single text (`requestBody is not of type string`).
 const LINKS: [(&str, &str, &str, &str, &str); 18] = [
     ("submit", "201", "job", "job", JOB),
     ("submit", "201", "results", "batches", BATCH),

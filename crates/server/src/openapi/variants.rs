@@ -1,13 +1,13 @@
-//! Names for the variants of the description's unions: generators of clients name a type after its schema, and invent a name for
-//! each schema without one, or fail.
+//! Names for the variants of the description's unions. Client generators name a type after its schema. For a schema
+//! without a name they invent one, or fail.
 
 use std::collections::BTreeMap;
 
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::{OpenApi, Ref, RefOr};
 
-/// Makes each variant of a union a schema of its own: `Rule` becomes one of `RuleCron` and `RuleEvery`, and what stands below the
-/// one field of such a variant is `RuleCronFields`.
+/// Makes each variant of a union a schema of its own: `Rule` becomes one of `RuleCron` and `RuleEvery`. The schema
+/// below the only field of such a variant becomes `RuleCronFields`.
 pub fn name_all(description: &mut OpenApi) {
     let Some(components) = &mut description.components else {
         return;
@@ -19,7 +19,7 @@ pub fn name_all(description: &mut OpenApi) {
         };
         for variant in &mut union.items {
             match variant {
-                // A description beside a reference hides the reference from some generators.
+                // Some generators ignore a reference with a description beside it.
                 RefOr::Ref(reference) => reference.description.clear(),
                 RefOr::T(inline) => {
                     let (suffix, fields) = part(inline);
@@ -38,7 +38,7 @@ pub fn name_all(description: &mut OpenApi) {
     components.schemas.extend(named);
 }
 
-/// The end of a variant's name, and the schema below its one field, if that has no name.
+/// The suffix of a variant's name, and the schema below its only field, if it has no name.
 fn part(variant: &mut Schema) -> (String, Option<&mut RefOr<Schema>>) {
     match variant {
         Schema::Object(object) => match &object.required[..] {

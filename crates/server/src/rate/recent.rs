@@ -1,5 +1,4 @@
-//! How often the store is asked for what costs a look at all of its batches: callers that are content with a recent answer
-//! share one.
+//! Shared answers to questions that make the store read all of its batches. Callers that accept a recent answer share one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,14 +12,14 @@ use crate::limits::{AGE_MS_MAX, RECENT_ANSWERS_MAX, RECENT_FOR_TIMES_ITS_COST};
 #[derive(Debug)]
 pub struct Recent<Question, Answer>(Mutex<Vec<Arc<Kept<Question, Answer>>>>);
 
-/// The last answer to one question. Callers that ask at the same time wait for one look at the store.
+/// The last answer to one question. Callers that ask at the same time wait for one query of the store.
 #[derive(Debug)]
 struct Kept<Question, Answer> {
     question: Question,
     last: tokio::sync::Mutex<Option<Looked<Answer>>>,
 }
 
-/// The result of one look at the store.
+/// The result of one query of the store.
 #[derive(Debug)]
 struct Looked<Answer> {
     answer: Answer,
@@ -35,8 +34,8 @@ impl<Question, Answer> Default for Recent<Question, Answer> {
 }
 
 impl<Question: PartialEq, Answer: Clone> Recent<Question, Answer> {
-    /// An answer that is at most `age_ms_max` old, or [`RECENT_FOR_TIMES_ITS_COST`] times as old as the look at the store
-    /// took; without an age, always that of a new look.
+    /// Returns an answer that is at most `age_ms_max` old, or at most [`RECENT_FOR_TIMES_ITS_COST`] times the duration
+    /// of its query. Without an age, always queries the store.
     pub async fn get<Failure: Into<ApiError>>(
         &self,
         question: Question,
@@ -70,7 +69,7 @@ impl<Question: PartialEq, Answer: Clone> Recent<Question, Answer> {
         Ok(answer)
     }
 
-    /// The place of a question, which then counts as the latest. The one that was longest not asked makes room.
+    /// The entry of a question, which then counts as the latest. The entry that was unused longest makes room.
     fn kept(&self, question: Question) -> Arc<Kept<Question, Answer>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = match all.iter().position(|kept| kept.question == question) {
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that takes a time to answer, with the number of looks at it.
+    /// A store that takes a while to answer, and the number of its queries.
     #[derive(Default)]
     struct Counting {
         looks: AtomicU32,
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_cost_much_is_kept_for_longer() {
+    async fn a_slow_answer_is_kept_for_longer() {
         let recent = Recent::default();
         let store = Counting {
             took_ms: 100,
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn questions_are_told_apart_and_bounded() {
+    async fn questions_have_their_own_answers_and_a_limit() {
         let (recent, store) = (Recent::default(), Counting::default());
         let ask = async |question: usize| recent.get(question, Some(1_000), store.look()).await.unwrap();
         assert_eq!((ask(0).await, ask(1).await, ask(0).await), (1, 2, 1));

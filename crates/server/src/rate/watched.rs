@@ -1,5 +1,5 @@
-//! A figure of the store that callers ask for again and again, though it costs a look at much of the store. While somebody
-//! asks, looks are made ahead, so that a caller waits for none.
+//! A figure that callers ask for repeatedly, although computing it reads much of the store. While callers ask, the
+//! server computes it ahead, so that no caller waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::error::ApiError;
 use crate::limits::{RECENT_FOR_TIMES_ITS_COST, WATCHED_FOR, WATCHED_PAUSE_MAX, WATCHED_PAUSE_MIN};
 
-/// Figures that know what a look at them costs.
+/// A figure that knows the cost of computing it.
 pub trait Figure {
-    /// Whether each caller gets a look of its own.
+    /// Reports whether the figure is computed for each caller.
     fn is_cheap(&self) -> bool;
 }
 
-/// The last look at a figure, and whether looks are made ahead.
+/// The last figure, and whether it is computed ahead.
 #[derive(Debug)]
 pub struct Watched<F> {
     state: Mutex<State<F>>,
-    /// Callers without a recent figure wait for one look.
+    /// Callers without a recent figure wait for one computation.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -39,13 +39,13 @@ struct Looked<F> {
 }
 
 impl<F> Looked<F> {
-    /// How long after this look the next one is made ahead: looks take at most 2 % of one core, or one every
-    /// [`WATCHED_PAUSE_MAX`].
+    /// The pause before the figure is computed ahead again. The computations take at most 2 % of one core, or happen
+    /// every [`WATCHED_PAUSE_MAX`].
     fn pause(&self) -> Duration {
         (self.took * RECENT_FOR_TIMES_ITS_COST).min(WATCHED_PAUSE_MAX)
     }
 
-    /// Whether callers get this figure: it is at most two pauses old.
+    /// Reports whether callers get this figure: it is at most two pauses old.
     fn is_recent(&self) -> bool {
         self.at.elapsed() <= self.pause() * 2
     }
@@ -76,8 +76,8 @@ impl<F: Figure + Clone + Send + 'static> Watched<F> {
         (!last.figure.is_cheap() && last.is_recent()).then(|| last.figure.clone())
     }
 
-    /// The figure: of a new look while that is cheap, else of the last one. Looks are then made ahead until nobody has asked
-    /// for a time, or `stopped`.
+    /// Returns the figure: a new one while it is cheap, else the last one. It is then computed ahead until nobody has
+    /// asked for a while, or until `stopped`.
     pub async fn get<Look, Looking, Stopped>(
         self: &Arc<Self>,
         look: Look,
@@ -106,7 +106,7 @@ impl<F: Figure + Clone + Send + 'static> Watched<F> {
         Ok(figure)
     }
 
-    /// One look for all that wait for it.
+    /// Computes the figure once for all waiting callers.
     async fn look<Looking>(&self, asked_at: Instant, look: &impl Fn() -> Looking) -> Result<F, ApiError>
     where
         Looking: Future<Output = Result<F, ApiError>>,
@@ -138,7 +138,7 @@ impl<F: Figure + Clone + Send + 'static> Watched<F> {
         Ok(figure)
     }
 
-    /// Looks again and again, until nobody has asked for [`WATCHED_FOR`] or looks have become cheap.
+    /// Computes the figure repeatedly, until nobody has asked for [`WATCHED_FOR`] or it has become cheap.
     async fn watch<Looking>(&self, look: impl Fn() -> Looking)
     where
         Looking: Future<Output = Result<F, ApiError>>,
@@ -157,10 +157,10 @@ impl<F: Figure + Clone + Send + 'static> Watched<F> {
                     }
                 }
             };
-            // After a failure the last look stays: the pause keeps failures from following each other closely.
+            // After a failure the last figure stays. The pause keeps failures from following each other closely.
             sleep_until(next.max(Instant::now() + WATCHED_PAUSE_MIN)).await;
             let _looking = self.looking.lock().await;
-            // Callers whose figure becomes too old look themselves, and are told why it fails.
+            // If the figure becomes too old, callers compute it themselves and learn of the failure.
             let _ = self.look_anew(&look).await;
         }
     }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of a look.
+    /// A figure that counts its computations.
     #[derive(Debug, Clone, Copy, PartialEq)]
     struct Number(u32, bool);
 
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A store whose look takes 10 ms.
+    /// A store that computes a figure in 10 ms.
     #[derive(Default)]
     struct Store {
         looks: AtomicU32,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn looks_are_made_ahead_while_somebody_asks() {
+    async fn the_figure_is_computed_ahead_while_callers_ask() {
         let (store, watched) = (Arc::new(Store::default()), Arc::default());
         let (one, other) = tokio::join!(store.ask(&watched), store.ask(&watched));
         assert_eq!((one, other), (1, 1), "both wait for one look");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_figure_that_has_become_cheap_is_looked_at_for_each_caller() {
+    async fn a_figure_that_has_become_cheap_is_computed_for_each_caller() {
         let (store, watched) = (Arc::new(Store::default()), Arc::default());
         store.ask(&watched).await;
         store.is_cheap.store(true, Ordering::Relaxed);

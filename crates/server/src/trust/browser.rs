@@ -1,4 +1,4 @@
-//! What browsers send: a cookie with a token, and the origin of the page that makes the request.
+//! Data that browsers send: a cookie with a token, and the origin of the page that makes the request.
 
 use axum::http::{HeaderMap, header};
 
@@ -18,16 +18,16 @@ pub fn token_of(headers: &HeaderMap) -> Option<&str> {
         .map(|(_, token)| token)
 }
 
-/// Whether the server's own page or the person at the browser made the request, by the browser's word; `None` where it says
-/// nothing. No page can forge the header.
+/// Reports whether the server's own page or the user made the request, according to the browser. `None` if the browser
+/// does not say. A page cannot forge the header.
 pub fn site_is_own(headers: &HeaderMap) -> Option<bool> {
     let site = headers.get("sec-fetch-site")?.to_str().ok()?;
     Some(["same-origin", "none"].contains(&site))
 }
 
-/// Refuses what a page of another origin sends with this browser's rights. Programs that are no browsers send neither
-/// header. A browser without Sec-Fetch-Site is known by its Origin, which a proxy must pass on with the Host that belongs to
-/// it.
+/// Refuses requests that a page of another origin sends with this browser's rights. Programs that are not browsers send
+/// neither header. For a browser without Sec-Fetch-Site, the Origin decides. A proxy must pass the Origin on with its
+/// Host.
 pub fn check_same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin_is_own = || {
@@ -87,7 +87,7 @@ mod tests {
             (vec![("host", "a:1"), ("sec-fetch-site", "none")], true),
             (vec![("host", "a:1"), ("sec-fetch-site", "same-site")], false),
             (vec![("origin", "https://a")], false),
-            // A proxy that sets its own Host.
+            // A proxy that sets its own Host header.
             (
                 vec![
                     ("host", "a:1"),

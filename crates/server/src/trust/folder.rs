@@ -18,13 +18,13 @@ use super::token::{Claims, TokenRecord};
 use crate::caller::Role;
 use crate::limits::{KEYS_MAX, QUEUES_MAX, SUBJECT_BYTES_MAX, TOKEN_LIFE_MS_MAX, TOKENS_MAX};
 
-/// Bytes of a signing key: as many as HMAC-SHA-256 makes use of (RFC 7518, section 3.2).
+/// Bytes of a signing key: HMAC-SHA-256 makes use of this many (RFC 7518, section 3.2).
 const SECRET_BYTES: usize = 32;
 
-/// Bytes of a token's or key's own id.
+/// Bytes of the id of a token or key.
 const ID_BYTES: usize = 9;
 
-/// Why the trust folder could not be read or changed.
+/// The error of reading or changing the trust folder.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// A file cannot be read or written.
@@ -35,7 +35,7 @@ pub enum TrustError {
         /// The system's message.
         reason: String,
     },
-    /// A file holds something else.
+    /// A file has the wrong content.
     #[error("{}: {reason}; restore it, or create a new folder", path.display())]
     Content {
         /// The file.
@@ -65,16 +65,16 @@ pub enum TrustError {
     Random(String),
 }
 
-/// A token that is to be made.
+/// A token to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
     /// The worker group, or the submitting program.
     pub subject: String,
     /// Its role.
     pub role: Role,
-    /// The queues that it reaches; `*` for all.
+    /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
-    /// How long it lives. Milliseconds.
+    /// Its life. Milliseconds.
     pub life_ms: i64,
 }
 
@@ -104,10 +104,10 @@ struct TokenFile {
     tokens: Vec<TokenRecord>,
 }
 
-/// The version of the folder: device-independent parts of its files' metadata.
+/// The version of the folder: the parts of its files' metadata that do not depend on the device.
 pub(super) type Stamp = [Option<(u64, i64, i64, u64)>; 2];
 
-/// The contents of a folder at one moment.
+/// The contents of a folder at one time.
 pub(super) struct Contents {
     pub stamp: Stamp,
     keys: HashMap<String, DecodingKey>,
@@ -119,7 +119,7 @@ impl Contents {
         self.tokens.get(jti)
     }
 
-    /// The claims of a signed text. Times are the caller's to check, by its own clock.
+    /// Returns the claims of a signed text. The caller checks their times by its own clock.
     pub fn verify(&self, text: &str) -> Result<Claims, String> {
         let header = jsonwebtoken::decode_header(text).map_err(|_| "the token is not a JWT".to_owned())?;
         let kid = header.kid.ok_or("the token does not name its key")?;
@@ -144,13 +144,13 @@ pub struct TrustFolder {
 }
 
 impl TrustFolder {
-    /// The folder at `path`; it need not exist yet.
+    /// The folder at `path`. It need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         super::hmac::install();
         TrustFolder { path: path.into() }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -176,7 +176,7 @@ impl TrustFolder {
     }
 
     pub(super) fn read(&self) -> Result<Contents, TrustError> {
-        // The stamp is taken first: a change between it and the reading is seen at the next look.
+        // The stamp is taken first, so that the next look notices a change between the stamp and the reading.
         let stamp = self.stamp();
         let KeyFile { keys } = self.read_keys()?;
         let mut decoding = HashMap::new();
@@ -235,8 +235,8 @@ impl TrustFolder {
         Ok(secret)
     }
 
-    /// Makes a token, and the folder and its first key where there are none. Returns the signed text, which is
-    /// kept nowhere, and what the list says of it.
+    /// Creates a token, and the folder and its first key if they are missing. Returns the signed text, which is not
+    /// stored, and the token's record in the list.
     pub fn create(&self, new: &NewToken, clock: &dyn Clock) -> Result<(String, TokenRecord), TrustError> {
         check_new(new)?;
         let _lock = self.lock()?;
@@ -293,7 +293,7 @@ impl TrustFolder {
         Ok(self.read_tokens()?.tokens)
     }
 
-    /// Revokes a token. Servers that read this folder refuse it within a second. Revoking again changes nothing.
+    /// Revokes a token. Servers that read this folder refuse it within a second. A second revocation changes nothing.
     pub fn revoke(&self, jti: &str, clock: &dyn Clock) -> Result<TokenRecord, TrustError> {
         let _lock = self.lock()?;
         let mut list = self.read_tokens()?;
@@ -308,7 +308,7 @@ impl TrustFolder {
         Ok(revoked)
     }
 
-    /// Begins a new signing key and returns its id. Tokens of the older keys hold until they expire.
+    /// Creates a new signing key and returns its id. Tokens of older keys stay valid until they expire.
     pub fn rotate_key(&self, clock: &dyn Clock) -> Result<String, TrustError> {
         let _lock = self.lock()?;
         let mut file = if self.keys_path().exists() {
@@ -317,7 +317,7 @@ impl TrustFolder {
             KeyFile { keys: Vec::new() }
         };
         let listed = self.read_tokens()?.tokens;
-        // A key is dropped once no listed token needs it, the newest excepted.
+        // A key other than the newest is dropped when no listed token needs it.
         let newest = file.keys.last().map(|key| key.kid.clone());
         file.keys.retain(|key| {
             Some(&key.kid) == newest.as_ref()
@@ -348,7 +348,7 @@ impl TrustFolder {
         self.write(&self.keys_path(), file, 0o600)
     }
 
-    /// Makes the folder, and keeps other programs from changing it until the answer is dropped.
+    /// Creates the folder, and keeps other programs from changing it until the result is dropped.
     fn lock(&self) -> Result<File, TrustError> {
         fs::create_dir_all(&self.path).map_err(|error| file_error(&self.path, &error))?;
         let path = self.path.join("lock");
@@ -363,7 +363,7 @@ impl TrustFolder {
         Ok(file)
     }
 
-    /// Writes a file as a whole: a reader sees the old or the new one, also after a crash.
+    /// Writes a file as a whole: a reader sees the old or the new one, even after a crash.
     fn write<T: Serialize>(&self, path: &Path, content: &T, mode: u32) -> Result<(), TrustError> {
         let partial = path.with_extension("partial");
         let written = (|| {

@@ -1,4 +1,4 @@
-//! HMAC-SHA-256 for `jsonwebtoken`. The crate's own backend brings RSA and elliptic curves too, and tokens use neither.
+//! HMAC-SHA-256 for `jsonwebtoken`. The crate's own backend also brings RSA and elliptic curves, which our tokens do not use.
 
 use hmac::{Hmac, KeyInit, Mac};
 use jsonwebtoken::Algorithm;
@@ -71,7 +71,7 @@ mod tests {
 
     /// The example of RFC 7515, appendix A.1.
     #[test]
-    fn a_token_is_signed_as_the_rfc_says() {
+    fn a_token_is_signed_as_in_the_rfc() {
         install();
         let secret = "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow";
         let secret = URL_SAFE_NO_PAD.decode(secret).unwrap();

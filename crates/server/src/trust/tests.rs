@@ -50,7 +50,7 @@ fn reason(trust: &Trust, headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn a_listed_token_is_let_in_with_what_it_says() {
+fn a_listed_token_is_let_in_with_its_claims() {
     let fixture = Fixture::new();
     let (token, record) = fixture.create(Role::Agent, &["default", "mail"]);
     let caller = fixture.trust().authenticate(&bearer(&token)).unwrap();
@@ -62,13 +62,13 @@ fn a_listed_token_is_let_in_with_what_it_says() {
 }
 
 #[test]
-fn whoever_has_no_token_or_a_forged_one_stays_out() {
+fn callers_without_a_token_or_with_a_forged_one_stay_out() {
     let fixture = Fixture::new();
     let (token, _) = fixture.create(Role::Submit, &["*"]);
     let trust = fixture.trust();
     assert!(reason(&trust, &HeaderMap::new()).contains("no token"));
     assert!(reason(&trust, &bearer("abc")).contains("not a JWT"));
-    // The same claims, signed with a key that somebody made up, or not at all.
+    // The same claims, signed with an invented key, or not signed at all.
     let other = Fixture::new();
     let (forged, _) = other.create(Role::Admin, &["*"]);
     assert!(reason(&trust, &bearer(&forged)).contains("key that this server does not know"));
@@ -91,7 +91,7 @@ fn a_token_ends_by_the_servers_clock() {
     assert!(trust.authenticate(&bearer(&token)).is_ok());
     fixture.clock.advance_ms(1);
     assert!(reason(&trust, &bearer(&token)).contains("expired"));
-    // A maker whose clock goes far ahead.
+    // The clock of the token's maker is far ahead.
     fixture.clock.advance_ms(-3_600_000);
     assert!(reason(&trust, &bearer(&token)).contains("future"));
 }
@@ -123,7 +123,7 @@ fn a_revoked_or_unlisted_token_stays_out_at_once() {
 }
 
 #[test]
-fn keys_rotate_and_old_tokens_hold() {
+fn keys_rotate_and_old_tokens_stay_valid() {
     let fixture = Fixture::new();
     let (old, record) = fixture.create(Role::Submit, &["*"]);
     let trust = fixture.trust();
@@ -155,7 +155,7 @@ fn keys_that_others_may_read_are_refused() {
 }
 
 #[test]
-fn wrong_wishes_are_refused_with_what_would_be_right() {
+fn wrong_requests_are_refused_with_a_remedy() {
     let fixture = Fixture::new();
     let right = NewToken {
         subject: "group".to_owned(),
@@ -218,7 +218,7 @@ fn wrong_wishes_are_refused_with_what_would_be_right() {
 }
 
 #[test]
-fn without_tokens_only_this_machine_is_answered() {
+fn without_tokens_only_this_machine_gets_answers() {
     for (host, origin, allowed) in [
         ("127.0.0.1:8080", None, true),
         ("localhost", None, true),
@@ -245,7 +245,7 @@ fn without_tokens_only_this_machine_is_answered() {
 }
 
 #[test]
-fn without_tokens_other_sites_may_link_and_load_nothing() {
+fn without_tokens_other_sites_may_link_but_load_nothing() {
     for (site, mode, allowed) in [
         ("same-origin", "cors", true),
         ("none", "navigate", true),

@@ -5,24 +5,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Role;
 
-/// The signed claims: RFC 7519's names, and two of our own. Times are seconds since 1970.
+/// The signed claims: names of RFC 7519, and two of our own. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
     /// The worker group, or the submitting program.
     pub sub: String,
     /// The token's role.
     pub role: Role,
-    /// The queues that it reaches; `*` for all.
+    /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
-    /// When it was made.
+    /// The time of its creation.
     pub iat: i64,
-    /// When it ends. Mandatory.
+    /// Its end. Mandatory.
     pub exp: i64,
     /// Its own id.
     pub jti: String,
 }
 
-/// A token as the list has it: without its signature.
+/// A token in the list, without its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
     /// Its own id.
@@ -31,15 +31,15 @@ pub struct TokenRecord {
     pub subject: String,
     /// Its role.
     pub role: Role,
-    /// The queues that it reaches; `*` for all.
+    /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
     /// The key that signed it.
     pub kid: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Timestamp,
-    /// When it ends.
+    /// Its end.
     pub expires_at: Timestamp,
-    /// When it was revoked, if it was.
+    /// The time of its revocation, if it was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! Submits a job by the client of openapi-generator, and prints its value.
+//! Submits a job with the client of openapi-generator, and prints its value.
 
 use std::collections::HashMap;
 

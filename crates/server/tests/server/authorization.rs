@@ -1,5 +1,5 @@
-//! Every operation of the description against every way in which a request may lack the right. The list of
-//! exceptions is empty: what an operation must answer follows from what the description says of it.
+//! Every operation of the description with every way in which a request may lack the right. There are no exceptions:
+//! the expected answer of an operation follows from its description.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// A request that is right in everything but perhaps its token.
+    /// A request that is correct except perhaps for its token.
     fn right(&self, operation: &Operation, token: Option<&str>) -> Request<Body> {
         let job = format!("{}:0", self.batch);
         let selection = json!({"jobs": [job]});
@@ -165,7 +165,7 @@ impl World {
         )
     }
 
-    /// The status alone: the body of the events never ends.
+    /// The status only, because the body of the events never ends.
     async fn status(&self, operation: &Operation, token: Option<&str>) -> StatusCode {
         self.api
             .router
@@ -231,7 +231,7 @@ async fn a_token_does_what_its_role_allows_and_nothing_else() {
         let schedule = world.api.call("PUT", "/schedules/nightly", &hourly()).await;
         assert!(schedule.status.is_success());
         let mut operations = operations(&world.api).await;
-        // What the others speak of is ended last.
+        // The operations that end an object of the others run last.
         operations.sort_by_key(|operation| ["leave", "delete_schedule"].contains(&operation.id.as_str()));
         for operation in operations {
             let status = world.status(&operation, Some(&token)).await;
@@ -244,7 +244,7 @@ async fn a_token_does_what_its_role_allows_and_nothing_else() {
     }
 }
 
-/// Operations whose right requests name the queue themselves, so that a refusal may, too.
+/// Operations whose correct requests name the queue, so that a refusal may name it, too.
 const NAMING_QUEUES: &[&str] = &[
     "submit",
     "submit_stream",
@@ -299,7 +299,7 @@ async fn a_token_does_not_reach_other_queues() {
             let token = world.api.token("elsewhere", role, &["other"]);
             let answer = world.api.send(world.right(&operation, Some(&token)));
             match operation.queues.as_str() {
-                // The caller names no queue, so its own answer would tell of others: see the next test.
+                // The caller names no queue, so the answer would reveal other queues: see the next test.
                 "named" if !NAMING_QUEUES.contains(&&*operation.id) => {
                     let answer = answer.await;
                     let is_none = answer.status == StatusCode::NOT_FOUND || answer.json()["changed"] == 0;
@@ -339,7 +339,7 @@ async fn a_token_does_not_reach_other_queues() {
     assert_eq!(counts["queues"][0]["waiting"], 2, "nothing was changed: {counts}");
 }
 
-/// Else, whoever counts ids counts what others do.
+/// Otherwise a caller that counts ids could count the jobs of others.
 #[tokio::test]
 async fn ids_of_other_queues_are_answered_like_ids_that_do_not_exist() {
     let world = World::new().await;
@@ -426,7 +426,7 @@ async fn a_repeated_report_tells_nothing_of_foreign_batches() {
     let lease = api.claim(&world.agent, world.worker, api.wanting(1, 1)).await;
     let done = completing(&lease, "0", "[1]");
     api.report(&world.agent, world.worker, 2, done.clone()).await;
-    // One job of the batch has ended and the other has not; a stranger says of both that it gave them back.
+    // One job of the batch has ended, and the other has not. A stranger reports both as released.
     let stranger = api.token("stranger", Role::Agent, &["other"]);
     let worker = api.register(&stranger).await;
     let mut asked = Report::new(lease.id, lease.slices[0].batch, 1);
@@ -474,7 +474,7 @@ async fn a_worker_of_the_store_itself_belongs_to_no_agent() {
 }
 
 #[tokio::test]
-async fn what_no_rule_allows_is_denied() {
+async fn an_operation_without_a_rule_is_denied() {
     let api = Api::new().await;
     for (method, path, status) in [
         ("GET", "/settings", StatusCode::NOT_FOUND),

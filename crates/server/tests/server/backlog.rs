@@ -89,7 +89,7 @@ async fn a_token_sees_the_backlog_of_its_queue() {
     assert!(other.refusal().contains("`default`"));
 }
 
-/// Batches of one job: more than are counted anew for each caller.
+/// Batches of one job: more than the server counts for each caller.
 const MANY: u64 = 2_100;
 
 async fn backlog_of_many_batches(api: Api) {
@@ -97,7 +97,7 @@ async fn backlog_of_many_batches(api: Api) {
     futures::future::join_all(submits).await;
     assert_eq!(counts(&api, "?kind=mail").await, [MANY, MANY, 0, 0, 0]);
     assert_eq!(counts(&api, "?kind=unknown").await, [0; 5]);
-    // An answer is a little old, and one that follows has the change.
+    // An answer is a little old, and a later one has the change.
     api.submit("mail", json!([1, 2])).await;
     let mut counted_at = 0;
     loop {

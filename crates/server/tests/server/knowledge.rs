@@ -7,7 +7,7 @@ use gristmill_server::knowledge::{
     MemoryKnowledge, MemoryMessage, MemoryOverview, MemoryRecall, MemorySource,
 };
 
-/// It knows of bees in three sources, and of nothing else. It fails when it is asked of wasps.
+/// It knows only about bees, from three sources. Questions about wasps fail.
 #[derive(Debug)]
 pub struct Bees;
 

@@ -1,4 +1,4 @@
-//! Live output over HTTP: who may send it, who sees it, and what it costs while nobody follows.
+//! Live output over HTTP: who may send it, who sees it, and its cost without followers.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -83,13 +83,13 @@ async fn a_worker_learns_what_is_followed_and_sends_it_until_the_job_has_ended()
     let claimed = read(&api.exchange(&agent, worker, api.wanting(1, 1)).await);
     assert_eq!(claimed.followed, None, "nobody follows");
     let lease = claimed.exchanged.lease.unwrap();
-    // What nobody follows is not kept, and is no error.
+    // The store does not keep output of unfollowed jobs, and this is not an error.
     let kept = put(&api, &agent, worker, json!([piece(&job, "work", "unheard\n")])).await;
     assert_eq!(kept.json(), json!({"refused": []}));
 
     let reader = api.token("reader", Role::Submit, &["default"]);
     let mut following = Following::of(&api, &reader, &format!("job={job}")).await;
-    // An event comes only once the follower is known.
+    // The first event comes only after the follower is known.
     let piece_of_it = json!([piece(&job, "work", "heard\n")]);
     let event = tokio::select! {
         event = following.next() => event,

@@ -16,7 +16,7 @@ async fn api() -> Api {
 }
 
 #[tokio::test]
-async fn sources_are_listed_a_page_at_a_time() {
+async fn sources_are_listed_in_pages() {
     let api = api().await;
     let all = api.get("/memory").await.json();
     assert_eq!((&all["sources_total"], &all["messages"]), (&json!(3), &json!(3)));

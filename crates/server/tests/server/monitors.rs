@@ -1,4 +1,4 @@
-//! What a token for `monitor` reads, and what is hidden from it.
+//! The data that a token for `monitor` can read, and the data that is hidden from it.
 
 use std::sync::atomic::Ordering;
 
@@ -98,7 +98,7 @@ async fn a_setting_shows_monitors_the_contents_of_jobs() {
     assert_eq!(found["jobs"].as_array().unwrap().len(), 2);
 }
 
-/// A blocked job tells which jobs it waits for.
+/// A blocked job shows the jobs that it waits for.
 #[tokio::test]
 async fn a_blocked_job_names_its_prerequisites() {
     let api = Api::new().await;

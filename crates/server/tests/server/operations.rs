@@ -29,14 +29,14 @@ async fn send(api: &Api, method: &str, path: &str, token: &str, body: &Value) ->
     api.send(request(method, path, Some(token), body.0, body.1)).await
 }
 
-/// Begins an operation, and returns its path.
+/// Starts an operation, and returns its path.
 async fn begin(api: &Api, token: &str, body: &Value) -> String {
     let answer = send(api, "POST", "/operations", token, body).await;
     assert_eq!(answer.status, StatusCode::ACCEPTED, "{}", answer.json());
     format!("/operations/{}", answer.json()["operation"].as_str().unwrap())
 }
 
-/// The operation once it has ended.
+/// The operation after its end.
 async fn ended(api: &Api, path: &str) -> Value {
     let ended = async {
         loop {
@@ -288,7 +288,7 @@ async fn operations_are_bounded() {
     assert!(refused.refusal().contains("8 operations"));
 }
 
-/// What the answer says of its start: nothing is changed before, and the room is given back.
+/// The answer to the start is the refusal. Nothing has changed, and the permit is given back.
 #[tokio::test]
 async fn a_change_that_cannot_begin_leaves_nothing() {
     let api = Api::new().await;

@@ -1,4 +1,4 @@
-//! The dashboard of Grafana and the alert rules of Prometheus speak of metrics and labels that the server exposes.
+//! The dashboard of Grafana and the alert rules of Prometheus use only metrics and labels that the server exposes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -49,7 +49,7 @@ async fn exposed() -> BTreeMap<String, BTreeSet<String>> {
 /// The names in an expression of PromQL.
 #[derive(Debug, Default, PartialEq)]
 struct Names {
-    /// Metrics of Gristmill, each with the labels that its braces name.
+    /// Metrics of Gristmill, each with the labels in its braces.
     metrics: Vec<(String, Vec<String>)>,
     /// Labels by which results are grouped or matched.
     groups: Vec<String>,
@@ -132,7 +132,7 @@ fn dashboard_expressions(dashboard: &Value) -> Vec<String> {
     }
 }
 
-/// The expressions of rules: each on its line behind `expr:`, or on the deeper lines below `expr: >-`.
+/// The expressions of rules: each after `expr:`, or on the deeper lines below `expr: >-`.
 fn rule_expressions(rules: &str) -> Vec<String> {
     let depth = |line: &str| line.len() - line.trim_start().len();
     let lines: Vec<&str> = rules.lines().collect();
@@ -152,7 +152,7 @@ fn rule_expressions(rules: &str) -> Vec<String> {
     expressions
 }
 
-/// What an expression names and the server does not expose.
+/// The names in an expression that the server does not expose.
 fn unknown(expression: &str, metrics: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let names = names_in(expression);
     let mut unknown = Vec::new();

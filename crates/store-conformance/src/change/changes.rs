@@ -78,8 +78,8 @@ pub async fn open_jobs_are_cancelled(database: &dyn Database) {
     );
 }
 
-/// All that match a filter are cancelled, and nothing else.
-pub async fn filters_say_what_is_cancelled(database: &dyn Database) {
+/// Cancels exactly the jobs that match a filter.
+pub async fn a_filter_selects_the_cancelled_jobs(database: &dyn Database) {
     let store = database.open().await;
     let resize = submit(&*store, batch_of("resize", 4)).await;
     let extract = submit(&*store, batch_of("extract", 4)).await;
@@ -255,7 +255,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     assert_eq!(
         claim(&*store, worker, 4).await,
         None,
-        "it is too late, whether somebody has cleaned up or not"
+        "the job is too late, with or without housekeeping"
     );
     assert_eq!(store.expire().await.unwrap(), 1);
     assert_eq!(state(&*store, job(id, 3)).await, (JobState::Expired, 0));

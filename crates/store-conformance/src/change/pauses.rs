@@ -230,8 +230,8 @@ pub async fn blocked_jobs_are_paused(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{blocked}:1")]);
 }
 
-/// What waits for a paused job waits on; a filter's states are minded; what is over is not paused.
-pub async fn pauses_mind_states(database: &dyn Database) {
+/// A job that waits for a paused job keeps waiting. A pause follows the states of its filter, and skips ended jobs.
+pub async fn pauses_follow_the_states_of_a_filter(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(3)).await;
     let mut waiting = of(1);
@@ -272,8 +272,8 @@ pub async fn pauses_mind_states(database: &dyn Database) {
     );
 }
 
-/// A job tells the pauses of its queue, kind and group, too.
-pub async fn pauses_of_lanes_are_told(database: &dyn Database) {
+/// A job also shows the pauses of its queue, kind and group.
+pub async fn a_job_shows_the_pauses_of_its_lane(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(1)).await;
     let scope = Scope {

@@ -118,8 +118,8 @@ pub async fn scheduled_jobs_are_prioritised(database: &dyn Database) {
     );
 }
 
-/// What runs keeps its new priority for when it is tried again, given back or rescued; what is over is left alone.
-pub async fn a_changed_priority_stays(database: &dyn Database) {
+/// A running job keeps its new priority when it is tried again, given back or rescued. Ended jobs do not change.
+pub async fn running_jobs_keep_their_new_priority(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(0, 8)).await;
     let between = submit(&*store, of(5, 1)).await;

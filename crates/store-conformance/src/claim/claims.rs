@@ -12,8 +12,8 @@ use gristmill_store::{Change, JobFilter, Page, Selection, Store, StoreError, Wan
 use crate::Database;
 use crate::fixture::*;
 
-/// Submit, claim, report, read.
-pub async fn a_batch_goes_through(database: &dyn Database) {
+/// Submits, claims, reports and reads a batch.
+pub async fn a_batch_is_submitted_claimed_and_completed(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(3)).await;
     let worker = worker(&*store).await;
@@ -168,7 +168,7 @@ pub async fn a_lease_has_limits(database: &dyn Database) {
     let large = NewBatch::new(KIND, large);
     store.submit(vec![large.clone(), large], None).await.unwrap();
     let lease = claim(&*store, worker, u32::MAX).await.unwrap();
-    assert_eq!(lease.jobs(), 4, "the lease ends once it has four megabytes");
+    assert_eq!(lease.jobs(), 4, "the lease ends after four megabytes");
     assert_eq!(claim(&*store, worker, u32::MAX).await.unwrap().jobs(), 2);
 }
 
@@ -214,8 +214,8 @@ pub async fn delayed_jobs_do_not_block(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 10).await), [format!("{ready}:0")]);
 }
 
-/// A worker that is busy asks for urgent jobs alone, and learns that there are others.
-pub async fn only_what_is_urgent_is_claimed(database: &dyn Database) {
+/// A busy worker can ask for urgent jobs only. It learns that there are others.
+pub async fn a_claim_can_ask_for_urgent_jobs_only(database: &dyn Database) {
     let store = database.open().await;
     let with_priority = |priority| {
         let mut new = batch(2);
@@ -256,7 +256,7 @@ pub async fn only_what_is_urgent_is_claimed(database: &dyn Database) {
     assert_eq!(held(&third.lease), [format!("{}:0-1", ids[1])]);
     let last = exchange(&*store, worker, Vec::new(), urgent(-5)).await;
     assert_eq!(held(&last.lease), [format!("{}:0-1", ids[0])]);
-    assert!(!last.limited, "nothing is left");
+    assert!(!last.limited, "no jobs are left");
 }
 
 /// Two handles of one database never hold the same job.
@@ -308,8 +308,8 @@ pub async fn only_registered_workers_claim(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 1).await), [format!("{id}:0")]);
 }
 
-/// What is submitted wakes who waits, also when nobody waited at that moment.
-pub async fn work_wakes_who_waits(database: &dyn Database) {
+/// A submit wakes waiting callers, even if none waited at that moment.
+pub async fn a_submit_wakes_a_waiting_caller(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(1)).await;
     let seen = WorkSeen::default();
@@ -323,8 +323,8 @@ pub async fn work_wakes_who_waits(database: &dyn Database) {
     futures::join!(waiting, release);
 }
 
-/// Several callers of one handle wait, and none takes the news from another.
-pub async fn work_wakes_all_who_wait(database: &dyn Database) {
+/// Several callers of one handle wait. Each of them is woken.
+pub async fn a_submit_wakes_all_waiting_callers(database: &dyn Database) {
     let store = database.open().await;
     let (left, right) = (WorkSeen::default(), WorkSeen::default());
     submit(&*store, batch(1)).await;

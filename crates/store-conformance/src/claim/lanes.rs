@@ -37,9 +37,10 @@ async fn fill(store: &dyn Store, lanes: u32) -> (BTreeSet<BatchId>, BTreeSet<Bat
         });
         let ids = store.submit(news.collect(), None).await.unwrap();
         for (lane, id) in (lane..end).zip(ids) {
-            match lane % URGENT_ONE_OF == URGENT_ONE_OF - 1 {
-                true => urgent.insert(id),
-                false => others.insert(id),
+            if lane % URGENT_ONE_OF == URGENT_ONE_OF - 1 {
+                urgent.insert(id)
+            } else {
+                others.insert(id)
             };
         }
         lane = end;
@@ -54,7 +55,7 @@ async fn drain(store: &dyn Store) -> Vec<BatchId> {
     loop {
         let exchanged = exchange(store, worker, reports, Some(want(1_000))).await;
         let Some(lease) = exchanged.lease else {
-            assert_eq!(exchanged.next_run_at, None, "more is due, and was not claimed");
+            assert_eq!(exchanged.next_run_at, None, "a due job was not claimed");
             return claimed;
         };
         reports = lease.slices.iter().map(completed).collect();
@@ -78,11 +79,7 @@ pub async fn jobs_of_many_lanes_are_claimed(database: &dyn Database) {
         );
         let all: BTreeSet<BatchId> = claimed.iter().copied().collect();
         assert_eq!(all, urgent.union(&others).copied().collect(), "{lanes} lanes");
-        assert_eq!(
-            claimed.len(),
-            all.len(),
-            "{lanes} lanes: some job was claimed twice"
-        );
+        assert_eq!(claimed.len(), all.len(), "{lanes} lanes: a job was claimed twice");
         if lanes as usize <= gristmill_store::rules::lanes::LOOK_LANES_MAX {
             let first = claimed.iter().take(urgent.len()).copied();
             assert_eq!(first.collect::<BTreeSet<_>>(), urgent, "{lanes} lanes");
@@ -90,8 +87,8 @@ pub async fn jobs_of_many_lanes_are_claimed(database: &dyn Database) {
     }
 }
 
-/// A worker of one queue is not held up by the lanes of others, nor one with limits by its own.
-pub async fn lanes_of_others_do_not_matter(database: &dyn Database) {
+/// The lanes of other queues do not slow down a worker of one queue. A worker's own limited lanes do not slow it down either.
+pub async fn other_lanes_do_not_slow_a_worker_down(database: &dyn Database) {
     let store = database.open().await;
     let news = (0..400).map(|lane| {
         let mut new = batch(1);

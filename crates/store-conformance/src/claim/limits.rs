@@ -279,8 +279,8 @@ pub async fn a_full_group_blocks_nobody(database: &dyn Database) {
     assert_eq!(jobs(&lease), BTreeMap::from([(acme, 2), (other, 1), (third, 1)]));
 }
 
-/// Who waits for a slot is woken when one is free.
-pub async fn freed_slots_wake_who_waits(database: &dyn Database) {
+/// A freed slot wakes a worker that waits for it.
+pub async fn freed_slots_wake_waiting_workers(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(2)).await;
     put(&*store, &[limit(of_kind(KIND), 1)]).await;
@@ -513,8 +513,8 @@ pub async fn many_groups_are_served(database: &dyn Database) {
     assert_eq!(total(&claim(&*store, worker, 1_000).await), 300);
 }
 
-/// Whatever happens, no group runs more than its limit, and no slot stays free while its jobs wait.
-pub async fn limits_hold_through_everything(database: &dyn Database) {
+/// Whatever happens, no group runs more jobs than its limit, and no slot stays free while the group's jobs wait.
+pub async fn limits_hold_under_random_operations(database: &dyn Database) {
     const GROUPS: [(&str, u32); 3] = [("a", 1), ("b", 4), ("c", 9)];
     const JOBS: u32 = 60;
     let stores = [database.open().await, database.open().await];
@@ -565,7 +565,7 @@ pub async fn limits_hold_through_everything(database: &dyn Database) {
         }
         for (group, limit_jobs) in GROUPS {
             let runs = running.get(group).copied().unwrap_or(0);
-            assert!(runs <= limit_jobs, "{runs} of {group}");
+            assert!(runs <= limit_jobs, "{runs} jobs of {group} run");
             let waiting = JobFilter {
                 group: Some(group.to_owned()),
                 states: vec![gristmill_model::JobState::Waiting],
@@ -574,7 +574,7 @@ pub async fn limits_hold_through_everything(database: &dyn Database) {
             let waits = store.counts(&waiting).await.unwrap().waiting > 0;
             assert!(
                 got == jobs_max || runs == limit_jobs || !waits,
-                "{group} runs {runs} while others wait"
+                "{group} runs {runs} jobs while others wait"
             );
         }
     }
@@ -613,13 +613,13 @@ pub async fn limits_cost_few_statements(database: &dyn Database) {
         let most = STATEMENTS_MAX + u64::from(taken) * STATEMENTS_A_SLICE_MAX;
         assert!(
             statements > 0 && statements <= most,
-            "{statements} for {control:?}"
+            "{statements} statements for {control:?}"
         );
         let (taken, claimed, statements) = cost().await;
         assert_eq!(taken, 0, "{control:?}");
         assert!(
             statements > 0 && statements <= STATEMENTS_MAX,
-            "{statements} for nothing, with {control:?}"
+            "{statements} statements for an empty claim with {control:?}"
         );
         let is_rate = matches!(control.effect, Effect::Rate { .. });
         assert_eq!(claimed.next_run_at.is_some(), is_rate, "{control:?}");

@@ -58,14 +58,16 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
         new.options.timeout_ms = Some(70);
         new.options.traceparent = traceparent;
         let id = submit(&*store, new.clone()).await;
-        let handed = call.now_or_never().expect("it is there with the submit's answer");
-        let slice = only(handed.expect("it was claimed").lease);
+        let handed = call
+            .now_or_never()
+            .expect("the lease is ready with the submit's answer");
+        let slice = only(handed.expect("the submit claimed the job").lease);
         assert_eq!((slice.batch, slice.len()), (id, count));
         assert_eq!(slice.payloads, new.payloads);
         assert_eq!((slice.attempt, slice.rescues), (1, 0));
         assert_eq!((slice.priority, slice.timeout_ms), (2, Some(70)));
         assert_eq!(slice.traceparent, traceparent);
-        assert_eq!(claim(&*store, worker, 9).await, None, "there is nothing more");
+        assert_eq!(claim(&*store, worker, 9).await, None, "no more jobs are left");
         let counts = store.counts(&JobFilter::default()).await.unwrap();
         assert_eq!(counts.waiting, 0);
         let receipts = exchange(&*store, worker, vec![completed(&slice)], None)
@@ -76,7 +78,12 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
     // A single job is handed over as well.
     let call = waiting(&*store, worker, want(4), &seen);
     let single = store.submit_one(batch(1)).await.unwrap();
-    let slice = only(call.now_or_never().flatten().expect("it was claimed").lease);
+    let slice = only(
+        call.now_or_never()
+            .flatten()
+            .expect("the submit claimed the job")
+            .lease,
+    );
     assert_eq!(
         (slice.batch, slice.positions.first()),
         (single.batch, Some(single.position))
@@ -87,8 +94,8 @@ pub async fn a_submit_claims_for_a_waiting_worker(database: &dyn Database) {
     assert_eq!((counts.waiting, counts.running, counts.completed), (2, 0, 4));
 }
 
-/// Several wait and several submit: each job goes to one of them, and those that get nothing can still claim.
-pub async fn nothing_is_handed_over_twice(database: &dyn Database) {
+/// Several workers wait and several callers submit. Each job goes to one worker. A worker that gets none can still claim.
+pub async fn no_job_is_handed_over_twice(database: &dyn Database) {
     const JOBS: usize = 60;
     let store = database.open().await;
     let ended = AtomicUsize::new(0);
@@ -258,11 +265,11 @@ pub async fn a_worker_that_goes_away_gives_back(database: &dyn Database) {
     };
     let slice = only(Some(found));
     assert_eq!((slice.batch, slice.positions), (id, positions("0-1")));
-    assert_eq!((slice.attempt, slice.rescues), (1, 0), "it is not charged");
+    assert_eq!((slice.attempt, slice.rescues), (1, 0), "the job is not charged");
 }
 
-/// A worker that is not registered gets nothing.
-pub async fn strangers_wait_in_vain(database: &dyn Database) {
+/// An unregistered worker gets no jobs.
+pub async fn unregistered_workers_get_no_jobs(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let seen = WorkSeen::default();
@@ -273,7 +280,7 @@ pub async fn strangers_wait_in_vain(database: &dyn Database) {
     assert_eq!(
         call.now_or_never(),
         Some(None),
-        "it looks by itself, and learns why"
+        "the worker looks by itself, and learns the reason"
     );
     assert_eq!(held(&claim(&*store, worker, 9).await), [format!("{id}:0")]);
 }

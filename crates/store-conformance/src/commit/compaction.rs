@@ -121,8 +121,8 @@ async fn end_in_parts(database: &dyn Database, store: &dyn Store) -> Vec<Timesta
     moments.into_iter().step_by(7).collect()
 }
 
-/// Whatever is asked before and after is answered in the same way.
-pub async fn compacted_reports_tell_the_same(database: &dyn Database) {
+/// Every question has the same answer before and after compaction.
+pub async fn compaction_changes_no_answer(database: &dyn Database) {
     let store = database.open().await;
     store.listen().await.unwrap();
     let mut new = batch(JOBS);
@@ -133,11 +133,15 @@ pub async fn compacted_reports_tell_the_same(database: &dyn Database) {
     let open = submit(&*store, batch_of("other", 1)).await;
     let before = ask(&*store, id, &moments).await;
     let reports = store.stats().await.unwrap().reports;
-    assert_eq!(store.compact(1_000).await.unwrap(), 0, "there are fewer");
+    assert_eq!(
+        store.compact(1_000).await.unwrap(),
+        0,
+        "the batch has fewer reports"
+    );
     let gone = store.compact(4).await.unwrap();
     assert!(gone > 20, "{gone}");
     assert_eq!(ask(&*store, id, &moments).await, before);
-    assert_eq!(store.compact(4).await.unwrap(), 0, "once is enough");
+    assert_eq!(store.compact(4).await.unwrap(), 0, "a batch is compacted once");
     let left = store.stats().await.unwrap().reports;
     assert_eq!(reports - left, gone);
     assert!(left <= 4, "{left}");
@@ -180,7 +184,7 @@ pub async fn open_batches_are_not_compacted(database: &dyn Database) {
     }
     assert_eq!(store.compact(1).await.unwrap(), 0);
     let slice = only(claim(&*store, worker, 1).await);
-    assert_eq!(store.compact(1).await.unwrap(), 0, "one is held");
+    assert_eq!(store.compact(1).await.unwrap(), 0, "a worker holds one job");
     exchange(&*store, worker, vec![completed(&slice)], None).await;
     let before = store.outcomes(id).await.unwrap();
     assert_eq!(store.compact(1).await.unwrap(), 11);

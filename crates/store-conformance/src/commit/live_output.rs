@@ -117,7 +117,7 @@ pub async fn live_output_is_bounded(database: &dyn Database) {
     let page = store.live_output(all.clone(), 0).await.unwrap();
     assert_eq!(
         page.pieces[0].printed.offset, 5,
-        "the old one and those before are gone"
+        "the old row and all earlier ones are gone"
     );
     let text = "x".repeat(LIVE_OUTPUT_BYTES_PER_WRITE_MAX + 1);
     let refused = store.put_output(worker, vec![printed(first, 0, &text)]).await;

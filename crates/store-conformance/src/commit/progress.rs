@@ -59,7 +59,7 @@ pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
     let lease = claim(&*store, first, 2).await.unwrap();
     let details = store.job(job(id, 0)).await.unwrap().unwrap();
     assert_eq!(details.row.claimed_at, Some(database.clock().now()));
-    assert_eq!(details.row.progress, None, "nobody knows anything");
+    assert_eq!(details.row.progress, None, "there is no progress yet");
     database.clock().advance_ms(10);
     let half = Progress::of(5, 10).message("half\0way");
     let jobs = vec![
@@ -77,7 +77,7 @@ pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
     assert_eq!(
         listed(&*other).await,
         [Some(0.5), Some(1.0), None],
-        "the third waits"
+        "the third job waits"
     );
 
     // New progress replaces the old one. An ended job shows no progress.
@@ -105,8 +105,8 @@ pub async fn progress_is_shown_while_a_job_runs(database: &dyn Database) {
     assert!(matches!(refused, Err(StoreError::InvalidInput(_))), "{refused:?}");
 }
 
-/// Of a job whose handler says nothing, others of its kind tell how far it may be.
-pub async fn others_of_the_kind_tell_what_to_expect(database: &dyn Database) {
+/// The duration of a job without progress is predicted from other jobs of its kind.
+pub async fn other_jobs_of_the_kind_predict_the_duration(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let ended = submit(&*store, batch(2)).await;
@@ -130,9 +130,9 @@ pub async fn others_of_the_kind_tell_what_to_expect(database: &dyn Database) {
     assert_eq!(
         shown(&*store, job(alone, 0)).await,
         None,
-        "there is no other of its kind"
+        "there is no other job of the kind"
     );
-    assert_eq!(shown(&*store, job(ended, 0)).await, None, "it is over");
+    assert_eq!(shown(&*store, job(ended, 0)).await, None, "the job has ended");
     let said = vec![told(job(id, 0), 1, Progress::fraction(0.75), None)];
     store.put_progress(worker, said).await.unwrap();
     let said = shown(&*store, job(id, 0)).await.unwrap();

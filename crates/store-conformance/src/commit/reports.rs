@@ -63,8 +63,8 @@ pub async fn outcomes_are_committed_once(database: &dyn Database) {
     assert_eq!(outcomes.reports[0].durations_us, [0, 3]);
 }
 
-/// Refused reports do not keep others of the same exchange from being committed.
-pub async fn a_refusal_does_not_spread(database: &dyn Database) {
+/// A refused report does not affect other reports of the same exchange.
+pub async fn a_refused_report_does_not_affect_others(database: &dyn Database) {
     let store = database.open().await;
     submit(&*store, batch(4)).await;
     let (one, other) = (worker(&*store).await, worker(&*store).await);
@@ -72,7 +72,11 @@ pub async fn a_refusal_does_not_spread(database: &dyn Database) {
     let theirs = claim(&*store, other, 2).await.unwrap();
     let reports = vec![completed(&theirs.slices[0]), completed(&mine.slices[0])];
     let receipts = exchange(&*store, one, reports, None).await.receipts;
-    assert_eq!(receipts[0].refused, positions("2-3"), "another worker holds them");
+    assert_eq!(
+        receipts[0].refused,
+        positions("2-3"),
+        "another worker holds these jobs"
+    );
     assert_eq!(receipts[1].accepted, positions("0-1"));
     let receipts = exchange(&*store, other, vec![completed(&theirs.slices[0])], None)
         .await
@@ -90,7 +94,7 @@ pub async fn failed_jobs_are_tried_again(database: &dyn Database) {
         assert_eq!(
             held(&Some(lease.clone())),
             [format!("{id}:0-2")],
-            "those that fail together stay together"
+            "jobs that fail together stay together"
         );
         assert_eq!(lease.slices[0].attempt, attempt);
         assert_eq!(state(&*store, id, 1).await, (JobState::Running, attempt));
@@ -129,8 +133,8 @@ pub async fn failed_jobs_are_tried_again(database: &dyn Database) {
     assert_eq!(last.collect::<Vec<_>>(), [(0, "3"), (1, "3"), (2, "3")]);
 }
 
-/// The error may say that trying again is of no use, or when to.
-pub async fn errors_have_the_last_word(database: &dyn Database) {
+/// An error can forbid a retry, or set its time.
+pub async fn errors_override_the_retry_policy(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, with_policy(3, 5, 500)).await;
     let worker = worker(&*store).await;
@@ -154,14 +158,14 @@ pub async fn errors_have_the_last_word(database: &dyn Database) {
     assert_eq!(held(&claim(&*store, worker, 3).await), [format!("{id}:1")]);
 }
 
-/// Where retries have no delay a job may fail and run again under one lease: all of its attempts are told by one report.
-pub async fn attempts_in_one_slot_are_told(database: &dyn Database) {
+/// Without a retry delay, a job may fail and run again under one lease. One report carries all of its attempts.
+pub async fn one_report_carries_all_attempts_in_a_slot(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, with_policy(6, 4, 0)).await;
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 6).await.unwrap();
     let slice = &lease.slices[0];
-    assert_eq!(slice.retry.attempts_max, 4, "the worker knows the policy");
+    assert_eq!(slice.retry.attempts_max, 4, "the worker gets the policy");
     let attempts = |details: &gristmill_store::JobDetails| -> Vec<(u32, String)> {
         let failures = details.failures.iter();
         failures
@@ -197,7 +201,10 @@ pub async fn attempts_in_one_slot_are_told(database: &dyn Database) {
         (2, Some("tried 2"), Some("tester"))
     );
     let cancelled = store.job(job(id, 2)).await.unwrap().unwrap();
-    assert!(cancelled.failures.is_empty(), "what is refused leaves nothing");
+    assert!(
+        cancelled.failures.is_empty(),
+        "a refused outcome leaves no failure"
+    );
     assert_eq!(state(&*store, id, 3).await, (JobState::Dead, 4));
     let dead = store.job(job(id, 3)).await.unwrap().unwrap();
     assert_eq!(dead.failures.len(), 4);
@@ -215,8 +222,8 @@ pub async fn attempts_in_one_slot_are_told(database: &dyn Database) {
     assert_eq!(late.receipts[0].refused, positions("5"));
 }
 
-/// One report may complete, fail, bury and give back.
-pub async fn one_report_tells_all(database: &dyn Database) {
+/// One report can complete, fail, kill and release jobs.
+pub async fn one_report_has_every_kind_of_outcome(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, with_policy(6, 2, 0)).await;
     let worker = worker(&*store).await;
@@ -383,8 +390,8 @@ pub async fn jitter_stays_in_bounds(database: &dyn Database) {
     assert!(delays.iter().any(|delay| *delay < 300) && delays.iter().any(|delay| *delay > 700));
 }
 
-/// Leases of silent workers go to others; the late report is refused, item by item.
-pub async fn lost_leases_are_fenced(database: &dyn Database) {
+/// The jobs of silent workers go to others. Each outcome of a late report is refused.
+pub async fn reports_under_lost_leases_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(4)).await;
     let (slow, quick) = (worker(&*store).await, worker(&*store).await);
@@ -412,7 +419,7 @@ pub async fn lost_leases_are_fenced(database: &dyn Database) {
     assert_eq!(
         (taken.slices[0].attempt, taken.slices[0].rescues),
         (1, 1),
-        "nobody is charged for the death"
+        "no job is charged for the death of a worker"
     );
     let late = exchange(&*store, slow, vec![completed(&lost.slices[0])], None).await;
     assert_eq!(late.receipts[0].refused, positions("0-3"));
@@ -491,8 +498,8 @@ pub async fn long_jobs_are_left_alone(database: &dyn Database) {
     assert_eq!(receipts[0].accepted, positions("0"));
 }
 
-/// What a leaving worker holds goes back uncharged; its reports are refused from then on.
-pub async fn leaving_gives_back(database: &dyn Database) {
+/// A leaving worker gives its jobs back without charge. Its later reports are refused.
+pub async fn a_leaving_worker_gives_its_jobs_back(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(3)).await;
     let (leaving, staying) = (worker(&*store).await, worker(&*store).await);
@@ -576,9 +583,9 @@ pub async fn hops_are_added_up(database: &dyn Database) {
     assert_eq!(store.stats().await.unwrap().hops, first);
 }
 
-/// Another handle, as another process would, ends the jobs of a batch, by whatever means: those who await its outcomes are
-/// told.
-pub async fn ended_jobs_are_told_across_handles(database: &dyn Database) {
+/// Another handle, like another process, ends the jobs of a batch in every possible way. Callers that await its
+/// outcomes are notified.
+pub async fn ends_reach_watchers_of_other_handles(database: &dyn Database) {
     let there = database.open().await;
     let worker = worker(&*there).await;
     for cancelled in [false, true] {
@@ -589,14 +596,11 @@ pub async fn ended_jobs_are_told_across_handles(database: &dyn Database) {
         // A new watch resolves once, because it may have missed earlier news.
         told(&mut watch).await;
         assert!(!here.is_finished(id).await.unwrap());
-        match cancelled {
-            true => {
-                let selection = Selection::Jobs(vec![job(id, 0)]);
-                assert_eq!(there.cancel(selection).await.unwrap().changed, 1);
-            }
-            false => {
-                exchange(&*there, worker, vec![completed(&slice)], None).await;
-            }
+        if cancelled {
+            let selection = Selection::Jobs(vec![job(id, 0)]);
+            assert_eq!(there.cancel(selection).await.unwrap().changed, 1);
+        } else {
+            exchange(&*there, worker, vec![completed(&slice)], None).await;
         }
         while !here.is_finished(id).await.unwrap() {
             told(&mut watch).await;
@@ -608,5 +612,5 @@ async fn told(watch: &mut OutcomeWatch) {
     let patience = std::time::Duration::from_secs(30);
     tokio::time::timeout(patience, watch.changed())
         .await
-        .expect("those who await outcomes are told");
+        .expect("callers that await outcomes are notified");
 }

@@ -71,8 +71,8 @@ pub async fn a_chain_runs_in_order(database: &dyn Database) {
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().completed, 7);
 }
 
-/// A blocked job tells what it waits for, as long as that is open.
-pub async fn a_blocked_job_tells_its_prerequisites(database: &dyn Database) {
+/// A blocked job shows its prerequisites while they are open.
+pub async fn a_blocked_job_shows_its_prerequisites(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let first = submit(&*store, once(3)).await;
@@ -181,7 +181,7 @@ pub async fn single_jobs_can_be_waited_for(database: &dyn Database) {
     let next = store.submit_one(next).await.unwrap().batch;
     let lease = claim(&*store, worker, 10).await.unwrap();
     let [one, two] = &lease.slices[..] else {
-        panic!("two slices, not {lease:?}")
+        panic!("expected two slices, but got {lease:?}")
     };
     for (slice, done) in [(one, "3"), (two, "0"), (one, "0,2")] {
         exchange(&*store, worker, vec![completed_at(slice, &positions(done))], None).await;
@@ -191,8 +191,8 @@ pub async fn single_jobs_can_be_waited_for(database: &dyn Database) {
     assert_eq!(state(&*store, next).await, JobState::Waiting);
 }
 
-/// Jobs that wait for one that fails are cancelled, dead or ready, as they say; and only once all have ended.
-pub async fn failures_mean_what_was_said(database: &dyn Database) {
+/// Jobs that wait for a failing job become cancelled, dead or ready, by their own choice, after all prerequisites have ended.
+pub async fn a_failed_prerequisite_has_the_chosen_effect(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let id = submit(&*store, once(3)).await;
@@ -234,8 +234,8 @@ pub async fn failures_mean_what_was_said(database: &dyn Database) {
     assert_eq!(ran, [cancelled, dead, ready, other]);
 }
 
-/// A job that was cancelled because of a prerequisite names the first job that did not complete, until it is retried.
-pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
+/// A job that was cancelled because of a prerequisite shows the first job that did not complete, until it is retried.
+pub async fn a_cancelled_job_shows_its_cause(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let first = submit(&*store, once(3)).await;
@@ -274,8 +274,8 @@ pub async fn a_cancelled_job_tells_its_cause(database: &dyn Database) {
     assert_eq!(cause(job(second, 0)).await, None);
 }
 
-/// What waits for a job that waits in vain waits in vain too, however long the chain.
-pub async fn chains_end_together(database: &dyn Database) {
+/// A job that waits for a job that waits in vain also waits in vain, however long the chain is.
+pub async fn a_failure_ends_the_whole_chain(database: &dyn Database) {
     const LENGTH: usize = 3_000;
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -314,8 +314,8 @@ pub async fn chains_end_together(database: &dyn Database) {
     );
 }
 
-/// A batch may wait for very many others, and for one by many ways.
-pub async fn many_are_waited_for(database: &dyn Database) {
+/// A batch can wait for very many others, and for one batch in several ways.
+pub async fn a_batch_can_wait_for_many_others(database: &dyn Database) {
     const COUNT: usize = 2_000;
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -328,8 +328,8 @@ pub async fn many_are_waited_for(database: &dyn Database) {
     assert_eq!(order.last(), ids.last());
 }
 
-/// What has ended already is not waited for, and what failed already counts as failed.
-pub async fn the_past_counts(database: &dyn Database) {
+/// A prerequisite that has ended delays nothing. A failed one counts as failed at once.
+pub async fn ended_prerequisites_count_at_once(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let id = submit(&*store, once(3)).await;
@@ -388,8 +388,8 @@ pub async fn the_past_counts(database: &dyn Database) {
     assert_eq!(state(&*store, ids[2]).await, JobState::Blocked);
 }
 
-/// A batch that waits for what there is not is refused, with all of its submit, and the store goes on.
-pub async fn what_there_is_not_is_refused(database: &dyn Database) {
+/// A submit with a missing prerequisite is refused as a whole. The store keeps working.
+pub async fn missing_prerequisites_are_refused(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let id = submit(&*store, once(2)).await;
@@ -482,7 +482,7 @@ pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     assert_eq!(
         states(&*store, part).await,
         [JobState::Cancelled; 3],
-        "the rest follows"
+        "the other jobs follow"
     );
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(counts.blocked + counts.waiting + counts.running, 0);
@@ -514,8 +514,8 @@ pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
     assert_eq!(drain(&*store, worker).await, [next]);
 }
 
-/// Jobs that are given back, rescued or tried again keep others waiting; one that ends for that ends their wait.
-pub async fn what_comes_back_is_waited_for(database: &dyn Database) {
+/// Jobs that are given back, rescued or tried again keep other jobs waiting. The wait ends when such a job ends.
+pub async fn jobs_that_come_back_keep_others_waiting(database: &dyn Database) {
     let store = database.open().await;
     let lost = worker(&*store).await;
     let mut new = batch(3);

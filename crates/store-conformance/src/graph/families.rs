@@ -310,8 +310,8 @@ pub async fn children_are_kept_for_their_parents(database: &dyn Database) {
     assert!(store.children(id, &positions("0")).await.unwrap().is_empty());
 }
 
-/// Children have their parents' queue, group and tags, where they say nothing else.
-pub async fn children_inherit(database: &dyn Database) {
+/// Children inherit the queue, group and tags of their parents, unless they have their own.
+pub async fn children_inherit_queue_group_and_tags(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let mut parents = batch(3);
@@ -454,9 +454,10 @@ pub async fn children_that_end_together_free_their_parents_once(database: &dyn D
         let fails = number == 0;
         tasks.push(tokio::spawn(async move {
             for slice in slices {
-                let report = match fails {
-                    true => failed_at(&slice, &slice.positions, &error().permanent()),
-                    false => completed(&slice),
+                let report = if fails {
+                    failed_at(&slice, &slice.positions, &error().permanent())
+                } else {
+                    completed(&slice)
                 };
                 exchange(&*store, worker, vec![report], None).await;
             }

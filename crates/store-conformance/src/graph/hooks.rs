@@ -104,7 +104,7 @@ pub async fn a_batch_that_completes_submits_its_hook(database: &dyn Database) {
     assert_eq!(told.outcome, "success");
     let details = store.job(job(hook.batch, 0)).await.unwrap().unwrap();
     assert_eq!(details.options, BatchOptions::default());
-    assert_eq!(submitted(&*store).await.len(), 1, "of two hooks, one fires");
+    assert_eq!(submitted(&*store).await.len(), 1, "only one of two hooks fires");
 }
 
 /// Every other end submits the other hook's job, with the counts by state.
@@ -141,8 +141,8 @@ pub async fn a_batch_that_fails_submits_the_other_hook(database: &dyn Database) 
     assert_eq!(expected.outcome, "failure");
 }
 
-/// A hook for the other outcome is left out.
-pub async fn hooks_mind_the_outcome(database: &dyn Database) {
+/// The hook for the other outcome does not fire.
+pub async fn a_hook_fires_only_for_its_outcome(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let mut new = once(1);
@@ -342,7 +342,11 @@ pub async fn a_run_that_finishes_submits_its_hook_once(database: &dyn Database) 
     assert_eq!(stored.state, RunState::Finished);
     assert_eq!(submitted(&*store).await.len(), 1);
     store.delete_run(run.id).await.unwrap();
-    assert_eq!(submitted(&*store).await.len(), 1, "it is no job of the run");
+    assert_eq!(
+        submitted(&*store).await.len(),
+        1,
+        "the hook's job is not a job of the run"
+    );
     let gone = store.finish_run(run.id, new, hook()).await;
     assert!(matches!(gone, Err(StoreError::RunUnknown(_))), "{gone:?}");
     assert_eq!(submitted(&*store).await.len(), 1);

@@ -350,9 +350,12 @@ pub async fn siblings_and_failures_that_meet_leave_nothing_behind(database: &dyn
     const WORKERS: u32 = 4;
     let store = database.open().await;
     let first = worker(&*store).await;
-    let id = suspend(&*store, first, batch(12), |parent| match parent < 6 {
-        true => spawn(parent, WORKERS),
-        false => collecting(parent, WORKERS),
+    let id = suspend(&*store, first, batch(12), |parent| {
+        if parent < 6 {
+            spawn(parent, WORKERS)
+        } else {
+            collecting(parent, WORKERS)
+        }
     })
     .await;
     let mut tasks = Vec::new();

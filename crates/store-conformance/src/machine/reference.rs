@@ -172,9 +172,10 @@ impl Reference {
             pauses: BTreeMap::new(),
             child_of: None,
             parenthood: None,
-            place: match after.is_empty() {
-                true => Place::Ready,
-                false => Place::Blocked,
+            place: if after.is_empty() {
+                Place::Ready
+            } else {
+                Place::Blocked
             },
         };
         if self.is_cached(&job, now) {
@@ -240,13 +241,11 @@ impl Reference {
                 Some((group, waiting.after.iter().position(met)?))
             });
             let Some((group, index)) = ended else {
-                match self.settle_family(now) {
-                    true => {
-                        self.release_keys(now);
-                        continue;
-                    }
-                    false => return,
+                if self.settle_family(now) {
+                    self.release_keys(now);
+                    continue;
                 }
+                return;
             };
             let after = self.waiting[group].after.remove(index);
             let is_last = self.waiting[group].after.is_empty();
@@ -263,16 +262,13 @@ impl Reference {
                 else {
                     continue;
                 };
-                match in_vain {
-                    false => {
-                        job.place = Place::Ready;
-                        continue;
-                    }
-                    true if after.on_failure == OnFailure::Fail => job.end(JobState::Dead, now),
-                    true => {
-                        job.attempt -= 1;
-                        job.end(JobState::Cancelled, now);
-                    }
+                if !in_vain {
+                    job.place = Place::Ready;
+                } else if after.on_failure == OnFailure::Fail {
+                    job.end(JobState::Dead, now);
+                } else {
+                    job.attempt -= 1;
+                    job.end(JobState::Cancelled, now);
                 }
             }
             self.release_keys(now);
@@ -355,10 +351,7 @@ impl Reference {
                 position,
             };
             let job = self.jobs.get_mut(&id).unwrap();
-            assert!(
-                job.is_claimable() && job.run_at <= now,
-                "{id} was not to be claimed"
-            );
+            assert!(job.is_claimable() && job.run_at <= now, "{id} is not claimable");
             assert_eq!((slice.attempt, slice.rescues), (job.attempt, job.rescues), "{id}");
             assert_eq!(
                 (payload, &*slice.kind),

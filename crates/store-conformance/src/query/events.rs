@@ -90,8 +90,11 @@ pub async fn events_come_in_order_from_any_place(database: &dyn Database) {
         format!("dead {id}:2-3 on 2"),
     ];
     let mut found = told(&all);
-    assert_eq!(found[0], expected[0], "a batch comes before what becomes of it");
-    // What one exchange commits happens at once.
+    assert_eq!(
+        found[0], expected[0],
+        "a submit comes before the events of its jobs"
+    );
+    // The events of one exchange happen at the same time.
     found[1..3].sort();
     found[3..].sort();
     expected[1..3].sort();
@@ -127,8 +130,8 @@ pub async fn events_come_in_order_from_any_place(database: &dyn Database) {
     assert_eq!(kinds(&read(&*store, begin, 1, 5).await), kinds(&all));
 }
 
-/// Whatever ends jobs is told: cancelling, expiry, rejection, the end of what was waited for, rescue.
-pub async fn all_that_ends_is_told(database: &dyn Database) {
+/// Every kind of end has an event: cancellation, expiry, rejection, the failure of a prerequisite, and death by rescues.
+pub async fn every_end_is_an_event(database: &dyn Database) {
     let store = database.open().await;
     let begin = store.listen().await.unwrap();
     let waiting = submit(&*store, batch(3)).await;

@@ -59,7 +59,7 @@ pub async fn open_jobs_are_measured(database: &dyn Database) {
         ..expected.clone()
     };
     let found = lanes(&*store).await;
-    assert_eq!(found, [expected, other], "the groups of a kind are put together");
+    assert_eq!(found, [expected, other], "the groups of a kind are added up");
     assert_eq!(store.open_lanes().await.unwrap(), found);
     assert_eq!(store.metrics().await.unwrap().workers, 1);
 }
@@ -94,7 +94,11 @@ pub async fn ended_jobs_are_measured(database: &dyn Database) {
     for bucket in [0, 1, second] {
         expected.duration_counts[bucket] = 1;
     }
-    assert_eq!(lanes(&*one).await[0].ended, expected, "a handle knows its own");
+    assert_eq!(
+        lanes(&*one).await[0].ended,
+        expected,
+        "a handle knows its own counts"
+    );
     exchange(&*one, worker, vec![completed_at(&slice, &positions("4"))], None).await;
     one.heartbeat(worker, BatchStats::default()).await.unwrap();
     let elsewhere = lanes(&*other).await[0].ended.clone();

@@ -580,8 +580,8 @@ pub async fn ids_are_never_reused(database: &dyn Database) {
     }
 }
 
-/// Whatever is asked of a closed store is refused.
-pub async fn a_closed_store_says_so(database: &dyn Database) {
+/// A closed store refuses every operation.
+pub async fn a_closed_store_refuses_every_operation(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, batch(1)).await;
     store.close().await.unwrap();

@@ -33,8 +33,8 @@ pub async fn a_handle_that_only_reports_keeps_values(database: &dyn Database) {
     assert_eq!(states(&*store, again).await, [JobState::Completed]);
 }
 
-/// A job whose payload another one completed with has its value at once; the others run.
-pub async fn known_payloads_do_not_run(database: &dyn Database) {
+/// A job with the payload of a completed one has its value at once. The other jobs run.
+pub async fn jobs_with_cached_payloads_do_not_run(database: &dyn Database) {
     let store = database.open().await;
     let first = submit(&*store, cached(KIND, r#"[1,{"a":2},3]"#, 1_000)).await;
     let worker = worker(&*store).await;
@@ -131,8 +131,8 @@ pub async fn values_stay_in_their_queue_and_group(database: &dyn Database) {
     }
 }
 
-/// A value is used for as long as the new job says, and kept for as long as the old one did.
-pub async fn values_have_their_time(database: &dyn Database) {
+/// A value is used for as long as the new job allows, and kept for as long as the old one asked.
+pub async fn cached_values_have_a_period(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     submit(&*store, cached(KIND, "[1]", 500)).await;
@@ -160,8 +160,9 @@ pub async fn values_have_their_time(database: &dyn Database) {
     assert_eq!(value(&*store, last, 0).await, "\"new\"");
 }
 
-/// What waits for jobs that need not run can be claimed at once; rejected jobs stay dead; keys do not go with it.
-pub async fn others_see_values_as_completions(database: &dyn Database) {
+/// Jobs that wait for cached jobs can be claimed at once. Rejected jobs stay dead. Cached jobs cannot have keys or
+/// prerequisites.
+pub async fn cached_values_count_as_completions(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     submit(&*store, cached(KIND, "[1,2]", 1_000)).await;

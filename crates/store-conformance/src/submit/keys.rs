@@ -74,7 +74,7 @@ pub async fn duplicates_are_skipped(database: &dyn Database) {
     assert_eq!(
         one.stats().await.unwrap().batches,
         2,
-        "nothing is stored for nothing"
+        "an empty batch is not stored"
     );
 
     let details = other.job(job(next, 0)).await.unwrap().unwrap();
@@ -159,7 +159,7 @@ pub async fn jobs_are_replaced(database: &dyn Database) {
         assert_eq!(state(&*store, first.jobs[index]).await, *expected);
     }
     let revoked = store.heartbeat(worker, Default::default()).await.unwrap().revoked;
-    assert_eq!(revoked.len(), 1, "the worker is told");
+    assert_eq!(revoked.len(), 1, "the worker learns of it");
     let refused = exchange(&*store, worker, vec![completed(&lease.slices[0])], None).await;
     assert_eq!(refused.receipts[0].refused, positions("0"));
     // The keys belong to the new jobs now.
@@ -195,8 +195,8 @@ pub async fn jobs_run_once_more(database: &dyn Database) {
     assert_eq!(submit_keyed(&*store, keyed(&["a"], "5", SKIP)).await.count, 1);
 }
 
-/// What runs once more can be claimed by the exchange that completes what it waited for.
-pub async fn what_runs_once_more_is_claimed_at_once(database: &dyn Database) {
+/// The exchange that completes a job can claim the job that runs once more.
+pub async fn jobs_that_run_once_more_are_claimed_at_once(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
     let rerun = on(OnDuplicate::Rerun);
@@ -326,7 +326,7 @@ pub async fn retried_jobs_need_their_key(database: &dyn Database) {
     assert_eq!(
         run_all(&*store).await,
         ["b1", "a2"],
-        "the retried one is of the older batch"
+        "the retried job belongs to the older batch"
     );
 }
 
@@ -453,9 +453,8 @@ async fn run_all_of(store: &dyn Store, kind: &str) -> Vec<String> {
     payloads
 }
 
-/// Whoever takes the place of a job that waits for others waits for these, and for what it names itself; it is not ready
-/// before.
-pub async fn what_replaces_a_blocked_job_waits_too(database: &dyn Database) {
+/// A job that replaces a blocked one waits for the same prerequisites and for its own. It is not ready before.
+pub async fn a_job_that_replaces_a_blocked_job_waits_too(database: &dyn Database) {
     let store = database.open().await;
     let (first, second) = (plain(&*store).await, plain(&*store).await);
     let replace = on(OnDuplicate::Replace);
@@ -485,8 +484,8 @@ pub async fn what_replaces_a_blocked_job_waits_too(database: &dyn Database) {
     assert_eq!(run_all_of(&*store, KIND).await, ["b3", "e3"]);
 }
 
-/// Whoever replaces a job and what the others wait for at once has waited in vain, too: nothing waits for ever.
-pub async fn what_replaces_a_chain_ends_with_it(database: &dyn Database) {
+/// A job that replaces both a job and its prerequisite has waited in vain: no job waits forever.
+pub async fn a_job_that_replaces_a_chain_ends_with_it(database: &dyn Database) {
     let store = database.open().await;
     let replace = on(OnDuplicate::Replace);
     let first = submit_keyed(&*store, keyed(&["a"], "", replace)).await;
@@ -505,8 +504,8 @@ pub async fn what_replaces_a_chain_ends_with_it(database: &dyn Database) {
     assert_eq!(run_all(&*store).await, ["anew"]);
 }
 
-/// Jobs that wait in vain let go of their keys, however they end, and through a chain; so do those whose parents end.
-pub async fn what_waits_in_vain_lets_go_of_its_key(database: &dyn Database) {
+/// Jobs that wait in vain release their keys, however they end, even through a chain. So do jobs whose parents end.
+pub async fn jobs_that_wait_in_vain_release_their_keys(database: &dyn Database) {
     let store = database.open().await;
     for on_failure in [OnFailure::Cancel, OnFailure::Fail] {
         let first = plain(&*store).await;

@@ -63,9 +63,9 @@ pub async fn due_schedules_fire_once(database: &dyn Database) {
     assert_eq!(
         (first.schedules, first.jobs, first.batches.len()),
         (20, 20, 1),
-        "one kind, one batch"
+        "one kind becomes one batch"
     );
-    assert_eq!(first.next_at, Some(due_at), "there are more");
+    assert_eq!(first.next_at, Some(due_at), "more schedules are due");
     let (a, b) = tokio::join!(one.fire_schedules(100), other.fire_schedules(100));
     let (a, b) = (a.unwrap(), b.unwrap());
     assert_eq!(a.jobs + b.jobs, 10);
@@ -135,7 +135,7 @@ pub async fn a_schedule_can_be_put_again(database: &dyn Database) {
     assert_eq!(
         (row.next_at, row.schedule),
         (Some(due_at), changed),
-        "it stays due as it was"
+        "the due time stays"
     );
 
     let mut hourly = schedule("report");
@@ -147,7 +147,7 @@ pub async fn a_schedule_can_be_put_again(database: &dyn Database) {
     assert_eq!(
         row.next_at,
         Some(database.clock().now().plus_ms(3_600_000)),
-        "a new rule begins anew"
+        "a new rule starts anew"
     );
 }
 
@@ -208,7 +208,7 @@ pub async fn missed_moments_are_caught_up_with(database: &dyn Database) {
         );
     }
     database.clock().advance_ms(15_000);
-    assert_eq!(fire(&*store).await, 3, "all go on in their old rhythm");
+    assert_eq!(fire(&*store).await, 3, "all schedules keep their old rhythm");
 }
 
 /// A schedule whose last job has not ended follows its own rule.
@@ -240,7 +240,7 @@ pub async fn overlapping_jobs_are_handled(database: &dyn Database) {
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 100).await.unwrap();
     database.clock().advance_ms(INTERVAL_MS);
-    assert_eq!(fire(&*store).await, 2, "the one that skips leaves a moment out");
+    assert_eq!(fire(&*store).await, 2, "the schedule that skips misses a time");
     assert_eq!(
         store.job(first).await.unwrap().unwrap().row.state,
         JobState::Cancelled
@@ -249,7 +249,11 @@ pub async fn overlapping_jobs_are_handled(database: &dyn Database) {
     let reports = lease.slices.iter().map(completed).collect();
     exchange(&*store, worker, reports, None).await;
     database.clock().advance_ms(INTERVAL_MS);
-    assert_eq!(fire(&*store).await, 3, "once its job is over it goes on");
+    assert_eq!(
+        fire(&*store).await,
+        3,
+        "the schedule continues after the end of its job"
+    );
 }
 
 /// A dead job does not end its schedule.
@@ -290,7 +294,7 @@ pub async fn schedules_are_changed(database: &dyn Database) {
         1
     );
     database.clock().advance_ms(INTERVAL_MS * 3);
-    assert_eq!(fire(&*store).await, 1, "one of the two is paused");
+    assert_eq!(fire(&*store).await, 1, "one of the two schedules is paused");
     assert_eq!(
         store
             .change_schedules(names(&["one", "two"]), ScheduleChange::Trigger)
@@ -302,7 +306,7 @@ pub async fn schedules_are_changed(database: &dyn Database) {
     assert_eq!(
         (row.fired, row.next_at, row.paused_until.is_some()),
         (1, None, true),
-        "triggered, and still paused"
+        "the schedule is triggered, and still paused"
     );
 
     store
@@ -310,15 +314,15 @@ pub async fn schedules_are_changed(database: &dyn Database) {
         .await
         .unwrap();
     let row = store.schedule("one").await.unwrap().unwrap();
-    assert_eq!(row.next_at, Some(database.clock().now()), "in the old rhythm");
+    assert_eq!(row.next_at, Some(database.clock().now()), "the old rhythm stays");
     assert_eq!(row.paused_until, None);
-    assert_eq!(fire(&*store).await, 1, "what passed during the pause is left out");
+    assert_eq!(fire(&*store).await, 1, "times during the pause are skipped");
 
     let until = database.clock().now().plus_ms(INTERVAL_MS * 2 + 1);
     let pause = ScheduleChange::Pause { until: Some(until) };
     store.change_schedules(names(&["one"]), pause).await.unwrap();
     database.clock().advance_ms(INTERVAL_MS * 2);
-    assert_eq!(fire(&*store).await, 1, "only the other one");
+    assert_eq!(fire(&*store).await, 1, "only the other schedule fires");
     database.clock().advance_ms(INTERVAL_MS);
     assert_eq!(fire(&*store).await, 2, "the pause has ended by itself");
     assert_eq!(store.schedule("one").await.unwrap().unwrap().paused_until, None);
@@ -416,7 +420,7 @@ pub async fn jobs_of_schedules_have_keys(database: &dyn Database) {
     put(&*store, keyed("skip", OnDuplicate::Skip)).await;
     put(&*store, schedule("plain")).await;
     database.clock().advance_ms(INTERVAL_MS);
-    assert_eq!(fire(&*store).await, 1, "only the one without a key");
+    assert_eq!(fire(&*store).await, 1, "only the schedule without a key fires");
     let skip = row(&*store, "skip").await;
     assert_eq!((skip.fired, skip.last_job), (0, Some(first)));
     assert_eq!(skip.last_at, Some(database.clock().now()));
@@ -472,7 +476,7 @@ pub async fn keys_of_schedules_are_checked(database: &dyn Database) {
         (overlapping, "`overlap`"),
     ] {
         let refused = store.put_schedules(vec![wrong]).await.unwrap_err().to_string();
-        assert!(refused.contains(says), "{refused} does not say {says}");
+        assert!(refused.contains(says), "{refused} does not mention {says}");
     }
     assert!(store.schedules(None, 10).await.unwrap().is_empty());
     // A key without rules has the default rules.

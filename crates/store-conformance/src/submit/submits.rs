@@ -111,7 +111,11 @@ pub async fn single_submits_are_packed(database: &dyn Database) {
     for (number, job) in jobs.iter().enumerate() {
         let details = store.job(*job).await.unwrap().unwrap();
         assert_eq!(details.payload.get(), number.to_string());
-        assert_eq!(details.row.priority, (number % 2) as i16, "options are not mixed");
+        assert_eq!(
+            details.row.priority,
+            (number % 2) as i16,
+            "jobs with different options are not mixed"
+        );
     }
     let batches = store.stats().await.unwrap().batches;
     assert!(

@@ -112,19 +112,17 @@ impl Line for Candidates {
     }
 
     fn jobs_left(&self) -> u32 {
-        match self.is_cut {
-            true => 0,
-            false => self.room(),
-        }
+        if self.is_cut { 0 } else { self.room() }
     }
 }
 
 impl Candidates {
     /// Jobs that the claim has room for.
     fn room(&self) -> u32 {
-        match self.bytes_left > 0 && self.slices_left > 0 {
-            true => self.jobs_left,
-            false => 0,
+        if self.bytes_left > 0 && self.slices_left > 0 {
+            self.jobs_left
+        } else {
+            0
         }
     }
 

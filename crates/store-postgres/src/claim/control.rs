@@ -83,9 +83,10 @@ impl Transaction {
             .query_opt("SELECT count(*) FROM gristmill.control", &[])
             .await?;
         let count: i64 = count.map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
-        match count.unsigned_abs() > CONTROLS_MAX as u64 {
-            true => Err(too_many_controls().into()),
-            false => Ok(()),
+        if count.unsigned_abs() > CONTROLS_MAX as u64 {
+            Err(too_many_controls().into())
+        } else {
+            Ok(())
         }
     }
 
@@ -125,25 +126,26 @@ impl Transaction {
     pub async fn usage(&self, needs: &Needs) -> Result<Usage> {
         let mut usage = Usage::default();
         // Sent together; each sees what was committed before it is its turn.
-        let exclude = match needs.exclusive.is_empty() {
-            true => None,
-            false => Some(
+        let exclude = if needs.exclusive.is_empty() {
+            None
+        } else {
+            Some(
                 self.send(EXCLUDE, vec![Box::new(needs.exclusive.clone())])
                     .await?,
-            ),
+            )
         };
-        let held = match needs.held {
-            true => Some(self.send(HELD, Vec::new()).await?),
-            false => None,
+        let held = if needs.held {
+            Some(self.send(HELD, Vec::new()).await?)
+        } else {
+            None
         };
-        let buckets = match needs.buckets.is_empty() {
-            true => None,
-            false => {
-                let ids: Vec<i64> = needs.buckets.iter().map(|key| key.0).collect();
-                let groups: Vec<String> = needs.buckets.iter().map(|key| key.1.to_string()).collect();
-                let params: Vec<Param> = vec![Box::new(ids), Box::new(groups)];
-                Some(self.send(BUCKETS, params).await?)
-            }
+        let buckets = if needs.buckets.is_empty() {
+            None
+        } else {
+            let ids: Vec<i64> = needs.buckets.iter().map(|key| key.0).collect();
+            let groups: Vec<String> = needs.buckets.iter().map(|key| key.1.to_string()).collect();
+            let params: Vec<Param> = vec![Box::new(ids), Box::new(groups)];
+            Some(self.send(BUCKETS, params).await?)
         };
         if let Some(exclude) = exclude {
             exclude.await?;

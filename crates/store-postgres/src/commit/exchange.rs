@@ -135,9 +135,10 @@ impl Database {
         {
             return Ok(outline);
         }
-        let durability = match reports.is_empty() {
-            true => Durability::Needless,
-            false => Durability::Promised,
+        let durability = if reports.is_empty() {
+            Durability::Needless
+        } else {
+            Durability::Promised
         };
         let origins = self.origins(&reports).await?;
         self.prepare_children(&reports, &origins).await?;
@@ -212,12 +213,13 @@ impl Database {
             .collect::<std::result::Result<_, _>>()?;
         Ok(Exchanged {
             receipts: outline.receipts,
-            lease: match slices.is_empty() {
-                true => None,
-                false => Some(Lease {
+            lease: if slices.is_empty() {
+                None
+            } else {
+                Some(Lease {
                     id: outline.lease,
                     slices,
-                }),
+                })
             },
             next_run_at,
             limited: outline.limited,
@@ -226,9 +228,10 @@ impl Database {
 
     fn add_row(&self, outline: &mut Outline, row: &Row) -> Result<()> {
         let (batch, head, payloads) = read_batch_of(row, 0, [9, 10])?;
-        let only = match row.try_get(8)? {
-            true => outline.missing.get(&batch).cloned(),
-            false => None,
+        let only = if row.try_get(8)? {
+            outline.missing.get(&batch).cloned()
+        } else {
+            None
         };
         let content = Content::new(Arc::new(head), Some(payloads));
         if only.is_none() {
@@ -370,9 +373,10 @@ impl Transaction {
         let registered = self.send(WORKER, params).await?;
         let all: Vec<&Report> = reports.iter().collect();
         let simple = reports.iter().all(is_simple);
-        let accepted = match simple && !reports.is_empty() {
-            true => Some(self.send_reports(worker, &all).await?),
-            false => None,
+        let accepted = if simple && !reports.is_empty() {
+            Some(self.send_reports(worker, &all).await?)
+        } else {
+            None
         };
         // What other reports give back can be claimed at once, so their claim comes behind them; where what others waited
         // for has ended, it is looked again.
@@ -460,9 +464,10 @@ impl Transaction {
                 rest.push(*report);
             }
         }
-        let mut others = match rest.is_empty() {
-            true => Vec::new(),
-            false => self.commit_reports(worker, name, &rest, origins, ended).await?,
+        let mut others = if rest.is_empty() {
+            Vec::new()
+        } else {
+            self.commit_reports(worker, name, &rest, origins, ended).await?
         }
         .into_iter();
         let receipts = receipts

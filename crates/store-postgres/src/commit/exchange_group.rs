@@ -55,13 +55,14 @@ impl SmallExchange {
         let is_small = bytes <= GROUPED_EXCHANGE_BYTES_MAX
             && want.as_ref().is_none_or(|want| want.jobs_max <= GROUPED_JOBS_MAX)
             && reports.iter().all(is_simple);
-        match is_small {
-            true => Ok(SmallExchange {
+        if is_small {
+            Ok(SmallExchange {
                 worker,
                 reports,
                 want,
-            }),
-            false => Err((reports, want)),
+            })
+        } else {
+            Err((reports, want))
         }
     }
 
@@ -236,9 +237,10 @@ async fn together(
     database: &Arc<Database>,
     exchanges: Arc<Vec<SmallExchange>>,
 ) -> std::result::Result<Vec<ExchangeReply>, StoreError> {
-    let durability = match exchanges.iter().all(|exchange| exchange.reports.is_empty()) {
-        true => Durability::Needless,
-        false => Durability::Promised,
+    let durability = if exchanges.iter().all(|exchange| exchange.reports.is_empty()) {
+        Durability::Needless
+    } else {
+        Durability::Promised
     };
     database
         .write(Purpose::Work, durability, move |transaction| {

@@ -131,11 +131,12 @@ impl managed::Manager for Manager {
     }
 
     async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<Failure> {
-        match connection.client.is_closed() || connection.is_amid {
-            true => Err(RecycleError::message(
+        if connection.client.is_closed() || connection.is_amid {
+            Err(RecycleError::message(
                 "the connection is closed, or in the middle of something",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

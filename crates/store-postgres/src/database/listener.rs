@@ -117,9 +117,10 @@ where
             continue;
         }
         tracing::debug!(reason = failure.reason(), "{meanwhile}");
-        wait = match began.elapsed() > RECONNECT_WAIT_MAX {
-            true => RECONNECT_WAIT_FIRST,
-            false => (wait * 2).min(RECONNECT_WAIT_MAX),
+        wait = if began.elapsed() > RECONNECT_WAIT_MAX {
+            RECONNECT_WAIT_FIRST
+        } else {
+            (wait * 2).min(RECONNECT_WAIT_MAX)
         };
         tokio::time::sleep(wait).await;
     }

@@ -49,10 +49,11 @@ impl Snapshot {
     /// Ends the transaction, and gives the connection back where all went well.
     pub fn end(mut self, went_well: bool) {
         if let Some(connection) = self.connection.take() {
-            match went_well {
+            if went_well {
                 // The next user of the connection comes behind this; nothing depends on the answer.
-                true => drop(connection.commit()),
-                false => close(connection),
+                drop(connection.commit())
+            } else {
+                close(connection)
             }
         }
     }

@@ -154,13 +154,14 @@ impl<'r> CheckedReport<'r> {
             values: row.try_get(9)?,
         };
         let is_whole = report.positions.len() == number(row, 10)? && report.has_sum(row.try_get(4)?);
-        match is_whole {
-            true => Ok(report),
-            false => Err(damaged(
+        if is_whole {
+            Ok(report)
+        } else {
+            Err(damaged(
                 report.batch,
                 "report",
                 "its values have changed since they were stored",
-            )),
+            ))
         }
     }
 

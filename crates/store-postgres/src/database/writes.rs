@@ -307,14 +307,15 @@ impl Writes {
 
     /// Leaves `rest` of a slice.
     pub fn shorten(&mut self, slice: &Slice, rest: &Positions) {
-        match rest.is_empty() {
-            true => self.slices_gone.push(slice.batch.0, slice.id),
-            false => self.slices_cut.push(
+        if rest.is_empty() {
+            self.slices_gone.push(slice.batch.0, slice.id)
+        } else {
+            self.slices_cut.push(
                 slice.batch.0,
                 slice.id,
                 rest.len().cast_signed(),
                 Multirange(rest.clone()),
-            ),
+            )
         }
     }
 
@@ -426,16 +427,17 @@ impl Writes {
     pub fn let_go(&mut self, held: &Held, positions: &Positions) {
         let rest = held.positions.difference(positions);
         let (attempt, first) = (held.attempt.cast_signed(), held.first_position.cast_signed());
-        match rest.is_empty() {
-            true => self.held_gone.push(held.lease, held.batch.0, attempt, first),
-            false => self.held_cut.push(
+        if rest.is_empty() {
+            self.held_gone.push(held.lease, held.batch.0, attempt, first)
+        } else {
+            self.held_cut.push(
                 held.lease,
                 held.batch.0,
                 attempt,
                 first,
                 rest.len().cast_signed(),
                 Multirange(rest),
-            ),
+            )
         }
     }
 

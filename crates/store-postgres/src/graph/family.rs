@@ -82,9 +82,10 @@ impl Database {
         self.read(|snapshot| {
             let (mut parents, children) = (parents.clone(), &children);
             async move {
-                let parentages = match children.is_empty() {
-                    true => HashMap::new(),
-                    false => parentages(&snapshot, children).await?,
+                let parentages = if children.is_empty() {
+                    HashMap::new()
+                } else {
+                    parentages(&snapshot, children).await?
                 };
                 parents.extend(parentages.values().map(|parentage| parentage.batch.0));
                 Ok(Origins {

@@ -144,9 +144,10 @@ pub(crate) async fn outcomes(snapshot: &Snapshot, batch: BatchId) -> Result<Opti
             })
         })
         .collect::<Result<_>>()?;
-    let errors = match reports.iter().any(|report| report.state == JobState::Dead) {
-        true => last_failures(snapshot, batch).await?,
-        false => Vec::new(),
+    let errors = if reports.iter().any(|report| report.state == JobState::Dead) {
+        last_failures(snapshot, batch).await?
+    } else {
+        Vec::new()
     };
     Ok(Some(BatchOutcomes {
         batch,

@@ -58,12 +58,13 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
     let counts_completed = filter.states.is_empty() || filter.states.contains(&JobState::Completed);
     let conditions = Conditions::of(filter);
     let on_batch = conditions.on("b");
-    let (slices, on_slice) = match filter.names_batches() {
-        true => (
+    let (slices, on_slice) = if filter.names_batches() {
+        (
             "gristmill.slice s JOIN gristmill.batch b ON b.id = s.batch_id",
             on_batch.clone(),
-        ),
-        false => ("gristmill.slice s", conditions.on("s")),
+        )
+    } else {
+        ("gristmill.slice s", conditions.on("s"))
     };
     let batches = format!(
         "SELECT b.lane_id, sum(b.count), count(*) FROM gristmill.batch b WHERE {on_batch} GROUP BY b.lane_id"

@@ -65,9 +65,10 @@ impl EndedListener {
             while self.awaited.is_empty() {
                 self.awaited.changed().await;
             }
-            match self.listener.is_pooled() {
-                true => self.look_again().await,
-                false => self.listen_once().await,
+            if self.listener.is_pooled() {
+                self.look_again().await
+            } else {
+                self.listen_once().await
             }
         };
         self.listener

@@ -333,21 +333,21 @@ async fn ids_in(
     narrowed: Option<&Narrowed>,
     batches: Vec<(BatchId, u32)>,
 ) -> Result<Vec<BatchPositions>> {
-    let pieces = match filter.states.is_empty() {
-        true => HashMap::new(),
-        false => {
-            let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
-            pieces(snapshot, now, &ids).await?
-        }
+    let pieces = if filter.states.is_empty() {
+        HashMap::new()
+    } else {
+        let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
+        pieces(snapshot, now, &ids).await?
     };
     let mut found = Vec::new();
     for (batch, count) in batches {
-        let mut positions = match filter.states.is_empty() {
-            true => Positions::all(count),
-            false => pieces
+        let mut positions = if filter.states.is_empty() {
+            Positions::all(count)
+        } else {
+            pieces
                 .get(&batch)
                 .map(|pieces| in_states(pieces, &filter.states))
-                .unwrap_or_default(),
+                .unwrap_or_default()
         };
         if let Some(only) = narrowed.and_then(|narrowed| narrowed.get(&batch)) {
             positions = positions.intersection(only);

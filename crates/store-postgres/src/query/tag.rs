@@ -84,9 +84,10 @@ impl Narrowing {
 
 fn tagged(conditions: &mut Conditions, condition: &TagCondition) -> String {
     let name = conditions.param(condition.name.clone());
-    let mut sql = match condition.prefix {
-        true => format!("t.name >= {name} AND starts_with(t.name, {name})"),
-        false => format!("t.name = {name}"),
+    let mut sql = if condition.prefix {
+        format!("t.name >= {name} AND starts_with(t.name, {name})")
+    } else {
+        format!("t.name = {name}")
     };
     if let Some(value) = &condition.value {
         sql.push_str(&format!(" AND t.value = {}", conditions.param(value.clone())));

@@ -328,9 +328,10 @@ impl Transaction {
             )
             .await?;
         // One that has ended meanwhile does not stand for the new one any more.
-        match kept == planned.len() as u64 {
-            true => Ok(()),
-            false => Err(Failure::Overtaken),
+        if kept == planned.len() as u64 {
+            Ok(())
+        } else {
+            Err(Failure::Overtaken)
         }
     }
 

@@ -104,17 +104,16 @@ impl Transaction {
 
     /// As `failure`; where a batch was not stored for its lane, with the lanes that batches of this transaction are of.
     pub fn lanes_gone(cache: &HandleCache, lanes_used: &BTreeSet<i64>, failure: Failure) -> Failure {
-        match failure.lane_gone() {
-            true => {
-                let lanes = cache.lanes();
-                Failure::LanesGone(
-                    lanes_used
-                        .iter()
-                        .filter_map(|id| lanes.get(*id).cloned())
-                        .collect(),
-                )
-            }
-            false => failure,
+        if failure.lane_gone() {
+            let lanes = cache.lanes();
+            Failure::LanesGone(
+                lanes_used
+                    .iter()
+                    .filter_map(|id| lanes.get(*id).cloned())
+                    .collect(),
+            )
+        } else {
+            failure
         }
     }
 

@@ -171,9 +171,10 @@ impl Notifier {
 
     /// What became of that.
     pub async fn told(&self, arrived: bool) {
-        match arrived {
-            true => tokio::time::sleep(NOTIFY_AGAIN_AFTER).await,
-            false => self.again.store(true, Ordering::SeqCst),
+        if arrived {
+            tokio::time::sleep(NOTIFY_AGAIN_AFTER).await
+        } else {
+            self.again.store(true, Ordering::SeqCst)
         }
     }
 

@@ -27,9 +27,12 @@ fn database_with(connections: usize) -> String {
     let (place, options) = url.split_once('?').unwrap();
     let options: Vec<String> = options
         .split('&')
-        .map(|option| match option.starts_with("user=") {
-            true => format!("user={name}"),
-            false => option.to_owned(),
+        .map(|option| {
+            if option.starts_with("user=") {
+                format!("user={name}")
+            } else {
+                option.to_owned()
+            }
         })
         .collect();
     format!("{place}?{}", options.join("&"))

@@ -147,9 +147,10 @@ impl ForeignSubmitter {
             .into());
         }
         let sql = "SELECT version || '-' || tables || '-' || code FROM layout";
-        match text(&connection.query(sql, Row::new())?) == Some(&self.layout) {
-            true => Ok(()),
-            false => Err(StoreError::LayoutChanged { path: path.into() }.into()),
+        if text(&connection.query(sql, Row::new())?) == Some(&self.layout) {
+            Ok(())
+        } else {
+            Err(StoreError::LayoutChanged { path: path.into() }.into())
         }
     }
 
@@ -277,12 +278,13 @@ fn lanes<C: ForeignConnection>(
             "SELECT id, queue, kind, job_group FROM lane WHERE queue = ? AND kind = ? AND job_group = ?";
         lanes.extend(connection.query(sql, parameters.into())?);
     }
-    match lanes.len() == names.len() {
-        true => Ok(lanes),
-        false => connection.query(
+    if lanes.len() == names.len() {
+        Ok(lanes)
+    } else {
+        connection.query(
             "SELECT id, queue, kind, job_group FROM lane ORDER BY id",
             Row::new(),
-        ),
+        )
     }
 }
 

@@ -122,9 +122,10 @@ impl Transaction<'_> {
             return Ok(split);
         };
         // The row stays with those among which the position of its key is.
-        let (kept, moved, number) = match positions.contains(held.first_position) {
-            true => (positions, &rest, first),
-            false => (&rest, positions, positions.first().unwrap_or(first)),
+        let (kept, moved, number) = if positions.contains(held.first_position) {
+            (positions, &rest, first)
+        } else {
+            (&rest, positions, positions.first().unwrap_or(first))
         };
         self.execute(
             "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \

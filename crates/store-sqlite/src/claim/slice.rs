@@ -49,24 +49,26 @@ impl Slice {
         };
         let is_sound =
             slice.attempt > 0 && slice.run_at.0 >= 0 && slice.positions.first() == Some(slice.first_position);
-        match is_sound {
-            true => Ok(slice),
-            false => Err(Failure::Damaged("its columns contradict each other".to_owned())),
+        if is_sound {
+            Ok(slice)
+        } else {
+            Err(Failure::Damaged("its columns contradict each other".to_owned()))
         }
     }
 
     /// Refuses a slice that its batch cannot have.
     pub fn check(&self, head: &BatchHead, count: u32) -> Result<()> {
-        match self.lane_id == head.lane_id && self.positions.last().is_some_and(|last| last < count) {
-            true => Ok(()),
-            false => Err(damaged(
+        if self.lane_id == head.lane_id && self.positions.last().is_some_and(|last| last < count) {
+            Ok(())
+        } else {
+            Err(damaged(
                 self.batch,
                 "slice",
                 format!(
                     "a slice has the jobs `{}` of {count}, or is in a foreign lane",
                     self.positions
                 ),
-            )),
+            ))
         }
     }
 
@@ -94,9 +96,10 @@ impl Slice {
 
     /// The state of its jobs.
     pub fn state(&self, now: Timestamp) -> JobState {
-        match self.run_at <= now {
-            true => JobState::Waiting,
-            false => JobState::Scheduled,
+        if self.run_at <= now {
+            JobState::Waiting
+        } else {
+            JobState::Scheduled
         }
     }
 }
@@ -155,9 +158,10 @@ impl Transaction<'_> {
             ],
         )?;
         self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
-        match slice.run_at <= self.now {
-            true => drop(self.supplied.insert(head.lane_id)),
-            false => self.woke = true,
+        if slice.run_at <= self.now {
+            drop(self.supplied.insert(head.lane_id))
+        } else {
+            self.woke = true
         }
         Ok(())
     }

@@ -210,9 +210,10 @@ impl Transaction<'_> {
         let Some(brood) = family.broods.iter().find(|brood| brood.batch == ended.batch) else {
             return Ok(verdict);
         };
-        let over = match ended.endings.is_empty() {
-            true => brood.all(),
-            false => crate::graph::dependency::union(&ended.endings),
+        let over = if ended.endings.is_empty() {
+            brood.all()
+        } else {
+            crate::graph::dependency::union(&ended.endings)
         };
         let touched = brood.parents_of(&over).intersection(&blocked.positions);
         if touched.is_empty() {
@@ -259,12 +260,11 @@ impl Transaction<'_> {
     /// The children that ended without completing, by position ascending.
     fn unsuccessful(&self, ended: &Ended) -> Result<Vec<(u32, JobState)>> {
         let looked_up;
-        let endings = match ended.endings.is_empty() {
-            true => {
-                looked_up = self.endings_of(ended.batch)?.by_state;
-                &looked_up
-            }
-            false => &ended.endings,
+        let endings = if ended.endings.is_empty() {
+            looked_up = self.endings_of(ended.batch)?.by_state;
+            &looked_up
+        } else {
+            &ended.endings
         };
         let mut all: Vec<(u32, JobState)> = endings
             .iter()

@@ -94,9 +94,10 @@ fn check_batches(connection: &Connection, now: Timestamp, after: BatchId) -> Res
             break;
         }
     }
-    page.next = match last > after {
-        true => Some(CheckPlace::Batches(last)),
-        false => Some(CheckPlace::Rest),
+    page.next = if last > after {
+        Some(CheckPlace::Batches(last))
+    } else {
+        Some(CheckPlace::Rest)
     };
     Ok(page)
 }

@@ -338,9 +338,10 @@ fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32
         parts.push(format!("SELECT batch_id FROM held WHERE batch_id >= {first}"));
     }
     // Other conditions leave some of the batches out.
-    let limit = match conditions.params.is_empty() {
-        true => format!(" LIMIT {batches_max}"),
-        false => String::new(),
+    let limit = if conditions.params.is_empty() {
+        format!(" LIMIT {batches_max}")
+    } else {
+        String::new()
     };
     let finals = states.iter().filter(|state| state.is_final());
     parts.extend(finals.map(|state| reported_in(*state, &first, &limit)));
@@ -378,9 +379,10 @@ fn add_jobs(
     }
     let mut messages = failure_messages(connection, batch.batch)?;
     let running = found.values().any(|piece| piece.claimed_at.is_some());
-    let told = match running {
-        true => told(connection, batch.batch)?,
-        false => Told::default(),
+    let told = if running {
+        told(connection, batch.batch)?
+    } else {
+        Told::default()
     };
     for (position, piece) in found.into_iter().take(limit - page.len()) {
         let job = JobId {

@@ -92,9 +92,10 @@ const AFTER_PREFIX: &str = "char(1114111)";
 
 fn tagged(connection: &Connection, condition: &TagCondition, batch: Option<BatchId>) -> Result<Narrowed> {
     let mut sql = "SELECT batch_id, positions FROM tag WHERE ".to_owned();
-    sql.push_str(match condition.prefix {
-        true => "name >= ?1 AND name < ?1 || ",
-        false => "name = ?1",
+    sql.push_str(if condition.prefix {
+        "name >= ?1 AND name < ?1 || "
+    } else {
+        "name = ?1"
     });
     if condition.prefix {
         sql.push_str(AFTER_PREFIX);

@@ -158,8 +158,9 @@ pub(crate) fn debounced_payloads(
     while let Some(row) = rows.next()? {
         added.entry(row.get(0)?).or_default().push(row.get(1)?);
     }
-    match added.is_empty() {
-        true => Ok(payloads),
-        false => Ok(with_added(&payloads, positions, &added, debounce)?),
+    if added.is_empty() {
+        Ok(payloads)
+    } else {
+        Ok(with_added(&payloads, positions, &added, debounce)?)
     }
 }

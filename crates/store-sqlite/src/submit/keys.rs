@@ -208,14 +208,15 @@ impl Transaction<'_> {
         };
         let keys = keys.select(positions);
         let (completed, cancelled) = (state == JobState::Completed, state == JobState::Cancelled);
-        let due = match completed || cancelled {
-            true => 0,
-            false => self.execute(
+        let due = if completed || cancelled {
+            0
+        } else {
+            self.execute(
                 "UPDATE job_key SET open = 0, until = ?4 \
                  WHERE scope = ?1 AND key IN (SELECT value FROM json_each(?2)) AND batch_id = ?3 AND open = 1 \
                  AND rerun ->> '$.debounced' IS NOT NULL",
                 params![scope, keys.as_str(), batch.0, self.now.0],
-            )?,
+            )?
         };
         if due == keys.count() as usize {
             return Ok(());
@@ -238,9 +239,10 @@ impl Transaction<'_> {
             .into_iter()
             .filter_map(|(key, rerun)| key.zip(rerun))
             .collect();
-        match completed {
-            true => self.submit_again(&again),
-            false => Ok(()),
+        if completed {
+            self.submit_again(&again)
+        } else {
+            Ok(())
         }
     }
 

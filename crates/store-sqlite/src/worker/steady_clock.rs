@@ -134,9 +134,10 @@ impl Clocks {
 impl WallTimes {
     /// The time of a heartbeat. One of another boot was before this one, whatever the wall clock said then.
     pub fn of(&self, boot: &str, at_ms: i64, said_at: Timestamp) -> Timestamp {
-        match boot == &*self.boot {
-            true => Timestamp(self.ahead_ms.saturating_add(at_ms)),
-            false => said_at.min(Timestamp(self.ahead_ms)),
+        if boot == &*self.boot {
+            Timestamp(self.ahead_ms.saturating_add(at_ms))
+        } else {
+            said_at.min(Timestamp(self.ahead_ms))
         }
     }
 }

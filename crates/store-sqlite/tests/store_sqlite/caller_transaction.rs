@@ -38,9 +38,10 @@ async fn jobs_come_with_the_callers_rows() {
         };
         let ids = store.submit_within(&transaction, &[batch(3), waiting]).unwrap();
         assert_eq!(ids, [BatchId(before.0 + 1), BatchId(before.0 + 2)]);
-        match commit {
-            true => transaction.commit().unwrap(),
-            false => transaction.rollback().unwrap(),
+        if commit {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
         }
         let pictures: i64 = connection
             .query_row("SELECT count(*) FROM picture", [], |row| row.get(0))

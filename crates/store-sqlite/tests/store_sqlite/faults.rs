@@ -83,9 +83,10 @@ fn a_store_that_was_not_made_to_the_end_is_made_later() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         drop(open(&file));
         check_integrity(&file);
-        match text.lines().any(|line| line == "opened") {
-            true => made += 1,
-            false => cut_short += 1,
+        if text.lines().any(|line| line == "opened") {
+            made += 1
+        } else {
+            cut_short += 1
         }
         if made == 3 {
             break;

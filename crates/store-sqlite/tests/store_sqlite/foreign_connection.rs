@@ -129,9 +129,10 @@ async fn prepare(store: &SqliteStore) {
     for (batch, dies) in [(batch(2), false), (once(2), true)] {
         submit(store, batch).await;
         let slice = only(claim(store, worker, 10).await);
-        let report = match dies {
-            true => failed_at(&slice, &positions("0-1"), &error()),
-            false => completed(&slice),
+        let report = if dies {
+            failed_at(&slice, &positions("0-1"), &error())
+        } else {
+            completed(&slice)
         };
         exchange(store, worker, vec![report], None).await;
     }
@@ -182,9 +183,10 @@ async fn jobs_come_with_the_callers_rows() {
         let ids = submit_over(&store, &transaction, &batches).unwrap();
         let more = submit_over(&store, &transaction, &batches).unwrap();
         assert_eq!((&ids[..], &more[..]), (&[BatchId(1)][..], &[BatchId(2)][..]));
-        match commit {
-            true => transaction.commit().unwrap(),
-            false => transaction.rollback().unwrap(),
+        if commit {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
         }
         let sql = "SELECT count(*) FROM picture";
         let pictures: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();

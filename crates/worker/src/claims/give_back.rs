@@ -51,6 +51,10 @@ impl GiveBack {
             return 0;
         }
         self.surplus_since = None;
+        assert!(
+            fitting < waiting,
+            "a surplus of {waiting} waiting jobs leaves {fitting} of them"
+        );
         waiting - fitting
     }
 }
@@ -64,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_what_does_not_begin_within_the_limit() {
+    fn jobs_that_do_not_begin_in_time_go_back() {
         let mut give_back = GiveBack::default();
         give_back.gave(at(1_000));
         assert!(!give_back.is_stalled(at(1_199)));
@@ -72,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_a_surplus_that_lasts() {
+    fn a_lasting_surplus_goes_back() {
         let mut give_back = GiveBack::default();
         assert_eq!(give_back.surplus(401, Some(100), at(0)), 0);
         assert_eq!(give_back.surplus(401, Some(100), at(99)), 0);

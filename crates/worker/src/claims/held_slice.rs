@@ -42,6 +42,11 @@ impl HeldSlice {
         selected.slice.positions = self.slice.positions.intersection(positions);
         selected.slice.payloads = self.slice.payloads.select(&places);
         selected.slice.memos = self.slice.memos.as_ref().map(|memos| memos.select(&places));
+        assert_eq!(
+            selected.slice.positions.len(),
+            places.len(),
+            "each selected job has one place in its slice"
+        );
         selected
     }
 }

@@ -40,6 +40,11 @@ impl Queued {
     }
 
     fn take_first(&mut self, count: u32) -> HeldSlice {
+        assert!(
+            count <= self.held.len(),
+            "a slice of {} jobs cannot give away {count}",
+            self.held.len()
+        );
         let slice = &mut self.held.slice;
         let places = Positions::from(self.taken..self.taken + count);
         let index = self.index.get_or_insert_with(|| slice.payloads.index());
@@ -125,6 +130,19 @@ impl Lane {
     }
 
     fn insert(&mut self, index: usize, held: HeldSlice) {
+        let queue = &self.queue;
+        let priority = held.slice.priority;
+        debug_assert!(
+            queue
+                .iter()
+                .take(index)
+                .all(|before| before.held.slice.priority >= priority)
+                && queue
+                    .iter()
+                    .skip(index)
+                    .all(|after| after.held.slice.priority <= priority),
+            "a lane keeps its jobs in the order of their priority"
+        );
         if held.len() > 0 {
             self.waiting += u64::from(held.len());
             self.queue.insert(index, held.into());
@@ -155,7 +173,13 @@ impl Lane {
             self.take_whole_slices(size)
         };
         let micro_batch = MicroBatch::of(slices);
-        self.waiting -= u64::from(micro_batch.jobs_count());
+        let jobs = micro_batch.jobs_count();
+        assert!(
+            jobs <= size && u64::from(jobs) <= self.waiting,
+            "a micro-batch of {jobs} jobs fits its limit of {size} and the {} waiting jobs",
+            self.waiting
+        );
+        self.waiting -= u64::from(jobs);
         self.deliveries += 1;
         Some((micro_batch, end_reason))
     }
@@ -196,6 +220,7 @@ impl Lane {
 
     /// Notes the end of a micro-batch.
     pub(crate) fn ended(&mut self, elapsed: std::time::Duration, io: &IoCounter) {
+        assert!(self.deliveries > 0, "only a micro-batch that was taken can end");
         self.deliveries -= 1;
         self.io.ended(io, elapsed);
     }
@@ -235,9 +260,21 @@ impl Lane {
                 self.insert(self.queue.len(), held.select(&kept));
                 held = held.select(&last_positions);
             }
+            assert!(
+                held.len() <= left,
+                "a lane gives back no more jobs than it was asked for"
+            );
             left -= held.len();
             taken.push(held);
         }
+        debug_assert_eq!(
+            self.waiting,
+            self.queue
+                .iter()
+                .map(|queued| u64::from(queued.len()))
+                .sum::<u64>(),
+            "a lane counts each of its waiting jobs"
+        );
         taken
     }
 

@@ -175,9 +175,12 @@ impl Runners {
 
     /// Notes that a runner got jobs. Returns whether it was idle.
     pub fn gave(&mut self, runner: usize, jobs: u32, now: Duration) -> bool {
+        assert!(jobs > 0, "a runner gets at least one job");
+        assert!(!self.runners[runner].is_out, "a runner that is out gets no jobs");
         let was_idle = self.runners[runner].unanswered == 0;
         if was_idle {
-            self.idle_since.remove(&(self.runners[runner].idle_since, runner));
+            let was_known = self.idle_since.remove(&(self.runners[runner].idle_since, runner));
+            assert!(was_known, "an idle runner is listed with its idle time");
         }
         self.change(runner, |runner| {
             if runner.unanswered == 0 {
@@ -204,9 +207,12 @@ impl Runners {
 
     fn lose(&mut self, runner: usize, jobs: u32, now: Duration, also: impl FnOnce(&mut Runner)) -> bool {
         let before = self.runners[runner].unanswered;
-        debug_assert!(jobs <= before, "more jobs answered than given");
+        assert!(
+            jobs <= before,
+            "a runner that holds {before} jobs cannot answer {jobs}"
+        );
         self.change(runner, |runner| {
-            runner.unanswered = runner.unanswered.saturating_sub(jobs);
+            runner.unanswered -= jobs;
             runner.recall_again_at = None;
             runner.recall_pause = RECALL_AGAIN_AFTER;
             also(runner);
@@ -223,7 +229,8 @@ impl Runners {
         let runner = &mut self.runners[number];
         if runner.unanswered == 0 && !runner.is_out {
             runner.idle_since = now;
-            self.idle_since.insert((now, number));
+            let is_new = self.idle_since.insert((now, number));
+            assert!(is_new, "a runner becomes idle only once");
         }
     }
 
@@ -271,10 +278,12 @@ impl Runners {
     }
 
     fn unbegun_of(&self, runner: &Runner) -> u32 {
-        match runner.is_warm {
-            _ if runner.is_out => 0,
-            true => runner.unanswered.saturating_sub(self.concurrency),
-            false => runner.unanswered,
+        if runner.is_out {
+            0
+        } else if runner.is_warm {
+            runner.unanswered.saturating_sub(self.concurrency)
+        } else {
+            runner.unanswered
         }
     }
 
@@ -291,7 +300,11 @@ impl Runners {
 
     fn count_out(&mut self, number: usize) {
         let key = self.key(number);
-        self.by_load.remove(&key);
+        let was_listed = self.by_load.remove(&key);
+        assert_eq!(
+            was_listed, !self.runners[number].is_out,
+            "exactly the runners that can take jobs are listed by load"
+        );
         let counts = self.counts(number);
         self.idle -= counts.idle;
         self.partly_free -= counts.partly_free;
@@ -305,6 +318,10 @@ impl Runners {
         if !self.runners[number].is_out {
             self.by_load.insert(self.key(number));
         }
+        debug_assert!(
+            self.by_load.len() + self.out <= self.runners.len() + 1,
+            "each runner is listed once or is out"
+        );
         let counts = self.counts(number);
         self.idle += counts.idle;
         self.partly_free += counts.partly_free;
@@ -317,9 +334,10 @@ impl Runners {
     /// The share of one runner in the sums.
     fn counts(&self, number: usize) -> Counts {
         let runner = &self.runners[number];
-        let free = match runner.is_out {
-            true => 0,
-            false => u64::from(self.concurrency.saturating_sub(runner.unanswered)),
+        let free = if runner.is_out {
+            0
+        } else {
+            u64::from(self.concurrency.saturating_sub(runner.unanswered))
         };
         let is_partly_free = runner.unanswered > 0 && free > 0;
         Counts {

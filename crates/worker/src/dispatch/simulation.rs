@@ -149,12 +149,12 @@ fn check(workload: &Workload) {
         + out.mul_f64(factor);
     assert!(
         makespan <= allowed,
-        "seed {seed}: {makespan:?} where the greedy bound is {bound:?} and {allowed:?} are allowed"
+        "seed {seed}: the jobs took {makespan:?}; the greedy bound is {bound:?}, and {allowed:?} are allowed"
     );
 }
 
 #[test]
-fn keeps_every_slot_busy_under_random_workloads() {
+fn random_workloads_keep_every_slot_busy() {
     let workloads = std::env::var("SIMULATION_WORKLOADS").ok();
     let workloads = workloads
         .and_then(|count| count.parse().ok())
@@ -168,7 +168,7 @@ fn keeps_every_slot_busy_under_random_workloads() {
         let tried = std::panic::catch_unwind(|| check(&workload(seed)));
         failed += u64::from(tried.is_err());
     }
-    println!("dispatch: {workloads} workloads were tried, and {failed} failed (seeds from {from})");
+    println!("dispatch: tried {workloads} workloads, {failed} failed (seeds from {from})");
     assert_eq!(failed, 0);
 }
 
@@ -194,7 +194,7 @@ fn exactly(durations_ms: Vec<f64>, runners: usize, concurrency: u32, workers: us
 }
 
 #[test]
-fn slow_jobs_run_beside_each_other_wherever_they_stand() {
+fn slow_jobs_run_in_parallel_wherever_they_stand() {
     let among_quick = |slow: &[(usize, f64)], count: usize| {
         let mut durations = vec![0.002; count];
         slow.iter().for_each(|(at, duration)| durations[*at] = *duration);

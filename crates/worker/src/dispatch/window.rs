@@ -89,14 +89,17 @@ impl Window {
         self.mix_typical((mean.ln() + last.ln()) / 2.0);
         let mean = self.mix((mean + last) / 2.0);
         let fitting = self.target_us / mean * self.concurrency;
-        let prefetched = match mean <= self.target_us * PREFETCH_TARGETS {
-            true => 1,
-            false => 0,
-        };
+        let prefetched = u32::from(mean <= self.target_us * PREFETCH_TARGETS);
         self.jobs = (fitting.round() as u32)
             .max(prefetched)
             .min(self.jobs.saturating_mul(2).max(1))
             .min(self.jobs_max);
+        assert!(
+            self.jobs <= self.jobs_max,
+            "a window of {} jobs is larger than its limit of {}",
+            self.jobs,
+            self.jobs_max
+        );
     }
 
     /// Learns from the duration of a whole batch.
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_by_doubling_while_jobs_are_quick_and_shrinks_to_none_for_slow_ones() {
+    fn a_window_doubles_for_quick_jobs_and_vanishes_for_slow_ones() {
         let mut window = window(1);
         let mut sizes = vec![window.jobs()];
         for _ in 0..13 {
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_the_target_for_each_slot_and_one_job_of_a_few_targets() {
+    fn a_window_holds_the_target_for_each_slot_and_one_job_of_a_few_targets() {
         for (concurrency, duration_us, expected) in [
             (1, 100, 100),
             (1, 1_000, 10),
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_whole_batches_by_their_time() {
+    fn the_size_of_whole_batches_follows_their_duration() {
         let mut window = window(1);
         assert_eq!(window.batch_jobs(), 16);
         window.learn_batch(16, Duration::from_micros(16));

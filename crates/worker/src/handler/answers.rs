@@ -80,6 +80,10 @@ impl<'a> Answers<'a> {
 
     /// Adds jobs that were recalled before they began.
     pub(crate) fn give_back(&mut self, indexes: Positions) {
+        assert!(
+            self.returned.is_empty(),
+            "a runner gives the rest of a micro-batch back once"
+        );
         self.returned = indexes;
     }
 
@@ -110,6 +114,11 @@ impl<'a> Answers<'a> {
         );
         let positions = std::mem::take(&mut self.indexes);
         let durations_us = std::mem::take(&mut self.durations_us);
+        assert_eq!(
+            positions.len() as usize,
+            durations_us.len(),
+            "each completed job has a duration"
+        );
         let completed = (!positions.is_empty()).then(|| Completed {
             positions,
             values: values.finish(),

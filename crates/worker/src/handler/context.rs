@@ -55,6 +55,10 @@ impl Writes {
             return Err(JobError::new("write", message).permanent());
         }
         writes.push(write);
+        assert!(
+            writes.len() <= WRITES_PER_JOB_MAX,
+            "a job keeps at most {WRITES_PER_JOB_MAX} statements"
+        );
         Ok(())
     }
 
@@ -245,7 +249,7 @@ impl JobContext {
         if item.len() > VALUE_BYTES_MAX {
             let bytes = item.len();
             return Err(refused(format!(
-                "{bytes} bytes for one statement; the limit is {VALUE_BYTES_MAX}"
+                "the item of a statement has {bytes} bytes; the limit is {VALUE_BYTES_MAX}"
             )));
         }
         match &self.delivery {
@@ -344,7 +348,7 @@ impl JobContext {
         if let Some(delivery) = &self.delivery {
             delivery.signals.give_back(self.job);
         }
-        JobError::new("paused", "it yielded to a more urgent job")
+        JobError::new("paused", "the job made room for a more urgent job")
     }
 
     /// Reports whether the job was given back.

@@ -100,9 +100,10 @@ where
     async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let micro_batch = &work;
         let begin = |one: MicroBatchJob<'_>, context: JobContext| {
-            let beginning = match micro_batch.is_finalizing() {
-                false => parsed(&one, context.clone()).map(Beginning::Run),
-                true => finalizing(micro_batch, &one, context.clone()).map(Beginning::Finalize),
+            let beginning = if micro_batch.is_finalizing() {
+                finalizing(micro_batch, &one, context.clone()).map(Beginning::Finalize)
+            } else {
+                parsed(&one, context.clone()).map(Beginning::Run)
             };
             async move {
                 let step = match beginning? {

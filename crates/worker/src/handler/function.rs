@@ -173,9 +173,10 @@ where
             match guarded(&work, None, || (self.function)(jobs)).await {
                 Ok(outcomes) if outcomes.len() == indexes.len() => {
                     for ((index, context), outcome) in indexes.into_iter().zip(outcomes) {
-                        match outcome.is_err() && context.take_given_back() {
-                            true => answers.release(index),
-                            false => answers.push(index, outcome, begun),
+                        if outcome.is_err() && context.take_given_back() {
+                            answers.release(index);
+                        } else {
+                            answers.push(index, outcome, begun);
                         }
                     }
                 }
@@ -210,12 +211,13 @@ fn beginning<P: DeserializeOwned>(
     job: &MicroBatchJob<'_>,
     context: JobContext,
 ) -> Result<Job<P>, JobError> {
-    match work.is_finalizing() {
-        false => parsed(job, context),
-        true => Err(JobError::new(
+    if work.is_finalizing() {
+        Err(JobError::new(
             "children",
             "the job must finalize, but its handler on this worker has no finalizer",
-        )),
+        ))
+    } else {
+        parsed(job, context)
     }
 }
 

@@ -107,8 +107,15 @@ impl MicroBatch {
     }
 
     pub(crate) fn of(slices: Vec<HeldSlice>) -> MicroBatch {
+        assert!(!slices.is_empty(), "a micro-batch has at least one slice");
         let first = &slices[0].slice;
         let (kind, timeout_ms) = (first.kind.clone(), first.timeout_ms);
+        assert!(
+            slices
+                .iter()
+                .all(|held| held.slice.kind == kind && held.slice.timeout_ms == timeout_ms),
+            "the slices of a micro-batch have the same kind and timeout"
+        );
         let payloads = match slices.as_slice() {
             [held] => held.slice.payloads.clone(),
             slices => PackedArray::concat(slices.iter().map(|held| &held.slice.payloads)),
@@ -405,6 +412,11 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(usize, Outco
         let siblings = outcomes.siblings.iter();
         share.siblings = siblings.filter_map(|siblings| siblings.select(&own)).collect();
     }
+    debug_assert_eq!(
+        shares.iter().map(|share| share.positions().len()).sum::<u32>(),
+        answered.len(),
+        "each answered job is in the share of one part"
+    );
     let numbered = (first_part..).zip(shares).filter(|(_, share)| !share.is_empty());
     numbered
         .map(|(number, share)| (number, parts[number].place(share)))
@@ -472,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_several_batches_are_numbered_through() {
+    fn the_places_of_jobs_continue_over_several_batches() {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         assert_eq!((micro_batch.jobs_count(), micro_batch.timeout_ms()), (5, Some(9)));
         for (index, job) in micro_batch.jobs().enumerate() {
@@ -489,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_come_to_their_batches() {
+    fn outcomes_reach_their_batches() {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         let failure = |position| FailedJob {
             position,
@@ -543,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_which_jobs_it_runs() {
+    fn a_process_learns_the_identity_of_its_jobs() {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         assert_eq!(
             micro_batch.identity_json(&"1,3-4".parse().unwrap()),
@@ -555,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_of_keys_and_tags_as_far_as_its_jobs_have_some() {
+    fn a_process_learns_the_keys_and_tags_of_its_own_jobs() {
         let tag = Tag {
             positions: Some("9,12".parse().unwrap()),
             ..Tag::all("page", "a")
@@ -618,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_failed_run_again_on_their_next_attempt() {
+    fn failed_jobs_run_again_with_the_next_attempt() {
         let held = HeldSlice::from(slice(3, "7,9"));
         let once_more = |held: &HeldSlice| HeldSlice {
             repeats: held.repeats + 1,
@@ -634,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_wait_come_to_their_batches() {
+    fn suspended_jobs_reach_their_batches() {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         let suspended = |index| {
             let spawn = Spawn::new().children("child", [index]).unwrap();
@@ -657,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finalizes_has_a_memo() {
+    fn a_job_that_finalizes_has_a_memo() {
         let finalizing = |batch, positions, memos: &str| LeasedSlice {
             memos: Some(PackedArray::parse(memos).unwrap()),
             ..slice(batch, positions)
@@ -671,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_no_other_part_goes_to_its_own_alone() {
+    fn outcomes_of_one_part_make_no_share_for_others() {
         let micro_batch = MicroBatch::new(vec![slice(1, "3-4"), slice(2, "0"), slice(3, "7,9")]);
         let parts = micro_batch.parts();
         let outcomes = Outcomes {

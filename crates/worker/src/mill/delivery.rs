@@ -179,7 +179,12 @@ impl Delivery {
         self.context.signals.release();
     }
 
-    /// The bytes that its jobs moved.
+    /// Reports whether each job was answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.state().unanswered.is_empty()
+    }
+
+    /// The bytes that the jobs moved.
     pub(crate) fn io(&self) -> &IoCounter {
         &self.context.io
     }
@@ -199,7 +204,7 @@ impl Delivery {
         match ready {
             Ok(work) => self.run_by(&*handler, work).await,
             Err(error) => {
-                tracing::warn!(%error, "the outcomes of children cannot be read; their parents go back");
+                tracing::warn!(%error, "the outcomes of children are unreadable; their parents go back");
                 self.answer(Outcomes {
                     released: self.work.indexes(),
                     ..Outcomes::default()
@@ -334,10 +339,10 @@ impl OutcomeSink for Delivery {
         }
         let mut state = self.state();
         if !state.unanswered.contains_all(&positions) {
-            tracing::error!(indexes = %positions, "a handler answered jobs twice, or jobs that it was not given; ignored");
+            tracing::error!(indexes = %positions, "a handler answered a job twice, or a job that it did not get; the answer is ignored");
             return;
         }
-        // A log of another job belongs to no part of this answer.
+        // A process may send logs of other jobs. They have no part in this answer.
         outcomes.logs.retain(|log| positions.contains(log.position));
         state.unanswered = state.unanswered.difference(&positions);
         self.forget_wishes(&outcomes);

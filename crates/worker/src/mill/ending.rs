@@ -69,7 +69,7 @@ impl Mill {
             ending.released_at = Some(now);
             tracing::info!(
                 deliveries = self.deliveries.len(),
-                "running jobs are released: the grace of the worker that stops is over"
+                "the running jobs are released, because the grace period of the stopping worker is over"
             );
             for delivery in self.deliveries.values() {
                 delivery.release();
@@ -78,8 +78,8 @@ impl Mill {
         }
         self.deliveries.clear();
         self.fatal.get_or_insert_with(|| SourceError {
-            message: "the worker stopped before its last outcomes were reported, since their receiver does not answer: these \
-                      jobs run again"
+            message: "the worker stopped before its last outcomes were reported, because their receiver does not answer; \
+             these jobs run again"
                 .to_owned(),
             kind: SourceErrorKind::Transient,
         });

@@ -1,4 +1,4 @@
-//! Commit and claim, in one exchange with the source.
+//! Exchanges with the source: one exchange commits reports and claims jobs.
 
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ use crate::pressure::Admission;
 use crate::settings::REPORTS_GATHERED_BYTES_MAX;
 use crate::source::{Source, SourceError, SourceErrorKind};
 
-/// What a trip does before its exchange. A trip that fails leaves it to the next one.
+/// The registration that a trip does before its exchange. A trip that fails leaves it to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Renewal {
     None,
-    /// Registers the worker anew, after it has tried that in vain. An exchange as before would leave it the jobs of a claim
-    /// whose answer was lost: no one else would ever run them.
+    /// Registers the worker again, because an earlier try failed. Without it, the source may hold jobs of a claim whose
+    /// answer was lost for this worker. Nobody would ever run them.
     Register,
-    /// The source has said that it does not know the worker: drops all that the worker holds, and registers it anew.
+    /// Drops all jobs of the worker and registers it again, because the source does not know it.
     BeginAnew,
 }
 
@@ -33,34 +33,35 @@ pub(super) enum Renewal {
 pub(super) struct Trip {
     renewal: Renewal,
     reports: Vec<Report>,
-    /// Their jobs by trace, where anybody wants to know.
+    /// The reported jobs by trace, if spans are on.
     traced: Traced,
     asked: u32,
-    /// Whether it requests only urgent jobs, while all slots are busy.
+    /// The trip asks only for urgent jobs, while all slots are busy.
     urgent: bool,
-    /// Whether it leaves jobs out for their priority.
+    /// The claim leaves jobs out because of their priority.
     narrowed: bool,
     took: Duration,
     answer: Result<Exchanged, SourceError>,
 }
 
-/// A wish that waits at the source for jobs.
+/// A claim that waits at the source for jobs.
 pub(super) struct Offer {
     asked: u32,
-    /// Whether it leaves jobs out for their priority.
+    /// The claim leaves jobs out because of their priority.
     narrowed: bool,
     answer: BoxFuture<'static, Option<Exchanged>>,
 }
 
 impl Mill {
-    /// Leaves a wish with the source while there is nothing to claim, so that it can claim for this worker at once.
+    /// Leaves a claim with the source while nothing is claimable, so that the source can claim for this worker at once.
     pub(super) fn wait_at_source(&mut self, is_dry: bool) {
         if !is_dry {
             self.offer = None;
         } else if self.offer.is_none() {
-            let asked = match self.is_held_off() || !self.can_run_any() {
-                true => 0,
-                false => self.claims.would_want(self.holding()),
+            let asked = if self.is_held_off() || !self.can_run_any() {
+                0
+            } else {
+                self.claims.would_want(self.holding())
             };
             let want = (asked > 0).then(|| self.want(asked, false));
             let narrowed = is_narrowed(want.as_ref());
@@ -74,7 +75,7 @@ impl Mill {
         }
     }
 
-    /// Whether the machine is too busy for further jobs.
+    /// Reports whether the machine is too busy for further jobs.
     fn is_held_off(&mut self) -> bool {
         self.gauge.admits(Instant::now()) == Some(Admission::Nothing)
     }
@@ -86,7 +87,7 @@ impl Mill {
         }
     }
 
-    /// The worker's wish, for its source: jobs of the kinds that can be run, of which there is one.
+    /// The claim for jobs of the kinds that can run. At least one kind can run.
     pub(super) fn want(&mut self, jobs_max: u32, urgent: bool) -> Want {
         let kinds = (0..).zip(&self.lanes);
         let kinds = kinds.filter(|(number, _)| self.dispatcher.can_run(*number));
@@ -112,13 +113,15 @@ impl Mill {
             self.trip_at = Some(outage.again_at);
             return;
         }
-        // A worker that drains leaves soon, which gives everything back.
-        let mut renewal = match self.is_draining() {
-            true => Renewal::None,
-            false => self.renewal,
+        // A draining worker leaves soon, which gives all of its jobs back.
+        let mut renewal = if self.is_draining() {
+            Renewal::None
+        } else {
+            self.renewal
         };
         if renewal == Renewal::BeginAnew {
-            // The last trip may have registered and claimed before that was heard: these jobs go back with the others.
+            // The last trip may have registered and claimed before the worker learned of this. These jobs go back with
+            // the others.
             self.lose_leases();
         }
         let holding = self.holding();
@@ -143,6 +146,10 @@ impl Mill {
             self.trip_at = Some(exchange_at);
             return;
         }
+        assert!(
+            asked <= LEASE_JOBS_MAX && u64::from(asked) <= self.claims.left(),
+            "a trip asks for {asked} jobs, more than a lease or the worker's limit allows"
+        );
         self.claims.exchange_began(now);
         self.pulse.asked(now);
         self.renewal = Renewal::None;
@@ -157,7 +164,7 @@ impl Mill {
         }
         let want = (asked > 0).then(|| self.want(asked, urgent));
         if want.is_some() {
-            // It is asked once, not twice.
+            // The trip replaces the waiting claim.
             self.offer = None;
         }
         let narrowed = is_narrowed(want.as_ref());
@@ -209,7 +216,7 @@ impl Mill {
                     .take()
                     .and_then(|outage| outage.told_after(Instant::now()))
                 {
-                    tracing::warn!(target: NEWS, "claims and reports are answered again, after {} s", lasted.as_secs());
+                    tracing::warn!(target: NEWS, "the source answers claims and reports again, after {} s", lasted.as_secs());
                 }
                 run_spans::committed(&trip.traced, trip.took);
                 for (report, receipt) in trip.reports.iter().zip(&exchanged.receipts) {
@@ -236,8 +243,8 @@ impl Mill {
         }
     }
 
-    /// Whether a report may make further jobs claimable: retries, spawned jobs, and dependents. The last of these
-    /// matters only with `until_empty` or `until_idle`.
+    /// Reports whether a report may make further jobs claimable: retries, spawned jobs or dependents. Dependents matter
+    /// only with `until_empty` or `until_idle`.
     fn may_bring_work(&self, report: &Report) -> bool {
         !report.failed.is_empty()
             || !report.writes.is_empty()
@@ -263,11 +270,15 @@ impl Mill {
             .count() as u64;
         if !receipt.refused.is_empty() {
             self.summary.refused += u64::from(receipt.refused.len());
-            tracing::info!(batch = %report.batch, positions = %receipt.refused, "outcomes refused: the lease no longer holds these jobs");
+            tracing::info!(
+                batch = %report.batch,
+                positions = %receipt.refused,
+                "the source refused outcomes, because the lease no longer holds these jobs"
+            );
         }
     }
 
-    /// Takes the answer to a claim. A narrowed claim says nothing of the jobs that it leaves out: they may wait.
+    /// Takes the answer to a claim. A narrowed claim leaves jobs out; they may still wait at the source.
     fn take_claim(&mut self, asked: u32, narrowed: bool, exchanged: Exchanged) {
         let Exchanged {
             lease,
@@ -311,7 +322,7 @@ impl Mill {
             let held = HeldSlice::from(slice);
             match kind {
                 Some(kind) => self.lanes[kind].push(held),
-                // The source returned unrequested jobs; release them.
+                // The source returned jobs that the worker did not ask for.
                 None => self.release(&held),
             }
         }
@@ -328,13 +339,14 @@ impl Mill {
             return;
         }
         let mut outage = Outage::after(self.outage, now);
-        match outage.is_news(now) {
-            true => tracing::warn!(
-                target: NEWS,
-                "claims and reports have failed for {} s: {error}; trying on",
-                outage.lasted(now).as_secs()
-            ),
-            false => tracing::debug!(%error, "the source did not answer; trying again"),
+        if outage.is_news(now) {
+            tracing::warn!(
+            target: NEWS,
+            "claims and reports have failed for {} s: {error}; the worker keeps trying",
+            outage.lasted(now).as_secs()
+            );
+        } else {
+            tracing::debug!(%error, "the source did not answer; the worker tries again");
         }
         for report in reports {
             self.reports.add(
@@ -362,7 +374,7 @@ fn is_unregistered(answer: &Result<Exchanged, SourceError>) -> bool {
     matches!(answer, Err(error) if error.kind == SourceErrorKind::Unregistered)
 }
 
-/// Whether a claim leaves jobs out for their priority.
+/// Reports whether a claim leaves jobs out because of their priority.
 fn is_narrowed(want: Option<&Want>) -> bool {
     want.is_some_and(|want| want.priority_min.is_some())
 }

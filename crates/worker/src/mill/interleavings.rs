@@ -209,7 +209,7 @@ fn endless() -> Arc<dyn Handler> {
 }
 
 #[test]
-fn each_job_is_answered_once_whenever_its_runner_is_recalled() {
+fn each_job_has_one_answer_whenever_its_runner_is_recalled() {
     explore(|| {
         let mut owner = Owner::new();
         let handler = completing();
@@ -226,7 +226,7 @@ fn each_job_is_answered_once_whenever_its_runner_is_recalled() {
 }
 
 #[test]
-fn cancelled_jobs_that_go_on_are_given_up() {
+fn cancelled_jobs_that_continue_are_given_up() {
     explore(|| {
         let mut owner = Owner::new();
         let (delivery, _run) = owner.deliver(1, &endless());
@@ -248,7 +248,7 @@ fn cancelled_jobs_that_go_on_are_given_up() {
 }
 
 #[test]
-fn a_drain_gives_back_what_has_not_begun() {
+fn a_drain_gives_unbegun_jobs_back() {
     explore(|| {
         let mut owner = Owner::new();
         let (delivery, _run) = owner.deliver(1, &completing());
@@ -259,7 +259,7 @@ fn a_drain_gives_back_what_has_not_begun() {
 }
 
 #[test]
-fn the_last_progress_of_each_job_is_told() {
+fn the_last_progress_of_each_job_is_reported() {
     explore(|| {
         let board = ProgressBoard::default();
         let job = |position| JobId {

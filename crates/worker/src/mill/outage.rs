@@ -29,6 +29,10 @@ impl Outage {
             pause: PAUSE_MIN,
             told_at: None,
         });
+        assert!(
+            former.since <= now && former.pause <= PAUSE_MAX,
+            "an outage starts in the past, and its pauses have a limit"
+        );
         Outage {
             again_at: now + former.pause,
             pause: (former.pause * 2).min(PAUSE_MAX),
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_once_a_minute() {
+    fn an_outage_is_reported_once_a_minute() {
         let began = Instant::now();
         let mut outage = Outage::after(None, began);
         let mut told = Vec::new();

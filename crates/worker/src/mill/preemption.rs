@@ -64,7 +64,7 @@ impl Mill {
         let on_the_way: BTreeSet<_> = pausing.map(|delivery| (delivery.kind, delivery.runner)).collect();
         let needed = urgent.saturating_sub(on_the_way.len());
         for (kind, runner) in self.pausable(level).into_iter().take(needed) {
-            tracing::debug!(kind = %self.lanes[kind].kind, runner, "asked to make room for something urgent");
+            tracing::debug!(kind = %self.lanes[kind].kind, runner, "asked a runner to make room for urgent jobs");
             let of_runner = |delivery: &&Arc<Delivery>| (delivery.kind, delivery.runner) == (kind, runner);
             self.deliveries
                 .values()

@@ -1,4 +1,4 @@
-//! The signs of a worker's loop that work can be done.
+//! The signs that a worker's loop can work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use gristmill_store::{NEWS, Want};
 use crate::mill::idleness::Idleness;
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// How long a claim or a report may be unanswered, or the loop without a turn, before the heart stops beating. Longer than a
-/// store waits for a lock, and than a server that is asked again and again needs to come back. With the usual lease, others run
-/// the jobs of such a worker within 50 seconds.
+/// The time without an answer to a claim or report, or without a turn of the loop, after which the heart stops beating.
+/// It is longer than a store waits for a lock, and longer than a restart of a server takes with retries. With the usual
+/// lease, others run the jobs of such a worker within 50 seconds.
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// What the loop shows and the heart feels.
+/// The signs that the loop sets and the heart reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
-    /// How often the loop turns at least.
+    /// The longest time between two turns of the loop.
     pub every: Duration,
     signs: Arc<Mutex<Signs>>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Pulse {
 #[derive(Debug)]
 struct Signs {
     turned_at: Instant,
-    /// When the source was asked that has not answered since.
+    /// The time of the oldest unanswered request to the source.
     asked_at: Option<Instant>,
     is_stalled: bool,
     /// Where the worker runs nothing.
@@ -49,27 +49,27 @@ impl Pulse {
         lock(&self.signs)
     }
 
-    /// The loop turns.
+    /// Notes a turn of the loop.
     pub fn turned(&self, now: Instant) {
         self.lock().turned_at = now;
     }
 
-    /// The source is asked for jobs or given reports, perhaps again.
+    /// Notes a claim or report to the source, perhaps a repeated one.
     pub fn asked(&self, now: Instant) {
         self.lock().asked_at.get_or_insert(now);
     }
 
-    /// The source has answered, or nothing is asked of it any more.
+    /// Notes that the source has answered, or that the worker asks for nothing.
     pub fn answered(&self) {
         self.lock().asked_at = None;
     }
 
-    /// The worker runs something, or wants nothing.
+    /// The worker runs something, or wants no jobs.
     pub fn is_busy(&self) {
         self.lock().idleness = None;
     }
 
-    /// The worker runs nothing, claims in vain what `want` says, and asks why after a while.
+    /// The worker runs nothing and its claims get no jobs. After a while it asks why.
     pub fn is_idle(&self, now: Instant, after: Duration, want: impl FnOnce() -> Want) {
         let mut signs = self.lock();
         if signs.idleness.is_none() {
@@ -77,12 +77,13 @@ impl Pulse {
         }
     }
 
-    /// What the worker wants in vain, where it is time to ask why.
+    /// The claim that gets no jobs, when it is time to ask why.
     pub fn ask_why(&self, now: Instant) -> Option<Want> {
         self.lock().idleness.as_mut()?.ask(now)
     }
 
-    /// Whether nothing can be done, for so long that others should do it. Says so when that begins and ends.
+    /// Reports whether the worker was unable to work for so long that others should run its jobs. Logs the start and
+    /// the end of this state.
     pub fn is_stalled(&self, now: Instant) -> bool {
         let mut signs = self.lock();
         let since = |at: Instant| now.saturating_duration_since(at);
@@ -93,15 +94,15 @@ impl Pulse {
             match (silent, still) {
                 (Some(time), _) => tracing::warn!(
                     target: NEWS,
-                    "a claim or report has not been answered for {} s: without heartbeats from here, others run this worker's jobs",
+                    "the source has not answered a claim or report for {} s; the worker sends no heartbeats, so others run its jobs",
                     time.as_secs()
                 ),
                 (None, Some(time)) => tracing::warn!(
                     target: NEWS,
-                    "the worker's loop has not turned for {} s: without heartbeats from here, others run its jobs",
+                    "the worker's loop has not turned for {} s; the worker sends no heartbeats, so others run its jobs",
                     time.as_secs()
                 ),
-                (None, None) => tracing::warn!(target: NEWS, "the worker goes on, and its heart beats again"),
+                (None, None) => tracing::warn!(target: NEWS, "the worker works again and sends heartbeats"),
             }
         }
         is_stalled
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_turns_and_is_answered_beats() {
+    fn a_loop_that_turns_and_gets_answers_beats() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let pulse = Pulse::new(Duration::from_secs(5), began);

@@ -20,7 +20,12 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Takes out of `outcomes` the failures after which jobs run again at once, and returns these jobs.
+    /// Reports whether no failure is kept.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Takes failures out of `outcomes` whose jobs run again at once, and returns these jobs.
     pub fn keep(
         &mut self,
         part: &Part,
@@ -59,6 +64,10 @@ impl Repeats {
             earlier.insert(position, failures);
             again.insert(position);
         }
+        debug_assert!(
+            earlier.keys().copied().eq(again.iter()),
+            "exactly the jobs that run again have earlier failures"
+        );
         let left = logs.into_iter();
         outcomes
             .logs
@@ -107,7 +116,7 @@ impl Repeats {
         Some((failed, outcomes))
     }
 
-    /// Forgets the failures of jobs that the worker drops.
+    /// Forgets the failures of dropped jobs.
     pub fn forget_held(&mut self, held: &HeldSlice) {
         for position in held.slice.positions.iter() {
             if let Some(failures) = held.earlier.get(&position) {
@@ -118,6 +127,11 @@ impl Repeats {
 
     fn forget(&mut self, failures: &[EarlierFailure]) {
         let bytes: usize = failures.iter().map(EarlierFailure::weight_bytes).sum();
-        self.bytes = self.bytes.saturating_sub(bytes);
+        assert!(
+            bytes <= self.bytes,
+            "{bytes} bytes of failures are forgotten, but only {} are kept",
+            self.bytes
+        );
+        self.bytes -= bytes;
     }
 }

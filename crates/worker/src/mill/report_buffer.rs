@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Report, ReportWrite, Siblings, Suspended,
+    BatchId, Completed, EarlierFailure, LeaseId, PackedArray, Positions, Report, ReportWrite, Siblings,
+    Suspended,
 };
 
 use crate::handler::Outcomes;
@@ -44,6 +45,13 @@ impl ReportBuffer {
                     ..Report::new(lease, batch, attempt)
                 },
             });
+        debug_assert!(
+            gathered
+                .positions()
+                .intersection(&outcomes.positions().difference(&outcomes.returned))
+                .is_empty(),
+            "a job is reported once under its lease and attempt"
+        );
         let Outcomes {
             completed,
             failed,
@@ -88,9 +96,16 @@ impl ReportBuffer {
 }
 
 impl Gathered {
-    /// One report where the completed parts follow one another; a further one for each part that lies
-    /// between the positions of another, since values are kept in the order of the positions.
+    /// The positions of all gathered jobs.
+    fn positions(&self) -> Positions {
+        let completed = self.completed.iter();
+        completed.fold(self.rest.positions(), |all, part| all.union(&part.positions))
+    }
+
+    /// Makes one report if the completed parts follow one another. Makes a further report for each part that lies
+    /// between the positions of another, because values are stored in the order of the positions.
     fn into_reports(mut self) -> Vec<Report> {
+        let gathered = self.positions();
         self.completed.sort_by_key(|part| part.positions.first());
         let mut runs: Vec<Vec<Completed>> = Vec::new();
         for part in self.completed {
@@ -145,6 +160,11 @@ impl Gathered {
             report.completed = Some(completed);
             reports.push(report);
         }
+        debug_assert_eq!(
+            reports.iter().map(|report| report.positions().len()).sum::<u32>(),
+            gathered.len(),
+            "each gathered job is in one report"
+        );
         reports
     }
 }
@@ -164,6 +184,10 @@ fn joined(mut parts: Vec<Completed>) -> Completed {
     let mut parts = parts.into_iter();
     let mut whole = parts.next().expect("a run has parts");
     for part in parts {
+        assert!(
+            whole.positions.last() < part.positions.first(),
+            "the parts of a run follow one another"
+        );
         whole.positions = whole.positions.union(&part.positions);
         whole.durations_us.extend(part.durations_us);
     }
@@ -205,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_follow_one_another_become_one_report() {
+    fn consecutive_parts_become_one_report() {
         let mut buffer = ReportBuffer::default();
         for part in ["4-5", "0-1", "2,3", "9"] {
             buffer.add(LeaseId(1), BatchId(2), 1, 0, completed(part));
@@ -219,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_interleave_stay_apart_with_their_logs() {
+    fn interleaved_parts_stay_apart_with_their_logs() {
         let mut buffer = ReportBuffer::default();
         let mut odd = completed("1,3,5");
         odd.logs = vec![JobLog {

@@ -85,6 +85,11 @@ impl RunSpans {
                 });
             }
         }
+        debug_assert_eq!(
+            of_work.iter().map(|span| span.jobs).sum::<u64>(),
+            u64::from(work.jobs_count()),
+            "each job of a micro-batch belongs to one span"
+        );
         self.running.insert(id, of_work);
     }
 
@@ -93,7 +98,13 @@ impl RunSpans {
         if let Some(spans) = self.running.get_mut(&id)
             && let Some(place) = place_of(spans, part.held.slice.traceparent)
         {
-            spans[place].jobs -= u64::from(jobs).min(spans[place].jobs);
+            let span = &mut spans[place];
+            assert!(
+                u64::from(jobs) <= span.jobs,
+                "a span of {} jobs loses {jobs} recalled ones",
+                span.jobs
+            );
+            span.jobs -= u64::from(jobs);
         }
     }
 
@@ -399,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_while_nobody_listens() {
+    fn nothing_is_kept_without_a_listener() {
         let mut work = MicroBatch::new(vec![slice(1, 3, parent(1))]);
         let mut spans = RunSpans::default();
         tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), || {

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_tables_are_read() {
+    fn the_tables_of_the_kernel_are_read() {
         let stat = "cpu  100 5 50 1000 30 2 3 0 7 0\ncpu0 100 5 50 1000 30 2 3 0 7 0\n";
         assert_eq!(busy_ticks(stat), Some(160));
         let meminfo = "MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   2000 kB\n";
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_measured_between_two_looks() {
+    fn a_flow_is_measured_between_two_readings() {
         let flow = Flow::new("test", || None, 200.0);
         let begun = Instant::now();
         assert_eq!(flow.measured(begun, 1_000), 0.0);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn batteries_press_only_while_they_are_used() {
+    fn a_battery_causes_pressure_only_while_it_discharges() {
         let folder = tempfile::tempdir().unwrap();
         let supply = |status: &str| {
             for (name, text) in [("type", "Battery\n"), ("status", status), ("capacity", "40\n")] {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_somewhere_between_idle_and_full() {
+    fn the_pressure_of_this_machine_is_between_0_and_1() {
         let sources: [Box<dyn PressureSource>; 5] = [
             Box::new(cpu()),
             Box::new(memory()),

@@ -134,9 +134,10 @@ impl Printer {
     /// Says how a job has ended, where it says more than what jobs print, and forgets it.
     pub fn ended(&mut self, job: JobId, state: JobState) -> Result<(), OutputError> {
         self.forget(job)?;
-        match self.is_json {
-            true => self.write(&format!("{}\n", json!({"job": job, "state": state}))),
-            false => Ok(()),
+        if self.is_json {
+            self.write(&format!("{}\n", json!({"job": job, "state": state})))
+        } else {
+            Ok(())
         }
     }
 
@@ -195,9 +196,10 @@ impl Printer {
         if text.is_empty() {
             return Ok(());
         }
-        let text = match self.is_terminal {
-            true => harmless(text),
-            false => Cow::Borrowed(text),
+        let text = if self.is_terminal {
+            harmless(text)
+        } else {
+            Cow::Borrowed(text)
         };
         let mut stdout = std::io::stdout().lock();
         stdout

@@ -49,10 +49,7 @@ fn a_webhook_goes_by_way_of_the_proxy_of_the_environment() {
     assert_eq!(run("http://127.0.0.1:9").status.code(), Some(1));
     let failed = json_lines(&workspace.run("jobs --kind http --json").expect(0));
     let error = failed[0]["error"].as_str().unwrap_or_default();
-    assert!(
-        error.contains("by way of the proxy that HTTP_PROXY names"),
-        "{failed:?}"
-    );
+    assert!(error.contains("through the proxy in HTTP_PROXY"), "{failed:?}");
 
     workspace.run("retry --kind http").expect(0);
     let recipient = recipient(listener);

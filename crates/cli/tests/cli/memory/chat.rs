@@ -188,12 +188,15 @@ fn an_interrupt_ends_a_conversation() {
 fn a_model_that_fails_ends_no_conversation() {
     let workspace = Workspace::new();
     ingest(&workspace, "show.txt", SHOW, "kb.db");
-    let (_runtime, service) = serve(|text, _| match text.contains("Bees") {
-        true => Answer {
-            status: 400,
-            ..Answer::content("too long")
-        },
-        false => answer(text),
+    let (_runtime, service) = serve(|text, _| {
+        if text.contains("Bees") {
+            Answer {
+                status: 400,
+                ..Answer::content("too long")
+            }
+        } else {
+            answer(text)
+        }
     });
     let arguments = [
         "chat",

@@ -43,9 +43,12 @@ fn ingest_elsewhere<'a>(store: &'a str, source: &'a str, into: &'a str) -> [&'a 
 fn an_agent_extracts_over_http(workspace: fn() -> Workspace) {
     let workspace = workspace();
     let store = store(&workspace);
-    let (_runtime, service) = serve(|text, _| match text.contains("Bee 7 ") {
-        true => Answer::content("no JSON"),
-        false => answer(text),
+    let (_runtime, service) = serve(|text, _| {
+        if text.contains("Bee 7 ") {
+            Answer::content("no JSON")
+        } else {
+            answer(text)
+        }
     });
     workspace.write("bees.jsonl", bees(1, 60));
     let token = |arguments: &str| {

@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{AWAITED_JOBS_MAX, AWAITED_RESULT_BYTES_MAX, WAIT_MS_MAX};
 
-/// Whether a submit waits for its jobs to end.
+/// Selects whether a submit waits for its jobs to end.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -27,7 +27,7 @@ pub struct SubmitQuery {
     wait: Option<String>,
 }
 
-/// The submitted jobs, which are on disk, and their outcomes where the request waits for them.
+/// The submitted jobs, which are on disk, and their outcomes if the request waits for them.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Awaited {
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub struct Awaited {
     results: Option<Vec<Box<RawValue>>>,
 }
 
-/// A wait that has its room among all waits.
+/// A wait that has a permit.
 #[derive(Debug)]
 pub struct Wait {
     wait_ms: u64,
@@ -50,7 +50,7 @@ pub struct Wait {
 }
 
 impl SubmitQuery {
-    /// The wait that the request asks for, of so many jobs. Refused before anything is stored.
+    /// The wait that the request asks for, for this many jobs. A wrong one is refused before any job is stored.
     pub fn wait(&self, app: &App, jobs: usize) -> Result<Option<Wait>, ApiError> {
         let Some(text) = &self.wait else { return Ok(None) };
         let wait_ms = parse_wait(text).ok_or_else(|| {
@@ -75,7 +75,7 @@ impl SubmitQuery {
     }
 }
 
-/// Milliseconds of `30s` or `500ms`, up to the limit.
+/// Parses `30s` or `500ms` into milliseconds, up to the limit.
 fn parse_wait(text: &str) -> Option<u64> {
     let (number, milliseconds_a_unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
@@ -89,7 +89,7 @@ fn parse_wait(text: &str) -> Option<u64> {
 }
 
 impl Awaited {
-    /// The submitted jobs alone.
+    /// An answer with the submitted jobs only.
     pub fn without_results(submitted: Submitted) -> Awaited {
         Awaited {
             submitted,
@@ -124,7 +124,7 @@ impl Awaited {
                 }
                 ended.insert(position);
                 bytes += line.len();
-                // A line is JSON: it is made of values that the store has checked.
+                // A line is JSON, because it consists of values that the store has checked.
                 if let Ok(line) = RawValue::from_string(line.trim_end().to_owned())
                     && bytes <= AWAITED_RESULT_BYTES_MAX
                 {
@@ -141,7 +141,7 @@ impl Awaited {
     }
 }
 
-/// The jobs of a request: those that stand for them, where they have keys.
+/// The jobs of a request. For jobs with keys, the jobs that stand for them.
 fn jobs_of(submitted: &Submitted) -> BTreeMap<BatchId, Positions> {
     let mut jobs: BTreeMap<BatchId, Positions> = BTreeMap::new();
     match &submitted.ids {
@@ -162,7 +162,7 @@ fn jobs_of(submitted: &Submitted) -> BTreeMap<BatchId, Positions> {
     jobs
 }
 
-/// Whether these jobs of a batch have ended. Reads no values.
+/// Reports whether these jobs of a batch have ended. Reads no values.
 async fn have_ended(app: &App, batch: BatchId, positions: &Positions) -> Result<bool, StoreError> {
     let filter = JobFilter {
         batch: Some(batch),

@@ -93,7 +93,7 @@ pub fn pause(reason: &str, until: Option<i64>) -> Result<Change, ApiError> {
     })
 }
 
-/// Changes the jobs that a request selects; `read` takes the selection and the change out of it.
+/// Changes the jobs that a request selects. `read` gets the selection and the change from the request.
 async fn change<R: DeserializeOwned + Send + 'static>(
     app: &App,
     caller: &Caller,

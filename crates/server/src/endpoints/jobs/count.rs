@@ -1,4 +1,4 @@
-//! `GET /jobs/count`: the number of jobs that match.
+//! `GET /jobs/count`: the number of matching jobs.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -12,7 +12,7 @@ use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// The number of jobs that match.
+/// The number of matching jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Counted {
     /// All of them.

@@ -1,4 +1,4 @@
-//! `GET /jobs/{job}`: everything that is known of one job.
+//! `GET /jobs/{job}`: all data of one job.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl From<JobPause> for PauseView {
     }
 }
 
-/// A job that did not complete, so that jobs that waited for it were cancelled.
+/// A job that did not complete, so that the jobs that waited for it were cancelled.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CauseView {
     /// The first such job of the prerequisite.
@@ -131,7 +131,7 @@ pub struct JobView {
     /// The jobs that it waits for, while it is blocked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     prerequisites: Vec<PrerequisiteView>,
-    /// Whether its payload (then null), value, logs and tracebacks are left out, since the caller may not see them.
+    /// True if the payload (then null), value, logs and tracebacks are left out, because the caller may not see them.
     #[serde(skip_serializing_if = "is_false")]
     hidden: bool,
 }
@@ -170,7 +170,7 @@ impl From<OpenPrerequisite> for PrerequisiteView {
 }
 
 impl JobView {
-    /// Leaves out what the job works on, gives and prints.
+    /// Leaves out the payload, the value and the output of the job.
     fn hide(&mut self) {
         self.payload = RawValue::NULL.to_owned();
         self.value = None;
@@ -250,7 +250,7 @@ pub async fn job(
     Ok(Json(view))
 }
 
-/// A job of the caller's queues, with everything about it.
+/// All data of a job on the caller's queues.
 pub async fn details_of(app: &App, caller: &Caller, id: JobId) -> Result<JobDetails, ApiError> {
     let details = app.store().job(id).await?;
     let own = details.filter(|details| caller.queues.contains(&details.row.queue));

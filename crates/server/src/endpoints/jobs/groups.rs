@@ -1,4 +1,4 @@
-//! `GET /groups`: the groups of jobs, to complete what somebody types.
+//! `GET /groups`: the groups of jobs, for completion of a user's input.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -11,10 +11,10 @@ use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// Groups in an answer by default.
+/// The default number of groups in an answer.
 const ROWS: u32 = 100;
 
-/// Which groups are listed.
+/// The listed groups.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -1,4 +1,4 @@
-//! `GET /jobs/ids`: the ids of jobs that match, packed.
+//! `GET /jobs/ids`: the ids of matching jobs, packed.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -64,7 +64,7 @@ pub async fn job_ids(
         })?),
     };
     let filter = query.filter(&app, &caller).await?;
-    // A page may be short although there is more: batches none of whose jobs match were looked at, too.
+    // A page may be short although more follow, because the store also looks at batches without matching jobs.
     let found = app.store().job_ids(&filter, after, limit).await?;
     Ok(Json(JobIdsPage {
         next: found.last().map(|jobs| jobs.batch.to_string()),

@@ -1,4 +1,4 @@
-//! `GET /jobs`: jobs that match, a page at a time.
+//! `GET /jobs`: matching jobs, in pages.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -17,10 +17,10 @@ use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::SEARCH_ROWS_MAX;
 
-/// Jobs on a page where nothing is said.
+/// The default number of jobs on a page.
 const PAGE_ROWS: u32 = 100;
 
-/// Which jobs are listed. Conditions that are left out leave all through.
+/// The listed jobs. An omitted condition matches all.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -77,8 +77,8 @@ pub struct JobsQuery {
     /// With `true`, the newest jobs first, by their ids, without further pages.
     #[serde(default)]
     newest: Option<bool>,
-    /// Only with this text in the payload, the value or the error of an ended job; letters of ASCII in both cases. The
-    /// newest first, at most 100, among the newest 100,000 jobs in at most 1,000 batches.
+    /// Only jobs with this text in the payload, the value or the error of an ended job; ASCII letters match in both
+    /// cases. The newest first, at most 100, among the newest 100,000 jobs in at most 1,000 batches.
     #[serde(default)]
     #[param(min_length = 1, max_length = 200)]
     text: Option<String>,
@@ -99,7 +99,7 @@ pub struct ProgressView {
     /// The handler's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// The work a second, in the unit of `done`, or of the fraction if only that is known.
+    /// The rate per second, in the unit of `done`, or of the fraction if only that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_per_s: Option<f64>,
     /// The estimated time left. Milliseconds.
@@ -107,7 +107,7 @@ pub struct ProgressView {
     left_ms: Option<u64>,
     /// The time of the worker's report. Milliseconds since 1970.
     at: i64,
-    /// Whether this is an estimate from other jobs of its kind, since the handler reports nothing.
+    /// True if this is an estimate from other jobs of the kind, because the handler reports nothing.
     estimated: bool,
 }
 
@@ -127,23 +127,23 @@ impl From<ShownProgress> for ProgressView {
 }
 
 impl JobsQuery {
-    /// Whether the request asks for a page.
+    /// Reports whether the request asks for a page.
     pub fn is_paged(&self) -> bool {
         self.after.is_some() || self.limit.is_some() || self.newest.is_some()
     }
 
-    /// Refuses a text where jobs are counted or changed as a whole: a search looks at the newest jobs alone.
+    /// Refuses `text` for operations that count or change all matching jobs, because a search covers only the newest jobs.
     pub fn check_no_text(&self) -> Result<(), ApiError> {
         match self.text {
             None => Ok(()),
             Some(_) => Err(ApiError::invalid(
-                "`text` searches the newest jobs alone, so this operation does not have it",
+                "`text` searches only the newest jobs, so this operation does not take it",
                 "use it with `GET /jobs`",
             )),
         }
     }
 
-    /// Which jobs are meant, within the caller's queues.
+    /// The filter of the request, within the caller's queues.
     pub async fn filter(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
         Ok(JobFilter {
             states: self
@@ -174,7 +174,7 @@ impl JobsQuery {
         })
     }
 
-    /// How many rows are on the page.
+    /// The number of rows on the page.
     pub fn rows(&self) -> Result<u32, ApiError> {
         match self.limit.unwrap_or(PAGE_ROWS) {
             limit if limit == 0 || limit > PAGE_ROWS_MAX => Err(ApiError::invalid(
@@ -228,9 +228,9 @@ pub struct JobSummary {
 /// The extent of a search for a text.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Searched {
-    /// How many jobs that match the other conditions were searched, from the newest on.
+    /// The number of jobs that match the other conditions and were searched, the newest first.
     jobs: u64,
-    /// Whether these are all of them, so that no older job has the text.
+    /// True if all such jobs were searched, so that no older job has the text.
     all: bool,
 }
 
@@ -239,7 +239,7 @@ pub struct Searched {
 pub struct JobsPage {
     /// By id ascending; with `newest` and with `text`, descending.
     jobs: Vec<JobSummary>,
-    /// Of a search for a text, what it looked at.
+    /// The extent of the search, if the request has `text`.
     #[serde(skip_serializing_if = "Option::is_none")]
     searched: Option<Searched>,
     /// The `after` of the next page, if there may be more.
@@ -297,9 +297,10 @@ pub async fn jobs(
         ));
     }
     let filter = query.filter(&app, &caller).await?;
-    let rows = match newest {
-        true => app.store().newest_jobs(&filter, limit).await?,
-        false => app.store().jobs(&filter, Page { after, limit }).await?,
+    let rows = if newest {
+        app.store().newest_jobs(&filter, limit).await?
+    } else {
+        app.store().jobs(&filter, Page { after, limit }).await?
     };
     let next = rows
         .last()
@@ -316,7 +317,7 @@ pub async fn jobs(
 async fn found(app: &App, caller: &Caller, mut query: JobsQuery) -> Result<Json<JobsPage>, ApiError> {
     if app.hides_payloads_from(caller) {
         return Err(ApiError::forbidden(
-            "a token for `monitor` does not allow a search for `text`, since payloads are hidden from it",
+            "a token for `monitor` does not allow a search for `text`, because payloads are hidden from it",
             "use a token for: admin, operator, submit; or start the server with --monitors-see-payloads",
         ));
     }

@@ -27,11 +27,11 @@ use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{LONG_POLLS_MAX, RESULT_BATCHES_MAX, WAIT_MS_MAX};
 
-/// How often a request that waits looks whether its jobs have ended, where the store does not say so.
+/// The interval at which a waiting request looks whether its jobs have ended, if the store sends no notice.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// When it looks for the first time; each further wait is twice as long. A report that is committed as the request begins to
-/// wait may not be told.
+/// The time before the first look. Each later interval is twice as long. The store may send no notice of a report that
+/// it commits while the request begins to wait.
 const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
 /// The selection of results.
@@ -39,11 +39,11 @@ const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ResultsQuery {
-    /// Of these batches, separated by commas.
+    /// The batches to read, separated by commas.
     #[serde(default)]
     #[param(example = "42,43")]
     batches: Option<String>,
-    /// Of this run.
+    /// The run to read.
     #[serde(default)]
     run: Option<String>,
     /// The maximum wait for all jobs of the batches to end. Milliseconds. Not with `run`.
@@ -52,7 +52,7 @@ pub struct ResultsQuery {
     wait_ms: Option<u64>,
 }
 
-/// Which batches are still to be written.
+/// The batches that are still to be written.
 enum Batches {
     Listed(std::vec::IntoIter<BatchId>),
     OfRun {
@@ -100,7 +100,7 @@ pub async fn results(
                 page: Vec::new().into_iter(),
                 done: false,
             };
-            // The first page is read before anything is answered, so that a refusal has its status.
+            // The first page is read before the answer begins, so that a refusal has its own status.
             batches.fill(&app).await?;
             batches
         }
@@ -116,7 +116,7 @@ pub async fn results(
             Ok(()) => batches.next(&app).await.transpose()?,
             Err(ended) => Err(ended),
         };
-        // Once the answer has begun, an error can only cut it short, which every client notices.
+        // After the answer has begun, an error can only cut it short. Every client notices this.
         let lines = next.map_err(|error| std::io::Error::other(error.to_string()));
         Some((lines, (app, caller, batches)))
     });
@@ -154,7 +154,7 @@ async fn listed(app: &App, caller: &Caller, text: &str) -> Result<Vec<BatchId>, 
     Ok(batches)
 }
 
-/// Waits until all jobs of the batches have ended, or the time is up.
+/// Waits until all jobs of the batches have ended or the time is up.
 async fn wait(app: &App, caller: &Caller, batches: &[BatchId], wait_ms: u64) -> Result<(), ApiError> {
     if wait_ms > WAIT_MS_MAX {
         return Err(ApiError::invalid(
@@ -175,7 +175,7 @@ async fn wait(app: &App, caller: &Caller, batches: &[BatchId], wait_ms: u64) -> 
     wait_at_most(app, caller, wait_ms, finished).await
 }
 
-/// The room of one request among all that wait.
+/// The permit of one request among all waiting ones.
 pub(super) fn room_to_wait(app: &App) -> Result<OwnedSemaphorePermit, ApiError> {
     app.long_polls
         .clone()
@@ -202,7 +202,7 @@ pub(super) async fn wait_at_most(
     }
 }
 
-/// Waits until jobs of a batch have ended, as `have_ended` says.
+/// Waits until jobs of a batch have ended, which `have_ended` checks.
 pub(super) async fn wait_until<F>(
     app: &App,
     batch: BatchId,
@@ -226,7 +226,7 @@ where
 }
 
 impl Batches {
-    /// Reads the next page of a run's batches where the last one is used up.
+    /// Reads the next page of a run's batches when the last page is used up.
     async fn fill(&mut self, app: &App) -> Result<(), ApiError> {
         let Batches::OfRun {
             run,
@@ -258,7 +258,7 @@ impl Batches {
         Ok(())
     }
 
-    /// The lines of the next batch that has any.
+    /// The lines of the next batch with lines.
     async fn next(&mut self, app: &App) -> Result<Option<Bytes>, ApiError> {
         loop {
             self.fill(app).await?;
@@ -267,7 +267,7 @@ impl Batches {
                 Batches::OfRun { page, .. } => page.next(),
             };
             let Some(batch) = next else { return Ok(None) };
-            // A batch that was pruned in between has no lines.
+            // A batch that was pruned in the meantime has no lines.
             let lines = app
                 .store()
                 .outcomes(batch)
@@ -286,7 +286,7 @@ impl Batches {
     }
 }
 
-/// The outcomes of one batch, a line each, by position. Values stay as they are packed.
+/// The outcomes of one batch by position, one line each. Values stay in their packed form.
 pub(super) fn lines(outcomes: &BatchOutcomes) -> Vec<(u32, String)> {
     let mut lines: Vec<(u32, String)> = Vec::with_capacity(outcomes.ended() as usize);
     for report in &outcomes.reports {

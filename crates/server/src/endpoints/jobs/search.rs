@@ -1,6 +1,6 @@
 //! The search for a text in payloads, values and errors, among the newest jobs.
 //!
-//! The packed texts of a batch are searched as a whole, and cut into items only where they have the text.
+//! The packed texts of a batch are searched as a whole. Only texts with a match are cut into items.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,13 @@ use crate::limits::{
 pub struct Found {
     /// The newest jobs with the text.
     pub rows: Vec<JobRow>,
-    /// How many jobs were searched.
+    /// The number of searched jobs.
     pub searched: u64,
-    /// Whether these are all that match the other conditions.
+    /// True if these are all jobs that match the other conditions.
     pub is_all: bool,
 }
 
-/// A text to search for, as it may be written in JSON.
+/// A text to search for, in the forms that JSON may write it.
 struct Needle {
     spellings: BTreeSet<String>,
 }
@@ -49,7 +49,7 @@ impl Needle {
         }
     }
 
-    /// Whether a text has it. Letters of ASCII match in both cases.
+    /// Reports whether a text contains it. ASCII letters match in both cases.
     fn is_in(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         self.spellings
@@ -57,7 +57,7 @@ impl Needle {
             .any(|spelling| text.contains(spelling.as_str()))
     }
 
-    /// The positions of the items that have it.
+    /// The positions of the items that contain it.
     fn items_in<'a>(
         &'a self,
         positions: impl Iterator<Item = u32> + 'a,
@@ -73,7 +73,7 @@ impl Needle {
     }
 }
 
-/// The wanted jobs of a batch whose payload, value or error has the text.
+/// The wanted jobs of a batch whose payload, value or error contains the text.
 fn hits(
     needle: &Needle,
     wanted: &Positions,
@@ -105,7 +105,7 @@ fn bytes_of(payloads: &PackedArray, outcomes: Option<&BatchOutcomes>) -> usize {
     payloads.as_str().len() + values.map(|values| values.as_str().len()).sum::<usize>()
 }
 
-/// Searches the newest jobs that match `filter`, within the limits, for at most `rows_max` with the text.
+/// Searches the newest jobs that match `filter`, within the limits, for at most `rows_max` jobs with the text.
 pub async fn search(app: &App, filter: &JobFilter, text: &str, rows_max: usize) -> Result<Found, ApiError> {
     if text.is_empty() || text.len() > SEARCH_TEXT_BYTES_MAX {
         return Err(ApiError::invalid(
@@ -132,7 +132,7 @@ pub async fn search(app: &App, filter: &JobFilter, text: &str, rows_max: usize) 
             found.is_all = false;
             break;
         }
-        // A prune may delete the batch meanwhile.
+        // A prune may delete the batch in the meantime.
         let Some(payloads) = app.store().payloads(jobs.batch).await? else {
             continue;
         };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_values_and_errors_are_searched_of_wanted_jobs_alone() {
+    fn payloads_values_and_errors_of_wanted_jobs_are_searched() {
         let report = |positions: &str, values: Option<&str>, state| StoredReport {
             state,
             positions: positions.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! Which jobs a cancel, a retry or another change means.
+//! The selection of jobs for a cancel, a retry or another change.
 
 use std::collections::BTreeSet;
 
@@ -135,7 +135,7 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
             own.insert(batch);
         }
     }
-    // Jobs that are not the caller's change as little as jobs that do not exist.
+    // Jobs outside of the caller's queues do not change, just as missing jobs do not.
     jobs.retain(|job| own.contains(&job.batch));
     Ok(Selection::Jobs(jobs))
 }
@@ -182,7 +182,7 @@ impl FilterRequest {
     }
 }
 
-/// The id of the run of this name. A run whose first batch is on another queue than the caller's is to it like none.
+/// The id of the run with this name. A run whose first batch is outside of the caller's queues looks like a missing one.
 pub async fn run_id(app: &App, caller: &Caller, name: &str) -> Result<RunId, ApiError> {
     let none = || ApiError::NotFound {
         what: "run",

@@ -1,4 +1,4 @@
-//! `POST /jobs`: one job or many.
+//! `POST /jobs`: submits one job or many.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -15,7 +15,7 @@ use crate::caller::Caller;
 use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 
-/// Refuses prerequisites that the caller has no access to, as the store refuses those that do not exist.
+/// Refuses prerequisites that the caller has no access to, in the same way as the store refuses missing ones.
 async fn check_prerequisites(app: &App, caller: &Caller, after: &[After]) -> Result<(), ApiError> {
     for after in after {
         if let Prerequisite::Batch(batch) = after.prerequisite
@@ -68,7 +68,7 @@ pub async fn submit(
     cutter.wait(after);
     cutter.trace(traceparent(&headers));
     let submitted = store(cutter, &app).await?;
-    // The jobs are on disk: a wait for their outcomes takes no room for bodies.
+    // The jobs are on disk. A wait for their outcomes keeps no room for bodies.
     drop(body);
     let answer = match wait {
         Some(wait) => Awaited::new(&app, &caller, submitted, wait).await?,

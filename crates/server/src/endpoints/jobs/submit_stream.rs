@@ -1,4 +1,4 @@
-//! `POST /jobs/stream`: one payload a line.
+//! `POST /jobs/stream`: submits one payload in each line.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub struct StreamQuery {
     #[serde(default)]
     #[param(min_length = 1, max_length = 2000)]
     on_failure: Option<String>,
-    /// Whether each line is an object with `payload` and `tags`, instead of the payload itself.
+    /// With `true`, each line is an object with `payload` and `tags`, instead of the payload itself.
     #[serde(default)]
     wrapped: bool,
 }
@@ -128,7 +128,7 @@ pub async fn submit_stream(
     Ok((StatusCode::CREATED, Json(store(cut.await?, &app).await?)))
 }
 
-/// Packs one job a line.
+/// Packs the job in each line.
 fn cut(lines: &[u8], wrapped: bool, mut cutter: JobCutter) -> Result<JobCutter, ApiError> {
     for (line, number) in lines.split(|byte| *byte == b'\n').zip(1..) {
         let text = std::str::from_utf8(line).map_err(|error| {
@@ -136,17 +136,16 @@ fn cut(lines: &[u8], wrapped: bool, mut cutter: JobCutter) -> Result<JobCutter, 
         })?;
         if !text.trim_ascii().is_empty() {
             let place = |_| format!("line {number}");
-            match wrapped {
-                false => cutter.push(text, place)?,
-                true => {
-                    let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
-                        ApiError::invalid(
-                            format!("line {number}: {error}"),
-                            "send {\"payload\": …, \"tags\": {…}} on each line, or omit `wrapped`",
-                        )
-                    })?;
-                    cutter.push_tagged(job.payload.get(), job.tags, place)?;
-                }
+            if wrapped {
+                let job: WrappedJob<'_> = serde_json::from_str(text).map_err(|error| {
+                    ApiError::invalid(
+                        format!("line {number}: {error}"),
+                        "send {\"payload\": …, \"tags\": {…}} on each line, or omit `wrapped`",
+                    )
+                })?;
+                cutter.push_tagged(job.payload.get(), job.tags, place)?;
+            } else {
+                cutter.push(text, place)?
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What every submit has in common: the trace of its request, and the stored jobs.
+//! The common parts of all submits: the trace of the request, and the stored jobs.
 
 use axum::http::HeaderMap;
 use gristmill_model::{BatchId, TraceParent};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// The header of a request that belongs to a trace.
+/// The header that names the trace of a request.
 const TRACEPARENT: &str = "traceparent";
 
 /// One batch of a submit. Its jobs are `batch:0` to `batch:(count - 1)`, in the order of the payloads.
@@ -41,14 +41,14 @@ pub struct Submitted {
     pub ids: Option<Vec<String>>,
 }
 
-/// The trace that a request belongs to, if it is sampled. A wrong header does not count, as the specification wants it.
+/// The trace of a request, if it is sampled. A malformed header is ignored, as the specification requires.
 pub fn traceparent(headers: &HeaderMap) -> Option<TraceParent> {
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let read = header.map(TraceParent::read).and_then(Result::ok);
     read.flatten()
 }
 
-/// Stores all jobs of a request or none.
+/// Stores all jobs of a request, or none.
 pub async fn store(cutter: JobCutter, app: &App) -> Result<Submitted, ApiError> {
     let batch = |batch: BatchId, first_position, count| SubmittedBatch {
         batch: batch.0,

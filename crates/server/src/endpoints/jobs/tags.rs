@@ -10,10 +10,10 @@ use crate::app::App;
 use crate::body::{PathText, Query};
 use crate::error::{ApiError, Refusal};
 
-/// Values on a page where nothing is said.
+/// The default number of values on a page.
 const PAGE_ROWS: u32 = 100;
 
-/// Which values are listed.
+/// The listed values.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -48,7 +48,7 @@ pub struct TagValues {
 
 /// List the values of a tag
 ///
-/// Of all stored jobs, on all queues.
+/// Counts all stored jobs on all queues.
 #[utoipa::path(
     get,
     path = "/tags/{tag}",

@@ -1,4 +1,4 @@
-//! The operations of this server, under way and ended.
+//! The running and ended operations of this server.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,25 +17,25 @@ use crate::caller::{Caller, QueueScope};
 use crate::error::{ApiError, Refusal};
 use crate::limits::{OPERATIONS_KEPT_MAX, OPERATIONS_RUNNING_MAX};
 
-/// The delay that is suggested when too many operations run. Seconds.
+/// The suggested delay before a retry when too many operations run. Seconds.
 const RETRY_AFTER_S: u64 = 5;
 
-/// The operations of one server. An ended one is kept until so many others have begun.
+/// The operations of one server. An ended operation is kept until enough others have started.
 #[derive(Debug)]
 pub struct Operations {
-    /// Oldest first.
+    /// The operations, oldest first.
     kept: Mutex<VecDeque<Arc<Operation>>>,
     begun: AtomicU64,
     room: Arc<Semaphore>,
 }
 
-/// How far an operation is.
+/// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OperationState {
-    /// Portions are left.
+    /// More portions are left.
     Running,
-    /// All jobs were looked at.
+    /// All jobs were visited.
     Completed,
     /// It was cancelled between two portions.
     Cancelled,
@@ -54,18 +54,18 @@ pub struct End {
     pub at: Timestamp,
 }
 
-/// One change under way.
+/// A running change.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its id. It names the server's run, so that no other server has an operation with this id.
+    /// The id. It contains the id of the server's run, so that no other server has an operation with this id.
     pub id: String,
     /// The change.
     pub request: OperationRequest,
-    /// The caller that began it.
+    /// The caller that started it.
     caller: Caller,
-    /// The number of jobs that matched when it began.
+    /// The number of jobs that matched at the start.
     pub matched: u64,
-    /// When it began.
+    /// The start.
     pub started_at: Timestamp,
     changed: AtomicU64,
     cancelled: AtomicBool,
@@ -124,7 +124,7 @@ impl Operations {
         let (app, running) = (app.clone(), operation.clone());
         tokio::spawn(async move {
             let end = running.run(&app, portions).await;
-            // It is set here alone.
+            // The end is set only here.
             let _ = running.end.set(end);
             drop(room);
         });
@@ -162,12 +162,12 @@ impl Operation {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// How it ended, if it has ended.
+    /// The end, if the operation has ended.
     pub fn end(&self) -> Option<&End> {
         self.end.get()
     }
 
-    /// Ends it before its next portion.
+    /// Ends the operation before its next portion.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -179,7 +179,8 @@ impl Operation {
         }
     }
 
-    /// Changes portion after portion, until none is left, the operation is cancelled, its token ends or the server stops.
+    /// Changes one portion after the other until none is left, the operation is cancelled, its token ends or the server
+    /// stops.
     async fn run(&self, app: &App, mut portions: Portions) -> End {
         let ended = loop {
             if self.cancelled.load(Ordering::Relaxed) {
@@ -194,7 +195,7 @@ impl Operation {
             match portions.change_next().await {
                 Ok(Some(changed)) => {
                     self.changed.fetch_add(changed, Ordering::Relaxed);
-                    // A change makes jobs claimable, or listeners expect its events.
+                    // The change may have made jobs claimable, and listeners expect its events.
                     app.wake.ring();
                     app.engine.wake_listeners();
                 }

@@ -32,24 +32,24 @@ pub struct OperationView {
     /// The new priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<Priority>,
-    /// How far it is.
+    /// The current state.
     state: OperationState,
-    /// The number of jobs that matched when it began. Fewer may change: others may end or be changed first.
+    /// The number of jobs that matched at the start. Fewer may change, because others may end or be changed first.
     matched: u64,
     /// The number of jobs that it has changed.
     changed: u64,
     /// The reason of its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Refusal>,
-    /// When it began. Milliseconds since 1970.
+    /// The start. Milliseconds since 1970.
     started_at: i64,
-    /// When it ended. Milliseconds since 1970.
+    /// The end. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<i64>,
 }
 
 impl OperationView {
-    /// As it is now.
+    /// The current view of an operation.
     pub fn of(operation: &Operation) -> OperationView {
         let end = operation.end();
         let request = operation.request.clone();
@@ -79,7 +79,7 @@ pub struct OperationList {
 
 /// List operations
 ///
-/// The operations that this server has begun on the token's queues: at most 100. The oldest ended ones are forgotten first.
+/// The operations that this server started on the token's queues, at most 100. The oldest ended ones are forgotten first.
 #[utoipa::path(
     get,
     path = "/operations",

@@ -1,4 +1,4 @@
-//! `POST /operations`: begins a change of all jobs that match.
+//! `POST /operations`: starts a change of all matching jobs.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -22,21 +22,21 @@ use crate::limits::OPERATION_BYTES_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeName {
-    /// As `POST /jobs/cancel`.
+    /// Like `POST /jobs/cancel`.
     Cancel,
-    /// As `POST /jobs/retry`.
+    /// Like `POST /jobs/retry`.
     Retry,
-    /// As `POST /jobs/discard`.
+    /// Like `POST /jobs/discard`.
     Discard,
-    /// As `POST /jobs/prioritise`.
+    /// Like `POST /jobs/prioritise`.
     Prioritise,
-    /// As `POST /jobs/pause`.
+    /// Like `POST /jobs/pause`.
     Pause,
-    /// As `POST /jobs/resume`.
+    /// Like `POST /jobs/resume`.
     Resume,
 }
 
-/// A change of all jobs that match.
+/// A change of all matching jobs.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperationRequest {
@@ -49,7 +49,7 @@ pub struct OperationRequest {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200, example = "deploy")]
     pub reason: Option<String>,
-    /// For `pause`: its end; by default, it ends when the jobs are resumed. Milliseconds since 1970.
+    /// The end of a pause; by default, it ends when the jobs are resumed. Milliseconds since 1970.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 253_402_300_799_999_i64)]
     pub until: Option<i64>,
@@ -59,15 +59,16 @@ pub struct OperationRequest {
 }
 
 impl OperationRequest {
-    /// Refuses a request that is too large to remember.
+    /// Refuses a request that is too large to keep.
     fn check_size(&self) -> Result<(), ApiError> {
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |text| text.len());
-        match bytes > OPERATION_BYTES_MAX {
-            true => Err(ApiError::TooLarge {
+        if bytes > OPERATION_BYTES_MAX {
+            Err(ApiError::TooLarge {
                 what: "the request of an operation".to_owned(),
                 limit: format!("{OPERATION_BYTES_MAX} bytes"),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 
@@ -109,10 +110,10 @@ impl OperationRequest {
 
 /// Change all matching jobs in the background
 ///
-/// The server changes the jobs in portions of at most 10,000, each in a transaction of its own. Claims, reports and submits go
-/// on meanwhile. Jobs that are submitted after the start stay as they are. Operations are in the memory of the server: if it
-/// stops, the change ends between two portions. The changed jobs stay changed, and the same request changes the others. An
-/// operation ends with its token.
+/// The server changes the jobs in portions of at most 10,000, each in its own transaction. Claims, reports and submits
+/// continue meanwhile. Jobs that are submitted after the start stay as they are. Operations are in the memory of the
+/// server: if it stops, the change ends between two portions. The changed jobs stay changed, and the same request
+/// changes the others. An operation ends with its token.
 #[utoipa::path(
     post,
     path = "/operations",

@@ -13,13 +13,13 @@ use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 
-/// Rows of a page where nothing is said.
+/// The default number of rows on a page.
 const PAGE_ROWS: u32 = 100;
 
-/// Moments that are shown of each schedule.
+/// The number of next due moments in a view of a schedule.
 const UPCOMING: usize = 5;
 
-/// Which schedules are listed.
+/// The listed schedules.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulesQuery {
@@ -41,7 +41,7 @@ pub struct ScheduleView {
     kind: String,
     /// Their queue.
     queue: String,
-    /// Their payload: any JSON. Null where it is hidden from the caller.
+    /// Their payload: any JSON. Null if it is hidden from the caller.
     #[schema(value_type = serde_json::Value)]
     payload: Box<serde_json::value::RawValue>,
     /// The deduplication key of its jobs.
@@ -62,12 +62,12 @@ pub struct ScheduleView {
     last_job: Option<String>,
     /// The number of jobs that it submitted.
     fired: u64,
-    /// Whether it is paused.
+    /// True while the schedule is paused.
     paused: bool,
 }
 
 impl ScheduleView {
-    /// A schedule as it is now.
+    /// The current view of a schedule.
     pub fn of(row: Schedule, now: Timestamp) -> Result<Self, ApiError> {
         let upcoming = row.upcoming(now, UPCOMING)?;
         let payload = row.schedule.payload.get(0).unwrap_or("null").to_owned();
@@ -95,7 +95,7 @@ impl ScheduleView {
         })
     }
 
-    /// Leaves out what its jobs work on, where the caller may not see that.
+    /// Hides the payload of the jobs from callers that may not see it.
     pub fn shown_to(mut self, app: &App, caller: &Caller) -> Self {
         if app.hides_payloads_from(caller) {
             self.payload = serde_json::value::RawValue::NULL.to_owned();
@@ -138,7 +138,7 @@ pub async fn schedules(
     let rows = app.store().schedules(query.after.as_deref(), limit).await?;
     let now = app.clock().now();
     let shown = move |row| ScheduleView::of(row, now).map(|schedule| schedule.shown_to(&app, &caller));
-    // The moments of thousands of expressions take a while to find.
+    // Finding the moments of thousands of expressions takes a while.
     let work = tokio::task::spawn_blocking(move || rows.into_iter().map(shown).collect::<Result<_, _>>());
     let schedules = work.await.map_err(|error| {
         ApiError::Store(StoreError::Database(format!(

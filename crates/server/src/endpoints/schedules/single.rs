@@ -106,7 +106,7 @@ impl ScheduleRequest<'_> {
             on_failure: self.on_failure,
             ..JobOptions::default()
         };
-        // The rules without a key are refused by the store.
+        // The store refuses rules without a key.
         let unique = match (self.unique, &self.key) {
             (None, None) => None,
             (unique, _) => {

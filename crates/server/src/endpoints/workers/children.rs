@@ -1,4 +1,4 @@
-//! `POST /workers/{worker}/children`: how the children ended of jobs that an agent finalizes.
+//! `POST /workers/{worker}/children`: the outcomes of the children of jobs that an agent finalizes.
 
 use axum::extract::State;
 use axum::{Extension, Json};

@@ -1,8 +1,8 @@
-//! `POST /claims`: jobs for a worker in any language, as JSON.
+//! `POST /claims`: claims jobs as JSON, for a worker in any language.
 //!
-//! A claim without `worker` registers one. Each claim and report is a heartbeat, too, and the server sends heartbeats
-//! for a worker whose claim waits. A client that gets no answer claims without `worker`: the store releases the old
-//! worker's jobs when its heartbeats cease. So a claim needs no number and no answer kept.
+//! A claim without `worker` registers a worker. Each claim and report also counts as a heartbeat, and the server sends
+//! heartbeats for a worker whose claim waits. A client that gets no answer claims without `worker`. The store releases
+//! the old worker's jobs when its heartbeats cease. A claim therefore needs no number, and the server keeps no answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use crate::error::{ApiError, Refusal};
 use crate::limits::{AGENT_NAME_BYTES_MAX, KINDS_READ_MAX, WAIT_MS_MAX};
 use crate::sessions::new_worker;
 
-/// What a worker asks for.
+/// The request of a claim.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
-    /// The worker, as the answer to its first claim named it. Without it, the server registers a new worker: claim so
-    /// first, and after a claim that got no answer or the refusal `worker_unknown`.
+    /// The worker, as in the answer to its first claim. Without it, the server registers a new worker. Omit it in the
+    /// first claim, after a claim without an answer, and after the refusal `worker_unknown`.
     #[serde(default)]
     #[schema(minimum = 1, example = 7)]
     worker: Option<i64>,
@@ -49,11 +49,11 @@ pub struct ClaimRequest {
     #[serde(default, deserialize_with = "bounded::optional_list::<_, _, KINDS_READ_MAX>")]
     #[schema(min_items = 1, max_items = 100)]
     queues: Option<Vec<String>>,
-    /// Claim at most so many jobs; 1 by default.
+    /// Claim at most this many jobs; 1 by default.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 10_000)]
     jobs_max: Option<u32>,
-    /// The maximum wait for a job where none is there; 0 by default. Milliseconds.
+    /// The maximum wait for a job if there is none; 0 by default. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 30_000)]
     wait_ms: u64,
@@ -65,9 +65,9 @@ pub struct ClaimedJob {
     /// The job.
     #[schema(value_type = String, example = "42:7")]
     job: JobId,
-    /// The lease that holds it: the report repeats it.
+    /// The lease that holds it. The report repeats it.
     lease: i64,
-    /// The attempt, from 1: the report repeats it.
+    /// The attempt, from 1. The report repeats it.
     attempt: u32,
     /// Its kind.
     #[schema(value_type = String)]
@@ -85,7 +85,7 @@ pub struct ClaimedJob {
     /// The time limit of the attempt, which the worker enforces. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
-    /// The job has to complete by this time. Milliseconds since 1970.
+    /// The time by which the job must complete. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<i64>,
     /// The submitter's span, as the header `traceparent` names it: the parent for spans of the job.
@@ -98,7 +98,7 @@ pub struct ClaimedJob {
     /// Its tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
-    /// What it remembered when it spawned its children, all of which have ended: see the operation `children`.
+    /// The value that it kept when it spawned its children, all of which have ended: see the operation `children`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     memo: Option<Box<RawValue>>,
@@ -109,14 +109,13 @@ pub struct ClaimedJob {
 pub struct Claimed {
     /// The worker: name it in the next claim and in reports.
     worker: i64,
-    /// Send a heartbeat so often while jobs run longer: `POST /workers/{worker}/heartbeat` with the body `{}`.
-    /// Milliseconds.
+    /// The interval of heartbeats while jobs run longer: `POST /workers/{worker}/heartbeat` with the body `{}`. Milliseconds.
     heartbeat_every_ms: i64,
     /// The store releases the worker's jobs after this time without a claim, a report or a heartbeat. Milliseconds.
     lost_after_ms: i64,
-    /// The jobs, in the order in which they are to run; none if none came in time.
+    /// The jobs in the order to run them; empty if none came in time.
     jobs: Vec<ClaimedJob>,
-    /// Jobs that were cancelled while the worker held them: stop them; a report of them is refused.
+    /// The jobs that were cancelled while the worker held them. Stop them; their reports are refused.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<JobId>,
 }
@@ -163,7 +162,7 @@ pub async fn claim(
     };
     check_want(&want, &caller)?;
     let worker = worker_of(&app, &caller, &request, &want).await?;
-    // The claim runs to its end without the client, so that no claim is left with a client that is gone.
+    // The claim runs to its end even without its client, so that no claim stays with a client that is gone.
     let (answer, answered) = oneshot::channel();
     tokio::spawn(carry_out(app, caller, worker, want, request.wait_ms, answer));
     let (claimed, held) = answered.await.unwrap_or(Err(ApiError::Stopping))?;
@@ -171,7 +170,7 @@ pub async fn claim(
     Ok(Json(claimed))
 }
 
-/// Jobs that are claimed and not yet answered. Dropped before that, it releases them.
+/// Claimed jobs whose answer is not sent yet. If this is dropped first, it releases them.
 struct Held(Option<(App, WorkerId, Lease)>);
 
 impl Held {
@@ -190,10 +189,10 @@ impl Drop for Held {
     }
 }
 
-/// The way of an answer to its request.
+/// The channel of an answer to its request.
 type Answer = oneshot::Sender<Result<(Claimed, Held), ApiError>>;
 
-/// The worker that claims: the named one, or a new one, which is listed with the queues and kinds of its first claim.
+/// The worker of a claim: the named one, or a new one. A new one is listed with the queues and kinds of its first claim.
 async fn worker_of(
     app: &App,
     caller: &Caller,
@@ -222,7 +221,7 @@ async fn worker_of(
     Ok(worker)
 }
 
-/// Claims, and waits for jobs where that is asked for.
+/// Claims, and waits for jobs if the request asks for that.
 async fn carry_out(app: App, caller: Caller, worker: WorkerId, want: Want, wait_ms: u64, mut answer: Answer) {
     let claimed = claim_or_wait(&app, &caller, worker, &want, wait_ms, &mut answer).await;
     if matches!(claimed, Err(ApiError::Store(StoreError::WorkerUnknown(_)))) {
@@ -241,11 +240,11 @@ async fn carry_out(app: App, caller: Caller, worker: WorkerId, want: Want, wait_
         };
         Ok((claimed, held))
     });
-    // Where nobody waits for the answer, its end releases the jobs.
+    // If the request is gone, dropping the answer releases the jobs.
     let _ = answer.send(claimed);
 }
 
-/// Claims; waits for a job if there is none. Sends the worker's heartbeats meanwhile.
+/// Claims, and waits for a job if there is none. Sends the worker's heartbeats meanwhile.
 async fn claim_or_wait(
     app: &App,
     caller: &Caller,
@@ -272,7 +271,7 @@ async fn claim_or_wait(
     };
     let every_ms = heartbeat_every_ms(app.engine.lease_lost_after_ms()).max(1);
     let every = Duration::from_millis(every_ms.unsigned_abs());
-    // A job may become due while the claim waits; a claim that expects none would end when the others' jobs end.
+    // A job may become due while the claim waits. A claim that expects none would end with the jobs of other workers.
     let nothing = Exchanged::default();
     let waiting = wait_for_work(app, worker, want, nothing, ended);
     tokio::pin!(waiting);
@@ -304,7 +303,7 @@ fn revoked_jobs(revoked: &Revoked) -> impl Iterator<Item = JobId> + '_ {
 }
 
 fn claimed_jobs(slices: &[LeasedSlice]) -> Result<Vec<ClaimedJob>, ApiError> {
-    // Stored items are JSON: the store has checked each when it was submitted.
+    // Stored items are JSON, because the store checks each one at its submit.
     let raw = |item: &str| {
         RawValue::from_string(item.to_owned()).map_err(|error| {
             ApiError::Store(StoreError::InvalidInput(format!(
@@ -352,7 +351,7 @@ async fn release(app: &App, worker: WorkerId, lease: &Lease) {
         .collect();
     match app.store().exchange(worker, reports.clone(), None).await {
         Ok(exchanged) => super::exchange::note(app, &reports, &exchanged),
-        // The worker's heartbeats cease, so a rescue releases the jobs later.
+        // The worker sends no more heartbeats, so a rescue releases the jobs later.
         Err(error) => {
             tracing::warn!(%error, worker = worker.0, "a claim that no client received is not released")
         }

@@ -10,9 +10,9 @@ use crate::error::{ApiError, Refusal};
 
 /// Drain a worker
 ///
-/// The worker learns it by its next heartbeat. It claims nothing more, finishes its running jobs, releases the others
-/// without charging an attempt, and leaves; its process ends as on SIGTERM, with status 0. The store keeps the request
-/// until then. A worker in another language finds `drain` in the answers to its heartbeats.
+/// The worker learns of this with its next heartbeat. It claims no more jobs, finishes its running jobs, releases the
+/// others without charging an attempt, and leaves. Its process ends as on SIGTERM, with status 0. The store keeps the
+/// request until then. A worker in another language finds `drain` in the answers to its heartbeats.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/drain",

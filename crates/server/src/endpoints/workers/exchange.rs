@@ -1,4 +1,4 @@
-//! `POST /workers/{worker}/exchange`: reports in, receipts and a lease out.
+//! `POST /workers/{worker}/exchange`: takes reports, and answers with receipts and a lease.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub async fn exchange(
     let (number, acknowledged) = (exchange.number, exchange.acknowledged);
     let (answer, _waiter) = session.answer(number, acknowledged, |waiters| {
         let (app, caller, session) = (app.clone(), caller.clone(), session.clone());
-        // Reports are as large as their body; a request without any waits for work, and takes no room meanwhile.
+        // Reports are as large as their body. A request without reports waits for work, and takes no room meanwhile.
         let body = (!exchange.reports.is_empty()).then_some(body);
         async move {
             let answer = carry_out(app, caller, session, exchange, waiters).await;
@@ -88,8 +88,8 @@ pub async fn exchange(
         }
     })?;
     let answer = match answer.await {
-        // A claim may have been made that nobody knows of: the agent begins as another worker, and this one leaves,
-        // which gives such a claim back.
+        // The store may have made a claim that nobody knows of. The agent registers as another worker, and this one
+        // leaves, which releases the jobs of such a claim.
         Err(ApiError::Store(StoreError::Unknown { .. })) => Err(ApiError::Stale {
             worker: worker.0,
             number,
@@ -116,7 +116,7 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
     if exchange.wait_ms > WAIT_MS_MAX {
         return invalid(format!("`wait_ms` is {}", exchange.wait_ms), "give at most 30000");
     }
-    // Children go where their parents are, unless they say another queue.
+    // Children go to the queue of their parents, unless they name another one.
     let children = exchange.reports.iter().flat_map(|report| {
         let suspended = report.suspended.iter().flat_map(|suspended| &suspended.children);
         suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
@@ -130,7 +130,7 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses a claim of too much, or outside of the caller's queues.
+/// Refuses a claim that is too large or outside of the caller's queues.
 pub(super) fn check_want(want: &Want, caller: &Caller) -> Result<(), ApiError> {
     let invalid = |error: String, remedy: &str| Err(ApiError::invalid(error, remedy));
     if want.jobs_max == 0 || want.jobs_max > LEASE_JOBS_MAX {
@@ -142,8 +142,8 @@ pub(super) fn check_want(want: &Want, caller: &Caller) -> Result<(), ApiError> {
     if want.queues.is_empty() {
         return invalid("`want` names no queue".to_owned(), "name at least one");
     }
-    // Reports need no look at their queue: the store lets a report pass only for what this worker holds, and it
-    // holds only what was claimed here, with the same token.
+    // The queues of reports need no check: the store accepts a report only for jobs that this worker holds, and the
+    // worker claimed them here with the same token.
     check_lanes("`want`", &want.queues, &want.kinds, caller)
 }
 
@@ -170,7 +170,7 @@ pub(super) fn check_lanes(
     queues.iter().try_for_each(|queue| caller.check_queue(queue))
 }
 
-/// Commits and claims, and waits for something to claim where that is asked for.
+/// Commits and claims. Waits for jobs if the request asks for that.
 async fn carry_out(
     app: App,
     caller: Caller,
@@ -219,10 +219,11 @@ async fn carry_out(
     Ok(response.encode())
 }
 
-/// Makes the receipts of a request that was sent again those of the first time, where that time another server, or
-/// this one before it was started again, carried it out and the answer was lost. The worker is registered still, so
-/// nobody has taken its leases: what they do not hold any more it has reported itself, unless it was cancelled. Reports of
-/// batches outside of the caller's queues stay refused: it has never held their jobs.
+/// Corrects the receipts of a repeated request. If the first one was carried out by another server, or by this server
+/// before its restart, and its answer was lost, the receipts become those of the first time. The worker is still
+/// registered, so nobody has taken its leases: it has itself reported the jobs that they no longer hold, unless these
+/// jobs were cancelled. Reports of batches outside of the caller's queues stay refused, because it never held their
+/// jobs.
 pub(super) async fn recall(
     app: &App,
     caller: &Caller,
@@ -248,7 +249,7 @@ pub(super) async fn recall(
             continue;
         };
         let mut ended = Positions::new();
-        // What has ended on a later attempt had failed on this one.
+        // A job that ended on a later attempt failed on this one.
         let earlier = outcomes
             .reports
             .iter()
@@ -269,7 +270,7 @@ pub(super) async fn recall(
                 _ => {}
             }
         }
-        // What waits for its children, or has waited, did so by this report.
+        // A job that waits, or has waited, for its children did so by this report.
         let mut waiting = Positions::new();
         for suspended in &report.suspended {
             waiting = waiting.union(&suspended.positions.intersection(&receipt.refused));
@@ -279,7 +280,7 @@ pub(super) async fn recall(
                 receipt.accepted.insert(family.parent);
             }
         }
-        // What failed and is tried again, and what was given back, has no outcome yet.
+        // A failed job that is tried again and a released job have no outcome yet.
         let failed: Positions = report.failed.iter().map(|failed| failed.position).collect();
         let back = failed.union(&report.released).intersection(&receipt.refused);
         receipt.accepted = receipt.accepted.union(&back.difference(&ended));
@@ -300,7 +301,7 @@ pub(super) fn note(app: &App, reports: &[Report], exchanged: &Exchanged) {
     }
 }
 
-/// Claims again whenever there may be work, until something is claimed or `ended` resolves.
+/// Claims whenever there may be work, until it gets jobs or `ended` resolves.
 pub(super) async fn wait_for_work(
     app: &App,
     worker: WorkerId,
@@ -324,8 +325,8 @@ pub(super) async fn wait_for_work(
     Ok(waited.await?)
 }
 
-/// Resolves when there is no use in waiting any longer: the time is up, the server stops, the token ends, the worker has found
-/// elsewhere that nothing is left, or nobody waits for the answer (an agent that died must not get jobs).
+/// Resolves when a longer wait is useless: the time is up, the server stops, the token ends, another request of the
+/// worker found that no jobs are left, or nobody waits for the answer (an agent that died must not get jobs).
 async fn ended(
     app: &App,
     caller: &Caller,

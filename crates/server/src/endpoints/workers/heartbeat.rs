@@ -1,4 +1,4 @@
-//! `POST /workers/{worker}/heartbeat`: an agent's worker lives.
+//! `POST /workers/{worker}/heartbeat`: the heartbeat of an agent's worker.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -82,7 +82,7 @@ pub async fn heartbeat(
     }))
 }
 
-/// Refuses statistics of hops that no worker has: their names are kept for good.
+/// Refuses statistics of hops that no worker has, because the store keeps their names forever.
 pub fn check_hops(hops: &BatchStats) -> Result<(), ApiError> {
     let foreign = hops
         .hops

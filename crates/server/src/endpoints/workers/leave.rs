@@ -1,4 +1,4 @@
-//! `DELETE /workers/{worker}`: an agent's worker ends.
+//! `DELETE /workers/{worker}`: unregisters an agent's worker.
 
 use axum::Extension;
 use axum::extract::State;

@@ -17,7 +17,7 @@ use crate::error::{ApiError, Refusal};
 pub struct WorkerView {
     /// Its id.
     worker: i64,
-    /// Its name; an agent's begins with its token's subject.
+    /// Its name. The name of an agent's worker begins with the token's subject.
     name: String,
     /// The machine that it runs on.
     host: String,
@@ -29,12 +29,12 @@ pub struct WorkerView {
     heartbeat_at: i64,
     /// The number of jobs that it holds.
     jobs_held: u64,
-    /// Whether it was asked to drain: it ends its jobs and leaves.
+    /// True if it was asked to drain: it ends its jobs and leaves.
     draining: bool,
-    /// The queues that it claims from, as it said when it registered; empty if it did not say.
+    /// The queues that it claims from, as it said at its registration; empty if it did not say.
     #[schema(value_type = Vec<String>)]
     queues: Vec<Arc<str>>,
-    /// The kinds that it runs, as it said when it registered; empty for all, or if it did not say.
+    /// The kinds that it runs, as it said at its registration; empty for all, or if it did not say.
     #[schema(value_type = Vec<String>)]
     kinds: Vec<Arc<str>>,
 }
@@ -48,7 +48,7 @@ pub struct Workers {
 
 impl From<WorkerRow> for WorkerView {
     fn from(row: WorkerRow) -> Self {
-        // The identity of its process is hidden: it has an agent's token id.
+        // The identity of its process is hidden, because it contains the id of an agent's token.
         WorkerView {
             worker: row.id.0,
             name: row.worker.name,

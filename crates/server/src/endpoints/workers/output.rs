@@ -15,7 +15,7 @@ use crate::error::{ApiError, Refusal};
 /// Send the output of running jobs
 ///
 /// Only for followed jobs, which answers to heartbeats and exchanges name; the store drops other output. The worker
-/// must hold the jobs. The whole log of a job comes with its outcome in any case.
+/// must hold the jobs. The outcome of a job carries its whole log in any case.
 #[utoipa::path(
     post,
     path = "/workers/{worker}/output",

@@ -1,4 +1,4 @@
-//! `POST /workers`: an agent makes its worker known.
+//! `POST /workers`: registers an agent's worker.
 
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -46,12 +46,12 @@ pub struct ReportRequest<'a> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome<'a> {
-    /// The job, as it was claimed.
+    /// The job, as in the answer to the claim.
     #[schema(value_type = String, example = "42:7")]
     job: JobId,
-    /// Its lease, as it was claimed.
+    /// Its lease, as in the answer to the claim.
     lease: i64,
-    /// Its attempt, as it was claimed.
+    /// Its attempt, as in the answer to the claim.
     #[schema(minimum = 1)]
     attempt: u32,
     /// The job completed with this value: any JSON.
@@ -65,7 +65,7 @@ pub struct Outcome<'a> {
     /// The worker did not run the job: it can be claimed again, and no attempt is charged.
     #[serde(default)]
     released: bool,
-    /// How long the attempt took; 0 by default. Milliseconds.
+    /// The duration of the attempt; 0 by default. Milliseconds.
     #[serde(default)]
     #[schema(minimum = 0)]
     duration_ms: f64,
@@ -74,13 +74,13 @@ pub struct Outcome<'a> {
     log: Option<String>,
 }
 
-/// Why an attempt failed.
+/// The error of an attempt.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum OutcomeError {
-    /// The message alone.
+    /// Only a message.
     Message(String),
-    /// The message with its circumstances.
+    /// A message with its circumstances.
     Described(DescribedError),
 }
 
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for OutcomeError {
     }
 }
 
-/// Reads a text or an object, and refuses all else before it is in memory.
+/// Reads a text or an object. Refuses everything else before it is in memory.
 struct ErrorVisitor;
 
 impl<'de> Visitor<'de> for ErrorVisitor {
@@ -118,7 +118,7 @@ pub struct DescribedError {
     error_type: Option<String>,
     /// The message.
     message: String,
-    /// Where it happened.
+    /// The place of the error.
     #[serde(default)]
     traceback: Option<String>,
     /// No retry can help: the job ends as dead.
@@ -129,19 +129,19 @@ pub struct DescribedError {
     retry_after_ms: Option<u64>,
 }
 
-/// What the store made of a report.
+/// The result of a report.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Reported {
     /// The number of outcomes that are on disk.
     accepted: u32,
-    /// Jobs whose outcomes count no longer: the worker does not hold them, since they were cancelled or it was silent for
-    /// too long.
+    /// Jobs whose outcomes no longer count, because the worker does not hold them: they were cancelled, or it was
+    /// silent for too long.
     #[schema(value_type = Vec<String>)]
     refused: Vec<JobId>,
     /// Failed jobs without further attempts.
     #[schema(value_type = Vec<String>)]
     dead: Vec<JobId>,
-    /// Jobs that were cancelled while the worker held them: stop them.
+    /// The jobs that were cancelled while the worker held them. Stop them.
     #[schema(value_type = Vec<String>)]
     cancelled: Vec<JobId>,
 }
@@ -180,7 +180,7 @@ pub async fn report(
     let mut exchanged = exchanged?;
     note(&app, &reports, &exchanged);
     recall(&app, &caller, worker, &reports, &mut exchanged.receipts).await?;
-    // The outcomes are on disk: a failed heartbeat does not undo that.
+    // The outcomes are on disk. A failed heartbeat does not undo this.
     let cancelled = beat(&app, worker).await.unwrap_or_default();
     let all = |positions: fn(&Receipt) -> &Positions| -> Vec<JobId> {
         let receipts = reports.iter().zip(&exchanged.receipts);
@@ -242,7 +242,7 @@ fn reports(outcomes: Vec<Outcome<'_>>) -> Result<Vec<Report>, ApiError> {
         .collect()
 }
 
-/// Refuses an outcome that is none, or more than one.
+/// Refuses an outcome with no result, or with several.
 fn check(index: usize, outcome: &Outcome<'_>) -> Result<(), ApiError> {
     let wrong = |what: String, remedy: &str| {
         let job = outcome.job;

@@ -1,4 +1,4 @@
-//! Bodies that arrive slowly or never, or become much of little.
+//! Bodies that arrive slowly or never, or that expand.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use tower::ServiceExt;
 use super::{BYSTANDER_WITHIN, PATIENCE};
 use crate::support::{Answer, Api, request};
 
-/// Set in a process that runs one test.
+/// This variable is set in a process that runs one test.
 const ALONE: &str = "GRISTMILL_TEST_RUNS_ALONE";
 
-/// Whether this process runs one test, which may then measure the memory of the process. Otherwise runs that test in a process of
-/// its own, and fails where it fails.
+/// Reports whether this process runs only one test, which may then measure the memory of the process. Otherwise runs
+/// the test in its own process, and fails if the test fails.
 fn runs_alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
@@ -44,7 +44,7 @@ fn runs_alone(test: &str) -> bool {
     false
 }
 
-/// By how much this process's resident memory has grown at its peak.
+/// The growth of this process's peak resident memory.
 struct Peak {
     begun_kibibytes: u64,
 }
@@ -56,7 +56,7 @@ impl Peak {
         peak
     }
 
-    /// Begins anew. What the allocator has kept of what was freed before does not count.
+    /// Starts again. Memory that the allocator kept after earlier releases does not count.
     fn forget(&mut self) {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         self.begun_kibibytes = resident_kibibytes("VmRSS:");
@@ -82,7 +82,7 @@ fn compressed(token: &str, path: &str, content_type: &str, body: &[u8]) -> Reque
     request
 }
 
-/// Sends requests together, and asks for the server's health meanwhile. Returns their answers and the longest wait for health.
+/// Sends requests together, and asks for the server's health meanwhile. Returns the answers and the longest wait for health.
 async fn beside_health(api: &Api, requests: Vec<Request<Body>>) -> (Vec<Answer>, Duration) {
     let attack = join_all(requests.into_iter().map(|request| api.send(request)));
     let mut attack = std::pin::pin!(tokio::time::timeout(PATIENCE, attack));
@@ -338,7 +338,7 @@ async fn many_reports_of_all_positions_are_read_at_once() {
     let mut exchange = api.wanting(1, 0);
     let mut report = Report::new(gristmill_model::LeaseId(1), gristmill_model::BatchId(1), 1);
     report.released = "0-9999".parse().unwrap();
-    // The last one is wrong, so that the store has nothing to do.
+    // The last report is wrong, so that the store has nothing to do.
     let mut wrong = report.clone();
     wrong.suspended = vec![Suspended {
         positions: "0".parse().unwrap(),

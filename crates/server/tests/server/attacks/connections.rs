@@ -1,4 +1,4 @@
-//! Connections that send nothing, or half of a head, before any token is looked at.
+//! Connections that send nothing or half of a head, before a token is checked.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -87,7 +87,7 @@ impl Server {
 async fn closed(stream: &mut TcpStream) {
     let mut read = Vec::new();
     let end = timeout(PATIENCE, stream.read_to_end(&mut read)).await;
-    // An end or a reset: both close it.
+    // An end or a reset: both close the connection.
     let _ = end.expect("the server closes the connection");
 }
 
@@ -96,7 +96,7 @@ async fn connections_that_wait_cost_nobody_a_request() {
     let limits = ConnectionLimits {
         all_max: 60,
         by_address_max: 30,
-        // Not by its time: by the connections that come after it.
+        // The limit of time does not close them. The connections that come later do.
         head_within: 2 * PATIENCE,
         ..ConnectionLimits::default()
     };
@@ -161,7 +161,7 @@ async fn a_request_under_way_is_not_cut_off() {
     };
     let flood = async {
         loop {
-            // Each one that is accepted takes the place of the last.
+            // Each accepted connection takes the place of the last.
             let mut stream = server.connect(HALF_A_HEAD).await;
             closed(&mut stream).await;
         }

@@ -1,4 +1,4 @@
-//! Attacks by clients, with what they cost the server: its memory, and the wait of a bystander.
+//! Attacks by clients and their cost for the server: its memory, and the wait of a bystander.
 
 mod bodies;
 mod connections;
@@ -6,8 +6,8 @@ mod tokens;
 
 use std::time::Duration;
 
-/// No test waits longer for what must happen.
+/// The longest wait of a test for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a bystander waits at most, on a busy machine.
+/// The longest wait of a bystander on a busy machine.
 const BYSTANDER_WITHIN: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Tokens that end while a request of theirs goes on.
+//! Tokens that end during a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tower::ServiceExt;
 use super::PATIENCE;
 use crate::support::{Api, create, read, request};
 
-/// A server whose tokens end by a clock of the test.
+/// A server whose tokens end by the test's clock.
 struct World {
     api: Api,
     router: Router,

@@ -1,4 +1,4 @@
-//! What each operation does, and how it refuses.
+//! The effect of each operation, and its refusals.
 
 mod json_worker;
 mod refusals;
@@ -427,7 +427,7 @@ async fn events_tell_of_submits_and_commits() {
         .collect();
     assert_eq!(positions, ["0-1", "0", "1"], "{text}");
 
-    // Who comes again says what it has seen, and goes on behind it.
+    // A returning client sends the last id that it has seen, and resumes after it.
     let mut again = request("GET", "/events", Some(&api.admin), None, Bytes::new());
     let seen = events[1].1["cursor"].as_str().unwrap();
     again.headers_mut().insert("last-event-id", seen.parse().unwrap());
@@ -473,7 +473,7 @@ async fn an_exchange_that_is_sent_again_is_answered_as_the_first_time() {
         api.exchange(&token, worker, second.clone()).await.body,
         answer.body
     );
-    // Once acknowledged, it is over: a late copy on the network changes nothing.
+    // After the acknowledgement the request is over: a late copy on the network changes nothing.
     read(&api.exchange(&token, worker, api.wanting(3, 1)).await);
     let late = api.exchange(&token, worker, second).await;
     assert_eq!(late.status, StatusCode::CONFLICT);
@@ -584,7 +584,7 @@ async fn create_run(api: &Api, name: &str) {
     api.engine.store().create_run(run).await.unwrap();
 }
 
-/// Callers that are content with an older answer share one; without an age, an answer is new.
+/// Callers that accept an older answer share one. Without an age, an answer is new.
 #[tokio::test]
 async fn recent_counts_are_shared() {
     let api = Api::new().await;

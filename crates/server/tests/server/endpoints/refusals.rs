@@ -1,4 +1,4 @@
-//! What is refused, by what is wrong with it; nothing is stored or claimed then.
+//! Refusals by the fault of the request. A refused request stores and claims nothing.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use super::jobs_stored;
 use crate::support::{Api, request};
 
 #[tokio::test]
-async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
+async fn wrong_bodies_are_refused_with_their_fault_and_nothing_is_stored() {
     let api = Api::new().await;
     let long_name = "x".repeat(201);
     for (body, says) in [
@@ -89,7 +89,7 @@ async fn wrong_bodies_are_refused_by_what_is_wrong_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn what_nests_too_deep_is_refused_everywhere() {
+async fn deep_nesting_is_refused_everywhere() {
     let api = Api::new().await;
     let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     let submit = |levels: usize| format!(r#"{{"kind":"a","payload":{}}}"#, deep(levels));
@@ -138,7 +138,7 @@ async fn what_nests_too_deep_is_refused_everywhere() {
     assert_eq!(jobs_stored(&api).await, 1);
 
     let agent = api.token("group", Role::Agent, &["default"]);
-    // The reader of this test goes less deep than a payload in an answer.
+    // The parser of this test accepts less depth than a payload in an answer has.
     api.submit("b", json!([1])).await;
     let claim = json!({"kinds": ["b"]}).to_string().into();
     let json_type = Some("application/json");
@@ -361,7 +361,7 @@ async fn no_more_requests_wait_for_results_than_there_is_room_for() {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     assert!(answer.refusal().contains("4096 at once"), "{}", answer.refusal());
     assert_eq!(answer.headers["retry-after"], "5");
-    // Who does not wait needs no room.
+    // A request that does not wait needs no permit.
     let answer = api.get(&format!("/results?batches={batch}")).await;
     assert_eq!(answer.status, StatusCode::OK);
     drop(room);

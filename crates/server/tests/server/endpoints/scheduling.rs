@@ -1,4 +1,4 @@
-//! What decides when a job runs: schedules, keys, tags, controls, dependencies.
+//! Settings that decide when a job runs: schedules, keys, tags, controls, dependencies.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -47,7 +47,7 @@ async fn jobs_wait_for_others() {
             refused.refusal()
         );
     }
-    // Who may not see jobs of a queue may not wait for them either.
+    // A caller that may not see jobs of a queue may not wait for them either.
     let other = api.token("other", Role::Submit, &["other"]);
     let body = json!({"kind": "k", "queue": "other", "payload": 1, "after": [first.to_string()]});
     let refused = api
@@ -197,7 +197,7 @@ async fn schedules_have_keys() {
     }
 }
 
-/// Jobs with keys are stored once; the answer tells which job stands for each.
+/// Jobs with keys are stored once. The answer has the job that stands for each.
 #[tokio::test]
 async fn jobs_with_keys_are_submitted_once() {
     let api = Api::new().await;

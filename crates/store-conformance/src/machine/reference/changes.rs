@@ -72,12 +72,11 @@ impl Reference {
             {
                 let has_begun = job.has_begun();
                 job.attempt -= 1;
-                match has_begun {
-                    true => {
-                        job.attempt = job.attempt.max(1);
-                        job.end(JobState::Dead, now);
-                    }
-                    false => job.end(JobState::Expired, now),
+                if has_begun {
+                    job.attempt = job.attempt.max(1);
+                    job.end(JobState::Dead, now);
+                } else {
+                    job.end(JobState::Expired, now);
                 }
                 expired += 1;
             }

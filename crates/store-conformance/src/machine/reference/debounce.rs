@@ -39,7 +39,7 @@ impl Reference {
                 Some(owner) => owner,
                 None => {
                     let Some(id) = id else {
-                        panic!("the key {key} is free, and nothing was stored");
+                        panic!("the key {key} is free, but nothing was stored");
                     };
                     submitted.count += 1;
                     submitted.batch = Some(id);

@@ -43,7 +43,7 @@ impl Created {
 
     /// Checks that the reference knows all of these jobs.
     pub fn check_empty(&self) {
-        assert!(self.0.is_empty(), "only the store has {self:?}");
+        assert!(self.0.is_empty(), "only the store made {self:?}");
     }
 }
 
@@ -86,9 +86,10 @@ impl Reference {
         // A job that was retried before its batch was due is not delayed again.
         job.run_at = job.run_at.min(job.batch_run_at);
         job.expires_at = None;
-        match waits {
-            true => job.place = Place::Blocked,
-            false => job.come_back(now),
+        if waits {
+            job.place = Place::Blocked
+        } else {
+            job.come_back(now)
         }
     }
 

@@ -46,9 +46,10 @@ async fn jobs_come_with_the_callers_rows() {
         let ids = case.store.submit_within(&transaction, batches).await.unwrap();
         assert_eq!(ids.len(), 4);
         last = ids[2];
-        match commit {
-            true => transaction.commit().await.unwrap(),
-            false => transaction.rollback().await.unwrap(),
+        if commit {
+            transaction.commit().await.unwrap()
+        } else {
+            transaction.rollback().await.unwrap()
         }
         let pictures = texts(&client, "SELECT id::text FROM picture", &[]).await;
         let counts = case.store.counts(&JobFilter::default()).await.unwrap();

@@ -71,9 +71,10 @@ fn open(path: &Path) -> Result<SqliteStore, StoreError> {
 
 /// What a worker says of a slice.
 fn report(slice: &LeasedSlice) -> gristmill_model::Report {
-    match slice.batch.0 % 8 == FAILING {
-        true => failed_at(slice, &slice.positions, &error()),
-        false => completed(slice),
+    if slice.batch.0 % 8 == FAILING {
+        failed_at(slice, &slice.positions, &error())
+    } else {
+        completed(slice)
     }
 }
 
@@ -129,11 +130,11 @@ impl Told {
             Ok(Err(StoreError::Panicked(text))) => self.failures.push(format!("{what} panics: {text}")),
             Ok(Err(error)) => {
                 let text = error.to_string();
-                match text.len() < 10 {
-                    true => self
-                        .failures
-                        .push(format!("{what} fails without a reason: {text}")),
-                    false => self.signs.push(format!("{what}: {text}")),
+                if text.len() < 10 {
+                    self.failures
+                        .push(format!("{what} fails without a reason: {text}"))
+                } else {
+                    self.signs.push(format!("{what}: {text}"))
                 }
             }
             Ok(Ok(answer)) => return Some(answer),
@@ -173,9 +174,10 @@ impl Told {
                         .push(format!("job {batch}:{position} has the value {value}"));
                 }
             }
-            let expected = match batch.0 % 8 == FAILING {
-                true => JobState::Dead,
-                false => JobState::Completed,
+            let expected = if batch.0 % 8 == FAILING {
+                JobState::Dead
+            } else {
+                JobState::Completed
             };
             if report.state != expected {
                 self.failures.push(format!("batch {batch} is {}", report.state));

@@ -113,9 +113,10 @@ pub async fn controls_that_hold(
 
 /// The running jobs that count for a limit of a job of this group.
 async fn running_under(store: &dyn Store, scope: &Scope, group: &str) -> Result<u64, StoreError> {
-    let of_group = match scope.each_group {
-        true => Some(group.to_owned()),
-        false => scope.group.clone(),
+    let of_group = if scope.each_group {
+        Some(group.to_owned())
+    } else {
+        scope.group.clone()
     };
     let filter = JobFilter {
         states: vec![JobState::Running],

@@ -252,7 +252,7 @@ impl<'workload> Simulation<'workload> {
             let allowed = self.undone[job] + u32::from(*fate == Fate::Ended);
             assert_eq!(
                 self.begun[job], allowed,
-                "seed {}: job {job} began as often",
+                "seed {}: job {job} began too often or too rarely",
                 self.workload.seed
             );
         }
@@ -300,9 +300,10 @@ impl<'workload> Simulation<'workload> {
                 is_out,
             } => {
                 let dispatcher = &mut self.workers[worker].dispatcher;
-                match is_out {
-                    true => dispatcher.out(0, runner, self.now),
-                    false => dispatcher.back(0, runner, self.now),
+                if is_out {
+                    dispatcher.out(0, runner, self.now);
+                } else {
+                    dispatcher.back(0, runner, self.now);
                 }
                 self.step(worker);
             }
@@ -403,9 +404,10 @@ impl<'workload> Simulation<'workload> {
             };
             it.claims.claimed(claimed, now);
         }
-        match self.draining {
-            true => it.in_hand -= got,
-            false => it.queue.extend(jobs),
+        if self.draining {
+            it.in_hand -= got;
+        } else {
+            it.queue.extend(jobs);
         }
         self.step(worker);
     }
@@ -582,9 +584,10 @@ impl<'workload> Simulation<'workload> {
         {
             it.claims.announce();
         }
-        let asked = match it.dispatcher.can_run(0) {
-            true => it.claims.wanted(holding, now),
-            false => 0,
+        let asked = if it.dispatcher.can_run(0) {
+            it.claims.wanted(holding, now)
+        } else {
+            0
         };
         if asked == 0 && it.reports == 0 {
             return;
