@@ -19,10 +19,10 @@ use crate::output::print_line;
 use crate::output::table::{Align, Table};
 use crate::span::{milliseconds, show_count, show_number_of};
 
-/// The period of a rate where none is named.
+/// The default period of a rate.
 const RATE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The reason of a pause where none is named.
+/// The default reason of a pause.
 const REASON: &str = "manual";
 
 /// The options that name the jobs of a pause.

@@ -1,4 +1,4 @@
-//! How the program ends, as its caller sees it.
+//! The end of the program, as its caller sees it.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number.
+    /// The status as a number.
     pub const fn code(self) -> u8 {
         match self {
             Exit::Done => 0,

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the program to come to an end, the second ends it.
+//! Ctrl-C and SIGTERM: the first signal asks the program to end, and the second ends it at once.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::sync::watch;
 use crate::arguments::shared::StopArguments;
 use crate::exit::Exit;
 
-/// How long after the grace of its running jobs a program ends at the latest, whatever its store does.
+/// The time after the grace period of its running jobs within which a program ends, whatever its store does.
 const END_AFTER_GRACE_MAX: Duration = Duration::from_secs(8);
 
-/// How long a program that is asked to stop takes to leave its store, once its worker has ended. With the time that a worker takes for
-/// its last reports, which is 21 s at most, it is less than the 30 s after which Kubernetes kills.
+/// The time in which a stopping program leaves its store after its worker has ended. The worker's last reports take at
+/// most 21 s, so both together stay below the 30 s after which Kubernetes kills the program.
 pub const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// Tells whether the program was asked to come to an end.
+/// Reports whether the program was asked to end.
 #[derive(Debug, Clone)]
 pub struct Interrupt(watch::Receiver<Option<Exit>>);
 
 impl Interrupt {
-    /// Listens from now on. Must be called within a tokio runtime.
+    /// Starts to listen. Must be called within a tokio runtime.
     pub fn listen() -> std::io::Result<Interrupt> {
         Interrupt::listen_with_grace(None)
     }
 
-    /// The same in a program that gives running jobs so much time when it is asked to come to an end.
+    /// Like [`listen`](Interrupt::listen), for a program that gives running jobs this time after it is asked to end.
     pub fn listen_with_grace(grace: Option<Duration>) -> std::io::Result<Interrupt> {
         let mut interrupts = signal(SignalKind::interrupt())?;
         let mut terminations = signal(SignalKind::terminate())?;
@@ -52,12 +52,12 @@ impl Interrupt {
         Ok(Interrupt(receiver))
     }
 
-    /// How the program is to end, if it was asked to.
+    /// The exit status if the program was asked to end.
     pub fn asked(&self) -> Option<Exit> {
         *self.0.borrow()
     }
 
-    /// Resolves when the program is asked to come to an end.
+    /// Resolves when the program is asked to end.
     pub async fn wait(&mut self) -> Exit {
         let asked = self.0.wait_for(Option::is_some).await.map(|exit| *exit);
         match asked {
@@ -67,7 +67,7 @@ impl Interrupt {
         }
     }
 
-    /// The jobs have ended. Ends the program at the latest after this time, if it was asked to, whatever its store does.
+    /// Notes that the jobs have ended. If the program was asked to end, it ends within this time, whatever its store does.
     pub fn end_within(&self, time: Duration) {
         if let Some(exit) = self.asked() {
             end_within(time, exit);
@@ -76,7 +76,7 @@ impl Interrupt {
 }
 
 fn end_within(time: Duration, exit: Exit) {
-    // A thread, since whatever blocks the end may block the event loop.
+    // This is a thread, because whatever blocks the end may block the event loop.
     std::thread::spawn(move || {
         let (_nobody, never) = mpsc::channel::<()>();
         let _ = never.recv_timeout(time);
@@ -85,7 +85,7 @@ fn end_within(time: Duration, exit: Exit) {
     });
 }
 
-/// Describes how a program stops that was asked to.
+/// Describes how a program ends that was asked to stop.
 pub fn how_it_ends(stop: StopArguments) -> String {
     match stop.grace {
         None => "finishing running jobs".to_owned(),
@@ -96,8 +96,8 @@ pub fn how_it_ends(stop: StopArguments) -> String {
     }
 }
 
-/// The summary of a worker that has ended. `None`, with a word to the user, for one that was asked to stop and could not report
-/// its last outcomes.
+/// The summary of a worker that has ended. For a stopped worker that could not report its last outcomes, prints a
+/// message and returns `None`.
 pub fn summary_of(
     ended: Result<WorkerSummary, SourceError>,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! The commands on jobs: submit, list, show, follow, change them and write their results.
+//! The commands on jobs: submit, list, show, follow and change them, and write their results.
 
 pub mod change;
 pub mod events;

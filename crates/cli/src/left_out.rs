@@ -1,11 +1,11 @@
-//! A program without the feature `full` has scripts and jobs on SQLite. The modules of this folder take the places of modules
-//! that such a program lacks.
+//! A program without the feature `full` runs scripts, with jobs in SQLite. The modules of this folder replace the
+//! modules that such a program lacks.
 
 use std::ffi::OsString;
 
 use anyhow::anyhow;
 
-/// The commands that it lacks.
+/// The commands that are missing in it.
 const COMMANDS: [&str; 10] = [
     "serve",
     "dashboard",
@@ -19,7 +19,7 @@ const COMMANDS: [&str; 10] = [
     "mcp",
 ];
 
-/// Says that a part is left out, and how to get it.
+/// An error which says that a part is missing, and how to get it.
 pub fn left_out(part: &str) -> anyhow::Error {
     anyhow!(
         "this program was built without {part}: build the whole one with `make build`, or with cargo and no \
@@ -27,7 +27,7 @@ pub fn left_out(part: &str) -> anyhow::Error {
     )
 }
 
-/// Why these arguments of the program cannot be used, where they name a command that it lacks.
+/// The error if these arguments name a command that is missing.
 pub fn refused(arguments: &[OsString]) -> Option<anyhow::Error> {
     let command = arguments.iter().skip(1).find_map(|argument| argument.to_str())?;
     COMMANDS

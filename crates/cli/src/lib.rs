@@ -1,11 +1,11 @@
 //! The `gristmill` program: the command line over the engine.
 //!
-//! [`main`] reads the [arguments] and hands over to one module a command; `run` is the main one.
+//! [`main`] reads the [arguments] and passes them to the module of the command. `run` is the main one.
 
-// The panicking macros, where standard output or standard error is closed or full: `say!` and `print_line` stand for them.
+// These macros panic if standard output or standard error is closed or full. Use `say!` and `print_line` instead.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-// Its macro `say!` is for all modules below.
+// All modules below use its macro `say!`.
 #[macro_use]
 mod output;
 
@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
         telemetry.finish().await;
         ended
     });
-    // A thread that waits for standard input would wait for ever.
+    // A thread that waits for standard input would wait forever.
     runtime.shutdown_background();
     store::checkpoint::checkpoint_opened();
     match ended {
@@ -93,7 +93,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The arguments, with the command that the environment stands for where none is written.
+/// The arguments. If they name no command, the environment's command comes first.
 fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     let known = help::program();
     let is_command = |word: &str| {
@@ -106,8 +106,8 @@ fn written_arguments() -> anyhow::Result<Vec<OsString>> {
     )
 }
 
-/// Ends the program where the system lets it start no further thread. Libraries panic then, and whatever waits for that thread
-/// would wait for ever. The store has all that was acknowledged, and the jobs that ran here run again.
+/// Ends the program if the system lets it start no further thread. Libraries panic then, and whatever waits for the
+/// thread would wait forever. The store has all acknowledged data, and the jobs of this program run again.
 fn end_where_no_thread_can_start() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -125,10 +125,10 @@ fn end_where_no_thread_can_start() {
     }));
 }
 
-/// How the messages begin with which tokio and the standard library panic where a thread cannot be started.
+/// The first words of the panics with which tokio and the standard library report that a thread cannot start.
 const NO_THREAD_PANICS: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
 
-/// Writes the log to standard error, and exports the rest.
+/// Writes the log to standard error, and exports it if telemetry is on.
 fn log(telemetry: Option<&Telemetry>) {
     let shown = tracing_subscriber::EnvFilter::try_from_env("GRISTMILL_LOG")
         .unwrap_or_else(|_| format!("error,{}=info", gristmill_store::NEWS).into());
@@ -139,7 +139,7 @@ fn log(telemetry: Option<&Telemetry>) {
             .with_env_filter(shown)
             .init();
     };
-    // Each has a filter of its own, which costs a little.
+    // Each layer has its own filter, which costs a little.
     let writer = tracing_subscriber::fmt::layer()
         .with_writer(|| StandardError)
         .with_ansi(color::on_stderr());

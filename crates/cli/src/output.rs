@@ -1,4 +1,4 @@
-//! Writes outcomes as JSON, one line a job, in the order of the jobs.
+//! Writes outcomes as JSON, one line for each job, in the order of the jobs.
 
 #[macro_use]
 pub mod terminal;
@@ -23,16 +23,16 @@ use gristmill_store::BatchOutcomes;
 
 use crate::output::failure_groups::FailureGroups;
 
-/// Bytes that are gathered before they are written.
+/// The size of the write buffer. Bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Why the output cannot be written.
+/// The error of an output.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The reader closed the pipe. This is not an error.
     #[error("the output's reader has closed the pipe")]
     PipeClosed,
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("{name} cannot be written: {reason}")]
     Create {
         /// The file.
@@ -40,7 +40,7 @@ pub enum OutputError {
         /// The system's error.
         reason: io::Error,
     },
-    /// A store, or another database.
+    /// The file is a store or another database.
     #[error(
         "{name} is a SQLite database, such as a store, and is not written over: name another file, or remove it first"
     )]
@@ -48,13 +48,13 @@ pub enum OutputError {
         /// The file.
         name: String,
     },
-    /// No room.
+    /// The disk is full.
     #[error("the disk of {name} is full: free some space and run the same command again to resume")]
     DiskFull {
         /// The file.
         name: String,
     },
-    /// Another error of the system.
+    /// Another error from the system.
     #[error("{name} cannot be written any further: {reason}; run the same command again to resume")]
     Write {
         /// The file.
@@ -93,39 +93,39 @@ pub struct OutputStatistics {
     pub failed: u64,
     /// Jobs that have not ended and so have no line.
     pub missing: u64,
-    /// How long the completed jobs took.
+    /// The durations of the completed jobs.
     pub durations: DurationHistogram,
-    /// Why jobs did not complete.
+    /// The errors of jobs that did not complete.
     pub failures: FailureGroups,
 }
 
-/// Where outcomes are written to.
+/// The destination of outcomes.
 pub struct Output {
     name: String,
     sink: BufWriter<Box<dyn Write + Send>>,
-    /// To be synchronised at the end; nothing for standard output.
+    /// The file to sync at the end. `None` for standard output.
     file: Option<File>,
     form: LineForm,
     statistics: OutputStatistics,
-    /// Jobs of the next batch that have their lines already.
+    /// The number of jobs of the next batch whose lines are already written.
     begun: usize,
-    /// Positions of the next batch whose outcomes are of other jobs, which stand for theirs.
+    /// Positions of the next batch whose outcomes come from other jobs, which stand for them.
     standing_for: BTreeMap<u32, JobId>,
 }
 
-/// How one job ended, with its text as it is stored.
+/// The end of one job, with its stored text.
 #[derive(Clone, Copy)]
 enum Ended<'a> {
     Missing,
     Value(&'a str),
-    /// With its place in the batch's errors.
+    /// An error, with its index in the batch's errors.
     Error(usize),
     Cancelled,
     Expired,
 }
 
 impl Output {
-    /// Makes the file at `path`, or empties it; standard output for `-` and for none.
+    /// Creates the file at `path` or empties it. Without a path, or for `-`, writes to standard output.
     pub fn create(path: Option<&Path>, form: LineForm) -> Result<Output, OutputError> {
         let path = path.filter(|path| *path != Path::new("-"));
         let Some(path) = path else {
@@ -160,12 +160,12 @@ impl Output {
         }
     }
 
-    /// The outcomes of the next batch at these positions are of these jobs.
+    /// Sets the jobs whose outcomes stand at these positions of the next batch.
     pub fn stand_for(&mut self, jobs: BTreeMap<u32, JobId>) {
         self.standing_for = jobs;
     }
 
-    /// Writes a line for each job of the batch that has ended, but for those whose lines are written.
+    /// Writes a line for each ended job of the batch, except for lines that are already written.
     pub fn write_batch(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
         let ended = by_position(outcomes);
         let begun = std::mem::take(&mut self.begun);
@@ -180,8 +180,8 @@ impl Output {
         written.map_err(|reason| self.failed(reason))
     }
 
-    /// Writes the lines of the batch's first jobs that have ended, up to one that has not, and flushes them. The batch is written
-    /// whole later.
+    /// Writes the lines of the batch's first jobs up to one that has not ended, and flushes them. The rest of the batch
+    /// is written later.
     pub fn write_beginning(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
         let ended = by_position(outcomes);
         let first_missing = ended.iter().position(|ended| matches!(ended, Ended::Missing));
@@ -284,7 +284,7 @@ impl Output {
     }
 }
 
-/// How each job of the batch ended, by position.
+/// The end of each job of the batch, by position.
 fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
     let mut ended = vec![Ended::Missing; outcomes.count as usize];
     for report in &outcomes.reports {
@@ -297,7 +297,7 @@ fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
                     .map_or(Ended::Missing, Ended::Value),
                 JobState::Cancelled => Ended::Cancelled,
                 JobState::Expired => Ended::Expired,
-                // The errors come below, by position.
+                // The errors are filled in below, by position.
                 _ => Ended::Missing,
             };
         }
@@ -308,7 +308,7 @@ fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
     ended
 }
 
-/// Writes a line of text for people or programs to standard output. A terminal gets no control characters.
+/// Writes a line for people or programs to standard output. A terminal gets no control characters.
 pub fn print_line(text: &str) -> Result<(), OutputError> {
     let mut stdout = io::stdout().lock();
     let text = if stdout.is_terminal() {

@@ -1,4 +1,4 @@
-//! Pauses of queues, kinds and groups, as listings and workers name them.
+//! Pauses of queues, kinds and groups, as listings and workers show them.
 
 use gristmill_model::{Control, Effect, JobState, Scope};
 use gristmill_store::{JobFilter, JobPause, JobRow, Store, StoreError};
@@ -11,7 +11,7 @@ use crate::span::show_count;
 pub struct Pauses(Vec<JobPause>);
 
 impl Pauses {
-    /// Reads them.
+    /// Reads the pauses.
     pub async fn of(store: &dyn Store) -> Result<Pauses, StoreError> {
         let pauses = store.controls().await?.into_iter().filter_map(|control| {
             let Control { scope, effect } = control;
@@ -27,7 +27,7 @@ impl Pauses {
         Ok(Pauses(pauses.collect()))
     }
 
-    /// The pauses that hold a listed job. Its own pauses are its state.
+    /// The pauses that hold a listed job. Its own pauses are part of its state.
     pub fn of_job(&self, row: &JobRow) -> Vec<&JobPause> {
         if !matches!(row.state, JobState::Waiting | JobState::Scheduled) {
             return Vec::new();
@@ -40,7 +40,7 @@ impl Pauses {
             .collect()
     }
 
-    /// The pauses that hold jobs of a kind on a queue: all of them, or those of a group.
+    /// The pauses that hold jobs of a kind on a queue, including those that hold only one group.
     pub fn of_lane(&self, queue: &str, kind: &str) -> Vec<&JobPause> {
         let holds = |scope: &Scope| {
             let group = scope.group.as_deref().unwrap_or_default();
@@ -65,8 +65,8 @@ pub fn show_pauses(pauses: &[&JobPause]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// The paused jobs of a kind on a queue, in words: a line for its single paused jobs, and one for each pause that holds
-/// others.
+/// Describes the paused jobs of a kind on a queue: one line for paused single jobs, and one line for each pause of
+/// queues, kinds or groups.
 pub async fn describe_held(
     store: &dyn Store,
     pauses: &Pauses,

@@ -1,8 +1,8 @@
 //! `gristmill run`: a script over every item of an input, durably.
 //!
-//! Three things go on at once, bound to each other by the store: the feeder submits the input, batch by
-//! batch and only so far ahead; the worker runs what is submitted; the writer follows in the input's order
-//! and writes each batch once it has ended. Each can stop at any moment: what it did is in the store.
+//! Three tasks run at once, connected by the store. The feeder submits the input in batches, only a limited distance
+//! ahead. The worker runs the submitted jobs. The writer follows in the input's order and writes each batch after its
+//! end. Each task can stop at any time, because its work is in the store.
 
 mod backlog;
 mod corrections;
@@ -92,19 +92,19 @@ pub async fn run(arguments: RunArguments) -> anyhow::Result<Exit> {
     ended
 }
 
-/// A run that is about to go.
+/// A run that is ready to start.
 struct Begun {
     engine: Engine,
     lock: RunLock,
     plan: Plan,
-    /// The started script, where it is known that it will be needed.
+    /// The started script, if it is certain to be needed.
     handler: Option<Arc<dyn Handler>>,
     output: Output,
 }
 
-/// Opens the store, takes the run, and plans what is left of it.
+/// Opens the store, takes the run, and plans its remaining work.
 async fn begin(arguments: &RunArguments, request: &Request, keeping: Keeping) -> anyhow::Result<Begun> {
-    // A script that cannot be run is told before a store is made, a run begun or an old one forgotten.
+    // An unusable script is reported before a store is created, a run starts or an old run is forgotten.
     let is_new = arguments.store.store.file().is_some_and(|file| !file.exists());
     let mut handler = if is_new {
         Some(start(request.script.clone(), keeping).await?)
@@ -144,7 +144,7 @@ fn keeping(arguments: &RunArguments) -> Keeping {
     Keeping::new(arguments.concurrency.of_scripts(), true, false)
 }
 
-/// A run at work in this process.
+/// A run in this process.
 struct Run<'a> {
     arguments: &'a RunArguments,
     request: &'a Request,
@@ -153,16 +153,16 @@ struct Run<'a> {
     interrupt: Interrupt,
 }
 
-/// The results of the three parts.
+/// The results of the three tasks.
 #[derive(Default)]
 struct Outcome {
     written: Option<Written>,
     /// The input was submitted to its end or limit.
     fed: bool,
-    /// The first thing that went wrong.
+    /// The first error.
     problem: Option<anyhow::Error>,
     pipe_closed: bool,
-    /// So many jobs have failed that it was to stop.
+    /// The failed jobs have reached the limit of `--halt`.
     is_halted: bool,
 }
 
@@ -252,7 +252,7 @@ impl Run<'_> {
         self.end(outcome, &ending)
     }
 
-    /// Has the backlog know the batches of earlier processes, so that their jobs count as items.
+    /// Tells the backlog about the batches of earlier processes, so that their jobs count as items.
     async fn note_earlier_batches(&self, plan: &Plan, backlog: &Backlog) -> anyhow::Result<()> {
         let mut after = None;
         loop {
@@ -313,7 +313,7 @@ impl Run<'_> {
         let handler = match gate {
             None => handler,
             Some(gate) => {
-                // The gate admits single jobs.
+                // The gate admits only single jobs.
                 settings.micro_batch_jobs_max = 1;
                 Arc::new(GatedHandler::new(handler, gate.clone()))
             }
@@ -340,8 +340,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets the three parts go on until each has ended, and stops the others where one fails or the program
-    /// is interrupted.
+    /// Runs the three tasks to their ends. If one fails or the program is interrupted, stops the others.
     async fn conduct(
         &self,
         mut feeding: Option<JoinHandle<Result<Fed, FeedError>>>,
@@ -368,7 +367,7 @@ impl Run<'_> {
                         Ok(Ok(Fed::Interrupted)) => {}
                         Err(error) if error.is_cancelled() => {}
                         Err(error) => outcome.note(error.into()),
-                        // Jobs that were read before run to their end; an error of the store ends everything.
+                        // Jobs that were already read run to their end. An error of the store ends everything.
                         Ok(Err(FeedError::Input(error))) => outcome.note(error.into()),
                         Ok(Err(FeedError::Store(error))) => {
                             outcome.note(error.into());
@@ -430,7 +429,7 @@ impl Run<'_> {
         outcome
     }
 
-    /// How far the run is, for the progress.
+    /// The progress of the run.
     fn look(&self, plan: &Plan, backlog: &Backlog, all_fed: bool) -> Snapshot {
         let counts = backlog.counts();
         let [
@@ -484,7 +483,7 @@ impl Run<'_> {
         self.arguments.limit.is_some_and(|limit| read >= limit)
     }
 
-    /// Writes down that the input is submitted to its end, and that the run is finished.
+    /// Stores that the input is submitted to its end, and that the run is finished.
     async fn note_state(&self, plan: &Plan, outcome: &Outcome, is_limited: bool) -> anyhow::Result<()> {
         let is_finished = outcome.fed
             && !is_limited
@@ -523,7 +522,7 @@ impl Run<'_> {
         noted.context("the end of the run cannot be stored")
     }
 
-    /// Lines of a JSONL input that were skipped because nothing is on them.
+    /// The number of blank lines in a JSONL input.
     async fn blank_lines(&self) -> anyhow::Result<u64> {
         if self.request.description.input.format != Format::Jsonl.name() {
             return Ok(0);
@@ -584,11 +583,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The option that names the store in commands that are suggested.
+    /// The option that names the store in suggested commands.
     fn store_option(&self) -> String {
         match &self.arguments.store.store {
             StoreLocation::File(path) if path.as_os_str() == "gristmill.db" => String::new(),
-            // It may hold a password, which belongs into the environment.
+            // The address may hold a password, which belongs in the environment.
             StoreLocation::Postgres(url) if url.has_password() => String::new(),
             location => format!(" --store '{location}'"),
         }

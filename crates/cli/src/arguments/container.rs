@@ -8,7 +8,7 @@ use gristmill_model::limits::LEASE_JOBS_MAX;
 /// The variable.
 pub const MODE_VARIABLE: &str = "MODE";
 
-/// How many jobs `agent-batch` takes at once.
+/// The number of jobs that `agent-batch` takes at once.
 const BATCH_VARIABLE: &str = "BATCH_PULL_SIZE";
 
 /// Its text in `--help`.
@@ -20,10 +20,10 @@ GRISTMILL_STORE, PGPASSWORD, GRISTMILL_LISTEN, GRISTMILL_TRUST, GRISTMILL_LEASE,
 server or several), AGENT_TOKEN. An empty variable counts as unset.
   docker run -e MODE=agent-batch -e BASE_URL=… -e AGENT_TOKEN=… IMAGE resize.py --kind resize";
 
-/// The jobs that `agent-batch` takes at once where `BATCH_PULL_SIZE` does not say.
+/// The number of jobs that `agent-batch` takes at once, unless `BATCH_PULL_SIZE` is set.
 const BATCH_PULL_SIZE_DEFAULT: &str = "1000";
 
-/// A variable of the environment, unless it is unset or empty.
+/// The value of an environment variable, unless it is unset or empty.
 pub fn variable(name: &str) -> anyhow::Result<Option<String>> {
     match std::env::var_os(name).filter(|text| !text.is_empty()) {
         None => Ok(None),
@@ -34,7 +34,7 @@ pub fn variable(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The same command with the variables of the environment left out that are empty.
+/// The same command, without the environment's variables that are empty.
 pub fn without_empty_variables(command: clap::Command) -> clap::Command {
     command
         .mut_args(|argument| {
@@ -48,7 +48,7 @@ pub fn without_empty_variables(command: clap::Command) -> clap::Command {
         .mut_subcommands(without_empty_variables)
 }
 
-/// The program's arguments with the command that the environment stands for, where `arguments` begin with none.
+/// The program's arguments. If they name no command, the environment's command comes first.
 pub fn with_command(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> anyhow::Result<Option<String>>,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_stands_for_the_command_where_none_is_written() {
+    fn the_mode_selects_the_command_if_none_is_written() {
         for (mode, size, arguments, expected) in [
             (None, None, "gristmill", "gristmill"),
             (Some("server"), None, "gristmill", "gristmill serve"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_the_environment_is_named() {
+    fn an_error_names_the_wrong_variable() {
         for (mode, size, arguments, says) in [
             ("production", None, "gristmill a.py", "MODE is `production`"),
             ("Agent", None, "gristmill", "MODE is `Agent`"),

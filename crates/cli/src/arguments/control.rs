@@ -28,7 +28,7 @@ pub struct ScopeArguments {
 }
 
 impl ScopeArguments {
-    /// Whether no scope is given.
+    /// Reports whether no scope is given.
     pub fn is_empty(&self) -> bool {
         !self.all && self.queue.is_none() && self.kind.is_none() && self.group.is_none()
     }

@@ -60,7 +60,7 @@ pub struct ServeArguments {
     /// The scripts of a standalone server
     #[arg(value_name = "SCRIPT")]
     pub scripts: Vec<PathBuf>,
-    /// Whether to run jobs too [env: MODE] [default: standalone with scripts or --http-hooks, else server]
+    /// Serve only, or run jobs too [env: MODE] [default: standalone with scripts or --http-hooks, else server]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
     /// The kind of each script, in the order of the scripts [default: the file's name without its suffix]
@@ -92,8 +92,8 @@ pub struct ServeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub environment: EnvironmentArguments,
-    /// Replace the processes of a script when it changes, or a module of its own that it imports at its start; without it, all
-    /// are replaced when one of them has to be
+    /// Replace a script's processes when it changes, or a module of its own that it imports at its start; without this,
+    /// all of them are replaced when one has to be
     #[arg(long)]
     pub reload: bool,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub struct DashboardArguments {
         value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
     pub location: StoreLocation,
-    /// The same by the name that it has for all other commands
+    /// The store, by the name of this option in all other commands
     #[arg(
         long = "store",
         value_name = "STORE",
@@ -227,8 +227,8 @@ pub struct AgentArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,
-    /// Replace the processes of a script when it changes, or a module of its own that it imports at its start; without it, all
-    /// are replaced when one of them has to be
+    /// Replace a script's processes when it changes, or a module of its own that it imports at its start; without this,
+    /// all of them are replaced when one has to be
     #[arg(long)]
     pub reload: bool,
     /// Exit when nothing is left to run

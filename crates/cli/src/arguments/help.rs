@@ -4,7 +4,8 @@ use clap::{Command, CommandFactory};
 
 use super::Arguments;
 
-/// The program's commands. Paragraphs of their footers are one line each, so that they are wrapped once, at the terminal's width.
+/// The program's commands. Each paragraph of their footers is one line, so that it is wrapped only once, at the
+/// terminal's width.
 pub fn program() -> Command {
     with_whole_paragraphs(Arguments::command())
 }
@@ -20,7 +21,7 @@ fn with_whole_paragraphs(command: Command) -> Command {
     command.mut_subcommands(with_whole_paragraphs)
 }
 
-/// Joins the lines of each paragraph. Indented lines (examples, tables) and headings, which end with a colon, stay as they are.
+/// Joins the lines of each paragraph. Indented lines (examples, tables) and headings, which end with a colon, do not change.
 fn join_paragraphs(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut is_in_paragraph = false;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paragraphs_are_joined_and_examples_are_not() {
+    fn paragraphs_are_joined_but_examples_are_not() {
         assert_eq!(
             join_paragraphs("One\ntwo:\nthree\nfour.\n\nExamples:\n  a\n  b\nFive\nsix."),
             "One two:\nthree four.\n\nExamples:\n  a\n  b\nFive six."

@@ -61,7 +61,7 @@ pub enum KeyScopeArgument {
 }
 
 impl KeyArguments {
-    /// Refuses options that do not go together.
+    /// Refuses options that exclude each other.
     pub fn check(&self, hooks: &HookArguments) -> anyhow::Result<()> {
         if self.debounce.is_some() && self.unique().is_none() {
             bail!("--debounce merges jobs with the same key: give --key or --key-field");

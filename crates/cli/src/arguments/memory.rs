@@ -80,7 +80,7 @@ fn parse_zone(text: &str) -> Result<i16, String> {
     Ok(sign * (hours * 60 + minutes))
 }
 
-/// A time, in UTC where it tells no zone.
+/// A time, in UTC if it names no zone.
 fn parse_moment(text: &str) -> Result<Moment, String> {
     moment::parse(text, None)
         .ok_or_else(|| "write a time such as 2023-05-01 or 2023-05-01T09:30:00+02:00".to_owned())
@@ -334,7 +334,7 @@ pub struct AskArguments {
     pub json: bool,
 }
 
-/// What a question is asked of, and how it is answered.
+/// The knowledge base of a question, and the way of answering it.
 #[derive(Debug, Args)]
 pub struct AskingArguments {
     #[command(flatten)]
@@ -387,7 +387,7 @@ pub struct ChatArguments {
     pub json: bool,
 }
 
-/// How a model answers.
+/// The way in which a model answers.
 #[derive(Debug, Args)]
 pub struct AnsweringArguments {
     /// The parser of the question
@@ -476,8 +476,8 @@ pub struct MemoryDeleteArguments {
     /// The sources' names: see `gristmill memory sources`
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
-    /// The store of the extraction jobs, if `ingest` was told one: their texts are erased there
-    /// [default: KB.jobs.db beside the knowledge base, or the knowledge base's database]
+    /// The store of the extraction jobs, if `ingest` named one; the texts of deleted sources are erased there [default:
+    /// KB.jobs.db beside the knowledge base, or the knowledge base's database]
     #[arg(
         long,
         value_name = "FILE|URL",
@@ -486,7 +486,7 @@ pub struct MemoryDeleteArguments {
         value_parser = OsStringValueParser::new().try_map(|text| StoreLocation::parse(&text))
     )]
     pub store: Option<StoreLocation>,
-    /// Print the numbers of what was deleted as JSON
+    /// Print the counts as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -26,7 +26,7 @@ pub enum EmbedderChoice {
     OpenAi(String),
     /// A model in a folder.
     Folder(PathBuf),
-    /// A model in the folder of that name among the models of this user.
+    /// A model in the folder with this name among the user's models.
     Named(String),
 }
 

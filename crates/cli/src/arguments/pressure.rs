@@ -43,7 +43,7 @@ pub enum MachineSource {
 }
 
 impl PressureArguments {
-    /// As the worker's settings.
+    /// The backpressure in a worker's settings.
     pub fn backpressure(&self) -> Backpressure {
         let source = |source: &MachineSource| -> Arc<dyn PressureSource> {
             match source {

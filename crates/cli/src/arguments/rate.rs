@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::span::parse_span;
 
-/// Attempts in a time.
+/// A number of attempts in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Attempts.
+    /// The number of attempts.
     pub jobs: u32,
-    /// The time in which so many may begin. Milliseconds.
+    /// The period in which this many attempts may begin. Milliseconds.
     pub period_ms: u64,
 }
 
@@ -34,12 +34,12 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A rate whose time is an option of its own, where the rate does not name it.
+/// A rate whose period may come from an option of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitRate {
-    /// Attempts.
+    /// The number of attempts.
     pub jobs: u32,
-    /// The time in which so many may begin, if it stands beside the number. Milliseconds.
+    /// The period in which this many attempts may begin, if the rate names it. Milliseconds.
     pub period_ms: Option<u64>,
 }
 

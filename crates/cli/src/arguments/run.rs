@@ -73,7 +73,7 @@ pub struct RunArguments {
     #[command(flatten, next_help_heading = "Speed")]
     #[allow(missing_docs)]
     pub environment: EnvironmentArguments,
-    /// Begin at most so many attempts in a time, as in 10/s, 100/m or 1000/h
+    /// Begin at most this many attempts in a period, as in 10/s, 100/m or 1000/h
     #[arg(long, value_name = "N/UNIT", value_parser = parse_rate)]
     pub rate: Option<Rate>,
     /// Jobs in a batch
@@ -121,17 +121,17 @@ pub struct RunArguments {
 /// Failures after which a run stops.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Halt {
-    /// So many failed jobs.
+    /// This many failed jobs.
     Jobs(u64),
     /// More than this part of the ended jobs, in per cent.
     Percent(f64),
 }
 
-/// Ended jobs from which a percentage of failures counts.
+/// The number of ended jobs from which a percentage of failures counts.
 const HALT_PERCENT_JOBS_MIN: u64 = 20;
 
 impl Halt {
-    /// Whether a run with so many ended jobs is to stop.
+    /// Reports whether a run with this many ended jobs should stop.
     pub fn is_reached(self, failed: u64, ended: u64) -> bool {
         match self {
             Halt::Jobs(jobs) => failed >= jobs,
@@ -163,7 +163,7 @@ impl RunArguments {
         Some(self.output.as_path()).filter(|path| *path != Path::new("-"))
     }
 
-    /// The script, where no program is given.
+    /// The script, unless a program is given.
     pub fn script_file(&self) -> Option<&Path> {
         self.script.as_deref().filter(|_| self.program.is_empty())
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_counts_from_twenty_jobs_on() {
+    fn a_percentage_counts_from_the_twentieth_job() {
         let halt = Halt::Percent(10.0);
         assert!(!halt.is_reached(19, 19));
         assert!(!halt.is_reached(2, 20));

@@ -129,7 +129,7 @@ pub struct SchedulePutArguments {
     pub json: bool,
 }
 
-/// The options of `submit` that a schedule has no use for. They are known, so that the refusal gives the reason.
+/// The options of `submit` that make no sense for a schedule. They are parsed so that the refusal gives the reason.
 #[derive(Debug, Args)]
 pub struct RefusedArguments {
     /// A file of payloads
@@ -153,7 +153,7 @@ pub struct RefusedArguments {
 }
 
 impl RefusedArguments {
-    /// Refuses them.
+    /// Refuses these options.
     pub fn check(&self) -> anyhow::Result<()> {
         let one_payload = "a schedule submits one job at a time, with one payload: write it after the kind";
         let no_prerequisites = "the jobs of a schedule wait for no others: a prerequisite ends only once. Start what comes \
@@ -165,7 +165,7 @@ impl RefusedArguments {
             (
                 "--delay",
                 self.delay.is_some(),
-                "the jobs of a schedule start when they are due: choose other moments by --cron or --every",
+                "the jobs of a schedule start when they are due: choose other moments with --cron or --every",
             ),
             ("--after", !self.after.is_empty(), no_prerequisites),
             ("--after-failure", self.after_failure.is_some(), no_prerequisites),

@@ -51,7 +51,7 @@ pub struct LeaseArguments {
     pub lease: Duration,
 }
 
-/// The end of a program that runs jobs.
+/// The way in which a program that runs jobs ends.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct StopArguments {
     /// When stopped, release the jobs that still run after this time, and exit [default: wait until they have ended]
@@ -91,12 +91,12 @@ pub struct RetryArguments {
 }
 
 impl RetryArguments {
-    /// The policy of jobs that are submitted.
+    /// The policy of submitted jobs.
     pub fn policy(&self) -> RetryPolicy {
         self.policy_or(RetryPolicy::default().attempts_max)
     }
 
-    /// The policy of a run's jobs: one attempt by default, since a person looks at its failures.
+    /// The policy of a run's jobs. It has one attempt by default, because a person looks at the failures.
     pub fn policy_of_run(&self) -> RetryPolicy {
         self.policy_or(1)
     }
@@ -153,7 +153,7 @@ pub struct ConcurrencyArguments {
 const CONCURRENCY_DEFAULT: u32 = 32;
 
 impl ConcurrencyArguments {
-    /// How a script's jobs are run at once.
+    /// The number of a script's jobs that run at the same time.
     pub fn of_scripts(&self) -> ScriptConcurrency {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         ScriptConcurrency {
@@ -164,7 +164,7 @@ impl ConcurrencyArguments {
         }
     }
 
-    /// The same where nothing runs at once that is not asked for.
+    /// The same settings, with one job at a time unless a number is given.
     pub fn one_at_a_time(&self) -> ConcurrencyArguments {
         ConcurrencyArguments {
             jobs: self.jobs.or(Some(1)),
@@ -174,31 +174,31 @@ impl ConcurrencyArguments {
     }
 }
 
-/// How many jobs of one script run at once.
+/// The number of one script's jobs that run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptConcurrency {
-    /// Processes.
+    /// The number of processes.
     pub processes: usize,
-    /// Asynchronous jobs at once in each.
+    /// The number of concurrent asynchronous jobs in each process.
     pub concurrency: u32,
-    /// Threads of each that run synchronous Python.
+    /// The number of threads in each process that run synchronous Python.
     pub threads: u32,
-    /// Whether `concurrency` was asked for.
+    /// True if `concurrency` was given.
     pub is_concurrency_given: bool,
 }
 
 /// The environment of scripts and programs.
 #[derive(Debug, Clone, Args)]
 pub struct EnvironmentArguments {
-    /// Pass a secret of the environment on to scripts, such as OPENAI_API_KEY: they get neither tokens nor passwords nor keys
-    /// otherwise; repeatable
+    /// Pass a secret of the environment to scripts, such as OPENAI_API_KEY; they get no other tokens, passwords or
+    /// keys; repeatable
     #[arg(long = "env", value_name = "NAME", value_parser = parse_variable)]
     pub passed: Vec<String>,
 }
 
 fn parse_variable(name: &str) -> Result<String, String> {
     if name.is_empty() || name.contains('=') {
-        return Err("give the name of a variable alone: its value comes from the environment".to_owned());
+        return Err("give only the name of a variable: its value comes from the environment".to_owned());
     }
     match std::env::var_os(name) {
         Some(_) => Ok(name.to_owned()),

@@ -32,7 +32,7 @@ fn parse_tag(text: &str) -> Result<Tag, String> {
     parse_pair(text).map(|(name, value)| Tag::all(name, value))
 }
 
-/// A trace context that was given. `None` where the trace is not sampled.
+/// A given trace context. `None` if the trace is not sampled.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceContext(pub Option<TraceParent>);
 
@@ -65,7 +65,7 @@ pub struct SubmitArguments {
     /// The format of the file
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Leave out the first items of the file: those that an earlier submit has stored
+    /// Skip the first items of the file, which an earlier submit has stored
     #[arg(
         long,
         value_name = "N",
@@ -128,7 +128,7 @@ pub struct SubmitArguments {
     /// Jobs in a batch
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=BATCH_JOBS_MAX as i64))]
     pub batch: u32,
-    /// The trace that the jobs belong to, as the HTTP header traceparent has it; that of the variable TRACEPARENT by default
+    /// The trace of the jobs, in the form of the HTTP header traceparent [default: the variable TRACEPARENT]
     #[arg(long, value_name = "CONTEXT", value_parser = parse_trace_context)]
     pub traceparent: Option<TraceContext>,
     /// Print the submitted jobs as JSON: the numbers of jobs, rejected items and duplicates, the batches, and the first 10,000
@@ -137,7 +137,7 @@ pub struct SubmitArguments {
     pub json: bool,
 }
 
-/// When jobs run, and before which others.
+/// The times of jobs, and their order.
 #[derive(Debug, Args)]
 pub struct TimingArguments {
     /// Higher runs first: a number, or background (-100), low (-10), normal (0), high (10) or urgent (100)

@@ -54,8 +54,8 @@ pub struct WorkerArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub pressure: PressureArguments,
-    /// Replace the processes of a script when it changes, or a module of its own that it imports at its start; without it, all
-    /// are replaced when one of them has to be
+    /// Replace a script's processes when it changes, or a module of its own that it imports at its start; without this,
+    /// all of them are replaced when one has to be
     #[arg(long)]
     pub reload: bool,
     /// Exit when nothing is left to run

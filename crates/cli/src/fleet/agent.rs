@@ -17,14 +17,14 @@ use crate::fleet::working::{Committed, Handlers, tell, until_done};
 use crate::interrupt::Interrupt;
 use crate::script::Keeping;
 
-/// The environment's variable that holds the token: it would be seen by everybody among the arguments.
+/// The environment variable with the token. Every user of the machine could read it among the arguments.
 const TOKEN_VARIABLE: &str = "AGENT_TOKEN";
 
-/// The server that is asked where none is named.
+/// The default server.
 const BASE_URL_DEFAULT: &str = "http://127.0.0.1:8378";
 
-/// The variables that name servers; the first that does decides. The internal address is the one for programs beside
-/// the server, where there are two.
+/// The variables that name servers. The first one that is set decides. If there are two addresses, programs beside the
+/// server use the internal one.
 const BASE_URL_VARIABLES: [&str; 2] = ["BASE_INTERNAL_URL", "BASE_URL"];
 
 /// The servers that the arguments or the environment name, if any.
@@ -40,7 +40,7 @@ fn servers(written: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(named)
 }
 
-/// The token for servers, from the file or else from the environment.
+/// The token for servers, from the file or from the environment.
 pub fn token(file: Option<&Path>) -> anyhow::Result<Option<AgentToken>> {
     match file {
         Some(path) => Ok(Some(AgentToken::from_file(path)?)),
@@ -92,7 +92,7 @@ pub async fn agent(arguments: AgentArguments) -> anyhow::Result<Exit> {
     options.ca_certificate.clone_from(&arguments.ca_cert);
     options.allow_plain_http = arguments.plain_http;
     options.jobs_per_exchange_max = Some(arguments.batch.unwrap_or(1));
-    // Two agents that lose the same server should not come back in step.
+    // Two agents that lose the same server should not return in step.
     let seed = u64::from(std::process::id());
     let source = HttpSource::new(options, Arc::new(SystemClock), Box::new(SplitMix64::new(seed)))?;
 

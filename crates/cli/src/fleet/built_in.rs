@@ -1,4 +1,4 @@
-//! Handlers of the program itself: extractions and webhooks.
+//! The program's own handlers: extractions and webhooks.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::fleet::working::Handlers;
 use crate::memory::models::Extracting;
 
 impl Handlers {
-    /// The same, and the extractions of ingestions elsewhere.
+    /// Adds the extractions of ingestions that run elsewhere.
     pub fn with_extractions(mut self, extracting: Option<Extracting>) -> anyhow::Result<Handlers> {
         let Some(extracting) = extracting else {
             return Ok(self);
@@ -32,7 +32,7 @@ impl Handlers {
         Ok(self)
     }
 
-    /// The same, and the webhooks of jobs in `queues`.
+    /// Adds the webhooks of jobs in `queues`.
     pub fn with_webhooks(
         mut self,
         webhooks: Option<Arc<dyn Handler>>,

@@ -1,4 +1,4 @@
-//! `gristmill serve`: the HTTP API over a store, in the mode standalone with a worker in the same process.
+//! `gristmill serve`: the HTTP API over a store. In the mode standalone, a worker runs in the same process.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::script::Keeping;
 use crate::store::open::engine_over;
 use crate::telemetry::Telemetry;
 
-/// The mode that the environment names, if it names one.
+/// The mode in the environment, if it names one.
 fn mode_of_environment() -> anyhow::Result<Option<Mode>> {
     match variable(MODE_VARIABLE)?.as_deref() {
         None => Ok(None),

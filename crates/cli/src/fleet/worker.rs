@@ -44,7 +44,7 @@ pub async fn worker(arguments: WorkerArguments) -> anyhow::Result<Exit> {
     tell(ended, &committed, &interrupt, arguments.json, quiet)
 }
 
-/// Starts the scripts, opens the store, and says what is served.
+/// Starts the scripts, opens the store, and reports what is served.
 async fn begin(arguments: &WorkerArguments) -> anyhow::Result<(Engine, Handlers)> {
     let concurrency = &arguments.concurrency;
     #[cfg(feature = "full")]

@@ -24,10 +24,10 @@ use crate::run::is_of_run;
 use crate::script::{Keeping, check_concurrency, detect, start};
 use crate::span::{show_count, show_number_of};
 
-/// Warnings of jobs that nobody serves, at most.
+/// The largest number of warnings about jobs that no worker serves.
 const UNSERVED_LINES_MAX: usize = 10;
 
-/// Lines about paused jobs, at most.
+/// The largest number of lines about paused jobs.
 const HELD_LINES_MAX: usize = 10;
 
 /// The committed jobs, for the progress.
@@ -69,19 +69,19 @@ impl Committed {
     }
 }
 
-/// The handlers: started scripts, and those of the program itself.
+/// The handlers: started scripts and the program's own.
 pub struct Handlers {
-    /// By kind.
+    /// The handlers by kind.
     pub by_kind: Vec<(String, Arc<dyn Handler>)>,
     /// The queues of their jobs.
     pub(super) queues: Vec<Arc<str>>,
-    /// The work that a worker of these wants to hold, as time.
+    /// The amount of work that a worker with these handlers wants to hold, as time.
     pub(super) buffer_target: Duration,
 }
 
 impl Handlers {
-    /// Starts scripts, with `kinds` for them in their order, or with their own. Their jobs are in `queues`. They get the
-    /// `passed` secrets of the environment.
+    /// Starts scripts with `kinds` in their order, or with their own kinds. Their jobs are in `queues`. The scripts get
+    /// the `passed` secrets of the environment.
     pub async fn of_scripts(
         scripts: &[PathBuf],
         kinds: &[String],
@@ -111,7 +111,7 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// What they serve, in words.
+    /// Describes the served kinds and queues.
     pub fn describe(&self) -> String {
         let listed = |names: Vec<&str>, one: &str, many: &str| match names.as_slice() {
             [name] => format!("{one} {name}"),
@@ -126,7 +126,7 @@ impl Handlers {
         )
     }
 
-    /// The queues and kinds that they serve.
+    /// The served queues and kinds.
     pub fn lanes(&self) -> Vec<(Arc<str>, Arc<str>)> {
         let of_queue = |queue: &Arc<str>| {
             let queue = queue.clone();
@@ -136,14 +136,14 @@ impl Handlers {
         self.queues.iter().flat_map(of_queue).collect()
     }
 
-    /// Whether they run jobs of this kind and queue.
+    /// Reports whether a handler runs jobs of this kind and queue.
     fn serve(&self, kind: &str, queue: &str) -> bool {
         self.by_kind.iter().any(|(served, _)| served == kind)
             && self.queues.iter().any(|served| &**served == queue)
     }
 
-    /// Jobs that can be claimed and that neither a handler here nor one of `workers` runs, in words: a line for each
-    /// kind and queue, at most [`UNSERVED_LINES_MAX`]. The jobs of runs have queues of their own, which only `run`
+    /// Describes claimable jobs that neither a handler here nor one of `workers` runs: one line for each kind and
+    /// queue, at most [`UNSERVED_LINES_MAX`]. Jobs of runs do not count: each run has its own queue, which only `run`
     /// serves.
     pub fn unserved(&self, stats: &StoreStats, workers: &[WorkerRow]) -> Vec<String> {
         let waiting = stats.kinds.iter().filter(|lane| {
@@ -185,7 +185,7 @@ impl Handlers {
     }
 }
 
-/// The jobs of these queues and kinds that pauses hold, in words: at most [`HELD_LINES_MAX`] lines.
+/// Describes the jobs of these queues and kinds that pauses hold, in at most [`HELD_LINES_MAX`] lines.
 pub async fn held_by_pauses(
     store: &dyn Store,
     lanes: &[(Arc<str>, Arc<str>)],
@@ -202,7 +202,7 @@ pub async fn held_by_pauses(
     Ok(lines)
 }
 
-/// Which script runs which kind.
+/// The kind of each script.
 fn kinds_of(
     scripts: &[PathBuf],
     kinds: &[String],
@@ -231,7 +231,7 @@ fn kinds_of(
     Ok(pairs)
 }
 
-/// The kind of a script's jobs where none is named: its file's name without the suffix.
+/// The default kind of a script's jobs: its file's name without the suffix.
 fn stem_of(path: &Path) -> anyhow::Result<String> {
     let stem = path.file_stem().and_then(|stem| stem.to_str());
     stem.map(str::to_owned).with_context(|| {
@@ -242,7 +242,7 @@ fn stem_of(path: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// Lets `work` run to its end, shows its progress, and stops it when the program is asked to come to an end.
+/// Runs `work` to its end, shows its progress, and stops it when the program is asked to end.
 pub async fn until_done(
     work: impl Future<Output = Result<WorkerSummary, SourceError>>,
     stopper: &Stopper,

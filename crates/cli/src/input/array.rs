@@ -1,18 +1,18 @@
-//! The elements of a JSON array as lines, without holding the array.
+//! The elements of a JSON array as lines, without the array in memory.
 
 use std::io::{self, Read};
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Where the reader stands in the array.
+/// The reader's place in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Before the opening bracket.
     Before,
-    /// Before an element; the array may end here unless a comma came before.
+    /// Before an element. The array may end here, unless a comma came before.
     Between { may_end: bool },
-    /// In an element, in so many brackets of its own.
+    /// In an element, within this many of its own brackets.
     Element { depth: u32 },
     /// In a string of an element.
     String { depth: u32, is_escaped: bool },
@@ -20,16 +20,16 @@ enum Place {
     After,
 }
 
-/// Reads a JSON array as JSON lines: an element a line. Elements are not checked: their reader does that.
+/// Reads a JSON array as JSON lines: one element in each line. It does not check elements; their reader does.
 pub(super) struct ArrayLines<R> {
     reader: R,
     place: Place,
     elements: u64,
     buffer: Vec<u8>,
-    /// Lines that were made and not read.
+    /// Lines that are ready and not read yet.
     lines: Vec<u8>,
     read: usize,
-    /// The error that follows these lines.
+    /// The error after these lines.
     failed: Option<io::Error>,
 }
 
@@ -68,7 +68,8 @@ impl<R: Read> ArrayLines<R> {
             },
             Place::Element { depth } => self.in_element(byte, depth),
             Place::String { depth, is_escaped } => {
-                // A line feed ends the line and is not allowed in a string; a tab is refused as well, and ends none.
+                // A line feed would end the line. In a string it is not allowed: a tab in its place is refused as well,
+                // and ends no line.
                 self.lines.push(if byte == b'\n' { b'\t' } else { byte });
                 match byte {
                     b'"' if !is_escaped => Place::Element { depth },
@@ -143,7 +144,7 @@ impl<R: Read> Read for ArrayLines<R> {
                 Ok(0) if self.place == Place::After => return Ok(0),
                 Ok(0) => return Err(invalid("its closing `]` is missing".to_owned())),
                 Ok(_) => {}
-                // Elements before it are items.
+                // The elements before it are items.
                 Err(error) => self.failed = Some(error),
             }
         }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_arrays_are_refused_with_the_place() {
+    fn broken_arrays_are_refused_with_their_place() {
         for (text, expected) in [
             ("{}", "does not begin with `[`"),
             ("[,1]", "a comma after element 0"),

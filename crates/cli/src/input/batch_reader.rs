@@ -16,20 +16,20 @@ use super::parquet::REFUSED_ROW_MARK;
 use super::places::Places;
 use super::stream::Stream;
 
-/// Items of an input, packed.
+/// Packed items of an input.
 #[derive(Debug)]
 pub struct InputBatch {
-    /// One payload an item.
+    /// One payload for each item.
     pub payloads: PackedArray,
-    /// Those that cannot run.
+    /// The items that cannot run.
     pub rejected: Vec<Rejected>,
-    /// Where the input stands after them.
+    /// The place of the input after these items.
     pub progress: RunProgress,
-    /// Why the batch is no larger.
+    /// The reason why the batch is not larger.
     pub end_reason: EndReason,
 }
 
-/// How the stream's items are found.
+/// The way to find the items of a stream.
 enum Items {
     Jsonl(LineFinder),
     Lines(LineFinder),
@@ -43,12 +43,12 @@ pub struct BatchReader {
     stream: Stream,
     items: Items,
     limits: BatchLimits,
-    /// Jobs after which it stops, counted from the beginning of the input.
+    /// The number of jobs after which the reader stops, counted from the beginning of the input.
     jobs_limit: Option<u64>,
     progress: RunProgress,
     builder: PackedBuilder,
     rejected: Vec<Rejected>,
-    /// The next batch, where it has been looked at.
+    /// The next batch, if `peek` has read it.
     looked_at: Option<InputBatch>,
 }
 
@@ -59,14 +59,14 @@ enum Step {
     Taken,
     /// The next item belongs to the next batch.
     BatchFull,
-    /// The next item is not there yet.
+    /// The next item has not arrived yet.
     NotYet,
     /// There is no next item.
     End,
 }
 
 impl BatchReader {
-    /// A reader of `stream`, which stands where `progress` says.
+    /// A reader of `stream`, which is at the place `progress`.
     pub(super) fn new(
         (name, places): (Arc<str>, Places),
         (format, dialect): (Format, Dialect),
@@ -96,7 +96,7 @@ impl BatchReader {
     /// Reads everything before the first item: a byte order mark, the header of a CSV file.
     pub(super) fn begin(&mut self, refuse_document: bool) -> Result<(), InputError> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
-        // Only a byte order mark is waited for: the first item may be shorter.
+        // The reader waits only for a byte order mark, because the first item may be shorter.
         let mut is_begun = true;
         while is_begun {
             let pending = self.stream.pending();
@@ -124,18 +124,18 @@ impl BatchReader {
         Ok(())
     }
 
-    /// Stops after so many jobs, counted from the beginning of the input.
+    /// Stops after this many jobs, counted from the beginning of the input.
     pub fn with_jobs_limit(mut self, jobs_limit: Option<u64>) -> BatchReader {
         self.jobs_limit = jobs_limit;
         self
     }
 
-    /// Where the input stands.
+    /// The current place of the input.
     pub fn progress(&self) -> RunProgress {
         self.progress
     }
 
-    /// The next batch; `None` at the end of the input or at the limit of jobs.
+    /// The next batch. `None` at the end of the input or at the limit of jobs.
     pub fn next_batch(&mut self) -> Result<Option<InputBatch>, InputError> {
         if let Some(batch) = self.looked_at.take() {
             return Ok(Some(batch));
@@ -178,19 +178,18 @@ impl BatchReader {
         }))
     }
 
-    /// Whether there is a next batch.
+    /// Reports whether there is a next batch.
     pub fn has_next(&mut self) -> Result<bool, InputError> {
         Ok(self.peek()?.is_some())
     }
 
-    /// The next batch, which stays the next.
+    /// The next batch, without taking it.
     pub fn peek(&mut self) -> Result<Option<&InputBatch>, InputError> {
         self.looked_at = self.next_batch()?;
         Ok(self.looked_at.as_ref())
     }
 
-    /// Accepts lines until so many are behind, without making jobs of them. `false` where the input
-    /// has fewer.
+    /// Accepts this many lines without making jobs of them. Returns `false` if the input has fewer.
     pub(super) fn skip_lines(&mut self, lines: u64) -> Result<bool, InputError> {
         while self.progress.lines < lines {
             if self.step()? == Step::End {
@@ -214,8 +213,8 @@ impl BatchReader {
         }
     }
 
-    /// Where the accepted bytes end within a line, as a file without a line feed at its end does: accepts the line feed that was
-    /// written since. Returns `true` if the line goes on instead.
+    /// Handles accepted bytes that end within a line, because the file had no line feed at its end. Accepts the line
+    /// feed that was written since. Returns `true` if the line continues instead.
     pub(super) fn skip_rest_of_line(&mut self) -> Result<bool, InputError> {
         if !self.stream.is_in_line() {
             return Ok(false);
@@ -228,7 +227,7 @@ impl BatchReader {
             _ => return Ok(true),
         };
         self.stream.accept(ending);
-        // A row's line is counted by its line feed, another line by its text.
+        // The line feed counts a row's line. The text counts any other line.
         if ending > 0 && matches!(self.items, Items::Rows(_)) {
             self.progress.lines += 1;
         }
@@ -276,7 +275,7 @@ impl BatchReader {
         }
     }
 
-    /// Whether an item of so many bytes belongs to the next batch.
+    /// Reports whether an item with this many bytes belongs to the next batch.
     fn is_full_for(&self, bytes: usize) -> bool {
         self.builder.count() > 0 && self.builder.bytes() + bytes > self.limits.bytes_max
     }
@@ -368,7 +367,7 @@ impl BatchReader {
         }
     }
 
-    /// Adds a job that cannot run: its payload is how the item begins, as a string.
+    /// Adds a job that cannot run. Its payload is the beginning of the item, as a string.
     fn reject(&mut self, excerpt: &[u8], error_type: &str, reason: &str, line: u64) {
         let position = self.builder.count();
         if self
@@ -410,7 +409,7 @@ impl BatchReader {
     }
 }
 
-/// The encoding of text that is no UTF-8, by its first bytes: a byte order mark, or letters with a zero byte each.
+/// The encoding of text that is not UTF-8, by its first bytes: a byte order mark, or letters with a zero byte each.
 pub(super) fn other_encoding(first: &[u8]) -> Option<&'static str> {
     match first {
         [0xff, 0xfe, 0, 0, ..] => Some("utf-32"),
@@ -426,7 +425,7 @@ fn is_not_yet<T>(item: &std::io::Result<T>) -> bool {
         .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// Adds a line as JSON or as a string. An error is its type and its reason.
+/// Adds a line as JSON or as a string. An error has a type and a reason.
 fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<(), (&'static str, String)> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let reason = format!(
@@ -447,7 +446,7 @@ fn push_line(builder: &mut PackedBuilder, line: &[u8], is_json: bool) -> Result<
 
 fn refusal(error: PackedError) -> (&'static str, String) {
     match error {
-        // The parser sees one line only, so its line number says nothing.
+        // The parser sees only one line, so its line number is useless.
         PackedError::NotJson { reason, .. } => (
             "not_json",
             format!(

@@ -12,14 +12,14 @@ use super::format::Format;
 use super::opened::open_file;
 use super::places::Places;
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The longest header of a CSV file. Bytes.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
-/// Reads files one after the other. A line feed is added where a file ends without one, and the headers of later CSV files, which
-/// must be the same, are left out.
+/// Reads one file after the other. Adds a line feed to a file that ends without one. Leaves out the headers of later
+/// CSV files, which must be equal.
 pub(super) struct Chain {
     left: VecDeque<PathBuf>,
     format: Format,
@@ -58,7 +58,7 @@ impl Chain {
         }
     }
 
-    /// Opens the next file. `false` where there is no other.
+    /// Opens the next file. Returns `false` if there is none.
     fn open_next(&mut self) -> io::Result<bool> {
         let Some(path) = self.left.pop_front() else {
             return Ok(false);
@@ -93,8 +93,9 @@ impl Chain {
                     lines_skipped = memchr::memchr_iter(b'\n', &header).count() as u64;
                 }
                 Some(_) => {
-                    let reason =
-                        format!("the header of {name} differs from that of the first file: run it apart");
+                    let reason = format!(
+                        "the header of {name} differs from the header of the first file: run it apart"
+                    );
                     return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
                 }
             }
@@ -105,14 +106,14 @@ impl Chain {
         Ok(true)
     }
 
-    /// Counts the lines of what is handed out.
+    /// Counts the lines of the bytes that the reader gets.
     fn count(&mut self, bytes: &[u8]) {
         self.lines += memchr::memchr_iter(b'\n', bytes).count() as u64;
         self.ends_in_line = bytes.last().map_or(self.ends_in_line, |last| *last != b'\n');
     }
 }
 
-/// The first row, which may span lines.
+/// The first row, which may span several lines.
 fn read_header(reader: &mut impl BufRead, quote: Quote) -> io::Result<Vec<u8>> {
     let mut header = Vec::new();
     loop {

@@ -13,28 +13,28 @@ use super::stream::Stream;
 /// The maximum number of columns of a CSV input: bounds the cost of a file of commas.
 const COLUMNS_MAX: usize = 100_000;
 
-/// What comes next.
+/// The next row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Row {
-    /// A row, held by the reader and not accepted yet.
+    /// A row that the reader holds and that is not accepted yet.
     Whole {
         /// The bytes to accept.
         row_bytes: usize,
     },
-    /// A row that is too long. It is accepted already, and was never held as a whole.
+    /// A row that is too long. It is accepted already, and was never in memory as a whole.
     TooLong {
         /// Its length.
         bytes: u64,
-        /// The line that it begins on, counted from the last accepted one.
+        /// The line on which it begins, counted from the last accepted one.
         lines_before: u64,
-        /// The lines that it takes, with the empty ones before it.
+        /// Its number of lines, including empty lines before it.
         lines: u64,
-        /// How it begins.
+        /// Its beginning.
         excerpt: Vec<u8>,
     },
-    /// A row whose end is unknown, since its quotes do not fit. Nothing of it is accepted.
+    /// A row with an unknown end, because its quotes do not match. No byte of it is accepted.
     Misquoted {
-        /// The line where the quote opens, counted from the last accepted one.
+        /// The line of the opening quote, counted from the last accepted one.
         lines_before: u64,
         /// The problem.
         reason: String,
@@ -43,10 +43,10 @@ pub(super) enum Row {
     End,
 }
 
-/// The longest first row in which the delimiter is looked for. Bytes.
+/// The longest first row in which the delimiter is searched. Bytes.
 const FIRST_ROW_BYTES_MAX: usize = 1 << 20;
 
-/// Reads rows. A row may span lines, where a quoted field does.
+/// Reads rows. A row with a quoted field may span several lines.
 pub(super) struct RowReader {
     dialect: Dialect,
     delimiter: u8,
@@ -54,10 +54,10 @@ pub(super) struct RowReader {
     header: Vec<String>,
     fields: Vec<u8>,
     field_ends: Vec<usize>,
-    /// The row that was found and waits to be accepted: its bytes in the stream.
+    /// The bytes of the found row that waits to be accepted.
     found: Option<usize>,
     columns: usize,
-    /// The row that was found has text behind a quoted field.
+    /// The found row has text after a quoted field.
     is_misquoted: bool,
 }
 
@@ -78,7 +78,7 @@ impl RowReader {
         }
     }
 
-    /// Chooses the delimiter by the first row, where it is not given.
+    /// Chooses the delimiter by the first row, unless it is given.
     pub fn choose_delimiter(&mut self, stream: &mut Stream) -> io::Result<()> {
         if self.dialect.delimiter.is_some() {
             return Ok(());
@@ -86,7 +86,7 @@ impl RowReader {
         let mut searched = 0;
         let row = loop {
             let pending = stream.pending();
-            // Line breaks before the row are none of it.
+            // Line breaks before the row do not belong to it.
             let blank = pending
                 .iter()
                 .take_while(|byte| matches!(byte, b'\r' | b'\n'))
@@ -129,8 +129,7 @@ impl RowReader {
         self.header = other.header;
     }
 
-    /// Finds the next row. Asked again before the row was [accepted](RowReader::accept), it finds the
-    /// same one.
+    /// Finds the next row. Until the row is [accepted](RowReader::accept), further calls find the same one.
     pub fn next(&mut self, stream: &mut Stream) -> io::Result<Row> {
         if let Some(row_bytes) = self.found {
             return Ok(Row::Whole { row_bytes });
@@ -140,7 +139,7 @@ impl RowReader {
             let at_end = stream.pending().len() == parsed
                 && !match parsed {
                     0 => stream.read_more_of_batch()?,
-                    // Within a row, the parser cannot begin again.
+                    // Within a row, the parser cannot start again.
                     _ => stream.read_more()?,
                 };
             let (result, read, wrote, ended) = self.core.read_record(
@@ -178,7 +177,8 @@ impl RowReader {
         }
     }
 
-    /// Finds a misplaced quote in a row. Where text follows a quoted field in its own line, the reader still finds the row's end.
+    /// Finds a misplaced quote in a row. If text follows a quoted field in the same line, the reader still finds the
+    /// row's end.
     fn misquoted(&mut self, row: &[u8]) -> Option<Row> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         let row = if self.header.is_empty() {
@@ -206,12 +206,12 @@ impl RowReader {
         Some(Row::Misquoted { lines_before, reason })
     }
 
-    /// The row that was found is used: the next one can come.
+    /// Accepts the found row, so that the next one can come.
     pub fn accept(&mut self, stream: &mut Stream) {
         stream.accept(self.found.take().unwrap_or_default());
     }
 
-    /// The row that was found, as an object of strings.
+    /// The found row as an object of strings.
     pub fn object(&self) -> Result<RowObject<'_>, String> {
         if self.is_misquoted {
             let reason = "text follows the closing quote of a field; double each quote within a quoted field, or give --quote none if \
@@ -232,7 +232,7 @@ impl RowReader {
             .map_or(0, |last| self.field_ends[last])];
         let text = std::str::from_utf8(whole)
             .map_err(|_| "the row is not UTF-8; convert the file with `iconv -t utf-8`".to_owned())?;
-        // A character that spans two fields would be valid as a whole: each field's ends are checked too.
+        // A character that spans two fields would be valid as a whole, so the ends of each field are checked too.
         if !self.field_ends[..self.columns]
             .iter()
             .all(|end| text.is_char_boundary(*end))
@@ -251,7 +251,7 @@ impl RowReader {
         &self.fields[start..self.field_ends[column]]
     }
 
-    /// Reads over a row that is too long, and forgets it as it goes.
+    /// Skips a row that is too long, without keeping it in memory.
     fn discard_row(&mut self, stream: &mut Stream, parsed: usize) -> io::Result<Row> {
         let begun = &stream.pending()[..parsed];
         let lines_before = leading_line_feeds(begun);
@@ -295,19 +295,19 @@ fn grow<T: Clone + Default>(buffer: &mut Vec<T>) {
     buffer.resize(buffer.len() * 2, T::default());
 }
 
-/// Line feeds in `bytes`.
+/// The number of line feeds in `bytes`.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Line feeds before the first other character: empty lines, and the second half of a CR LF whose
+/// The number of line feeds before the first other character. They are empty lines, or the second half of a CR LF whose
 /// first half ended the row before.
 pub(super) fn leading_line_feeds(bytes: &[u8]) -> u64 {
     let breaks = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
     breaks.filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// A row as an object: written as JSON without a copy of its fields.
+/// A row as an object. It is written as JSON without a copy of its fields.
 #[derive(Debug)]
 pub(super) struct RowObject<'a> {
     header: &'a [String],

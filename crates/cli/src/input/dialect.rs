@@ -1,20 +1,20 @@
-//! How the fields of rows are separated and quoted.
+//! The separators and quotes of the fields of rows.
 
 use clap::Args;
 
 use super::error::InputError;
 use super::format::Format;
 
-/// How the reader takes a quote at the beginning of a field.
+/// The meaning of a quote at the beginning of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quote {
-    /// Text as any other.
+    /// The quote is text.
     None,
-    /// This byte stands around fields that have delimiters, line breaks, or this byte, doubled.
+    /// This byte encloses fields with delimiters, line breaks or this byte, which is then doubled.
     Byte(u8),
 }
 
-/// How rows are written, as far as that is said.
+/// The given settings of rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct DialectArguments {
     /// The character between fields of csv or tsv [default: a comma; a semicolon where the first row has semicolons and no
@@ -27,10 +27,10 @@ pub struct DialectArguments {
     pub quote: Option<Quote>,
 }
 
-/// How rows are written.
+/// The settings of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dialect {
-    /// `None` for a comma or a semicolon, whichever the first row has.
+    /// The delimiter. `None` means a comma or a semicolon, by the first row.
     pub delimiter: Option<u8>,
     pub quote: Quote,
 }
@@ -61,7 +61,7 @@ impl DialectArguments {
         }
     }
 
-    /// The format's rows, with these options.
+    /// The settings of the format's rows, with these options.
     pub(super) fn of(self, format: Format) -> Dialect {
         match format {
             Format::Tsv => Dialect {
@@ -75,7 +75,7 @@ impl DialectArguments {
         }
     }
 
-    /// The format's name, with these options as they are written.
+    /// The format's name, with these options as the user writes them.
     pub(super) fn describe(self, format: Format) -> String {
         let mut text = format.name().to_owned();
         if let Some(delimiter) = self.delimiter {
@@ -91,7 +91,7 @@ impl DialectArguments {
 }
 
 impl Dialect {
-    /// The delimiter, chosen by the first row where that is open.
+    /// The delimiter. The first row decides if none is given.
     pub fn delimiter_of(self, first_row: &[u8]) -> u8 {
         self.delimiter.unwrap_or_else(|| {
             let mut in_quotes = false;
@@ -132,12 +132,12 @@ fn parse_quote(text: &str) -> Result<Quote, String> {
 pub(super) enum Misquoted {
     /// A quote opens in a line, and no other closes it.
     Open { line: u64 },
-    /// Text follows the quote that closes the one of a line.
+    /// Text follows a closing quote.
     TextBehind { opened: u64, closed: u64 },
 }
 
 impl Misquoted {
-    /// The first fault of a row.
+    /// The first error in a row.
     pub fn find(row: &[u8], quote: Quote, delimiter: u8) -> Option<Misquoted> {
         let Quote::Byte(quote) = quote else {
             return None;
@@ -149,7 +149,7 @@ impl Misquoted {
             if row.get(at) == Some(&quote) {
                 let opened = at;
                 at += 1;
-                // A doubled quote stands for one in the text.
+                // A doubled quote is one quote in the text.
                 loop {
                     let Some(closing) = memchr::memchr(quote, &row[at..]) else {
                         return Some(Misquoted::Open {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_semicolon_is_the_delimiter_where_no_comma_is() {
+    fn a_semicolon_is_the_delimiter_if_there_is_no_comma() {
         let csv = DialectArguments::default().of(Format::Csv);
         for (row, delimiter) in [
             ("a;b\n", b';'),

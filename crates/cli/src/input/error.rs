@@ -21,10 +21,10 @@ pub enum InputError {
         "the name of {0} does not reveal its format: give --format jsonl, --format csv, --format tsv or --format lines"
     )]
     UnknownFormat(String),
-    /// Reading failed half-way.
+    /// Reading failed in the middle.
     #[error("{place}: cannot be read any further: {reason}")]
     Read {
-        /// The file and the line after the last one that was read.
+        /// The file, and the line after the last read one.
         place: String,
         /// The error of the system or the decompressor.
         reason: io::Error,
@@ -56,15 +56,15 @@ pub enum InputError {
         /// The limit.
         files_max: usize,
     },
-    /// A document over many lines, where one value a line is expected.
+    /// The file has one document over many lines, but the format has one value in each line.
     #[error(
         "{0}:1: looks like one JSON document over many lines; the format is one JSON value in each line: convert it with `jq -c '.[]'`"
     )]
     WholeDocument(String),
-    /// Options for rows that do not fit.
+    /// Options for rows that do not match.
     #[error("{0}")]
     Dialect(String),
-    /// A row whose end is unknown, since its quotes do not fit.
+    /// A row with an unknown end, because its quotes do not match.
     #[error(
         "{place}: {reason}; close the quote, double each quote within a quoted field, or give --quote none if quotes are plain text"
     )]
@@ -82,7 +82,7 @@ pub enum InputError {
         /// The encoding, as `iconv` calls it.
         encoding: &'static str,
     },
-    /// The first row of a CSV file is no header.
+    /// The first row of a CSV file is not a header.
     #[error("{name}:1: {reason}; the first row names the columns")]
     Header {
         /// The file as it was named.

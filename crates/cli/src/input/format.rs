@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-/// How items are written in the input.
+/// The format of items in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// One JSON value a line; blank lines are skipped.
     Jsonl,
-    /// One JSON array; every element is an item. Without an array, as jsonl.
+    /// One JSON array whose elements are the items. Without an array, like jsonl.
     Json,
     /// Comma-separated; the first row names the columns, and every other row is an object of strings.
     Csv,
-    /// As csv, separated by tabs.
+    /// Like csv, separated by tabs.
     Tsv,
     /// Every line is a string.
     Lines,
 }
 
 impl Format {
-    /// The format that a file's name promises, if any; `.gz` and `.zst` are looked through.
+    /// The format by a file's name, if the name tells it. The suffixes `.gz` and `.zst` are skipped.
     pub fn of_path(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {
@@ -32,7 +32,7 @@ impl Format {
         }
     }
 
-    /// Whether the file's name promises one JSON document rather than a value a line.
+    /// Reports whether the file's name promises one JSON document instead of a value in each line.
     pub fn promises_document(path: &Path) -> bool {
         let name = path
             .file_name()
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_tells_the_format_through_its_compression() {
+    fn the_name_reveals_the_format_despite_compression() {
         for (name, format) in [
             ("a.jsonl", Some(Format::Jsonl)),
             ("a.NDJSON.gz", Some(Format::Jsonl)),

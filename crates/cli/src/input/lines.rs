@@ -6,14 +6,13 @@ use gristmill_model::limits::PAYLOAD_BYTES_MAX;
 
 use super::stream::Stream;
 
-/// Bytes of a line that is too long which are kept, to recognise it by.
+/// The number of bytes that are kept of a line that is too long, to recognise it.
 pub(super) const EXCERPT_BYTES_MAX: usize = 1 << 10;
 
-/// Bytes of a line over which it is too long: as a payload it would be refused, with some room for
-/// white space around it.
+/// The largest line. A longer one would be refused as a payload, with some room for white space around it. Bytes.
 const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 1_024;
 
-/// What comes next.
+/// The next line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line in the stream's pending bytes, not accepted yet.
@@ -23,26 +22,26 @@ pub(super) enum Line {
         /// Its length with the line's end: the bytes to accept.
         line_bytes: usize,
     },
-    /// A line that is too long. It is accepted already, and was never held as a whole.
+    /// A line that is too long. It is accepted already, and was never in memory as a whole.
     TooLong {
         /// Its length.
         bytes: u64,
-        /// How it begins.
+        /// Its beginning.
         excerpt: Vec<u8>,
     },
     /// No more lines.
     End,
 }
 
-/// Finds lines in a stream. Keeps how far it has looked, so that no byte is searched twice.
+/// Finds lines in a stream. It remembers its place, so that no byte is searched twice.
 #[derive(Debug, Default)]
 pub(super) struct LineFinder {
     searched: usize,
 }
 
 impl LineFinder {
-    /// Finds the next line. The caller accepts it before it asks for another; asked again, it finds
-    /// the same one.
+    /// Finds the next line. The caller accepts it before it asks for another one. Until then, further calls find the
+    /// same line.
     pub fn next(&mut self, stream: &mut Stream) -> io::Result<Line> {
         loop {
             let pending = stream.pending();

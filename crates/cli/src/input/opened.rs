@@ -1,4 +1,4 @@
-//! Opens a file or a pipe: tells compressed ones, JSON arrays and Parquet from others.
+//! Opens a file or a pipe, and recognises compressed files, JSON arrays and Parquet.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,10 +10,10 @@ use super::array::ArrayLines;
 use super::format::Format;
 use super::parquet::{PARQUET_MAGIC, ParquetRows};
 
-/// A file or pipe that is open, with its bytes as the items are written in them.
+/// An open file or pipe, and its decompressed bytes.
 pub(super) struct Opened {
     pub reader: Box<dyn Read + Send>,
-    /// The bytes are the file's own, so that a place in them is one in the file.
+    /// The bytes are the file's own, so a position in them is a position in the file.
     pub is_plain_file: bool,
     /// The items are the elements of one JSON array.
     pub is_array: bool,
@@ -24,14 +24,14 @@ pub(super) struct Opened {
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// White space before a JSON array at most. Bytes.
+/// The largest amount of white space before a JSON array. Bytes.
 const BLANK_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes in which a file is recognised as one value a line.
+/// The number of bytes by which a file with one value in each line is recognised.
 const FIRST_LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Opens one file, with the format that was given for it. One that is JSON, by that or by its name, may be an array; one that is
-/// Parquet is read by this Python.
+/// Opens one file with its given format. A file that is JSON, by its format or its name, may be an array. A Parquet
+/// file is read by this Python.
 pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> io::Result<Opened> {
     let may_be_array = match given {
         Some(format) => format == Format::Json,
@@ -41,7 +41,7 @@ pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> i
     let mut file = File::open(path)?;
     if is_regular && is_parquet(&mut file)? {
         let mut reader: Box<dyn Read + Send> = Box::new(ParquetRows::open(path, python)?);
-        // A reader that cannot begin fails here, not at the first item.
+        // A reader that cannot start fails here, not at the first item.
         let first = up_to_first_mark(&mut *reader)?;
         return Ok(Opened {
             reader: Box::new(Cursor::new(first).chain(reader)),
@@ -63,7 +63,7 @@ pub(super) fn open_file(path: &Path, given: Option<Format>, python: &OsStr) -> i
     })
 }
 
-/// Whether a file begins as Parquet files do. It is at its beginning then and afterwards.
+/// Reports whether a file begins like a Parquet file. The file's position is the start, before and after.
 fn is_parquet(file: &mut File) -> io::Result<bool> {
     let mut first = Vec::with_capacity(PARQUET_MAGIC.len());
     file.by_ref()
@@ -73,7 +73,7 @@ fn is_parquet(file: &mut File) -> io::Result<bool> {
     Ok(first == PARQUET_MAGIC)
 }
 
-/// Standard input, without the buffer of [`io::stdin`], whose bytes a poll of the pipe does not see.
+/// Standard input without the buffer of [`io::stdin`], because a poll of the pipe does not see buffered bytes.
 pub(super) fn open_stdin(may_be_array: bool) -> io::Result<Opened> {
     let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let pipe = file.try_clone()?.into();
@@ -84,8 +84,7 @@ pub(super) fn open_stdin(may_be_array: bool) -> io::Result<Opened> {
     })
 }
 
-/// Decompresses bytes that begin as compressed ones do, and makes lines of a JSON array. What a file's name
-/// promises is checked.
+/// Decompresses bytes that begin like compressed ones, and makes lines of a JSON array. Checks the promise of a file's name.
 fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array: bool) -> io::Result<Opened> {
     let magic = first_bytes(&mut raw)?;
     let whole = Cursor::new(magic.clone()).chain(raw);
@@ -137,7 +136,8 @@ fn open_stream(mut raw: Box<dyn Read + Send>, file: Option<&Path>, may_be_array:
     })
 }
 
-/// Whether the first line is a JSON value and other lines follow: then each line is an item, even where the first is an array.
+/// Reports whether the first line is a JSON value and other lines follow. Then each line is an item, even if the first
+/// is an array.
 fn has_value_in_first_line(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     let Some(end) = memchr::memchr(b'\n', head) else {
@@ -147,7 +147,7 @@ fn has_value_in_first_line(head: &[u8]) -> bool {
     !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
 }
 
-/// The bytes up to the first that is no white space (and no byte order mark).
+/// The bytes up to the first one that is neither white space nor part of a byte order mark.
 fn up_to_first_mark(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -161,8 +161,8 @@ fn up_to_first_mark(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The bytes that tell compressed ones from others: at most four. A slow writer is not waited for, where these cannot be the
-/// first of compressed ones.
+/// At most four bytes, which identify compressed data. Does not wait for more bytes of a slow writer when the first
+/// ones are not those of compressed data.
 fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(ZSTD_MAGIC.len());
     let mut buffer = [0; ZSTD_MAGIC.len()];

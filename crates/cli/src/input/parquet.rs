@@ -1,23 +1,23 @@
-//! Parquet files: their rows as JSON lines, read by the Python package pyarrow in a process of its own.
+//! Parquet files: the Python package pyarrow reads their rows as JSON lines, in its own process.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// How a Parquet file begins.
+/// The first bytes of a Parquet file.
 pub(super) const PARQUET_MAGIC: [u8; 4] = *b"PAR1";
 
-/// The exit status of the reader where pyarrow cannot be imported.
+/// The exit status of a reader that cannot import pyarrow.
 const NO_PACKAGE: i32 = 78;
 
-/// The end of the reader's messages that an error repeats. Bytes.
+/// The number of bytes from the end of the reader's messages that an error repeats.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Begins a line of the reader that says why a row has no JSON.
+/// The first character of a line in which the reader explains why a row cannot become JSON.
 pub(super) const REFUSED_ROW_MARK: char = '\u{1}';
 
-/// Writes a row a line.
+/// The reader's program. It writes one row in each line.
 const READER: &str = include_str!("parquet_rows.py");
 
 /// The rows of a Parquet file as JSON lines.
@@ -57,7 +57,7 @@ impl ParquetRows {
         })
     }
 
-    /// Why the reader has ended before the end of the file, if it has.
+    /// The reason why the reader ended before the end of the file, if it did.
     fn end(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
@@ -83,7 +83,7 @@ impl ParquetRows {
 
 fn refused(python: &OsStr, reason: &str) -> io::Error {
     let python = python.to_string_lossy();
-    let reason = format!("it is Parquet, which the Python package pyarrow reads by {python}: {reason}");
+    let reason = format!("it is Parquet, which {python} reads with the package pyarrow: {reason}");
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
@@ -100,7 +100,7 @@ impl Read for ParquetRows {
 impl Drop for ParquetRows {
     fn drop(&mut self) {
         if !self.has_ended {
-            // It may have ended by itself.
+            // The reader may have ended by itself.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -2,24 +2,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A file of an input of several, or of one that is not read line by line.
+/// A file of an input with several files, or of an input that is not read line by line.
 #[derive(Debug, Clone)]
 struct File {
     name: Arc<str>,
-    /// Lines of the input before it.
+    /// The number of the input's lines before the file.
     lines_before: u64,
-    /// Lines of the file that the input does not have: a repeated header.
+    /// The number of the file's lines that are not in the input: a repeated header.
     lines_skipped: u64,
-    /// A JSON array, whose elements are counted instead of lines.
+    /// The file is a JSON array. Its elements are counted instead of lines.
     is_array: bool,
 }
 
-/// Which lines of an input are of which file. Its reader adds files as it opens them.
+/// The files of the lines of an input. The reader adds each file when it opens it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places(Arc<Mutex<Vec<File>>>);
 
 impl Places {
-    /// The input goes on with this file.
+    /// Adds a file with which the input continues.
     pub fn add(&self, name: Arc<str>, lines_before: u64, lines_skipped: u64, is_array: bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(File {
             name,

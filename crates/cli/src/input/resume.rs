@@ -1,4 +1,4 @@
-//! Opens an input from its start, or resumes behind the last item of a run.
+//! Opens an input at its start, or resumes it after the last item of a run.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,24 +13,24 @@ use super::places::Places;
 use super::source::{Fingerprint, Input};
 use super::stream::Stream;
 
-/// An input that was read up to some place before.
+/// An input of which a part was read before.
 pub enum Reopened {
-    /// It begins with the same bytes, and where more follow, with the same lines; reading continues behind them.
+    /// It begins with the same bytes, or with the same lines if more follow. Reading continues after them.
     Unchanged(Box<BatchReader>),
-    /// It does not.
+    /// It has changed.
     Changed {
-        /// The difference, as text.
+        /// The change, as text.
         what: String,
     },
 }
 
 impl Input {
-    /// Opens the input at its beginning.
+    /// Opens the input at its start.
     pub fn open(&self, limits: BatchLimits) -> Result<BatchReader, InputError> {
         Ok(self.open_and_look(limits)?.0)
     }
 
-    /// Opens the input, and says whether places in it are places in a file.
+    /// Opens the input, and reports whether positions in it are positions in a file.
     fn open_and_look(&self, limits: BatchLimits) -> Result<(BatchReader, bool), InputError> {
         let places = Places::default();
         let opened = self.open_bytes(&places)?;
@@ -47,8 +47,8 @@ impl Input {
         Ok((reader, opened.is_plain_file))
     }
 
-    /// Opens the input behind what was read of it before. A plain file that is as `remembered` is
-    /// entered there at once; anything else is read up to there and compared by its checksum.
+    /// Opens the input after the part that was read before. If a plain file still matches `remembered`, reading starts
+    /// there at once. Any other input is read up to there and compared by its checksum.
     pub fn reopen(
         &self,
         limits: BatchLimits,
@@ -122,7 +122,7 @@ impl Input {
         Ok(Reopened::Unchanged(Box::new(reader)))
     }
 
-    /// The last byte before `offset` of a plain file.
+    /// The byte before `offset` in a plain file.
     fn byte_before(&self, path: &Path, offset: u64) -> Result<Option<u8>, InputError> {
         let Some(offset) = offset.checked_sub(1) else {
             return Ok(None);
@@ -133,8 +133,7 @@ impl Input {
         Ok(Some(byte[0]))
     }
 
-    /// Opens an input that has changed behind as many lines as were read of it before; at its end
-    /// where it has fewer.
+    /// Opens a changed input after as many lines as were read before, or at its end if it has fewer.
     pub fn reopen_after_lines(
         &self,
         limits: BatchLimits,
@@ -151,7 +150,7 @@ impl Input {
     }
 }
 
-/// The absolute paths of an input, as they are remembered.
+/// The stored absolute paths of an input, as text.
 fn show_paths(paths: &str) -> String {
     match paths.split_once('\n') {
         None => paths.to_owned(),

@@ -1,4 +1,4 @@
-//! Where an input comes from.
+//! The source of an input.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -15,7 +15,7 @@ use super::format::Format;
 use super::opened::{Opened, open_file, open_stdin};
 use super::places::Places;
 
-/// Files of one input at most: bounds the stored description of a run.
+/// The largest number of files in one input. It bounds the stored description of a run.
 const INPUT_FILES_MAX: usize = 100_000;
 
 /// The fingerprint of a run's input file: a cheap check that the file is the same.
@@ -23,7 +23,7 @@ const INPUT_FILES_MAX: usize = 100_000;
 pub struct Fingerprint {
     /// The file's absolute path; `-` for standard input.
     pub path: String,
-    /// How its items are read.
+    /// The format of its items.
     pub format: String,
     /// Its size in bytes; `None` unless it is a regular file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,36 +33,36 @@ pub struct Fingerprint {
     pub modified_ns: Option<u64>,
 }
 
-/// An input: where it is and how its items are written.
+/// An input: its place and the format of its items.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// As it was named, for messages: the file's name, or `stdin`.
+    /// The name in messages: the file's name as given, or `stdin`.
     pub(super) name: Arc<str>,
     source: Source,
-    /// How the items are written.
+    /// The format of the items.
     pub(super) format: Format,
-    /// How rows are written, as far as that was given.
+    /// The given settings of rows.
     pub(super) dialect: DialectArguments,
-    /// The format that was given, if one was.
+    /// The given format.
     given: Option<Format>,
     /// The Python that reads Parquet files.
     python: OsString,
 }
 
-/// The Python that reads Parquet files where no other is named.
+/// The default Python for Parquet files.
 const PYTHON: &str = "python3";
 
-/// Where the bytes are.
+/// The place of the bytes.
 #[derive(Debug, Clone)]
 enum Source {
     Stdin,
-    /// At least one.
+    /// One file or several.
     Files(Vec<PathBuf>),
 }
 
 impl Input {
-    /// The input that `argument` names: a file, or `-` for standard input. The format is told by the
-    /// file's name unless it is given; standard input and pipes are JSONL unless told otherwise.
+    /// The input that `argument` names: a file, or `-` for standard input. The file's name decides the format unless
+    /// one is given. Standard input and pipes are JSONL by default.
     pub fn new(argument: &Path, format: Option<Format>) -> Result<Input, InputError> {
         Input::of(&[argument.to_owned()], format)
     }
@@ -108,7 +108,7 @@ impl Input {
         })
     }
 
-    /// The same, with another Python for Parquet files.
+    /// Sets another Python for Parquet files.
     pub fn with_python(self, python: impl Into<OsString>) -> Input {
         Input {
             python: python.into(),
@@ -116,18 +116,18 @@ impl Input {
         }
     }
 
-    /// The same, with rows that are written so.
+    /// Sets the settings of rows.
     pub fn with_dialect(self, dialect: DialectArguments) -> Result<Input, InputError> {
         dialect.check(self.format)?;
         Ok(Input { dialect, ..self })
     }
 
-    /// As it was named, for messages.
+    /// The name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is standard input, which no later process can read again.
+    /// Reports whether it is standard input, which no later process can read again.
     pub fn is_stdin(&self) -> bool {
         matches!(self.source, Source::Stdin)
     }
@@ -145,7 +145,7 @@ impl Input {
             Source::Stdin => self.name.to_string(),
             Source::Files(files) => match files.as_slice() {
                 [file] => last_part(&file.to_string_lossy()),
-                // A pattern keeps its name when files are added.
+                // Adding files does not change the name of a pattern.
                 _ if !self.name.contains(' ') => last_part(&self.name),
                 [first, others @ ..] => format!("{}+{}", last_part(&first.to_string_lossy()), others.len()),
                 [] => self.name.to_string(),
@@ -153,7 +153,7 @@ impl Input {
         }
     }
 
-    /// The file, where it is one.
+    /// The file, if the input is one file.
     pub fn path(&self) -> Option<&Path> {
         match self.files() {
             [file] => Some(file),
@@ -169,7 +169,7 @@ impl Input {
         }
     }
 
-    /// Its fingerprint.
+    /// The fingerprint of the input.
     pub fn fingerprint(&self) -> Result<Fingerprint, InputError> {
         let absolute = |path: &PathBuf| {
             let absolute = std::path::absolute(path).map_err(|reason| self.cannot_open(reason))?;
@@ -192,7 +192,7 @@ impl Input {
         })
     }
 
-    /// The files' size, where that is the size of their items: nothing for pipes and compressed files.
+    /// The files' size, if it is the size of their items. `None` for pipes and compressed files.
     pub fn plain_size_bytes(&self) -> Option<u64> {
         let size_of = |path: &PathBuf| {
             let compressed = matches!(
@@ -215,7 +215,7 @@ impl Input {
         }
     }
 
-    /// Opens the input, decompresses files whose first bytes are those of compressed ones, and makes lines of JSON arrays.
+    /// Opens the input. Decompresses files whose first bytes say so, and makes lines of JSON arrays.
     pub(super) fn open_bytes(&self, places: &Places) -> Result<Opened, InputError> {
         let opened = match &self.source {
             Source::Stdin => open_stdin(self.given == Some(Format::Json)),
@@ -260,7 +260,7 @@ fn modified_ns(metadata: &Metadata) -> Option<u64> {
     u64::try_from(since_epoch.as_nanos()).ok()
 }
 
-/// The files that arguments name, and that patterns match, in the order of the arguments and then of the names.
+/// The files that arguments name or that patterns match, in the order of the arguments and then of the names.
 fn expand(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     let mut files = Vec::new();
     for argument in arguments {
@@ -293,7 +293,7 @@ fn expand(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
     Ok(files)
 }
 
-/// The format of a file that exists.
+/// The format of an existing file.
 fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> {
     let name = path.display().to_string();
     let metadata = std::fs::metadata(path).map_err(|reason| InputError::Open {
@@ -304,7 +304,7 @@ fn format_of(path: &Path, format: Option<Format>) -> Result<Format, InputError> 
         return Err(InputError::Folder(name));
     }
     if path.extension().is_some_and(|extension| extension == "parquet") {
-        // Its rows come as lines.
+        // The Parquet reader gives lines.
         return Ok(Format::Jsonl);
     }
     match format.or_else(|| Format::of_path(path)) {

@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use crc32fast::Hasher;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Bytes that are read at once, and kept at least.
+/// The bytes of one read, which are also the smallest buffer.
 const BUFFER_BYTES_MIN: usize = 256 << 10;
 
-/// How long a batch waits for the next bytes of a pipe, once it has an item.
+/// The time that a batch with an item waits for the next bytes of a pipe.
 const QUIET_MAX: Duration = Duration::from_millis(10);
 
-/// How long a batch gathers items of a pipe whose writer is slow, from its first item on.
+/// The time in which a batch gathers items from a slow pipe, counted from its first item.
 const GATHER_MAX: Duration = Duration::from_millis(50);
 
 /// A pipe whose writer may be slow.
 struct Pipe {
     descriptor: OwnedFd,
-    /// When the current batch ends, if the next bytes are not there; `None` while it has no item.
+    /// The end of the current batch if the next bytes do not come. `None` while the batch has no item.
     batch_ends_at: Option<Instant>,
 }
 
 impl Pipe {
-    /// Whether the current batch can have the next bytes: waits for them, but not for long.
+    /// Reports whether the current batch can have the next bytes. Waits for them, but not long.
     fn is_ready(&self) -> bool {
         let Some(ends_at) = self.batch_ends_at else {
             return true;
@@ -32,37 +32,35 @@ impl Pipe {
         let wait = QUIET_MAX.min(ends_at.saturating_duration_since(Instant::now()));
         let mut polled = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let timeout = Timespec::try_from(wait).ok();
-        // An error shows when the pipe is read.
+        // An error appears when the pipe is read.
         poll(&mut polled, timeout.as_ref()).map_or(true, |ready| ready > 0)
     }
 }
 
-/// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes.
-///
-/// The readers of lines and rows look ahead in [`pending`](Stream::pending) and accept whole items
-/// only, so the place is always one where a later process can go on. How far they look ahead is
-/// bounded by the longest item.
+/// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes. The readers of
+/// lines and rows look ahead in [`pending`](Stream::pending) and accept only whole items, so a later process can always
+/// continue at the accepted position. The longest item bounds the look-ahead.
 pub(super) struct Stream {
     reader: Box<dyn Read + Send>,
     pipe: Option<Pipe>,
     buffer: Vec<u8>,
     /// The end of the accepted bytes.
     accepted: usize,
-    /// The end of the bytes that were read.
+    /// The end of the read bytes.
     end: usize,
     /// The end of the hashed bytes: hashing lags behind accepting, because it is faster in bulk.
     hashed: usize,
     hasher: Hasher,
-    /// The last hashed byte, if any was hashed here.
+    /// The last hashed byte, if this stream has hashed any.
     last: Option<u8>,
-    /// Where `buffer[0]` stands in the input.
+    /// The position of `buffer[0]` in the input.
     offset: u64,
-    /// The reader reported its end. It is not read again: a terminal would wait for input.
+    /// The reader has reported its end. It is not read again, because a terminal would wait for input.
     at_end: bool,
 }
 
 impl Stream {
-    /// A stream that starts at `offset` of the input; `crc32` covers the bytes before.
+    /// A stream that starts at `offset` of the input. `crc32` covers the bytes before.
     pub fn new(reader: Box<dyn Read + Send>, offset: u64, crc32: u32) -> Stream {
         Stream {
             reader,
@@ -78,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// The same, of a pipe with this descriptor. It decides when a batch ends and is not read.
+    /// Makes it the stream of a pipe with this descriptor. The descriptor is only polled, to decide when a batch ends.
     pub fn of_pipe(mut self, descriptor: Option<OwnedFd>) -> Stream {
         self.pipe = descriptor.map(|descriptor| Pipe {
             descriptor,
@@ -87,7 +85,7 @@ impl Stream {
         self
     }
 
-    /// The current batch has an item: from now on, it does not wait long for others.
+    /// Notes that the current batch has an item. From now on it does not wait long for others.
     pub fn note_item(&mut self) {
         if let Some(pipe) = &mut self.pipe {
             pipe.batch_ends_at
@@ -95,19 +93,19 @@ impl Stream {
         }
     }
 
-    /// The next batch begins.
+    /// Starts the next batch.
     pub fn begin_batch(&mut self) {
         if let Some(pipe) = &mut self.pipe {
             pipe.batch_ends_at = None;
         }
     }
 
-    /// The bytes that were read and not accepted yet.
+    /// The bytes that were read and are not accepted yet.
     pub fn pending(&self) -> &[u8] {
         &self.buffer[self.accepted..self.end]
     }
 
-    /// Reads more bytes behind the pending ones. Returns `false` at the end of the input.
+    /// Reads more bytes after the pending ones. Returns `false` at the end of the input.
     pub fn read_more(&mut self) -> io::Result<bool> {
         if self.at_end {
             return Ok(false);
@@ -129,8 +127,8 @@ impl Stream {
         }
     }
 
-    /// As [`read_more`](Stream::read_more), but fails with [`io::ErrorKind::WouldBlock`] where the current batch has an item and
-    /// the writer of the pipe is slow.
+    /// Like [`read_more`](Stream::read_more), but fails with [`io::ErrorKind::WouldBlock`] if the current batch has an
+    /// item and the writer of the pipe is slow.
     pub fn read_more_of_batch(&mut self) -> io::Result<bool> {
         if self.at_end || self.pipe.as_ref().is_none_or(Pipe::is_ready) {
             self.read_more()
@@ -145,24 +143,24 @@ impl Stream {
         debug_assert!(self.accepted <= self.end);
     }
 
-    /// Where the input stands, in bytes, and the CRC-32 of all bytes before.
+    /// The number of accepted bytes, and the CRC-32 of all bytes up to there.
     pub fn position(&mut self) -> (u64, u32) {
         self.hash_accepted();
         (self.offset + self.accepted as u64, self.hasher.clone().finalize())
     }
 
-    /// The byte before the first of the stream.
+    /// Sets the byte before the stream's first byte.
     pub fn set_last(&mut self, last: Option<u8>) {
         self.last = last;
     }
 
-    /// Whether the accepted bytes end within a line.
+    /// Reports whether the accepted bytes end within a line.
     pub fn is_in_line(&mut self) -> bool {
         self.hash_accepted();
         self.last.is_some_and(|last| !matches!(last, b'\n' | b'\r'))
     }
 
-    /// Accepts everything up to `offset` of the input. Returns `false` where it ends before.
+    /// Accepts everything up to `offset` of the input. Returns `false` if the input ends before.
     pub fn skip_to(&mut self, offset: u64) -> io::Result<bool> {
         loop {
             let left = offset.saturating_sub(self.offset + self.accepted as u64);
@@ -179,7 +177,7 @@ impl Stream {
         }
     }
 
-    /// Bytes of memory that are held.
+    /// The size of the buffer in memory.
     #[cfg(test)]
     pub fn held_bytes(&self) -> usize {
         self.buffer.len()
@@ -215,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_and_checksum_are_of_what_was_accepted_only() {
+    fn the_position_and_checksum_cover_only_accepted_bytes() {
         let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
         let mut stream = Stream::new(Box::new(io::Cursor::new(bytes.clone())), 0, 0);
         assert!(stream.read_more().unwrap());
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_goes_on_has_the_checksum_of_the_whole() {
+    fn a_resumed_stream_has_the_checksum_of_the_whole_input() {
         let bytes = b"first half, second half";
         let mut stream = Stream::new(
             Box::new(io::Cursor::new(&bytes[10..])),

@@ -66,7 +66,7 @@ pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
     )
 }
 
-/// Changes jobs, those of a filter in portions. After the first two portions, a bar on a terminal shows the progress.
+/// Changes jobs. Jobs of a filter are changed in portions. After two portions, a terminal shows a progress bar.
 pub async fn change(
     store: &Arc<dyn Store>,
     selection: Selection,
@@ -93,7 +93,7 @@ pub async fn change(
             total,
         });
         tokio::select! {
-            // Shows the bar once even where the rest is done at once.
+            // Shows the bar once, even if the rest is done at once.
             biased;
             () = progress => Ok(()),
             ended = rest => ended,

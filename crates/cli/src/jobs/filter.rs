@@ -10,7 +10,7 @@ use crate::exit::NotFound;
 use crate::span::milliseconds;
 
 impl FilterArguments {
-    /// Whether no condition is given.
+    /// Reports whether no condition is given.
     pub fn is_empty(&self) -> bool {
         self.states.is_empty()
             && self.kind.is_none()
@@ -53,7 +53,7 @@ impl FilterArguments {
     }
 }
 
-/// The run with this name; otherwise an error that names the existing runs.
+/// The run with this name, or an error that names the existing runs.
 pub async fn find_run(store: &Arc<dyn Store>, name: &str) -> anyhow::Result<Run> {
     if let Some(run) = store.run(name).await? {
         return Ok(run);

@@ -10,10 +10,10 @@ use crate::output::print_line;
 use crate::output::table::{Align, Table, cut};
 use crate::pauses::{Pauses, show_pauses};
 
-/// Batches that are looked at together for the ids of their jobs.
+/// The number of batches in one query for the ids of their jobs.
 const IDS_BATCHES_PER_PAGE: u32 = 1_000;
 
-/// Characters of an error that are shown.
+/// The number of characters of an error to show.
 const ERROR_CHARS_MAX: usize = 80;
 
 /// Runs the command.
@@ -32,7 +32,7 @@ pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
         })?;
         return Ok(Exit::Done);
     }
-    // One more than is shown says whether there is a next page.
+    // One extra row shows whether there is a next page.
     let page = Page {
         after: arguments.after,
         limit: arguments.limit + 1,
@@ -76,7 +76,7 @@ fn state(row: &JobRow, pauses: &Pauses) -> String {
     }
 }
 
-/// Prints the ids of all jobs that match, a line a batch.
+/// Prints the ids of all matching jobs, one line for each batch.
 async fn print_ids(store: &dyn Store, filter: &JobFilter) -> anyhow::Result<Exit> {
     let mut after = None;
     loop {

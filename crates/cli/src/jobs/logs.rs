@@ -1,4 +1,4 @@
-//! `gristmill logs`: what a job printed, attempt by attempt, and what jobs print, as it comes.
+//! `gristmill logs`: prints the stored logs of a job's attempts, and the output of running jobs.
 
 mod printer;
 #[cfg(feature = "full")]
@@ -70,7 +70,7 @@ async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyho
         ended = follow_in_store(&mut logs, arguments.job, &mut printer) => ended,
         exit = interrupt.wait() => Ok(exit),
     };
-    // Whatever happened, nobody follows any more.
+    // Whatever happened, this follower is gone.
     let left = logs.leave().await;
     let exit = ended?;
     left?;
@@ -87,7 +87,7 @@ async fn follow_in_store(
             return Ok(exit);
         }
     }
-    // It was deleted.
+    // The job was deleted.
     Ok(Exit::SomeFailed)
 }
 
@@ -108,7 +108,7 @@ async fn filter(arguments: &LogsArguments, store: &Arc<dyn Store>) -> anyhow::Re
     })
 }
 
-/// Prints an event. How the program ends, where that was the end of the one job that it follows.
+/// Prints an event. Returns the program's exit status if the only followed job has ended.
 fn take(event: &LogEvent, only: Option<JobId>, printer: &mut Printer) -> anyhow::Result<Option<Exit>> {
     match event {
         LogEvent::Printed(piece) => printer.piece(piece)?,

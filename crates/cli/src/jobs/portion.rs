@@ -1,4 +1,4 @@
-//! The portions of an input that `gristmill submit` stores, each in one transaction.
+//! The portions of an input. `gristmill submit` stores each in one transaction.
 
 use gristmill_batching::EndReason;
 use gristmill_model::PackedBuilder;
@@ -6,24 +6,25 @@ use gristmill_model::PackedBuilder;
 use crate::input::{BatchReader, InputBatch};
 use crate::span::show_count;
 
-/// Bytes of payloads in a portion, after which it takes no further batch: it stands in memory as a whole, and other writers of
-/// the store wait for it for some seconds.
+/// The bytes of payloads after which a portion takes no further batch. The whole portion is in memory, and other
+/// writers of the store wait some seconds for it.
 pub(super) const PORTION_BYTES_MAX: usize = 256 << 20;
 
-/// Reads an input portion by portion.
+/// Reads an input in portions.
 pub(super) struct Portions {
     reader: BatchReader,
-    /// Items that are still to be left out.
+    /// The number of items that are still to be skipped.
     skipped: u64,
 }
 
 impl Portions {
-    /// Cuts an input into portions, without its first items.
+    /// Cuts an input into portions, after its first `skipped` items.
     pub fn new(reader: BatchReader, skipped: u64) -> Portions {
         Portions { reader, skipped }
     }
 
-    /// Batches up to the end of the input, to the limit, or to a moment in which a pipe brings nothing. None at the end.
+    /// The next batches: up to the end of the input, to the limit, or to a moment at which a pipe has no bytes. Empty
+    /// at the end.
     pub fn next(&mut self) -> anyhow::Result<Vec<InputBatch>> {
         let (mut portion, mut bytes) = (Vec::new(), 0);
         while bytes < PORTION_BYTES_MAX
@@ -61,7 +62,7 @@ impl Portions {
     }
 }
 
-/// Describes what a submit has stored that an error stopped. The store refused `failed` items, or did not answer for them.
+/// Describes the stored part of a submit that an error stopped. The store refused `failed` items, or did not answer for them.
 pub(super) fn left_behind(stored: u64, failed: u64, skipped: u64, is_unknown: bool) -> String {
     let rest = format!("submit the rest with --skip {}", skipped + stored);
     match (stored, is_unknown) {

@@ -15,7 +15,7 @@ use crate::output::{LineForm, Output};
 use crate::run::Corrections;
 use crate::span::show_count;
 
-/// Batches that are asked for at once.
+/// The number of batches in one query.
 const PAGE_BATCHES: u32 = 256;
 
 /// Runs the command.

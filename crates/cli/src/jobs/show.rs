@@ -34,7 +34,7 @@ pub async fn show(arguments: ShowArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Why a job that can be claimed does not run, as far as the store knows: the limits that cover it, and the absence of
+/// The reasons why a claimable job does not run, as far as the store knows them: limits that cover it, and the lack of
 /// a worker that serves it.
 async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec<String>> {
     let row = &details.row;
@@ -55,9 +55,9 @@ async fn waits_on(store: &dyn Store, details: &JobDetails) -> anyhow::Result<Vec
     for control in controls_that_hold(store, &store.controls().await?, lane).await? {
         let perhaps = match control.effect {
             Effect::Concurrency { .. } => "",
-            // Only the claim knows the tokens that are left; without a worker, nothing takes any.
+            // Only a claim knows the tokens that are left. Without a worker, no claim takes any.
             Effect::Rate { .. } if is_served => "perhaps ",
-            // Pauses are shown with the job.
+            // The job's view shows pauses itself.
             _ => continue,
         };
         reasons.push(format!(
@@ -164,7 +164,7 @@ fn describe(details: &JobDetails) -> String {
     lines.join("\n")
 }
 
-/// How far a job is, in words: `42 % (420 of 1000), 12 a second, 48 s left: reading page 7`.
+/// The progress of a job in words: `42 % (420 of 1000), 12 a second, 48 s left: reading page 7`.
 fn describe_progress(shown: &ShownProgress) -> String {
     let progress = &shown.progress;
     let mut parts = Vec::new();
@@ -194,7 +194,7 @@ fn describe_progress(shown: &ShownProgress) -> String {
     }
 }
 
-/// A fraction as people read it.
+/// A fraction as a percentage.
 pub fn percent(fraction: f64) -> String {
     format!("{:.0} %", fraction * 100.0)
 }
@@ -244,7 +244,7 @@ fn add_failure(lines: &mut Vec<String>, failure: &StoredFailure) {
     let error = &failure.error;
     let log = failure.log.as_ref().filter(|log| !log.is_empty());
     let traceback = error.traceback.as_deref().map(str::trim_end).unwrap_or_default();
-    // A traceback ends with the message, and that of a program is the end of what it printed.
+    // A traceback ends with the message. The traceback of a program is the end of its output.
     if !traceback.ends_with(error.message.trim_end()) || error.message.is_empty() {
         add_indented(lines, &format!("{}: {}", error.error_type, error.message));
     }

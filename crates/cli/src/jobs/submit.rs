@@ -24,7 +24,7 @@ use crate::jobs::portion::{PORTION_BYTES_MAX, Portions, left_behind};
 use crate::output::print_line;
 use crate::span::{milliseconds, show_count, show_number_of};
 
-/// The variable that names the trace which a program belongs to.
+/// The variable with the trace of a program.
 const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";
 
 /// The submitted batches and jobs.
@@ -32,15 +32,15 @@ const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";
 struct Submitted {
     batches: Vec<(BatchId, u32)>,
     rejected: u64,
-    /// The jobs that stand for those that were given, where they have keys.
+    /// The jobs that stand for the given payloads, if they have keys.
     jobs: Vec<JobId>,
 }
 
-/// Ids that `--json` prints, at most.
+/// The largest number of ids that `--json` prints.
 const IDS_MAX: usize = 10_000;
 
 impl Submitted {
-    /// The job that stands for each payload, in their order.
+    /// The job that stands for each payload, in the payloads' order.
     fn ids(&self) -> impl Iterator<Item = JobId> {
         let of_batch = |(batch, count): &(BatchId, u32)| {
             let batch = *batch;
@@ -50,7 +50,7 @@ impl Submitted {
         self.jobs.iter().copied().chain(unkeyed.flat_map(of_batch))
     }
 
-    /// Submits batches, with keys where there are such.
+    /// Submits batches, with their keys if they have any.
     async fn add(
         &mut self,
         arguments: &SubmitArguments,
@@ -89,12 +89,12 @@ impl Submitted {
     }
 }
 
-/// A payload's key or tag: a text, a number or a boolean in this field. A number keeps the text that it has in the payload.
+/// A payload's key or tag: a string, a number or a boolean in this field. A number keeps its text from the payload.
 pub fn key_in(payload: &str, field: &str) -> Option<String> {
     item::scalar_text(item::field(payload, field)?)
 }
 
-/// Each payload's tags: texts or numbers in these fields.
+/// The tags of each payload: strings or numbers in these fields.
 fn tags_in(payloads: &PackedArray, fields: &[String]) -> Vec<BTreeMap<String, String>> {
     let of_payload = |payload: &str| {
         let tags = fields
@@ -105,7 +105,7 @@ fn tags_in(payloads: &PackedArray, fields: &[String]) -> Vec<BTreeMap<String, St
     payloads.items().map(of_payload).collect()
 }
 
-/// Refuses a field for keys or tags that none of the first payloads has: its name is probably mistyped.
+/// Refuses a field for keys or tags that none of the first payloads has, because its name is probably mistyped.
 fn check_fields(arguments: &SubmitArguments, first: &PackedArray) -> anyhow::Result<()> {
     let options = arguments.key.key_field.iter().map(|field| ("--key-field", field));
     let tags = arguments.tag_fields.iter().map(|field| ("--tag-field", field));
@@ -142,7 +142,7 @@ pub async fn submit(arguments: SubmitArguments) -> anyhow::Result<Exit> {
     })
 }
 
-/// The trace that the jobs belong to. A wrong variable is that of another program, and harms no submit.
+/// The trace of the jobs. A wrong variable belongs to another program, and does not fail the submit.
 fn traceparent(arguments: &SubmitArguments) -> Option<TraceParent> {
     if let Some(given) = arguments.traceparent {
         return given.0;
@@ -172,7 +172,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
     }
 }
 
-/// Jobs of a batch: a submit with hooks is one batch, whose end is the end of all jobs.
+/// The limits of batches. A submit with hooks is one batch, so that the end of the batch is the end of all jobs.
 fn batch_limits(arguments: &SubmitArguments) -> BatchLimits {
     match arguments.hooks.hooks() {
         Some(_) => BatchLimits {
@@ -212,7 +212,7 @@ fn new_batch(arguments: &SubmitArguments, options: &BatchOptions, payloads: Pack
     }
 }
 
-/// All of the command line's payloads, or none.
+/// Submits all payloads of the command line, or none.
 async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> anyhow::Result<Submitted> {
     let mut batches = Vec::new();
     let mut cutter = PackedCutter::new(batch_limits(arguments));
@@ -253,7 +253,7 @@ async fn submit_payloads(arguments: &SubmitArguments, options: BatchOptions) -> 
     Ok(submitted)
 }
 
-/// A file's items, portion by portion: most files are one.
+/// Submits the items of a file in portions. Most files are one portion.
 async fn submit_file(
     arguments: &SubmitArguments,
     path: &Path,
@@ -306,20 +306,20 @@ async fn submit_file(
     Ok(submitted)
 }
 
-/// An error that stops a submit, behind what it leaves behind.
+/// Adds to an error what the submit stored before it.
 fn with_what_is_stored(error: anyhow::Error, stored: u64, under_way: u64, skipped: u64) -> anyhow::Error {
     let is_unknown = matches!(error.downcast_ref(), Some(StoreError::Unknown { .. }));
     error.context(left_behind(stored, under_way, skipped, is_unknown))
 }
 
-/// Closes a store. The submitted jobs stay submitted, also where closing fails.
+/// Closes a store. The jobs stay submitted even if closing fails.
 async fn close(store: &Arc<dyn Store>, hops: Option<BatchStats>) {
     let recorded = match hops {
         Some(hops) => store.record(hops).await,
         None => Ok(()),
     };
     if let Err(error) = recorded.and(store.close().await) {
-        tracing::warn!(%error, "the store could not be closed in order, and what was submitted stays so");
+        tracing::warn!(%error, "the store could not be closed cleanly; the jobs stay submitted");
     }
 }
 
@@ -347,7 +347,7 @@ fn tell(arguments: &SubmitArguments, submitted: &Submitted) -> anyhow::Result<()
             }
         }
         [] => {}
-        // Few jobs are named, so that they can be asked for.
+        // A few jobs are named, so that the user can ask for them.
         [(batch, count)] if *count <= 20 => {
             for position in 0..*count {
                 print_line(&format!("{batch}:{position}"))?;

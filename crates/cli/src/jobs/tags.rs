@@ -9,7 +9,7 @@ use crate::span::show_count;
 /// Runs the command.
 pub async fn tags(arguments: TagsArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
-    // One more than is shown says whether there is a next page.
+    // One extra value shows whether there is a next page.
     let mut values = store
         .tag_values(&arguments.name, arguments.after.as_deref(), arguments.limit + 1)
         .await?;

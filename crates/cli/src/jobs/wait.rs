@@ -13,10 +13,10 @@ use crate::jobs::show::counted_by_state;
 use crate::output::print_line;
 use crate::span::{show_microseconds, show_seconds};
 
-/// When the store is asked for the first time whether jobs have ended; each further wait is twice as long.
+/// The time before the store is first asked whether jobs have ended. Each later wait is twice as long.
 const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
 
-/// How often it is asked at the latest: a notification can be lost.
+/// The longest wait before the store is asked again, because a notification can be lost.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -72,7 +72,7 @@ async fn wait_for_all(
     Ok(exit)
 }
 
-/// How the jobs ended, when all have.
+/// The counts of the target's jobs, if all have ended.
 async fn ended(store: &dyn Store, target: WaitTarget) -> anyhow::Result<JobCounts> {
     let batch = match target {
         WaitTarget::Batch(batch) => batch,

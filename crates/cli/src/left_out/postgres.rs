@@ -1,4 +1,4 @@
-//! No store is in PostgreSQL.
+//! Replaces the store in PostgreSQL.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use gristmill_store::Store;
 
 use crate::left_out::left_out;
 
-/// No lock of a name in a database.
+/// Replaces the lock of a name in a database.
 #[derive(Debug)]
 pub enum NameLock {}
 
@@ -16,7 +16,7 @@ impl NameLock {
         Err(left_out("PostgreSQL"))
     }
 
-    /// Never resolves, since there is no lock.
+    /// Never resolves, because there is no lock.
     pub async fn lost(&self) {
         match *self {}
     }

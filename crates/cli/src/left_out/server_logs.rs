@@ -1,4 +1,4 @@
-//! No logs come from servers.
+//! Replaces the logs of servers.
 
 use crate::arguments::job::LogsArguments;
 use crate::exit::Exit;

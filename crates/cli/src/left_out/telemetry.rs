@@ -1,30 +1,30 @@
-//! Nothing is exported to OpenTelemetry.
+//! Replaces the export to OpenTelemetry.
 
 use tokio::runtime::Handle;
 use tracing_subscriber::layer::Identity;
 
-/// No exports.
+/// Replaces the exports.
 #[derive(Debug)]
 pub enum Telemetry {}
 
 impl Telemetry {
-    /// None.
+    /// A layer that does nothing.
     pub fn layer(&self) -> Identity {
         match *self {}
     }
 
-    /// Starts nothing.
+    /// Does nothing.
     pub fn start(&self, _runtime: &Handle) {
         match *self {}
     }
 
-    /// Ends nothing.
+    /// Does nothing.
     pub async fn finish(&self) {
         match *self {}
     }
 }
 
-/// The exports: none.
+/// Always `None`.
 pub fn from_environment() -> Option<Telemetry> {
     None
 }

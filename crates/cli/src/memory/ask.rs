@@ -11,11 +11,11 @@ use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::cut;
 
-/// Characters of a source that are shown.
+/// The number of characters of a source to show.
 const SOURCE_CHARACTERS_SHOWN: usize = 120;
 
 impl AnsweringArguments {
-    /// How questions are answered.
+    /// The options of answers.
     pub fn options(&self, recall: RecallOptions) -> AskOptions {
         AskOptions {
             recall,

@@ -15,13 +15,13 @@ use crate::interrupt::Interrupt;
 use crate::output::print_line;
 use crate::output::terminal;
 
-/// What stands before a question.
+/// The prompt before a question.
 const PROMPT: &str = "> ";
 
 /// The line that starts a new conversation.
 const FORGET: &str = "/forget";
 
-/// Messages of a reply without a model that are shown, at most.
+/// The largest number of messages in a reply without a model.
 const MESSAGES_SHOWN: usize = 5;
 
 /// Runs the command, until its input ends.
@@ -76,7 +76,7 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
                     text(&reply, is_terminal)
                 })?;
             }
-            // The next question may have an answer.
+            // The next question may get an answer.
             Err(error) => {
                 exit = Exit::SomeFailed;
                 say!("gristmill: {}: {error}", plain(line.trim()));
@@ -84,13 +84,13 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
         }
     }
     if is_terminal {
-        // The prompt waits on a line without an end.
+        // The prompt's line has no end yet.
         say!("");
     }
     Ok(exit)
 }
 
-/// A reply for a terminal. The question stands before it where nobody has typed it there.
+/// A reply for a terminal. The question comes first if the user did not type it there.
 fn text(reply: &Reply, is_typed: bool) -> String {
     let mut lines = Vec::new();
     if !is_typed {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::output::OutputError;
 use crate::output::target::refuse_database;
 
-/// Where events are written to.
+/// The destination of events.
 pub struct Events {
     name: String,
     sink: Box<dyn Write + Send>,
@@ -19,7 +19,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Appends to the file at `path`, and creates it if needed; standard output for `-`.
+    /// Appends to the file at `path`, which is created if needed, or to standard output for `-`.
     pub fn open(path: &Path) -> Result<Events, OutputError> {
         if path == Path::new("-") {
             return Ok(Events {
@@ -40,7 +40,7 @@ impl Events {
         }
     }
 
-    /// Writes one event, so that a reader sees it at once.
+    /// Writes one event, so that a reader gets it at once.
     pub fn write(&mut self, event: &IngestEvent) -> Result<(), OutputError> {
         let line = format!("{}\n", self.event_json(event));
         let written = self.sink.write_all(line.as_bytes());
@@ -78,14 +78,14 @@ impl Events {
     }
 }
 
-/// How far an ingestion is, for programs.
+/// The progress of an ingestion, for programs.
 pub fn progress_json(progress: &Progress) -> Value {
     let mut shown = counts(progress);
     shown["chunks_total"] = json!(progress.chunks_total);
     shown
 }
 
-/// The numbers of committed messages, chunks and refs, and the model calls and tokens that they took.
+/// The numbers of committed messages, chunks and refs, and of the model calls and tokens for them.
 fn counts(progress: &Progress) -> Value {
     json!({
         "messages": progress.messages,

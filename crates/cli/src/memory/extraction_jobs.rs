@@ -6,11 +6,11 @@ use gristmill_memory::pipeline::outcomes::RUN;
 use crate::run::RunLock;
 use crate::store::location::StoreLocation;
 
-/// Where the jobs are that the extractions are.
+/// The place of the extraction jobs.
 pub struct ExtractionJobs {
-    /// Their store.
+    /// The store of the jobs.
     pub location: StoreLocation,
-    /// Where other knowledge bases may keep theirs there too: which one this is.
+    /// The name of this knowledge base, if others may keep their jobs in the same store.
     pub name: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl ExtractionJobs {
         Ok(ExtractionJobs { location, name })
     }
 
-    /// Keeps other processes from them; `None` where another one works on them.
+    /// Locks the jobs for this process. Returns `None` if another process works on them.
     pub async fn try_lock(&self) -> anyhow::Result<Option<RunLock>> {
         RunLock::try_take(&self.location, self.name.as_deref().unwrap_or(RUN)).await
     }

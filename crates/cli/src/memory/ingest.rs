@@ -29,14 +29,14 @@ use crate::span::{milliseconds, show_count, show_number_of};
 use crate::store::location::StoreLocation;
 use crate::store::open::{engine_over, open_location, refuse_shown_password};
 
-/// Failures that are shown at the end.
+/// The number of failures to show at the end.
 const FAILURES_SHOWN: usize = 5;
 
 /// Runs the command.
 pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
-    // Whatever is wrong is told before anything is made.
+    // All errors of the arguments appear before anything is created.
     let mut inputs = tokio::select! {
         found = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref()) => found?,
         exit = interrupt.wait() => return Ok(exit),
@@ -123,12 +123,12 @@ fn tell_who_extracts(arguments: &IngestArguments, jobs: &StoreLocation) {
     }
 }
 
-/// How an ingestion ended.
+/// The end of an ingestion.
 struct Ended {
     result: Result<Ingested, IngestError>,
     /// The committed progress, regardless of the end.
     done: Done,
-    /// The reader of the events has gone, or they cannot be written.
+    /// The reader of the events is gone, or they cannot be written.
     events: Option<OutputError>,
     /// The sources that cannot be read, with their errors.
     bad_sources: Vec<(String, String)>,
@@ -233,7 +233,7 @@ async fn run(
     }
 }
 
-/// Stops the ingestion when the program is asked to end, and lets it come to its end.
+/// Stops the ingestion when the program is asked to end, and waits for its end.
 async fn ask_to_stop(mut interrupt: Interrupt, stopper: IngestStopper, quiet: bool) {
     interrupt.wait().await;
     if !quiet {

@@ -1,4 +1,4 @@
-//! How far an ingestion is, for people.
+//! The progress of an ingestion, for people.
 
 use gristmill_memory::pipeline::Progress as IngestProgress;
 
@@ -8,9 +8,9 @@ use crate::span::{show_count, show_number_of, show_seconds};
 /// The prices of a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
-    /// Sent.
+    /// The price of input tokens.
     pub input: f64,
-    /// Answered.
+    /// The price of output tokens.
     pub output: f64,
 }
 
@@ -22,12 +22,12 @@ impl Prices {
     }
 }
 
-/// One look at an ingestion.
+/// The state of an ingestion at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IngestSnapshot {
     /// The committed progress.
     pub progress: IngestProgress,
-    /// Whether vectors are made, which continues after the last message.
+    /// True if vectors are computed, which continues after the last message.
     pub embeds: bool,
     /// The prices of tokens.
     pub prices: Option<Prices>,
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_how_far_it_is_and_what_it_costs() {
+    fn a_line_shows_the_progress_and_the_cost() {
         let mut now = IngestSnapshot {
             progress: IngestProgress {
                 chunks: 1_200,

@@ -1,4 +1,4 @@
-//! `gristmill memory`: looking into knowledge bases, deleting from them, export and import.
+//! `gristmill memory`: inspects knowledge bases, deletes from them, exports and imports.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -196,7 +196,7 @@ async fn delete_sources(arguments: &MemoryDeleteArguments) -> anyhow::Result<Exi
     let count = changes.len() as u64;
     let knowledge = &arguments.knowledge.knowledge;
     let jobs = ExtractionJobs::of(knowledge, arguments.store.as_ref())?;
-    // A file of jobs that was removed has nothing to be erased.
+    // If the file of jobs was removed, there is nothing to erase.
     let has_jobs = match &jobs.location {
         StoreLocation::File(path) => path.is_file(),
         StoreLocation::Postgres(_) => true,
@@ -251,7 +251,7 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
     }
     let output = arguments.output.display().to_string();
     refuse_database(&arguments.output)?;
-    // A reader of the file finds a whole export, or the previous one.
+    // A reader of the file finds a complete export, or the previous one.
     let mut partial = arguments.output.as_os_str().to_owned();
     partial.push(".partial");
     let created = File::create(&partial).map_err(|reason| OutputError::Create {
@@ -270,7 +270,7 @@ async fn write_export(arguments: &MemoryExportArguments) -> anyhow::Result<Exit>
     let exported = match written {
         Ok(exported) => exported,
         Err(error) => {
-            // Half an export is of no use.
+            // Half an export is useless.
             let _ = std::fs::remove_file(&partial);
             return Err(error);
         }
@@ -298,7 +298,7 @@ async fn export_to(
 }
 
 async fn read_import(arguments: &MemoryImportArguments) -> anyhow::Result<Exit> {
-    // A file that is not there makes no knowledge base.
+    // A missing file must not create a knowledge base.
     std::fs::metadata(&arguments.index).map_err(|error| MemoryError::File {
         path: arguments.index.clone(),
         reason: error.to_string(),

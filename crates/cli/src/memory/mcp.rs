@@ -1,6 +1,6 @@
 //! `gristmill mcp`: a knowledge base as tools of the Model Context Protocol, over standard input and output.
 //!
-//! Standard output carries the protocol alone; whatever else there is to say goes to standard error.
+//! Standard output carries only the protocol. All other messages go to standard error.
 
 mod parameters;
 
@@ -31,7 +31,7 @@ use crate::arguments::memory::McpArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 
-/// Runs the command, until its client is done.
+/// Runs the command until its client is done.
 pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let memory = arguments
@@ -133,7 +133,7 @@ struct AskRequest {
 /// The result of `ask`.
 #[derive(Debug, Serialize, JsonSchema)]
 struct AskResponse {
-    /// Whether the messages answer the question.
+    /// True if the messages answer the question.
     answered: bool,
     /// The answer, or the reason for its absence.
     answer: String,
@@ -205,9 +205,10 @@ impl Server {
         }))
     }
 
-    /// Answers a question by a model, from the messages of the knowledge base alone. Returns `answered`, `answer` and `citations`: the
-    /// messages that the answer rests on, by the numbers that its text names. Where `answered` is false, the messages do not tell, and
-    /// `answer` says why. The tool knows no earlier question: ask with names and times, not "she" or "then".
+    /// Answers a question with a model, only from the messages of the knowledge base. Returns `answered`, `answer` and
+    /// `citations`: the messages that support the answer, by the numbers in its text. If `answered` is false, the
+    /// messages do not contain the answer, and `answer` says why. The tool knows no earlier question: ask with names
+    /// and times, not "she" or "then".
     ///
     /// Example: `{"question": "Who keeps bees?"}` returns
     /// `{"answered": true, "answer": "Ada King keeps bees [1].", "citations": [{"number": 1, "source": "show.txt", "position": 3,
@@ -233,7 +234,7 @@ impl Server {
 
 #[tool_handler(router = self.tool_router)]
 impl ServerHandler for Server {
-    /// A call that the client cancels ends at once, and with it the request to the model.
+    /// A call that the client cancels ends at once, together with its request to the model.
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
@@ -246,7 +247,7 @@ impl ServerHandler for Server {
         }
     }
 
-    /// All tools on one page, so there is no cursor to continue from.
+    /// All tools are on one page, so there is no cursor to continue from.
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,

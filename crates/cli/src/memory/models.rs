@@ -1,4 +1,4 @@
-//! From the command line to extractors, embedders and model services.
+//! Makes extractors, embedders and model services from the command line.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::arguments::model::{
 };
 use crate::arguments::shared::ConcurrencyArguments;
 
-/// How long a call for vectors may take.
+/// The time limit of a call for vectors.
 const EMBEDDING_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl ServiceArguments {
@@ -45,7 +45,7 @@ impl ServiceArguments {
         Ok(Some(Service::new(settings, Limiter::new(limits))?))
     }
 
-    /// The model's name, as a service that this process does not call.
+    /// A service with the model's name, which this process never calls.
     fn unasked(&self) -> anyhow::Result<Service> {
         let settings = OpenAiSettings {
             base_url: BASE_URL_DEFAULT.to_owned(),
@@ -56,7 +56,7 @@ impl ServiceArguments {
         Ok(Service::new(settings, Limiter::new(LimiterSettings::default()))?)
     }
 
-    /// The model service; an error if it is unreachable or refuses the key. `what` names the option that needs it.
+    /// The model service. Fails if it is unreachable or refuses the key. `what` names the option that needs it.
     pub async fn reachable_service(&self, what: &str, limits: LimiterSettings) -> anyhow::Result<Service> {
         let Some(service) = self.service(limits)? else {
             bail!(no_model(what));
@@ -107,7 +107,7 @@ impl EmbedderArguments {
     }
 }
 
-/// The folder of this user's models.
+/// The folder of the user's models.
 fn models_folder() -> anyhow::Result<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name)
@@ -134,9 +134,9 @@ impl CallArguments {
 pub struct Extracting {
     /// The extractor.
     pub extractor: Arc<dyn Extractor>,
-    /// Calls at once.
+    /// The number of concurrent calls.
     pub concurrency: usize,
-    /// Whether it is the rules, for want of a model.
+    /// True if the rules extract, because there is no model.
     pub is_fallback: bool,
 }
 
@@ -160,7 +160,7 @@ impl Extracting {
 }
 
 impl IngestArguments {
-    /// The extractor. A model service must be there and know the key, unless others ask it.
+    /// The extractor. Its model service must be reachable and accept the key, unless other processes call it.
     pub async fn extracting(&self) -> anyhow::Result<Extracting> {
         let limits = self.calls.limits(self.concurrency);
         let service = match self.extractor {
@@ -187,8 +187,8 @@ impl IngestArguments {
 }
 
 impl ExtractorArguments {
-    /// Who runs the extractions of ingestions elsewhere, if anybody is to. A model service must be there and know the
-    /// key.
+    /// The extractor for ingestions that run elsewhere, if one was given. Its model service must be reachable and
+    /// accept the key.
     pub async fn extracting(&self, concurrency: &ConcurrencyArguments) -> anyhow::Result<Option<Extracting>> {
         let calls_max = concurrency.concurrency.unwrap_or(CALLS_DEFAULT);
         match self.extractor {

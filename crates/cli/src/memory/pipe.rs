@@ -1,4 +1,4 @@
-//! Standard input as a source: bytes that end soon, or JSON lines of a program that writes on.
+//! Standard input as a source: bytes that end soon, or JSON lines of a program that keeps writing.
 
 use std::io::{self, BufReader, Cursor, IsTerminal, Read};
 use std::path::Path;
@@ -11,24 +11,24 @@ use gristmill_memory::pipeline::{Followed, Input, NewInput};
 use gristmill_memory::source::Format;
 use tokio::sync::mpsc;
 
-/// A pipe of JSON lines that is open for longer is followed; one that ends before is a source like a file.
+/// A pipe of JSON lines that stays open longer than this is followed. A pipe that ends before is a source like a file.
 const FOLLOWED_AFTER: Duration = Duration::from_secs(2);
 
-/// The name of a followed pipe that has no other.
+/// The name of a followed pipe without a given name.
 const NAME: &str = "stdin";
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// Bytes of a line at most.
+/// The longest line. Bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Pieces that are read and not taken yet, at most.
+/// The largest number of pieces that were read and not taken yet.
 const PIECES_MAX: usize = 16;
 
 const CANNOT: &str = "standard input cannot be read";
 
-/// Standard input, read on a thread of its own, so that a caller can stop waiting for it.
+/// Standard input. A thread of its own reads it, so that a caller can stop waiting for it.
 struct Pipe {
     pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
     /// The unread rest of the last piece.
@@ -75,7 +75,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Begins to read standard input.
+    /// Starts to read standard input.
     pub fn of_standard_input() -> anyhow::Result<Lines> {
         Lines::of(io::stdin())
     }
@@ -88,8 +88,8 @@ impl Lines {
         })
     }
 
-    /// The next line without its end, the last one also without a line feed; `None` at the end. A caller may stop waiting and call
-    /// again.
+    /// The next line without its end, even if the last line has no line feed. `None` at the end. A caller may stop
+    /// waiting and call again.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ pub fn whole(name: String, bytes: Vec<u8>, format: Option<Format>) -> NewInput {
     }
 }
 
-/// Refuses more bytes than a source may have that is held as a whole.
+/// Refuses more bytes than a source in memory may have.
 pub fn check_size(bytes: &[u8]) -> anyhow::Result<()> {
     if bytes.len() as u64 > SOURCE_BYTES_MAX {
         bail!("the input exceeds the limit of {SOURCE_BYTES_MAX} bytes for a pipe; write it to a file");
@@ -186,7 +186,7 @@ fn needs_name() -> anyhow::Result<Input> {
     bail!("standard input needs --name: the source's name in the knowledge base")
 }
 
-/// Whether the pipe gives JSON lines: by its format or name, or else by its first line.
+/// Reports whether the pipe has JSON lines: by its format or name, or else by its first line.
 fn is_json_lines(name: Option<&str>, format: Option<Format>, bytes: &[u8]) -> bool {
     if let Some(format) = format {
         return format == Format::JsonLines;
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_lines_are_known_by_their_name_or_first_line() {
+    fn json_lines_are_recognised_by_name_or_first_line() {
         for (name, format, bytes, expected) in [
             (Some("chat.jsonl"), None, "", true),
             (Some("chat"), None, "{\"text\": \"Hi\"}\n{", true),

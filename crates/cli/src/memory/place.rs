@@ -1,4 +1,4 @@
-//! The location of a knowledge base, as [`gristmill_memory`] takes it.
+//! The location of a knowledge base in the form of [`gristmill_memory`].
 
 use gristmill_memory::Place;
 

@@ -21,18 +21,19 @@ use crate::output::{OutputError, print_line};
 use crate::span::show_count;
 use crate::store::open::refuse_shown_password;
 
-/// Characters of a message that are shown.
+/// The number of characters of a message to show.
 const MESSAGE_CHARACTERS_SHOWN: usize = 400;
 
 impl KnowledgeArguments {
-    /// Opens the knowledge base, which must be there.
+    /// Opens the knowledge base, which must exist.
     pub async fn open(&self) -> anyhow::Result<Memory> {
         refuse_shown_password(&self.knowledge)?;
         Ok(Memory::open_place(&self.knowledge.place(), false).await?)
     }
 
-    /// Opens the knowledge base, which must be there, to be asked with the embedder that the arguments name. Another one than
-    /// that of its vectors is refused. Says so where it finds by words alone although one of the two is there.
+    /// Opens the knowledge base, which must exist, for questions with the embedder of the arguments. Refuses an
+    /// embedder other than the one of its vectors. Prints a message if recall uses words only although there are
+    /// vectors or an embedder.
     pub async fn open_with(
         &self,
         embedder: &EmbedderArguments,
@@ -60,7 +61,7 @@ impl KnowledgeArguments {
 }
 
 impl ScopeArguments {
-    /// How messages are recalled.
+    /// The options of recall.
     pub fn options(&self) -> RecallOptions {
         let is_timed = self.since.is_some() || self.until.is_some();
         RecallOptions {
@@ -102,7 +103,7 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
     Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
 }
 
-/// Recalls as the arguments say: by rules, or with a model that parses the question, ranks the first messages again, or both.
+/// Recalls by rules, or with a model that parses the question, ranks the first messages again, or both.
 async fn recall_for(
     arguments: &RecallArguments,
     memory: &Memory,
@@ -155,7 +156,7 @@ async fn run_recorded(memory: &Memory, questions: &Path, output: &Path) -> anyho
     Ok(Exit::Done)
 }
 
-/// Writes a file whole, and sees it on disk.
+/// Writes a whole file, and syncs it to disk.
 fn write_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
@@ -212,7 +213,7 @@ pub fn heading(recalled: &RecalledMessage) -> String {
     plain(&parts.join(" · "))
 }
 
-/// Text for a terminal: no control character of a message gets there.
+/// Text for a terminal, without the control characters of a message.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|letter| {

@@ -17,7 +17,7 @@ use super::recall::knowledge_line;
 use crate::arguments::memory::KnowledgeArguments;
 use crate::store::location::StoreLocation;
 
-/// Opens the knowledge base of a server, which must be there.
+/// Opens the knowledge base of a server, which must exist.
 pub async fn served_knowledge(named: Option<StoreLocation>) -> anyhow::Result<Option<Arc<dyn Knowledge>>> {
     let Some(knowledge) = named else {
         return Ok(None);
@@ -34,7 +34,7 @@ impl ServedKnowledge {
     async fn look(&self, after: Option<String>, limit: usize) -> Result<MemoryOverview, MemoryError> {
         let stats = self.0.knowledge().stats().await?;
         let mut sources = self.0.knowledge().sources().await?;
-        // A database may have another order than `after`.
+        // A database may sort in another order than `after` does.
         sources.sort_by(|one, other| one.name.cmp(&other.name));
         let listed = sources
             .into_iter()

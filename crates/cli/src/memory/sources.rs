@@ -1,4 +1,4 @@
-//! From the command line to the sources that are ingested.
+//! Finds the sources of an ingestion from the command line.
 
 use std::collections::BTreeSet;
 use std::fs::{File, FileType};
@@ -13,10 +13,10 @@ use gristmill_memory::{Change, Memory, MemoryError};
 
 use super::pipe;
 
-/// Files of one ingestion at most.
+/// The largest number of files in one ingestion.
 const FILES_MAX: usize = 100_000;
 
-/// Folders in folders at most.
+/// The largest depth of folders.
 const FOLDER_DEPTH_MAX: usize = 32;
 
 /// The extensions of sources in a folder.
@@ -24,12 +24,12 @@ const ENDINGS: [&str; 9] = [
     "eml", "jsonl", "markdown", "mbox", "md", "ndjson", "srt", "txt", "vtt",
 ];
 
-/// A source of the command line.
+/// A source on the command line.
 #[derive(Debug)]
 pub enum Source {
-    /// A file, which is read when its turn comes.
+    /// A file. It is read when its turn comes.
     File(PathBuf, Option<Format>),
-    /// A pipe, which can be read once.
+    /// A pipe, which can be read only once.
     Piped(Input),
 }
 
@@ -55,7 +55,7 @@ impl IntoInput for Source {
     }
 }
 
-/// Finds all sources. Each file once, however often it is named.
+/// Finds all sources. Each file counts once, however often it is named.
 pub async fn find(
     paths: &[PathBuf],
     format: Option<Format>,
@@ -81,7 +81,7 @@ pub async fn find(
         sources.push({
             let cannot = || format!("{} cannot be read", path.display());
             if std::fs::metadata(&path).with_context(cannot)?.is_file() {
-                // Whether it can be read is found when its turn comes: one bad file does not stop the others.
+                // An unreadable file fails when its turn comes. One bad file does not stop the others.
                 Source::File(path, format)
             } else {
                 let opened = File::open(&path).with_context(cannot)?;
@@ -93,7 +93,7 @@ pub async fn find(
     Ok(sources)
 }
 
-/// Adds the files that earlier ingestions could not read, or not as a whole, where they are not among the sources.
+/// Adds the files that earlier ingestions could not read, or not completely, unless they are among the sources.
 pub fn add_failed(sources: &mut Vec<Source>, failed: impl Iterator<Item = String>, format: Option<Format>) {
     let mut known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
     for name in failed {
@@ -103,7 +103,7 @@ pub fn add_failed(sources: &mut Vec<Source>, failed: impl Iterator<Item = String
     }
 }
 
-/// Deletes the sources of folders whose files are gone, and says how many.
+/// Deletes the sources of folders whose files are gone, and returns their number.
 pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, MemoryError> {
     let folders: Vec<&Path> = paths
         .iter()
@@ -126,7 +126,7 @@ pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, Me
     Ok(count)
 }
 
-/// The files, with those of folders in the place of these.
+/// The files, with each folder replaced by its files.
 fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -163,8 +163,8 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Adds the sources of a folder and those below, by name. Hidden ones are passed over, and links that lead out of `root`, the
-/// named folder's own path.
+/// Adds the sources of a folder and of the folders below, by name. Skips hidden ones, and links that lead out of
+/// `root`, which is the path of the named folder.
 fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let cannot = || format!("{} cannot be read", folder.display());
     if depth > FOLDER_DEPTH_MAX {
@@ -196,7 +196,7 @@ fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>
     Ok(())
 }
 
-/// Whether an entry is a file of the folder, or a link to one. Opening a pipe would wait for a writer.
+/// Reports whether an entry is a file of the folder, or a link to one. Opening a pipe would wait for a writer.
 fn is_file_within(root: &Path, path: &Path, kind: FileType) -> bool {
     if kind.is_symlink() {
         path.canonicalize()
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn folders_stand_for_their_sources() {
+    async fn a_folder_stands_for_its_sources() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("a/deep")).expect("folders");
@@ -261,7 +261,7 @@ mod tests {
             .status()
             .expect("mkfifo runs");
         assert!(made.success());
-        // The named folder may be a link itself.
+        // The named folder itself may be a link.
         std::os::unix::fs::symlink(path("named"), path("link")).expect("a link");
         for named in ["named", "link"] {
             let found = files(&[path(named)]).expect("files");

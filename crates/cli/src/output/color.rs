@@ -1,4 +1,4 @@
-//! Whether output has colours: `--color`, and NO_COLOR.
+//! The use of colours in output, by `--color` and NO_COLOR.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -8,8 +8,8 @@ use clap::{ColorChoice, ValueEnum};
 
 static CHOICE: OnceLock<ColorChoice> = OnceLock::new();
 
-/// The choice among the written arguments, which counts for the help and the errors of other arguments, too. Values that do not exist
-/// are refused later, with all arguments.
+/// The colour option in the given arguments. It also counts for the help and for errors in other arguments. Wrong
+/// values are refused later, with all arguments.
 pub fn choose(arguments: &[OsString]) -> ColorChoice {
     let mut words = arguments.iter().map(|word| word.to_string_lossy());
     let mut choice = ColorChoice::Auto;
@@ -29,7 +29,7 @@ pub fn choose(arguments: &[OsString]) -> ColorChoice {
     *CHOICE.get_or_init(|| choice)
 }
 
-/// Whether standard error has colours.
+/// Reports whether standard error has colours.
 pub fn on_stderr() -> bool {
     let is_unwanted = || std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty());
     match CHOICE.get().copied().unwrap_or(ColorChoice::Auto) {

@@ -1,25 +1,25 @@
-//! Which errors were the commonest.
+//! The most common errors.
 
 use std::collections::HashMap;
 
 use gristmill_model::{JobError, JobId};
 
-/// Distinct errors to count; further ones count as other.
+/// The number of distinct errors to count. Further ones count as other.
 const GROUPS_MAX: usize = 200;
 
-/// Characters of a message that tell errors apart, and are shown.
+/// The number of characters of a message that distinguish errors, and that are shown.
 const MESSAGE_CHARS_MAX: usize = 160;
 
-/// Errors that look alike.
+/// Similar errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureGroup {
     /// The error's type.
     pub error_type: String,
-    /// The message of the first of them, its first line, cut.
+    /// The first line of the first message, shortened.
     pub message: String,
-    /// How many there are.
+    /// The number of errors.
     pub count: u64,
-    /// The first of them.
+    /// The first job with this error.
     pub first: JobId,
 }
 
@@ -57,7 +57,7 @@ impl FailureGroups {
         }
     }
 
-    /// The commonest `count` groups, and how many errors are in none of them.
+    /// The `count` most common groups, and the number of errors in other groups.
     pub fn commonest(&self, count: usize) -> (Vec<&FailureGroup>, u64) {
         let mut groups: Vec<&FailureGroup> = self.groups.values().collect();
         groups.sort_by_key(|group| (std::cmp::Reverse(group.count), group.first));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_differ_in_numbers_are_one_group() {
+    fn errors_that_differ_only_in_numbers_are_one_group() {
         let mut failures = FailureGroups::default();
         failures.record(job(0), &JobError::new("KeyError", "'text'"));
         for line in 1..30 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_number_of_groups_has_a_limit() {
         let mut failures = FailureGroups::default();
         for index in 0..5_000u32 {
             let letters: String = format!("{index:05}")

@@ -1,4 +1,4 @@
-//! JSON lines with times as people and most programs read them: RFC 3339 in UTC.
+//! JSON lines with times in the form that people and most programs read: RFC 3339 in UTC.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const TIMES: [&str; 17] = [
     "until",
 ];
 
-/// Fields whose contents belong to the user, and stay as they are.
+/// Fields whose contents belong to the user and do not change.
 const OF_USERS: [&str; 4] = ["payload", "value", "tags", "log"];
 
 /// The latest moment of RFC 3339.
@@ -40,7 +40,7 @@ pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(print_line(with_times(&to_raw_value(value)?)?.get())?)
 }
 
-/// The same JSON with its times as text.
+/// The same JSON, with its times as text.
 fn with_times(json: &RawValue) -> serde_json::Result<Box<RawValue>> {
     match json.get().as_bytes().first() {
         Some(b'{') => {
@@ -68,7 +68,7 @@ fn with_times(json: &RawValue) -> serde_json::Result<Box<RawValue>> {
     }
 }
 
-/// A moment. RFC 3339 ends with the year 9999, which stands for later moments, too, such as the end of a pause without one.
+/// A time. RFC 3339 ends with the year 9999, which also stands for later times, such as the end of an endless pause.
 fn time(at: Timestamp) -> serde_json::Result<Box<RawValue>> {
     to_raw_value(&at.min(LATEST).to_string())
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_texts_and_payloads_stay_as_they_are() {
+    fn times_are_texts_and_payloads_do_not_change() {
         let json = r#"{"submitted_at":0,"run_at":null,"until":9223372036854775807,"n":7,
             "payload":{"run_at":1,"big":123456789012345678901234567890},"pauses":[{"until":1000}]}"#;
         let json: Box<RawValue> = serde_json::from_str(json).unwrap();

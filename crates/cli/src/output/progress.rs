@@ -1,4 +1,4 @@
-//! Shows how far a run or a worker is: a bar on a terminal, plain lines elsewhere.
+//! Shows the progress of a run or a worker: a bar on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -9,30 +9,31 @@ use tokio::time::Instant;
 
 use crate::span::{show_count, show_seconds};
 
-/// How often a terminal is drawn on.
+/// The interval of updates of a terminal.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a line is written elsewhere.
+/// The interval of lines elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// The time over which the rate is taken.
+/// The time over which the rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(5);
 
-/// How far it is.
+/// The progress at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Snapshot {
-    /// Jobs that completed.
+    /// The number of completed jobs.
     pub completed: u64,
-    /// Jobs that failed for good.
+    /// The number of jobs that failed for good.
     pub failed: u64,
-    /// Attempts that failed and are followed by another.
+    /// The number of failed attempts that another one follows.
     pub retried: u64,
-    /// Children of these jobs that have ended, which count among none of them, and those of them that failed for good.
+    /// The number of ended children of these jobs, which the other numbers do not include, and how many of them failed
+    /// for good.
     pub children: u64,
     pub children_failed: u64,
-    /// All jobs, as far as that is known.
+    /// The number of all jobs, if known.
     pub total: Option<u64>,
-    /// The total is guessed from the bytes read so far.
+    /// The total is an estimate from the bytes read so far.
     pub total_is_guessed: bool,
 }
 
@@ -62,7 +63,7 @@ impl Shown for Snapshot {
     }
 }
 
-/// Where progress is shown.
+/// The place where progress is shown.
 enum Place {
     Bar(ProgressBar),
     Lines,
@@ -76,7 +77,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// On standard error, unless `quiet`. A bar where that is a terminal that nothing else is written to.
+    /// Shows progress on standard error, unless `quiet`. Uses a bar if that is a terminal and nothing else writes there.
     pub fn new(quiet: bool, results_on_stdout: bool) -> Progress {
         let stderr_is_terminal = std::io::stderr().is_terminal();
         let shares_terminal = results_on_stdout && std::io::stdout().is_terminal();
@@ -95,14 +96,14 @@ impl Progress {
         }
     }
 
-    /// Shows the result of `look` repeatedly, until it is dropped.
+    /// Shows the result of `look` repeatedly, until the future is dropped.
     pub async fn show<S: Shown>(mut self, look: impl Fn() -> S) {
         let every = match self.place {
             Place::Bar(_) => DRAW_EVERY,
             Place::Lines => LINE_EVERY,
             Place::Nowhere => return std::future::pending().await,
         };
-        // The first look is drawn at once: the first tick of `interval` can take a millisecond.
+        // The first line is drawn at once, because the first tick of `interval` can take a millisecond.
         let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -132,7 +133,7 @@ impl Progress {
         }
     }
 
-    /// Jobs a second over the last few seconds; `None` before there are two looks.
+    /// Jobs per second over the last few seconds. `None` before the second measurement.
     fn rate(&mut self, done: u64) -> Option<f64> {
         let now = Instant::now();
         self.samples.push_back((now, done));
@@ -153,7 +154,7 @@ impl Drop for Progress {
     }
 }
 
-/// Whether a line is worth its room: an idle worker, which has no total, has no news.
+/// Reports whether a line is worth showing. An idle worker, which has no total, has no news.
 fn is_news(now: &impl Shown, rate: Option<f64>) -> bool {
     rate.is_some_and(|rate| rate > 0.0 || now.total().is_some())
 }
@@ -168,7 +169,7 @@ fn style(total_is_known: bool) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// One line on how far it is.
+/// The progress in one line.
 fn describe(now: &Snapshot, rate: Option<f64>) -> String {
     let done = now.completed + now.failed;
     let mut text = show_count(done);
@@ -207,7 +208,7 @@ pub fn show_children(count: u64) -> String {
     }
 }
 
-/// Writes a rate or a mean: whole where it is large.
+/// Writes a rate or a mean, as a whole number if it is large.
 pub fn show_rate(rate: f64) -> String {
     if rate < 10.0 {
         format!("{rate:.1}")
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_is_known_and_no_more() {
+    fn a_line_shows_what_is_known() {
         let mut now = Snapshot {
             completed: 1_200,
             ..Snapshot::default()
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_rate_is_of_the_last_seconds() {
+    async fn the_rate_covers_the_last_seconds() {
         let mut progress = Progress {
             place: Place::Nowhere,
             samples: VecDeque::new(),

@@ -9,45 +9,45 @@ use crate::output::failure_groups::FailureGroup;
 use crate::output::progress::{show_children, show_rate};
 use crate::span::{show_count, show_microseconds, show_number_of};
 
-/// Groups of failures that are shown.
+/// The number of groups of failures to show.
 const FAILURE_GROUPS_SHOWN: usize = 5;
 
-/// A run at its end.
+/// The end of a run.
 #[derive(Debug)]
 pub struct Summary<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The store, as it was named; nothing where it is the default.
+    /// The option that names the store. Empty for the default store.
     pub store_option: String,
-    /// Its written results, over all processes that worked on it.
+    /// The written results of all processes that worked on the run.
     pub statistics: &'a OutputStatistics,
-    /// Blank lines of the input that were skipped.
+    /// The number of blank lines of the input that were skipped.
     pub blank_lines: u64,
-    /// How the run can go on.
+    /// The way to resume the run.
     pub again: Again,
-    /// Jobs that this process ended.
+    /// The number of jobs that this process ended.
     pub ended_here: u64,
-    /// Children of jobs that this process ended.
+    /// The number of children of jobs that this process ended.
     pub children: u64,
-    /// How long this process worked. Seconds.
+    /// The duration of this process's work. Seconds.
     pub seconds: f64,
-    /// How the run stands.
+    /// The state of the run.
     pub standing: Standing,
 }
 
-/// How a run can go on in another process.
+/// The way to resume a run in another process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Again {
-    /// By this command.
+    /// With this command.
     Command(String),
-    /// By the same command with the same items on standard input.
+    /// With the same command and the same items on standard input.
     Piped,
-    /// Not at all: its items were on standard input, and it has no name.
+    /// Never: its items were on standard input, and it has no name.
     Never,
 }
 
 impl Again {
-    /// By the input and the name of this process's run.
+    /// The way that the input and the name of this process's run allow.
     pub fn of(is_stdin: bool, is_named: bool) -> Again {
         match (is_stdin, is_named) {
             (false, _) => Again::Command(command_with(std::env::args_os(), RETRY_FAILED)),
@@ -60,7 +60,7 @@ impl Again {
 /// The option that runs failed items again.
 const RETRY_FAILED: &str = "--retry-failed";
 
-/// A command line for a shell, with an option before the program that it ends with.
+/// A command line for a shell. The option stands before the program at its end.
 fn command_with(words: impl Iterator<Item = OsString>, option: &str) -> String {
     let mut words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     if !words.iter().any(|word| word == option) {
@@ -71,7 +71,7 @@ fn command_with(words: impl Iterator<Item = OsString>, option: &str) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it.
+/// A word, quoted for a shell.
 pub fn quote(word: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:=,+@%".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -81,26 +81,26 @@ pub fn quote(word: &str) -> String {
     }
 }
 
-/// How a run stands at the end of a process.
+/// The state of a run at the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// All of its input is done.
     Finished,
-    /// It had been finished before, and nothing was run.
+    /// It had finished before, and nothing ran.
     FinishedBefore,
     /// It stopped at `--limit`.
     Limited,
-    /// It was stopped; so many jobs of it had ended.
+    /// It was stopped.
     Stopped {
-        /// Jobs that ended, written or not.
+        /// The number of ended jobs, written or not.
         ended: u64,
-        /// So many of them failed that it was to stop.
+        /// True if `--halt` stopped it because of its failures.
         is_halted: bool,
     },
 }
 
 impl Summary<'_> {
-    /// For people: some lines.
+    /// The summary for people, in some lines.
     pub fn text(&self) -> String {
         let statistics = self.statistics;
         let mut lines = vec![self.first_line()];
@@ -129,7 +129,7 @@ impl Summary<'_> {
             ));
         }
         if let Standing::Stopped { is_halted: true, .. } = self.standing {
-            lines.push("stopped by --halt, since so many jobs failed".to_owned());
+            lines.push("stopped by --halt, because so many jobs failed".to_owned());
         }
         self.add_failures(&mut lines);
         match self.standing {
@@ -137,7 +137,7 @@ impl Summary<'_> {
             Standing::Limited => {
                 lines.push("stopped at --limit; the same command without --limit runs the rest".to_owned())
             }
-            // The hint about failures goes on with the rest, too.
+            // The hint about failures also resumes the rest.
             Standing::Stopped { is_halted: true, .. } if self.has_failures_hint() => {}
             Standing::Stopped { .. } => {
                 lines.push(match self.again {
@@ -221,7 +221,7 @@ impl Summary<'_> {
         }
     }
 
-    /// For programs.
+    /// The summary for programs.
     pub fn json(&self) -> serde_json::Value {
         let statistics = self.statistics;
         let (groups, other) = statistics.failures.commonest(FAILURE_GROUPS_SHOWN);
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_names_totals_durations_failures_and_what_to_do() {
+    fn a_summary_names_totals_durations_failures_and_remedies() {
         let mut statistics = OutputStatistics {
             completed: 99_997,
             failed: 3,

@@ -3,9 +3,9 @@
 /// A column's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// For words.
+    /// The left, for words.
     Left,
-    /// For numbers.
+    /// The right, for numbers.
     Right,
 }
 
@@ -35,12 +35,12 @@ impl Table {
         self.rows.push(cells.into_iter().map(plain).collect());
     }
 
-    /// Whether there is nothing but the header.
+    /// Reports whether the table has only its header.
     pub fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }
 
-    /// The lines, each without white space at its end.
+    /// The lines, without white space at their ends.
     pub fn text(&self) -> String {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| {
@@ -66,7 +66,7 @@ impl Table {
     }
 }
 
-/// The text, cut to so many characters.
+/// The text, shortened to this many characters.
 pub fn cut(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Files that results must not be written over: inputs, scripts and stores.
+//! Files that results must not overwrite: inputs, scripts and stores.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -12,13 +12,13 @@ use gristmill_store_sqlite::resolve_link;
 
 use super::OutputError;
 
-/// How every SQLite file begins.
+/// The first bytes of every SQLite file.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// The suffixes of the files that SQLite keeps beside a file.
 const SQLITE_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Refuses an output that is one of these files, under whatever name, or a SQLite database. Nothing is opened for writing.
+/// Refuses an output that is one of these files, under any name, or a SQLite database. Opens no file for writing.
 pub fn refuse_taken<'a>(
     output: &Path,
     inputs: impl IntoIterator<Item = &'a Path>,
@@ -35,7 +35,7 @@ pub fn refuse_taken<'a>(
     if is_standard_input(output) {
         bail!("--output {} is the input; name another file", output.display());
     }
-    // SQLite keeps them beside the file, and not beside a link to it.
+    // SQLite keeps these files beside the file itself, not beside a link to it.
     let store = store.and_then(|store| resolve_link(store).ok());
     let beside = |suffix: &str| {
         let mut path = OsString::from(store.as_ref()?);
@@ -59,7 +59,7 @@ pub fn refuse_database(path: &Path) -> Result<(), OutputError> {
         return Ok(());
     }
     let mut first = [0; SQLITE_MAGIC.len()];
-    // A file that cannot be read is no store that a command has used.
+    // A file that cannot be read is not a store that a command has used.
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
     if read.is_ok() && first == SQLITE_MAGIC {
         Err(OutputError::Database {
@@ -70,7 +70,7 @@ pub fn refuse_database(path: &Path) -> Result<(), OutputError> {
     }
 }
 
-/// Whether two paths name one regular file, be it through links, or one that does not exist yet.
+/// Reports whether two paths name the same regular file, perhaps through links, or the same file that does not exist yet.
 fn is_same_file(left: &Path, right: &Path) -> bool {
     match (left.metadata(), right.metadata()) {
         (Ok(left), Ok(right)) => is_same(&left, &right),
@@ -94,7 +94,7 @@ fn is_standard_input(path: &Path) -> bool {
     }
 }
 
-/// Where a file would be created that does not exist.
+/// The place at which a missing file would be created.
 fn place(path: &Path) -> Option<PathBuf> {
     let path = resolve_link(path).ok()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_by_each_of_its_names() {
+    fn a_file_is_recognised_by_each_of_its_names() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("items"), "1").unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn no_database_is_written_over() {
+    fn a_database_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let (store, output) = (folder.path().join("q.db"), folder.path().join("out"));
         let refusal = |output: &Path| {
@@ -149,7 +149,7 @@ mod tests {
         };
         assert!(refusal(&store).contains("is the store"));
         assert!(refusal(&folder.path().join("q.db-wal")).contains("belongs to the store"));
-        // Through a link, its files are where the link points to.
+        // If the store is named by a link, its files are at the link's target.
         let (data, link) = (folder.path().join("data"), folder.path().join("link.db"));
         std::fs::create_dir(&data).unwrap();
         symlink("data/linked.db", &link).unwrap();

@@ -1,11 +1,11 @@
-//! Messages for people, on standard error. Each command says them here, and nowhere else: standard error can be closed or full,
+//! Messages for people on standard error. All commands print them here, because standard error can be closed or full,
 //! and a terminal obeys control characters.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
-/// Says a line on standard error, as `eprintln!`, which panics where standard error is closed or full.
+/// Prints a line to standard error. `eprintln!` would panic if standard error is closed or full.
 macro_rules! say {
     ($($argument:tt)*) => {
         $crate::output::terminal::say_line(format_args!($($argument)*))
@@ -17,18 +17,18 @@ pub fn say_line(line: fmt::Arguments<'_>) {
     say_part(&format!("{line}\n"));
 }
 
-/// Writes text without a line's end to standard error.
+/// Writes text without a line end to standard error.
 pub fn say_part(text: &str) {
     let text = if io::stderr().is_terminal() {
         harmless(text)
     } else {
         Cow::Borrowed(text)
     };
-    // Standard error is the last place for errors: its own have no other.
+    // Standard error is the last place for errors, so its own errors have no place.
     let _ = StandardError.write_all(text.as_bytes());
 }
 
-/// Standard error as far as it takes bytes. A writer of the log would report an error on standard error, and panic.
+/// Standard error that ignores its own errors. The log's writer would otherwise report an error to standard error, and panic.
 pub struct StandardError;
 
 impl Write for StandardError {
@@ -42,7 +42,7 @@ impl Write for StandardError {
     }
 }
 
-/// The same text with symbols in the place of control characters, which could take the terminal over: `␛` for escape.
+/// The text with symbols instead of control characters, which could take over the terminal: `␛` for escape.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |letter: char| letter.is_control() && letter != '\n' && letter != '\t';
     if !text.contains(is_harmful) {

@@ -5,7 +5,7 @@ use gristmill_store::{StoredFailure, StoredReport};
 
 use super::*;
 
-/// A sink that fails as it is told.
+/// A sink that fails on request.
 struct Sink {
     written: Arc<Mutex<Vec<u8>>>,
     fails_with: Option<io::ErrorKind>,
@@ -93,7 +93,7 @@ fn each_ended_job_has_its_line_in_order() {
 }
 
 #[test]
-fn bare_values_have_null_where_there_is_none() {
+fn bare_values_are_null_for_failed_jobs() {
     assert_eq!(
         written(LineForm::Value).0,
         "{\"a\": 1}\nnull\nnull\nnull\n\"last\"\nnull\n"
@@ -101,7 +101,7 @@ fn bare_values_have_null_where_there_is_none() {
 }
 
 #[test]
-fn a_closed_pipe_a_full_disk_and_others_are_told_apart() {
+fn a_closed_pipe_a_full_disk_and_other_errors_differ() {
     for (kind, expected) in [
         (
             io::ErrorKind::BrokenPipe,

@@ -1,6 +1,5 @@
-//! The jobs that a run has submitted and that have not ended: bounds reading ahead, and feeds the progress.
-//!
-//! Jobs that the run's jobs spawn are counted apart: they are no items of its input.
+//! The submitted jobs of a run that have not ended. They limit the feeder, and are shown as progress. Jobs that the
+//! run's jobs spawn are counted separately, because they are not items of its input.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,28 +11,28 @@ use gristmill_model::{BatchId, Receipt, Report};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Batches that may be submitted and not ended: the workers never wait for input, and the store never
+/// The number of batches that may be submitted and not ended. The workers never wait for input, and the store never
 /// holds many idle jobs.
 const BATCHES_OPEN_MAX: u64 = 64;
 
-/// Jobs that may be, however small the batches are.
+/// The number of such jobs that is allowed, however small the batches are.
 const JOBS_OPEN_MIN: u64 = 10_000;
 
-/// Bytes of payloads that may be submitted and not ended.
+/// The bytes of payloads that may be submitted and not ended.
 const BYTES_OPEN_MAX: u64 = 64 << 20;
 
-/// How often the store is asked, in case other processes end jobs of the run (a cancel, a worker).
+/// The interval of reading the store, in case other processes end jobs of the run (a cancel, a worker).
 const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(500);
 
 /// A batch of the run with jobs that have not ended.
 #[derive(Debug, Default)]
 struct OpenBatch {
     ended: Ended,
-    /// Its jobs and bytes, where this process submitted it.
+    /// The numbers of its jobs and bytes, if this process submitted it.
     submitted: Option<(u64, u64)>,
 }
 
-/// Jobs that have ended, as their reports said.
+/// The numbers of ended jobs, from their reports.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ended {
     completed: u64,
@@ -51,12 +50,12 @@ struct Open {
     batches: HashMap<BatchId, OpenBatch>,
     jobs: u64,
     bytes: u64,
-    /// While a submit is under way, jobs that have ended of batches that may be its own, or of children.
+    /// During a submit: ended jobs of batches that may belong to the submit, or to children.
     undecided: Option<HashMap<BatchId, Ended>>,
 }
 
 impl Open {
-    /// Counts more ended jobs of a batch of the run; a batch whose jobs have all ended is forgotten.
+    /// Counts more ended jobs of a batch of the run. Forgets a batch whose jobs have all ended.
     fn note_ended(&mut self, batch: BatchId, ended: Ended) {
         let Some(entry) = self.batches.get_mut(&batch) else {
             return;
@@ -66,7 +65,7 @@ impl Open {
         entry.ended.failed += ended.failed;
         if let Some((jobs, bytes)) = entry.submitted {
             let after = entry.ended.total().min(jobs);
-            // Shares of the whole, so that the parts add up to it.
+            // Each part takes a share of the whole, so that the shares add up to it.
             self.jobs -= after - before.min(jobs);
             self.bytes -= bytes * after / jobs - bytes * before.min(jobs) / jobs;
             if after == jobs {
@@ -76,8 +75,8 @@ impl Open {
     }
 }
 
-/// The submits and commits of a run, for somebody who looks into the store beside them: no report names a job whose child failed,
-/// or one that another process ended.
+/// The submits and commits of a run, for a task that also reads the store: no report names a job whose child failed, or
+/// a job that another process ended.
 #[derive(Debug)]
 pub struct Changes {
     changed: watch::Receiver<()>,
@@ -85,15 +84,15 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Those until now are known.
+    /// Marks all changes so far as known.
     pub fn mark_known(&mut self) {
         self.changed.mark_unchanged();
     }
 
-    /// Waits for the next one, or until the store is to be looked at; whether it is. That comes now and then, also while changes
-    /// come.
+    /// Waits for the next change, or until the store should be read. Returns whether it should. From time to time this
+    /// also happens while changes come.
     pub async fn next(&mut self) -> bool {
-        // Their sender lives as long as the backlog.
+        // The sender lives as long as the backlog.
         let _ = tokio::time::timeout_at(self.look_at, self.changed.changed()).await;
         let now = Instant::now();
         let is_due = now >= self.look_at;
@@ -113,30 +112,30 @@ pub struct Backlog {
     counts: Counts,
 }
 
-/// The events in this process, for the progress.
+/// The counts of this process, for the progress.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Jobs submitted.
+    /// Submitted jobs.
     pub submitted: AtomicU64,
-    /// Bytes of the input that they came from, from its beginning.
+    /// Bytes of the input before the end of the last submitted job, from the start of the input.
     pub input_bytes: AtomicU64,
-    /// Jobs submitted of this input, by this process and those before it.
+    /// Jobs of this input that this process and earlier ones submitted.
     pub input_jobs: AtomicU64,
-    /// Items completed.
+    /// Completed items.
     pub completed: AtomicU64,
-    /// Items dead.
+    /// Dead items.
     pub failed: AtomicU64,
-    /// Children of items that have ended, and those of them that are dead.
+    /// Ended children of items, and how many of them are dead.
     pub children: AtomicU64,
     pub children_failed: AtomicU64,
-    /// Items that cannot be read; they count as dead, too.
+    /// Items that cannot be read. They also count as dead.
     pub rejected: AtomicU64,
-    /// Failed attempts that are followed by another.
+    /// Failed attempts that another one follows.
     pub retried: AtomicU64,
 }
 
 impl Backlog {
-    /// Nothing submitted yet; batches will have `batch_jobs_max` jobs.
+    /// Starts without submitted jobs. Batches will have `batch_jobs_max` jobs.
     pub fn new(batch_jobs_max: u32) -> Backlog {
         Backlog {
             open: Mutex::default(),
@@ -146,12 +145,12 @@ impl Backlog {
         }
     }
 
-    /// The events so far.
+    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Tells of every submit and every commit from now on.
+    /// Reports every submit and every commit from now on.
     pub fn changes(&self) -> Changes {
         Changes {
             changed: self.changes.subscribe(),
@@ -159,36 +158,36 @@ impl Backlog {
         }
     }
 
-    /// Wakes those who wait for a change.
+    /// Wakes the tasks that wait for a change.
     pub fn note_change(&self) {
         self.changes.send_replace(());
     }
 
-    /// The run's batches that earlier processes submitted and that may have jobs that have not ended.
+    /// Notes the batches that earlier processes of the run submitted and that may have jobs that have not ended.
     pub fn note_earlier(&self, batches: impl Iterator<Item = BatchId>) {
         let known = batches.map(|batch| (batch, OpenBatch::default()));
         self.open().batches.extend(known);
     }
 
-    /// A submit begins: its jobs may end before their batches are known here.
+    /// Notes the start of a submit. Its jobs may end before their batches are known here.
     pub fn submit_begins(&self) {
         self.open().undecided.get_or_insert_default();
     }
 
-    /// It has ended. The batches that were not told of are of children.
+    /// Notes the end of a submit. Undecided batches that it did not name belong to children.
     pub fn submit_ended(&self) {
         self.open().undecided = None;
         self.changes.send_replace(());
     }
 
-    /// A batch was submitted: so many of its jobs can run.
+    /// Notes a submitted batch and the number of its jobs that can run.
     pub fn note_submitted(&self, batch: BatchId, jobs: u64, bytes: u64) {
         let mut open = self.open();
         let early = open
             .undecided
             .as_mut()
             .and_then(|undecided| undecided.remove(&batch));
-        // A fast worker may have ended some of them, or all.
+        // A fast worker may already have ended some or all of them.
         let early = early.unwrap_or_default();
         self.counts.uncount_child(early);
         self.counts.count_item(early);
@@ -205,7 +204,7 @@ impl Backlog {
         open.note_ended(batch, early);
     }
 
-    /// All jobs of the batch have ended: so many have completed, where that is known, and the others have not.
+    /// Notes that all jobs of the batch have ended. `completed` is the number of completed jobs, if known.
     pub fn note_finished(&self, batch: BatchId, completed: Option<u64>) {
         let mut open = self.open();
         let Some(entry) = open.batches.get(&batch) else {
@@ -214,7 +213,7 @@ impl Backlog {
         let (ended, submitted) = (entry.ended, entry.submitted);
         match submitted {
             Some((jobs, _)) => {
-                // Those that no report told of: their children failed, or another process ended them.
+                // No report named these jobs: their children failed, or another process ended them.
                 let silent = jobs.saturating_sub(ended.total());
                 let completed = completed.map_or(0, |completed| completed.saturating_sub(ended.completed));
                 let rest = Ended {
@@ -230,7 +229,7 @@ impl Backlog {
         self.changes.send_replace(());
     }
 
-    /// Whether the batch was submitted here and is known to have jobs that have not ended.
+    /// Reports whether this process submitted the batch and knows of jobs in it that have not ended.
     pub fn is_open(&self, batch: BatchId) -> bool {
         self.open()
             .batches
@@ -245,7 +244,7 @@ impl Backlog {
         submitted.map(|(batch, _)| *batch).collect()
     }
 
-    /// Whether another batch may be submitted.
+    /// Reports whether another batch may be submitted.
     pub fn has_room(&self) -> bool {
         let open = self.open();
         open.jobs < self.jobs_open_max && open.bytes < BYTES_OPEN_MAX
@@ -304,7 +303,7 @@ impl Counts {
         self.children_failed.fetch_add(ended.failed, Ordering::Relaxed);
     }
 
-    /// Takes back outcomes that were counted as those of children.
+    /// Takes back outcomes that were counted as outcomes of children.
     fn uncount_child(&self, ended: Ended) {
         self.children.fetch_sub(ended.total(), Ordering::Relaxed);
         self.children_failed.fetch_sub(ended.failed, Ordering::Relaxed);
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_may_be_seen_before_their_submit() {
+    fn outcomes_may_arrive_before_the_end_of_their_submit() {
         let backlog = Backlog::new(10);
         backlog.submit_begins();
         let (early, receipt) = report(1, Positions::from(0..4));
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_bounded_by_jobs_and_by_bytes_and_comes_back() {
+    fn the_room_is_limited_by_jobs_and_bytes_and_comes_back() {
         let backlog = Backlog::new(1_000);
         for batch in 0..64 {
             assert!(backlog.has_room());
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_no_items_and_items_that_end_without_a_report_are() {
+    fn children_are_not_items_but_items_without_a_report_count() {
         let backlog = Backlog::new(10);
         let counted = || {
             let counts = backlog.counts();
@@ -385,7 +384,7 @@ mod tests {
         backlog.note_submitted(BatchId(2), 10, 100);
         backlog.submit_ended();
         assert_eq!(counted(), [3, 0, 5]);
-        // Children's batches are not kept, and the store is not asked for them.
+        // Batches of children are not kept, and the store is not read for them.
         commit(4, 0..7);
         commit(1, 0..2);
         assert_eq!(counted(), [5, 0, 12]);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::input::batch_reader::other_encoding;
 
-/// A folder of its own for the inputs of one test.
+/// A folder for the inputs of one test.
 struct Inputs(tempfile::TempDir);
 
 impl Inputs {
@@ -28,7 +28,7 @@ impl Inputs {
     }
 }
 
-/// Everything a reader gives: payloads, rejected jobs as `index: message`, and the last place.
+/// All results of a reader: payloads, rejected jobs as `index: message`, and the last place.
 fn drain(mut reader: BatchReader) -> (Vec<String>, Vec<String>, RunProgress) {
     let (mut payloads, mut rejected) = (Vec::new(), Vec::new());
     while let Some(batch) = reader.next_batch().unwrap() {
@@ -53,7 +53,7 @@ fn read(input: &Input) -> (Vec<String>, Vec<String>, RunProgress) {
     drain(input.open(limits(2)).unwrap())
 }
 
-/// The message's part after the folder, so that it does not depend on where the test runs.
+/// The messages without the folder, so that they do not depend on the place of the test.
 fn without_folder(messages: &[String], inputs: &Inputs) -> Vec<String> {
     let folder = format!("{}/", inputs.0.path().display());
     messages
@@ -130,7 +130,7 @@ fn rows_are_objects_and_a_ragged_one_names_its_line() {
 }
 
 #[test]
-fn a_line_or_row_over_the_limit_is_rejected_without_being_held() {
+fn a_line_or_row_over_the_limit_is_rejected_and_not_kept_in_memory() {
     let inputs = Inputs::new();
     let long = "x".repeat(50 << 20);
     for (name, text, expected) in [
@@ -219,7 +219,7 @@ fn compressed_inputs_are_read_as_they_are() {
 }
 
 #[test]
-fn inputs_that_cannot_be_right_say_what_would_be() {
+fn unusable_inputs_are_refused_with_a_remedy() {
     let inputs = Inputs::new();
     let missing = Input::new(&inputs.path("none.jsonl"), None)
         .unwrap_err()
@@ -259,7 +259,7 @@ fn changed_how(reopened: Reopened) -> String {
 }
 
 #[test]
-fn reading_goes_on_behind_every_batch_whether_the_file_was_touched_or_not() {
+fn reading_resumes_after_every_batch_with_a_touched_and_an_untouched_file() {
     let inputs = Inputs::new();
     let csv = "a,b\r\n1,\"x\r\ny\"\r\n2\r\n\r\n3,z\r\n4,\r\n";
     let gz = {
@@ -302,7 +302,7 @@ fn reading_goes_on_behind_every_batch_whether_the_file_was_touched_or_not() {
 }
 
 #[test]
-fn what_has_changed_is_told() {
+fn a_changed_input_is_reported() {
     let inputs = Inputs::new();
     let input = inputs.write("items.jsonl", "1\n2\n3\n");
     let remembered = input.fingerprint().unwrap();
@@ -337,7 +337,7 @@ fn what_has_changed_is_told() {
     assert_eq!(what, "its format was jsonl, and is now lines");
 }
 
-/// Bytes that make up lines, rows and trouble, far more often than chance would.
+/// Bytes with many more line ends, quotes and other special characters than chance would give.
 fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"\n".to_vec()),
@@ -364,11 +364,11 @@ proptest! {
             lines
         };
         let blank = lines.iter().filter(|line| line.trim_ascii().is_empty()).count();
-        // The names promise no compression; content that begins like a compressed file is another test's.
+        // The names promise no compression. Another test has content that begins like a compressed file.
         prop_assume!(!bytes.starts_with(&[0x1f, 0x8b]) && !bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]));
         prop_assume!(other_encoding(&bytes).is_none());
         if let Ok(mut rows) = inputs.write("a.csv", &bytes).open(limits(jobs_max)) {
-            // A quote that is not closed stops the reader.
+            // An unclosed quote stops the reader.
             while let Ok(Some(_)) = rows.next_batch() {}
         }
         for (name, jobs) in [("a.jsonl", Some(lines.len() - blank)), ("a.txt", Some(lines.len())), ("a.tsv", None)] {
@@ -390,7 +390,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_random_file_is_read_alike_in_any_batch_size() {
+fn a_long_random_file_gives_the_same_items_in_any_batch_size() {
     let mut rng = SplitMix64::new(11);
     let mut text = String::new();
     for _ in 0..20_000 {

@@ -1,4 +1,4 @@
-//! Output of jobs on standard output: each piece once, of many jobs line by line, or as JSON.
+//! Output of jobs on standard output: each piece once, line by line for several jobs, or as JSON.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,31 +11,31 @@ use serde_json::json;
 use crate::output::OutputError;
 use crate::output::terminal::harmless;
 
-/// Bytes of what was shown last, by which the rest is found in the stored log.
+/// The number of last shown bytes, by which the rest is found in the stored log.
 const SHOWN_BYTES_KEPT: usize = 4 << 10;
 
 /// Buffered bytes of a job's unfinished line. The printer splits a longer line into several.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// Jobs that are remembered: those that run, and as many that wait for another attempt.
+/// The number of remembered jobs: the running ones, and as many that wait for another attempt.
 const JOBS_MAX: usize = 2 * LIVE_JOBS_MAX;
 
-/// Ids of pieces that are remembered, since a server may send them twice: as many as a store keeps.
+/// The number of remembered ids of pieces, because a server may send a piece twice. A store keeps as many.
 const READ_MAX: usize = LIVE_OUTPUT_ROWS_MAX as usize;
 
-/// The output of a job that was shown.
+/// The shown output of a job.
 #[derive(Default)]
 struct Shown {
-    /// By attempt: where the next piece begins, and what was shown last.
+    /// For each attempt, the offset of the next piece and the last shown text.
     attempts: BTreeMap<u32, (u64, String)>,
-    /// Attempts that are over, and whose stored logs were shown to their ends.
+    /// Ended attempts whose stored logs were shown to the end.
     whole: BTreeSet<u32>,
-    /// Of one of many jobs: the beginning of a line.
+    /// The beginning of a line, if several jobs are printed.
     line: String,
 }
 
 impl Shown {
-    /// What there is to show of a piece, with a note of what is missing before it.
+    /// The new text of a piece, after a note if output before it is missing.
     fn take(&mut self, printed: &Printed) -> String {
         if self.whole.contains(&printed.attempt) {
             return String::new();
@@ -52,7 +52,7 @@ impl Shown {
         }
     }
 
-    /// What of an attempt's stored log comes after what was shown. Nothing the second time.
+    /// The part of an attempt's stored log after the shown output. Empty for the second call.
     fn rest<'l>(&mut self, attempt: u32, log: &'l str) -> &'l str {
         if !self.whole.insert(attempt) {
             return "";
@@ -67,7 +67,7 @@ impl Shown {
     }
 }
 
-/// Prints output of one job as it is, of many jobs line by line, or as JSON, an object a line.
+/// Prints the output of one job as it is, the output of several jobs line by line, or JSON with one object in each line.
 pub struct Printer {
     is_json: bool,
     is_of_many: bool,
@@ -77,7 +77,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Of this job, or of many where none is named.
+    /// A printer for this job, or for several if `only` is `None`.
     pub fn new(only: Option<JobId>, is_json: bool) -> Printer {
         Printer {
             is_json,
@@ -88,7 +88,7 @@ impl Printer {
         }
     }
 
-    /// Prints the logs of a job's attempts that are over.
+    /// Prints the logs of a job's ended attempts.
     pub fn stored<'l>(
         &self,
         job: JobId,
@@ -124,14 +124,14 @@ impl Printer {
         self.print(job, attempt, &text)
     }
 
-    /// Prints what of an attempt's log was not shown yet.
+    /// Prints the part of an attempt's log that was not shown yet.
     pub fn attempt_ended(&mut self, job: JobId, attempt: u32, log: &str) -> Result<(), OutputError> {
         let text = self.shown(job)?.rest(attempt, log).to_owned();
         self.print(job, attempt, &text)?;
         self.end_line(job)
     }
 
-    /// Says how a job has ended, where it says more than what jobs print, and forgets it.
+    /// Forgets a job that has ended. As JSON, prints its state before.
     pub fn ended(&mut self, job: JobId, state: JobState) -> Result<(), OutputError> {
         self.forget(job)?;
         if self.is_json {
@@ -157,7 +157,7 @@ impl Printer {
         Ok(self.jobs.entry(job).or_default())
     }
 
-    /// Ends a line that a job has begun and will not end.
+    /// Ends the unfinished line of a job that prints no more.
     fn end_line(&mut self, job: JobId) -> Result<(), OutputError> {
         match self.jobs.get_mut(&job) {
             Some(shown) if !shown.line.is_empty() => {
@@ -209,7 +209,7 @@ impl Printer {
     }
 }
 
-/// The lines that are whole once `text` came after what has begun, each with its job before it.
+/// The lines that become complete with `text`, each with its job at the start. `begun` keeps the unfinished rest.
 fn whole_lines(job: JobId, begun: &mut String, text: &str) -> String {
     let mut lines = String::new();
     let mut add = |line: &str| lines.push_str(&format!("{job} | {line}\n"));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_named_and_the_rest_of_the_log_follows_what_was_shown() {
+    fn gaps_are_named_and_the_rest_of_the_log_follows_the_shown_part() {
         let mut shown = Shown::default();
         assert_eq!(shown.rest(3, "all"), "all");
         assert_eq!(shown.rest(3, "all"), "", "once");

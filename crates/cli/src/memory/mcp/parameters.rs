@@ -1,16 +1,15 @@
-//! How the parameters of a tool are read and described.
-//!
-//! Clients send what a person typed: a number as a text, an empty text or null for nothing. The schemas keep to the types and
-//! formats of JSON Schema alone, since clients choose their input fields, and check results, by them.
+//! Reads and describes the parameters of a tool. Clients send what a person typed: a number as a text, or an empty text
+//! or null for an absent value. The schemas use only the types and formats of JSON Schema, because clients choose their
+//! input fields and check results by them.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// Messages that a client may ask for at most.
+/// The largest number of messages that a client may ask for.
 pub const MESSAGES_MAX: u64 = 200;
 
-/// A number of messages, also as a text.
+/// A number of messages, which may be a text.
 pub fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     let given = Value::deserialize(deserializer)?;
     let whole = |number: f64| (number.fract() == 0.0 && number >= 0.0).then_some(number as u64);
@@ -29,13 +28,13 @@ pub fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>
     }
 }
 
-/// A text; an empty one is none.
+/// A text. An empty one means an absent value.
 pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let given = Option::<String>::deserialize(deserializer)?;
     Ok(given.filter(|text| !text.trim().is_empty()))
 }
 
-/// Texts, or one alone.
+/// Several texts, or a single one.
 pub fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a list of texts is wanted")]
@@ -51,7 +50,7 @@ pub fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, 
     Ok(given.into_iter().filter(|text| !text.trim().is_empty()).collect())
 }
 
-/// Leaves out the formats and defaults that Rust's types add, and null beside a type: an optional field may be absent.
+/// Removes the formats and defaults that Rust's types add, and null beside a type. An optional field may be absent instead.
 pub fn plain_schema(schema: &mut Map<String, Value>) {
     let is_of_rust = |format: &Value| {
         let format = format.as_str().unwrap_or_default();
