@@ -1,4 +1,4 @@
-//! `gristmill schedule`: jobs that are submitted again and again.
+//! `gristmill schedule`: jobs that are submitted repeatedly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,7 +193,7 @@ async fn change(
     Ok(Exit::Done)
 }
 
-/// Nothing is changed where one of the names is wrong.
+/// Checks that all names exist. Otherwise no schedule is changed.
 async fn known(
     store: &dyn Store,
     names: &BTreeSet<String>,

@@ -19,7 +19,7 @@ use crate::arguments::shared::ScriptConcurrency;
 /// The environment variable that names the Python interpreter of all scripts.
 const PYTHON_VARIABLE: &str = "GRISTMILL_PYTHON";
 
-/// The script, or the program and its arguments, that a command line names. With `python`, the interpreter of a Python script.
+/// The script or the program with its arguments that a command line names. `python` is the interpreter of a Python script.
 pub fn detect(script: Option<&Path>, program: &[String], python: Option<&Path>) -> anyhow::Result<Script> {
     let of_metadata = match (script, python) {
         (Some(path), None) if std::env::var_os(PYTHON_VARIABLE).is_none() => {
@@ -81,7 +81,7 @@ fn refused_script(path: &Path, error: RuntimeError) -> anyhow::Error {
     }
 }
 
-/// An error whose text has its cause: shown without it, so that the cause is named once.
+/// An error whose text contains its cause. The cause is removed, so that it appears only once.
 fn once(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("{error}")
 }
@@ -91,7 +91,7 @@ fn not_executable(path: &Path) -> anyhow::Error {
     anyhow!("{shown} is not executable; allow it with `chmod +x {shown}`")
 }
 
-/// Whether a script that is run as a program is started by its own path, and not by a shell.
+/// Reports whether a script that runs as a program is started by its own path, and not by a shell.
 fn runs_itself(path: &Path) -> bool {
     let is_shell = |name: &str| ["bash", "sh", "dash"].contains(&name);
     if path
@@ -136,18 +136,18 @@ pub fn check_concurrency<'s>(
     Ok(())
 }
 
-/// How the processes of a script are kept.
+/// The settings of a script's processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping {
-    /// How many jobs run at once.
+    /// The number of jobs that run at the same time.
     pub concurrency: ScriptConcurrency,
     ends: bool,
     reload: bool,
 }
 
 impl Keeping {
-    /// Runs `concurrency` jobs at once. A command that `ends` by itself waits only for a time for a process that can start. With
-    /// `reload`, changed code replaces the processes at once.
+    /// Runs jobs with this concurrency. A command that `ends` by itself waits only a limited time for a process to
+    /// start. With `reload`, changed code replaces the processes at once.
     pub fn new(concurrency: ScriptConcurrency, ends: bool, reload: bool) -> Keeping {
         Keeping {
             concurrency,
@@ -157,7 +157,7 @@ impl Keeping {
     }
 }
 
-/// Starts the script's processes, and sees that it can be run.
+/// Starts the script's processes, and checks that it can run.
 pub async fn start(script: Script, keeping: Keeping) -> anyhow::Result<Arc<dyn Handler>> {
     let concurrency = keeping.concurrency;
     let options = RuntimeOptions {
@@ -174,8 +174,8 @@ pub async fn start(script: Script, keeping: Keeping) -> anyhow::Result<Arc<dyn H
     Ok(Arc::new(handler))
 }
 
-/// Writes a message that has text of a script to standard error, without what could steer a terminal. An error has no other
-/// place to go.
+/// Writes a message with a script's text to standard error, without characters that could steer a terminal. Its own
+/// errors have no place to go.
 fn tell(words: &str) {
     let is_plain = |letter: &char| !letter.is_control() || matches!(letter, '\n' | '\t');
     let plain: String = words.chars().filter(is_plain).collect();

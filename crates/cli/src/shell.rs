@@ -1,4 +1,4 @@
-//! The commands that print what shells and manuals need.
+//! The commands that print completions for shells and manual pages.
 
 pub mod completions;
 pub mod man;

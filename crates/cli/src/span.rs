@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses a span of time. A bare number is an error, since its unit is unknown.
+/// Parses a span of time. A bare number is an error, because its unit is unknown.
 pub fn parse_span(text: &str) -> Result<Duration, String> {
     let refuse =
         || format!("`{text}` is not a span of time: write a number and ms, s, m, h or d, as in 500ms or 30s");
@@ -20,7 +20,7 @@ pub fn parse_span(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| refuse())?;
     let milliseconds = number * milliseconds_a_unit;
-    // Ten thousand years: whatever is longer is a slip of the finger, and would overflow a timestamp.
+    // Ten thousand years: a longer span is a typing error, and would overflow a timestamp.
     if !milliseconds.is_finite() || milliseconds > 3.2e14 {
         return Err(format!("`{text}` is too long"));
     }
@@ -32,7 +32,7 @@ pub fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes a duration in microseconds with three digits and the unit that suits it.
+/// Writes a duration in microseconds with three digits and a suitable unit.
 pub fn show_microseconds(microseconds: f64) -> String {
     let (number, unit) = match microseconds {
         us if us < 1_000.0 => (us, "µs"),
@@ -47,7 +47,7 @@ pub fn show_microseconds(microseconds: f64) -> String {
     }
 }
 
-/// Writes how long something takes as `1h02m`, `3m05s` or `7s`.
+/// Writes a duration as `1h02m`, `3m05s` or `7s`.
 pub fn show_seconds(seconds: u64) -> String {
     match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds}s"),
@@ -69,7 +69,7 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
-/// Writes a number of things, as `1 job`, `2,000 jobs` or `3 batches`.
+/// Writes a number with its noun, such as `1 job`, `2,000 jobs` or `3 batches`.
 pub fn show_number_of(count: u64, noun: &str) -> String {
     let ending = match count {
         1 => "",

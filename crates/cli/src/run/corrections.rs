@@ -1,7 +1,7 @@
 //! Corrected items of a run: jobs with a new payload that stand for failed jobs.
 //!
-//! A payload never changes. Where a line of the input was corrected, its new payload is another job of the run, with a tag that names
-//! the job that it stands for. The results have the corrected job in the place of the other.
+//! A payload never changes. If a line of the input was corrected, its new payload becomes another job of the run, with
+//! a tag that names the replaced job. The results have the corrected job in the place of the replaced one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use gristmill_store::{BatchOutcomes, JobFilter, Store, StoreError, StoredFailure
 /// The tag of a corrected job: the id of the job that it stands for.
 pub const TAG: &str = "corrects";
 
-/// Batches that are asked for at once.
+/// The number of batches in one query.
 const PAGE_BATCHES: u32 = 256;
 
 /// The corrected jobs of a run.
@@ -22,12 +22,12 @@ pub struct Corrections {
     jobs: BTreeMap<JobId, JobId>,
     /// The batches of the jobs that stand for others.
     batches: BTreeSet<BatchId>,
-    /// Jobs that others stand for: corrected ones, and corrections that were corrected again.
+    /// The number of replaced jobs: corrected ones, and corrections that were corrected again.
     replaced: u64,
 }
 
 impl Corrections {
-    /// Reads those of a run.
+    /// Reads the corrections of a run.
     pub async fn of(store: &Arc<dyn Store>, run: RunId) -> Result<Corrections, StoreError> {
         let filter = JobFilter {
             run: Some(run),
@@ -60,7 +60,7 @@ impl Corrections {
         }
     }
 
-    /// The number of jobs that others stand for, which are cancelled.
+    /// The number of replaced jobs, which are cancelled.
     pub fn replaced(&self) -> u64 {
         self.replaced
     }
@@ -70,7 +70,7 @@ impl Corrections {
         &self.jobs
     }
 
-    /// Whether the jobs of a batch stand for others.
+    /// Reports whether the jobs of a batch stand for others.
     pub fn are_in(&self, batch: BatchId) -> bool {
         self.batches.contains(&batch)
     }
@@ -82,7 +82,7 @@ impl Corrections {
         jobs.map(|(corrected, job)| (corrected.position, *job)).collect()
     }
 
-    /// Whether all jobs of a batch, and those that stand for some of them, have ended.
+    /// Reports whether all jobs of a batch have ended, including the jobs that stand for some of them.
     pub async fn are_finished(&self, store: &Arc<dyn Store>, batch: BatchId) -> Result<bool, StoreError> {
         let others: BTreeSet<BatchId> = self.of_batch(batch).values().map(|job| job.batch).collect();
         for batch in others.into_iter().chain([batch]) {
@@ -93,7 +93,7 @@ impl Corrections {
         Ok(true)
     }
 
-    /// The outcomes of a batch, with those of the corrected jobs.
+    /// The outcomes of a batch, with the outcomes of corrected jobs in their places.
     pub async fn outcomes(
         &self,
         store: &Arc<dyn Store>,
@@ -121,7 +121,7 @@ impl Corrections {
     }
 }
 
-/// Replaces the outcome of a job by that of another, unless the job has completed after all.
+/// Replaces the outcome of a job by the outcome of another one, unless the first job has completed after all.
 fn substitute(
     outcomes: &mut BatchOutcomes,
     position: u32,

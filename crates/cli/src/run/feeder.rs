@@ -1,4 +1,4 @@
-//! Submits a run's input, as far ahead of the workers as it may.
+//! Submits a run's input, up to the allowed distance ahead of the workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,13 @@ use super::backlog::Backlog;
 use crate::input::{BatchReader, InputBatch, InputError};
 use crate::interrupt::Interrupt;
 
-/// Batches that are read and not submitted at most.
+/// The largest number of batches that are read and not submitted.
 const BATCHES_READ_MAX: usize = 4;
 
-/// Bytes of payloads in one submit, after which it takes no further batch.
+/// The bytes of payloads after which a submit takes no further batch.
 const SUBMIT_BYTES_TARGET: usize = 4 << 20;
 
-/// Why feeding stopped before the end of the input.
+/// The error that stopped the feeder before the end of the input.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// The input cannot be read.
@@ -29,19 +29,19 @@ pub enum FeedError {
     Store(#[from] StoreError),
 }
 
-/// How feeding ended.
+/// The end of feeding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fed {
     /// The input is submitted to its end, or to the limit of jobs.
     Whole,
-    /// The program was asked to come to an end.
+    /// The program was asked to end.
     Interrupted,
 }
 
 /// The settings that all batches of the run share.
 #[derive(Debug, Clone)]
 pub struct Feeder {
-    /// Where to.
+    /// The store for the batches.
     pub store: Arc<dyn Store>,
     /// The run.
     pub run: gristmill_model::RunId,
@@ -80,7 +80,7 @@ impl Feeder {
             let mut group = vec![first?];
             let mut bytes = group[0].payloads.as_str().len();
             let mut failed = None;
-            // Whatever has gathered meanwhile goes along: one transaction for all.
+            // The batches that were read meanwhile go along: one transaction stores all.
             while bytes < SUBMIT_BYTES_TARGET && group.len() < BATCHES_READ_MAX {
                 match batches.try_recv() {
                     Ok(Ok(batch)) => {
@@ -164,8 +164,8 @@ impl Feeder {
     }
 }
 
-/// Reads on a thread of its own, since a file or pipe may make it wait. The thread ends with the input,
-/// or when the receiver of its batches is gone.
+/// Reads on a thread of its own, because a file or pipe may make it wait. The thread ends with the input, or when the
+/// receiver of its batches is gone.
 fn read_in_background(mut reader: BatchReader) -> mpsc::Receiver<Result<InputBatch, InputError>> {
     let (sender, receiver) = mpsc::channel(BATCHES_READ_MAX);
     std::thread::spawn(move || {

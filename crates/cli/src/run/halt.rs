@@ -1,7 +1,6 @@
-//! `gristmill run --halt`: no job begins once so many have failed.
-//!
-//! A job that runs ahead of the count could fail, too. So a runner with free slots takes the next job only while the count is
-//! not reached, and jobs queue at a runner only as far as the count would not be reached if all of them failed.
+//! `gristmill run --halt`: no job begins after enough jobs have failed. Jobs that run ahead of the count could fail,
+//! too. A runner with free slots therefore takes the next job only while the limit is not reached. Jobs queue at a
+//! runner only as long as the limit would hold if all of them failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,21 +18,21 @@ use tokio::sync::watch;
 use super::backlog::Backlog;
 use crate::arguments::run::Halt;
 
-/// How often a job that may not begin yet looks whether it is still wanted.
+/// The interval at which a waiting job looks whether it is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The counts of one process's part of a run.
 #[derive(Debug, Default)]
 struct State {
-    /// Jobs that failed for good.
+    /// The number of jobs that failed for good.
     failed: u64,
-    /// Jobs that ended otherwise.
+    /// The number of jobs that ended otherwise.
     completed: u64,
-    /// Jobs at each runner that have not been answered.
+    /// For each runner, the number of its unanswered jobs.
     at_runner: Vec<u64>,
 }
 
-/// Counts failures as they are answered, before they are committed, and holds jobs back.
+/// Counts failures when they are answered, before their commit, and holds jobs back.
 #[derive(Debug)]
 pub struct HaltGate {
     halt: Halt,
@@ -43,7 +42,7 @@ pub struct HaltGate {
 }
 
 impl HaltGate {
-    /// A gate at which nothing has run.
+    /// A gate that no job has passed.
     pub fn new(halt: Halt, backlog: Arc<Backlog>) -> HaltGate {
         HaltGate {
             halt,
@@ -53,19 +52,19 @@ impl HaltGate {
         }
     }
 
-    /// Whether so many jobs have failed that the run is to stop. Unreadable items count.
+    /// Reports whether enough jobs have failed to stop the run. Unreadable items count.
     pub fn is_reached(&self) -> bool {
         self.is_reached_with(&self.state(), 0)
     }
 
-    /// Whether the run is to stop if so many more jobs fail.
+    /// Reports whether the run stops if this many more jobs fail.
     fn is_reached_with(&self, state: &State, failing: u64) -> bool {
         let rejected = self.backlog.counts().rejected.load(Ordering::Relaxed);
         let failed = state.failed + rejected + failing;
         self.halt.is_reached(failed, state.completed + failed)
     }
 
-    /// Lets jobs begin at a runner with so many slots, if they may.
+    /// Lets jobs begin at a runner with this many slots, if they may.
     fn admit(&self, runner: usize, slots: u64, jobs: u64) -> bool {
         let mut state = self.state();
         if state.at_runner.len() <= runner {
@@ -102,9 +101,9 @@ impl HaltGate {
 /// Jobs that wait at one runner.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Only the first waits at the gate.
+    /// Only the first job waits at the gate.
     turn: tokio::sync::Mutex<()>,
-    /// How often the runner's jobs were recalled.
+    /// The number of recalls of the runner's jobs.
     recalls: AtomicU64,
 }
 
@@ -126,7 +125,7 @@ impl GatedHandler {
         }
     }
 
-    /// Waits until the jobs may begin. `false` where they are answered without having begun.
+    /// Waits until the jobs may begin. Returns `false` if they were answered before they began.
     async fn wait(&self, runner: usize, work: &MicroBatch, sink: &dyn OutcomeSink) -> bool {
         let Some(queue) = self.queues.get(runner) else {
             return true;
@@ -155,7 +154,7 @@ impl GatedHandler {
             if self.gate.admit(runner, slots, work.jobs_count().into()) {
                 return true;
             }
-            // Neither ends the wait for ever: the gate lives as long as the handler.
+            // This wait cannot last forever: the gate lives as long as the handler.
             let _ = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
         }
     }
@@ -208,12 +207,12 @@ struct CountingSink<'a> {
     gate: &'a HaltGate,
     runner: usize,
     work: MicroBatch,
-    /// Jobs that are not answered.
+    /// The number of unanswered jobs.
     left: AtomicU64,
 }
 
 impl CountingSink<'_> {
-    /// Failures after which jobs are dead.
+    /// The number of failures after which jobs are dead.
     fn dead(&self, outcomes: &Outcomes) -> u64 {
         let is_dead = |job: &MicroBatchJob<'_>| {
             let mut failed = outcomes.failed.iter();
@@ -264,7 +263,7 @@ impl OutcomeSink for CountingSink<'_> {
 }
 
 impl Drop for CountingSink<'_> {
-    /// The worker answers for jobs that the handler left unanswered.
+    /// The worker answers the jobs that the handler left unanswered.
     fn drop(&mut self) {
         let left = self.left.load(Ordering::Relaxed);
         if left > 0 {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::input::{Fingerprint, Input};
 
-/// The queue's prefix, which must fit into its name with the run's.
+/// The prefix of a run's queue. The prefix and the run's name must fit into the name of a queue.
 const QUEUE_PREFIX: &str = "run:";
 
 /// The stored identity of a run, as JSON.
@@ -18,9 +18,9 @@ const QUEUE_PREFIX: &str = "run:";
 pub struct Description {
     /// The script or program that runs the items.
     pub script: ScriptIdentity,
-    /// The kind of the run's batches. It stays, even where the script is another one later.
+    /// The kind of the run's batches. It stays the same even if another script runs them later.
     pub kind: String,
-    /// Where the items come from.
+    /// The source of the items.
     pub input: Fingerprint,
     /// The run's queue has a rate limit while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -31,7 +31,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether the run with this stored description was stopped by `--halt`.
+    /// Reports whether `--halt` stopped the run with this stored description.
     pub fn says_halted(stored: &str) -> bool {
         serde_json::from_str(stored).is_ok_and(|description: Description| description.is_halted)
     }
@@ -42,7 +42,7 @@ impl Description {
 pub struct ScriptIdentity {
     /// Its absolute path.
     pub path: String,
-    /// SHA-256 of its file in hexadecimal digits. Its imports do not count.
+    /// The SHA-256 of its file in hexadecimal digits. Modules that it imports do not count.
     pub sha256: String,
     /// A program's arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,7 +65,8 @@ impl ScriptIdentity {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// Whether this is another script or program, or has other arguments; not merely another version.
+    /// Reports whether this is another script or program, or has other arguments. Another version of the same file does
+    /// not count.
     pub fn is_other_program(&self, now: &ScriptIdentity) -> bool {
         self.path != now.path || self.arguments != now.arguments
     }
@@ -85,8 +86,8 @@ impl ScriptIdentity {
     }
 }
 
-/// The name of a run that has none of its own: the script's and the input's, as `word_stats.py:items.jsonl`. A run of standard
-/// input, which cannot be read again, gets a name that no other has: its moment and process are in it.
+/// The default name of a run: the names of its script and input, such as `word_stats.py:items.jsonl`. A run of standard
+/// input, which cannot be read again, gets a unique name with its time and process.
 pub fn default_name(script: &ScriptIdentity, input: &Input, begun_at: Timestamp) -> String {
     let mut name = format!("{}:{}", script.short_name(), input.short_name());
     if input.is_stdin() {
@@ -105,7 +106,7 @@ pub fn default_name(script: &ScriptIdentity, input: &Input, begun_at: Timestamp)
         .collect()
 }
 
-/// Checks a name that was given.
+/// Checks a given name.
 pub fn check_name(name: &str) -> anyhow::Result<()> {
     gristmill_model::batch::check_name("run", name)?;
     if queue_of(name).len() > NAME_BYTES_MAX {
@@ -122,7 +123,7 @@ pub fn queue_of(name: &str) -> String {
     format!("{QUEUE_PREFIX}{name}")
 }
 
-/// Whether a queue is a run's own.
+/// Reports whether a queue belongs to a run.
 pub fn is_of_run(queue: &str) -> bool {
     queue.starts_with(QUEUE_PREFIX)
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_and_say_what_they_are_of() {
+    fn names_fit_and_describe_their_run() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(format!("{}.jsonl", "ä".repeat(120)));
         std::fs::write(&path, "").unwrap();

@@ -1,4 +1,4 @@
-//! One process at a time works on a run.
+//! Lets only one process at a time work on a run.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::store::location::StoreLocation;
 use crate::store::postgres::NameLock;
 
-/// Holds a run until it is dropped, or the process ends however it may.
+/// Holds a run until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct RunLock {
     /// A lock between processes on this machine, for a store in a file.
@@ -22,7 +22,7 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the run of that name in that store, or says that another process has it.
+    /// Takes the run with this name in this store. Fails if another process has it.
     pub async fn take(store: &StoreLocation, name: &str) -> anyhow::Result<RunLock> {
         let Some(lock) = RunLock::try_take(store, name).await? else {
             bail!("run `{name}` is running in another process; wait for it, or give this run another --name");
@@ -30,7 +30,7 @@ impl RunLock {
         Ok(lock)
     }
 
-    /// Takes the run of that name in that store; `None` where another process has it.
+    /// Takes the run with this name in this store. Returns `None` if another process has it.
     pub async fn try_take(store: &StoreLocation, name: &str) -> anyhow::Result<Option<RunLock>> {
         match store {
             StoreLocation::File(path) => {
@@ -51,7 +51,7 @@ impl RunLock {
         }
     }
 
-    /// Resolves when another process has taken the run, which can be so once the database was away.
+    /// Resolves when another process has taken the run, which can happen after an outage of the database.
     pub async fn lost(&self) {
         match &self.name {
             None => std::future::pending().await,
@@ -64,7 +64,7 @@ impl RunLock {
 #[derive(Debug)]
 pub struct FileLock {
     path: PathBuf,
-    /// The system's lock is on this open file.
+    /// The open file with the system's lock.
     _file: File,
 }
 
@@ -76,7 +76,7 @@ impl FileLock {
                 File::create(&path).with_context(|| format!("{} cannot be created", path.display()))?;
             match file.try_lock() {
                 Ok(()) if is_still_at(&file, &path) => return Ok(Some(FileLock { path, _file: file })),
-                // Its holder has just ended and removed it: create a new one.
+                // The holder has just ended and removed the file, so create a new one.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(reason)) => {
@@ -89,12 +89,12 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A file that stays behind is taken over by the next run of that name.
+        // If the file stays behind, the next run of this name takes it over.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Beside the store, with a name that any file system takes.
+/// A path beside the store, with a name that any file system accepts.
 fn lock_path(store: &Path, name: &str) -> PathBuf {
     let mut path = store.as_os_str().to_owned();
     path.push(format!("-run-{}.lock", short(name)));
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_run_is_held_by_one_until_it_is_let_go() {
+    async fn one_process_holds_a_run_until_it_lets_go() {
         let folder = tempfile::tempdir().unwrap();
         let store = StoreLocation::File(folder.path().join("a.db"));
         let lock = RunLock::take(&store, "x").await.unwrap();

@@ -1,4 +1,4 @@
-//! `{field}` in the arguments of a program: checked against the first items before anything runs.
+//! `{field}` in the arguments of a program. The fields are checked against the first items before any job runs.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use gristmill_runtime::field_names;
 
 use crate::input::InputBatch;
 
-/// Fields of the first item that an error names.
+/// The number of fields of the first item that an error names.
 const FIELDS_SHOWN_MAX: usize = 20;
 
-/// Whether arguments name fields.
+/// Reports whether arguments name fields.
 pub fn have_fields(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| !field_names(argument).is_empty())
 }
 
-/// Refuses a field that none of the first items has: its name is probably mistyped.
+/// Refuses a field that none of the first items has, because its name is probably mistyped.
 pub fn check(arguments: &[String], first: &InputBatch) -> anyhow::Result<()> {
     let mut missing: BTreeSet<&str> = arguments
         .iter()
@@ -39,7 +39,7 @@ pub fn check(arguments: &[String], first: &InputBatch) -> anyhow::Result<()> {
         return Ok(());
     };
     let has = match fields {
-        None => "the first item is no object and has no fields; {} is the whole item".to_owned(),
+        None => "the first item is not an object and has no fields; {} is the whole item".to_owned(),
         Some(fields) if fields.len() > FIELDS_SHOWN_MAX => {
             format!(
                 "the first item has {} and others",

@@ -71,15 +71,15 @@ pub struct Plan {
     pub kind: String,
     /// The identity to store from now on.
     pub remember: NewRun,
-    /// The input, where it is to be read further; `None` where it is submitted to its end.
+    /// The input, if a part of it is still to be read. `None` if it is submitted to its end.
     pub reader: Option<BatchReader>,
-    /// The run's jobs when this process began.
+    /// The run's jobs at the start of this process.
     pub counts: JobCounts,
-    /// How far its input was submitted.
+    /// The place up to which its input was submitted.
     pub progress: RunProgress,
-    /// The run was begun by an earlier process.
+    /// An earlier process started the run.
     pub is_resumed: bool,
-    /// All of the input was submitted before, and it has new items.
+    /// All of the input was submitted before, and now has new items.
     pub has_new_items: bool,
     /// The failed items that run again.
     pub retried: Option<Retried>,
@@ -89,7 +89,7 @@ pub struct Plan {
     pub was_rated: bool,
 }
 
-/// The refusal to go on with a run that differs from this command.
+/// The refusal to resume a run that differs from this command.
 fn has_changed(name: &str, changes: &[String], is_other_program: bool) -> anyhow::Error {
     let changes = changes.join(", and ");
     if is_other_program {
@@ -106,7 +106,7 @@ fn has_changed(name: &str, changes: &[String], is_other_program: bool) -> anyhow
 }
 
 impl Plan {
-    /// Looks up the run and compares it, or begins a new run.
+    /// Finds the run and compares it, or starts a new one.
     pub async fn make(
         store: &Arc<dyn Store>,
         request: &Request,
@@ -120,7 +120,7 @@ impl Plan {
         if let Some(run) = existing.as_ref().filter(|_| !arguments.restart) {
             return Plan::go_on(store, request, arguments, limits, run.clone()).await;
         }
-        // The input is opened first: where it cannot be, nothing is begun and nothing forgotten.
+        // The input is opened first. If this fails, no run is started and none forgotten.
         let mut reader = request.input.open(limits)?.with_jobs_limit(arguments.limit);
         let program_arguments = arguments.program.get(1..).unwrap_or_default();
         if placeholders::have_fields(program_arguments)
@@ -201,9 +201,9 @@ impl Plan {
         };
         let mut counts = store.counts(&filter).await?;
         let corrections = Corrections::of(store, run.id).await?;
-        // The corrected jobs stand for these.
+        // The corrected jobs stand for the cancelled ones.
         counts.cancelled = counts.cancelled.saturating_sub(corrections.replaced());
-        // The kind stays, so that the rest of the old batches runs with the new script.
+        // The kind stays the same, so that the new script runs the rest of the old batches.
         let description = Description {
             kind: before.kind.clone(),
             ..request.description.clone()
@@ -242,7 +242,7 @@ impl Plan {
         )
     }
 
-    /// Whether nothing is left to be run.
+    /// Reports whether no job is left to run.
     pub fn is_finished(&self) -> bool {
         self.reader.is_none() && self.counts.ended() == self.counts.total()
     }

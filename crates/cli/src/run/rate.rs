@@ -1,4 +1,4 @@
-//! The rate limit of a run's queue, for as long as the run is at work.
+//! The rate limit of a run's queue, while the run works.
 
 use std::sync::Arc;
 

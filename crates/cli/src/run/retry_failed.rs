@@ -1,4 +1,4 @@
-//! `gristmill run --retry-failed`: runs the failed items of a run again, with their lines as they are now.
+//! `gristmill run --retry-failed`: runs the failed items of a run again, with their current lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::identity::queue_of;
 use crate::input::{BatchReader, Input, InputBatch};
 use crate::span::show_number_of;
 
-/// Batches that are asked for at once.
+/// The number of batches in one query.
 const PAGE_BATCHES: u32 = 256;
 
-/// Jobs that are changed or submitted at once.
+/// The number of jobs in one change or submit.
 const JOBS_AT_ONCE: usize = 1_000;
 
-/// Bytes of corrected payloads that are submitted at once.
+/// The bytes of corrected payloads in one submit.
 const BYTES_AT_ONCE: usize = 4 << 20;
 
-/// What runs again.
+/// The numbers of items that run again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retried {
     /// Items with the same lines.
@@ -60,7 +60,7 @@ impl std::fmt::Display for Retried {
 /// A failed item.
 #[derive(Debug, Clone, Copy)]
 struct Failed {
-    /// The job of the line as it was first.
+    /// The first job of the line.
     first: JobId,
     /// The job that stands for it now.
     current: JobId,
@@ -73,15 +73,15 @@ pub struct FailedItems<'a> {
     kind: &'a str,
     options: &'a BatchOptions,
     corrections: Corrections,
-    /// The run's batches, without corrections: by the number of items before each.
+    /// The run's batches without corrections, by the number of items before each.
     batches: BTreeMap<u64, BatchId>,
-    /// By the number of items before.
+    /// The failed items, by the number of items before each.
     failed: BTreeMap<u64, Failed>,
     retried: Retried,
 }
 
 impl<'a> FailedItems<'a> {
-    /// Finds them.
+    /// Finds the failed items.
     pub async fn of(
         store: &'a Arc<dyn Store>,
         run: &'a Run,
@@ -137,15 +137,15 @@ impl<'a> FailedItems<'a> {
         })
     }
 
-    /// Makes all of them claimable again. The lines are the same.
+    /// Makes all of them claimable again. Their lines have not changed.
     pub async fn retry(mut self) -> Result<Retried, StoreError> {
         let jobs: Vec<JobId> = self.failed.values().map(|failed| failed.current).collect();
         self.retry_jobs(&jobs).await?;
         Ok(self.retried)
     }
 
-    /// Reads the changed input in step with the run. Items with changed lines are submitted anew, and the others are made claimable
-    /// again. The reader stands behind the run's items then.
+    /// Reads the changed input in step with the run. Submits items with changed lines again, and makes the others
+    /// claimable again. Afterwards the reader stands after the run's items.
     pub async fn correct(
         mut self,
         input: &Input,
@@ -200,7 +200,7 @@ impl<'a> FailedItems<'a> {
         Ok((self.retried, reader))
     }
 
-    /// Items beside failed ones: where these are the same, the failed ones are in their places.
+    /// The items beside failed ones. If they have not changed, the failed items are still in their places.
     fn neighbours(&self, items: u64) -> BTreeSet<u64> {
         let beside = |index: &u64| [index.checked_sub(1), Some(index + 1).filter(|next| *next < items)];
         self.failed.keys().flat_map(beside).flatten().collect()
@@ -217,7 +217,7 @@ impl<'a> FailedItems<'a> {
         self.corrections.jobs().get(&job).copied().unwrap_or(job)
     }
 
-    /// Whether a job that could run has this payload.
+    /// Reports whether a job that could run has this payload.
     async fn is_same(&self, job: JobId, item: &str) -> Result<bool, StoreError> {
         let Some(details) = self.store.job(job).await? else {
             return Ok(false);
@@ -265,7 +265,7 @@ impl<'a> FailedItems<'a> {
             .submit(batch.into_iter().collect(), Some(advance))
             .await?;
         self.retried.corrected += corrected.len() as u64;
-        // They no longer count as dead: the corrected jobs stand for them.
+        // They no longer count as dead, because the corrected jobs stand for them.
         let replaced: Vec<JobId> = corrected.iter().map(|(failed, _)| failed.current).collect();
         if !replaced.is_empty() {
             self.store.discard(Selection::Jobs(replaced)).await?;

@@ -1,5 +1,5 @@
-//! Writes a run's output: batch by batch in their order, each once all of its jobs have ended. The first jobs of the next batch are
-//! written as soon as they have ended.
+//! Writes a run's output, batch by batch in order. Each batch is written after all of its jobs have ended. The first
+//! jobs of the next batch are written as soon as they have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::backlog::{Backlog, Changes};
 use super::corrections::Corrections;
 use crate::output::{Output, OutputError, OutputStatistics};
 
-/// Batches that are asked for at once.
+/// The number of batches in one query.
 const PAGE_BATCHES: u32 = 256;
 
-/// How often a batch with jobs that have not ended is read for its first ones.
+/// The interval of reading the first jobs of a batch that has not ended.
 const BEGINNING_EVERY: Duration = Duration::from_millis(50);
 
-/// The least time between two such reads, in times of how long the last one took: it bounds their share of a large batch's work.
+/// The least pause between two such reads, as a multiple of the duration of the last one. It bounds their share of the work.
 const BEGINNING_REST: u32 = 10;
 
-/// Why writing stopped.
+/// The error that stopped the writer.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The output cannot be written.
@@ -37,44 +37,43 @@ pub enum WriteError {
 /// The written lines.
 #[derive(Debug)]
 pub struct Written {
-    /// Of the batches that were written.
+    /// The statistics of the written batches.
     pub statistics: OutputStatistics,
-    /// Whether that was all of the run.
+    /// True if the whole run was written.
     pub is_whole: bool,
 }
 
-/// How far the others are.
+/// The progress of the other tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// No batch will be submitted any more.
+    /// No more batches will be submitted.
     pub all_fed: bool,
-    /// No job will be run any more.
+    /// No more jobs will run.
     pub all_run: bool,
 }
 
 /// The writer of one run.
 #[derive(Debug)]
 pub struct Writer {
-    /// Where from.
+    /// The store of the run.
     pub store: Arc<dyn Store>,
     /// The run.
     pub run: RunId,
-    /// Its corrected items, whose results stand in the places of the others.
+    /// Its corrected items. Their results stand in the places of the replaced ones.
     pub corrections: Corrections,
     /// The jobs that have not ended.
     pub backlog: Arc<Backlog>,
-    /// How far the others are.
+    /// The progress of the other tasks.
     pub stage: watch::Receiver<Stage>,
 }
 
 impl Writer {
-    /// Writes until the run's last batch; or, when nothing is run any more, until the first batch with jobs
-    /// that have not ended.
+    /// Writes until the run's last batch. If no more jobs run, writes until the first batch with jobs that have not ended.
     pub async fn write(mut self, mut output: Output) -> Result<Written, WriteError> {
         let mut after: Option<BatchId> = None;
         let mut changes = self.backlog.changes();
         let is_whole = 'batches: loop {
-            // Asked before the page, so that a batch submitted in between is not missed.
+            // This is read before the page, so that a batch that is submitted in between is not missed.
             let all_fed = self.stage.borrow_and_update().all_fed;
             changes.mark_known();
             let page = self.store.run_batches(self.run, after, PAGE_BATCHES).await?;
@@ -105,19 +104,19 @@ impl Writer {
         Ok(Written { statistics, is_whole })
     }
 
-    /// Waits until all jobs of a batch have ended. `false` where they will not.
+    /// Waits until all jobs of a batch have ended. Returns `false` if they will not.
     async fn wait_for_end(&mut self, batch: BatchId, output: &mut Output) -> Result<bool, WriteError> {
         let mut changes = self.backlog.changes();
         let mut flushed = false;
         let mut look = false;
-        // A batch that ends soon is written whole.
+        // A batch that ends soon is written at once as a whole.
         let mut beginning_at = Instant::now() + BEGINNING_EVERY;
         let mut is_changed = true;
         loop {
             let all_run = self.stage.borrow_and_update().all_run;
             changes.mark_known();
-            // A batch of this process is known to be open without asking the store; one of an earlier process,
-            // or one that another process may have changed, is not.
+            // The backlog knows whether a batch of this process is open. For a batch of an earlier process, or one that
+            // another process may have changed, the store is asked.
             if (look || all_run || !self.backlog.is_open(batch))
                 && self.corrections.are_finished(&self.store, batch).await?
             {
@@ -150,7 +149,7 @@ impl Writer {
         }
     }
 
-    /// Fails where nothing else of the run is left than jobs that are paused since their batch is damaged.
+    /// Fails if the rest of the run is only jobs that are paused because their batch is damaged.
     async fn refuse_damaged(&self, batch: BatchId) -> Result<(), StoreError> {
         let in_states = |states: &[JobState]| JobFilter {
             run: Some(self.run),
@@ -177,7 +176,7 @@ impl Writer {
         let Some(row) = self.store.jobs(&paused, page).await?.into_iter().next() else {
             return Ok(());
         };
-        // Where the payloads are damaged, this says so.
+        // If the payloads are damaged, this fails and says so.
         let job = self.store.job(row.job).await?;
         if job.is_some_and(|job| job.pauses.iter().any(|pause| pause.reason == DAMAGED)) {
             Err(StoreError::Damaged {
@@ -190,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// The outcomes of a batch, with those of its corrected jobs, whose ids the output gets.
+    /// The outcomes of a batch, including those of its corrected jobs. The output gets the ids of the latter.
     async fn outcomes(
         &self,
         batch: BatchId,
@@ -207,13 +206,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether the store is to be looked at.
+    /// Returns whether the store should be read.
     async fn wait_for_change(&mut self, changes: &mut Changes) -> bool {
         tokio::select! {
             is_look_due = changes.next() => is_look_due,
             stage = self.stage.changed() => {
                 if stage.is_err() {
-                    // The owner of this stage is gone, and so is the waiter.
+                    // The owner of this stage is gone, and the waiter is, too.
                     std::future::pending::<()>().await;
                 }
                 false
@@ -222,7 +221,7 @@ impl Writer {
     }
 }
 
-/// The jobs of a batch that completed.
+/// The number of completed jobs of a batch.
 fn completed_in(outcomes: &BatchOutcomes) -> u64 {
     let reports = outcomes.reports.iter();
     let completed = reports.filter(|report| report.state == JobState::Completed);

@@ -1,4 +1,4 @@
-//! Python scripts with inline dependencies (PEP 723): `uv` makes their environment, where it is on the PATH.
+//! Python scripts with inline dependencies (PEP 723). `uv` makes their environment, if it is on the PATH.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// Bytes at the beginning of a script in which its metadata begins.
+/// The metadata must begin within this many bytes of a script.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 
-/// The line that begins the metadata.
+/// The first line of the metadata.
 const BEGIN: &str = "# /// script";
 
-/// Lines of uv's messages that an error shows.
+/// The number of lines of uv's messages that an error shows.
 const MESSAGE_LINES_MAX: usize = 5;
 
-/// The interpreter of the environment of a Python script with inline dependencies, which is made if needed. `None` for other scripts,
-/// and where `uv` is not installed.
+/// The interpreter of the environment of a Python script with inline dependencies. The environment is created if
+/// needed. `None` for other scripts, and without `uv`.
 pub fn interpreter_for(script: &Path) -> anyhow::Result<Option<PathBuf>> {
     let is_python = script.extension().is_some_and(|extension| extension == "py");
     if !is_python || !has_metadata(script) {
@@ -35,7 +35,7 @@ pub fn interpreter_for(script: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(PathBuf::from(found.trim())))
 }
 
-/// The output of uv; `None` where there is none.
+/// The output of uv. `None` without uv.
 fn uv(arguments: &[&str], script: &Path) -> anyhow::Result<Option<String>> {
     let ran = Command::new("uv")
         .args(arguments)

@@ -14,7 +14,7 @@ use crate::output::print_line;
 use crate::span::show_bytes;
 use crate::store::location::StoreLocation;
 
-/// How long to wait for a process that makes or migrates the store.
+/// The time to wait for a process that creates or migrates the store.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The files that can be copied: stores and knowledge bases.
@@ -47,7 +47,7 @@ pub async fn backup(arguments: BackupArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Copies a snapshot of the store to `file`, which appears when it is whole and on disk. Returns its size in bytes.
+/// Copies a snapshot of the store to `file`, which appears when it is complete and on disk. Returns its size in bytes.
 fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
     if !store.is_file() {
         bail!(
@@ -64,7 +64,10 @@ fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
         .query_row("PRAGMA application_id", [], |row| row.get(0))
         .with_context(cannot_read)?;
     if !APPLICATION_IDS.contains(&application_id) {
-        bail!("{} is no store or knowledge base of Gristmill", store.display());
+        bail!(
+            "{} is not a store or knowledge base of Gristmill",
+            store.display()
+        );
     }
     let unfinished = Unfinished::beside(file);
     let path = unfinished
@@ -78,7 +81,7 @@ fn copy(store: &Path, file: &Path) -> anyhow::Result<u64> {
         .with_context(cannot_write)?;
     let written = File::open(&unfinished.0).with_context(cannot_write)?;
     written.sync_all().with_context(cannot_write)?;
-    // A link fails where the file has appeared meanwhile; a rename would replace it.
+    // A link fails if the file has appeared meanwhile. A rename would replace it.
     std::fs::hard_link(&unfinished.0, file).with_context(cannot_write)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))
@@ -94,7 +97,7 @@ fn open(store: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A copy under another name, which is removed when it is dropped.
+/// A copy under another name. It is removed when it is dropped.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -107,7 +110,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // It may not exist.
+        // The file may not exist.
         let _ = std::fs::remove_file(&self.0);
     }
 }

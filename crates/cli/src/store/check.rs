@@ -40,7 +40,7 @@ pub async fn check(arguments: CheckArguments) -> anyhow::Result<Exit> {
             };
         }
     };
-    // It shows on a terminal alone.
+    // The bar appears only on a terminal.
     let progress = ProgressBar::new(0);
     let (mut place, mut batches, mut damages) = (Some(CheckPlace::default()), 0, 0);
     while let Some(next) = place {

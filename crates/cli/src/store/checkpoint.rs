@@ -1,4 +1,4 @@
-//! Makes a store's file whole when a command ends: moves the commits beside it, in its write-ahead log, into it.
+//! Makes a store's file complete when a command ends: moves the commits of its write-ahead log into it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 /// The files that this process has opened.
 static OPENED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Notes that this process opens the store in the file at `path`, which is no symbolic link.
+/// Notes that this process opens the store in the file at `path`, which is not a symbolic link.
 pub fn note_opened(path: &Path) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if !opened.iter().any(|other| other == path) {
@@ -17,13 +17,13 @@ pub fn note_opened(path: &Path) {
     }
 }
 
-/// Checkpoints the files that this process has opened. It waits for no other process; a file that others use is checkpointed as
-/// far as their snapshots let it.
+/// Checkpoints the files that this process has opened. Does not wait for other processes: a file that others use is
+/// checkpointed as far as their snapshots allow.
 pub fn checkpoint_opened() {
     let opened = std::mem::take(&mut *OPENED.lock().unwrap_or_else(PoisonError::into_inner));
     for path in opened {
         if let Err(error) = checkpoint(&path) {
-            // The commits are safe beside the file, and the next command tries again.
+            // The commits are safe beside the file. The next command tries again.
             tracing::warn!(path = %path.display(), %error, "the store's file is not checkpointed");
         }
     }

@@ -94,7 +94,7 @@ fn table(rows: &[HistoryRow], by: Period) -> String {
     table.text()
 }
 
-/// When a period begins, as `2026-07-31T14:00`.
+/// The start of a period, such as `2026-07-31T14:00`.
 fn show_minute(moment: Timestamp) -> String {
     moment.to_string().chars().take(16).collect()
 }

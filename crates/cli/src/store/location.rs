@@ -1,4 +1,4 @@
-//! Where a store is: a SQLite file, or a PostgreSQL database.
+//! The location of a store: a SQLite file or a PostgreSQL database.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The schemes of PostgreSQL URLs.
 const POSTGRES_SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreLocation {
     /// A SQLite file.
@@ -21,17 +21,17 @@ pub enum StoreLocation {
 pub struct DatabaseUrl(String);
 
 impl DatabaseUrl {
-    /// Of this text.
+    /// The URL with this text.
     pub fn new(url: String) -> DatabaseUrl {
         DatabaseUrl(url)
     }
 
-    /// The URL with its password, if it has one: for the connection alone.
+    /// The URL with its password, if it has one. Only for the connection.
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// The bytes of the URL that are a password.
+    /// The position of the password in the URL. Bytes.
     fn password(&self) -> Option<std::ops::Range<usize>> {
         let authority_at = self.0.find("://")? + 3;
         let authority_end = self.0[authority_at..]
@@ -54,7 +54,7 @@ impl DatabaseUrl {
         None
     }
 
-    /// Whether it holds a password.
+    /// Reports whether it contains a password.
     pub fn has_password(&self) -> bool {
         self.password().is_some_and(|range| !range.is_empty())
     }
@@ -87,8 +87,10 @@ impl fmt::Display for StoreLocation {
 /// An invalid location of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
-    /// Another database, or a slip of the finger.
-    #[error("`{0}:` is no kind of store: name a file, or a database as in postgresql://user@host/database")]
+    /// Another kind of database, or a typing error.
+    #[error(
+        "`{0}:` is not a kind of store: name a file, or a database as in postgresql://user@host/database"
+    )]
     Scheme(String),
     /// A URL must be text.
     #[error("the database's URL is not UTF-8")]
@@ -121,7 +123,7 @@ impl StoreLocation {
         }
     }
 
-    /// Whether a password stands among these arguments, where every user of the machine can read it.
+    /// Reports whether a password is in these arguments, which every user of the machine can read.
     pub fn shows_password_among(&self, mut arguments: impl Iterator<Item = OsString>) -> bool {
         match self {
             StoreLocation::File(_) => false,
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_whatever_is_no_url() {
+    fn a_text_without_a_scheme_is_a_file() {
         for text in ["gristmill.db", "/a/b c.db", "a:b", "://x"] {
             assert_eq!(shown(text), text);
             assert!(StoreLocation::parse(OsStr::new(text)).unwrap().file().is_some());

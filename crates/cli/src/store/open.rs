@@ -15,10 +15,10 @@ use crate::store::checkpoint;
 use crate::store::location::StoreLocation;
 use crate::store::postgres;
 
-/// A database that cannot be reached when a process starts that stays is told at once, and again as often.
+/// The interval of messages about a database that a long-running process cannot reach at its start.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// The first wait between two attempts; each further one is twice as long.
+/// The first wait between two attempts. Each later one is twice as long.
 const REACH_WAIT_FIRST: Duration = Duration::from_millis(100);
 
 /// The longest wait between two attempts.
@@ -46,9 +46,9 @@ impl StoreArguments {
         self.open(false, false).await
     }
 
-    /// Opens the store for a process that stays, and makes it where there is none: waits for a database that cannot be
-    /// reached yet, such as one that restarts, and says so. Where `waits`, operations on it wait for a database that goes
-    /// away later, too, however long.
+    /// Opens the store for a long-running process, and creates it if needed. Waits for a database that cannot be
+    /// reached yet, for example because it restarts, and prints a message. With `waits`, later operations also wait for
+    /// a database that goes away, however long.
     pub async fn open_when_reachable(&self, waits: bool) -> anyhow::Result<Arc<dyn Store>> {
         let (mut told_at, mut wait) = (None::<Instant>, REACH_WAIT_FIRST);
         loop {
@@ -87,7 +87,7 @@ impl StoreArguments {
     }
 }
 
-/// Opens the store at a location, with these options where it is a file.
+/// Opens the store at a location. The options apply to a file.
 pub async fn open_location(
     location: &StoreLocation,
     options: SqliteOptions,
@@ -124,7 +124,7 @@ pub fn refuse_shown_password(location: &StoreLocation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An engine over `store` that keeps the house.
+/// An engine over `store` that does the housekeeping.
 pub async fn engine_over(store: Arc<dyn Store>, lease: &LeaseArguments) -> anyhow::Result<Engine> {
     let settings = EngineSettings {
         lease_lost_after_ms: i64::try_from(milliseconds(lease.lease)).unwrap_or(i64::MAX),

@@ -7,7 +7,7 @@ use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
 pub use gristmill_postgres_link::NameLock;
 
-/// Opens the store in the database at `url`. Where `waits`, its operations wait for a database that goes away, however long.
+/// Opens the store in the database at `url`. With `waits`, its operations wait for a database that goes away, however long.
 pub async fn open(url: &str, waits: bool) -> anyhow::Result<Arc<dyn Store>> {
     let mut options = PostgresOptions::default();
     if waits {

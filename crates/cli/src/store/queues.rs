@@ -1,4 +1,4 @@
-//! `gristmill queues`, `gristmill workers` and `gristmill drain`: where jobs are, and the workers that run them.
+//! `gristmill queues`, `gristmill workers` and `gristmill drain`: the jobs on queues, and the workers that run them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
     let mut kinds = store.stats().await?.kinds;
     let pauses = Pauses::of(&*store).await?;
     store.close().await?;
-    // The queues of ended runs are no place for jobs any more: `runs` lists them.
+    // Queues of ended runs get no more jobs. `runs` lists these runs.
     kinds.retain(|lane| !is_of_run(&lane.queue) || lane.counts.ended() < lane.counts.total());
     kinds.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));
     if arguments.json {
@@ -68,7 +68,7 @@ pub async fn queues(arguments: QueuesArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The queues or kinds that a worker serves; `any` where it names none.
+/// The queues or kinds that a worker serves. `any` if it names none.
 fn show_names(names: &[Arc<str>]) -> String {
     match names {
         [] => "any".to_owned(),

@@ -29,7 +29,7 @@ pub async fn runs(arguments: RunsArguments) -> anyhow::Result<Exit> {
             ..JobFilter::default()
         };
         let mut counts = store.counts(&filter).await?;
-        // Jobs of corrected items stand for these.
+        // The jobs of corrected items stand for these.
         let corrected = Corrections::of(&store, run.id).await?.replaced();
         counts.cancelled = counts.cancelled.saturating_sub(corrected);
         let state = match run.state {

@@ -1,4 +1,4 @@
-//! `gristmill stats`: totals, batches by step and why they are no larger, sizes.
+//! `gristmill stats`: totals, sizes, and the batches of each step with the reasons of their ends.
 
 use gristmill_batching::EndReason;
 use gristmill_store::StoreStats;
@@ -84,7 +84,7 @@ fn hops(stats: &StoreStats) -> String {
     }
 }
 
-/// Why a batch is no larger, as a column's name.
+/// The reason why a batch is not larger, as a column's name.
 fn reason_shown(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Drained => "queue empty",

@@ -338,7 +338,7 @@ fn runs_are_listed_and_a_wrong_name_names_the_right_ones(new_workspace: fn() -> 
 }
 
 #[test]
-fn payloads_and_kinds_that_are_wrong_store_nothing() {
+fn wrong_payloads_and_kinds_store_nothing() {
     let workspace = Workspace::new();
     workspace.write("double.py", DOUBLE).write("empty.jsonl", "\n");
     for (arguments, expected) in [
@@ -377,7 +377,7 @@ fn completions_are_printed_for_each_shell() {
 }
 
 #[test]
-fn the_dashboard_names_what_is_wrong_with_its_store_or_address() {
+fn the_dashboard_names_the_fault_of_its_store_or_address() {
     let workspace = Workspace::new();
     workspace.write("notes.txt", "notes");
     for (line, said) in [

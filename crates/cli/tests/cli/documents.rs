@@ -1,4 +1,4 @@
-//! The code of the README and of `docs/` does what they say.
+//! Runs the code of the README and of `docs/`.
 //!
 //! A document's fenced blocks run in their order, in one shell, in an empty folder, with the program on the PATH:
 //!
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 
 use crate::workspace::Workspace;
 
-/// How long the commands of one document may take. Seconds.
+/// The time limit of the commands of one document. Seconds.
 const DOCUMENT_SECONDS_MAX: u32 = 120;
 
 /// The server's address in the documents. The tests listen on a free port.
@@ -99,7 +99,7 @@ struct Block {
 }
 
 impl Block {
-    /// The file that it is, as its first line says.
+    /// The name of its file, if its first line names one.
     fn file(&self) -> Option<&str> {
         let first = self.text.lines().next()?;
         let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
@@ -248,12 +248,12 @@ fn run(document: &str) {
     );
 }
 
-/// The folder of drivers for programs in a language, where `make clients` has made it.
+/// The folder of the drivers for a language, if `make clients` has created it.
 fn clients(name: &str) -> Option<PathBuf> {
     root().join("build/clients").join(name).canonicalize().ok()
 }
 
-/// Whether a crate's doc tests compile the document's Rust.
+/// Reports whether a crate's doc tests compile the document's Rust.
 fn is_a_doc_test(document: &str) -> bool {
     ["engine", "memory"].iter().any(|library| {
         let source = std::fs::read_to_string(root().join(format!("crates/{library}/src/lib.rs"))).unwrap();

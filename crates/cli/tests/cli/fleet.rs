@@ -85,13 +85,14 @@ fn an_agent_drains_what_waits_under_a_limit(new_workspace: fn() -> Workspace) {
         let begun = std::time::Instant::now();
         let totals = json_lines(&agent(&workspace, &server, arguments, "").expect(0)).remove(0);
         assert_eq!(totals["completed"], 12, "{arguments}: {totals}");
-        // It waits for no more work when nothing is left; a wait at the server takes 20 s.
+        // It does not wait for more work when nothing is left. A wait at the server takes 20 s.
         assert!(begun.elapsed().as_secs() < 18, "{:?}", begun.elapsed());
     }
     server.stop();
 }
 
-/// What a job says of itself before and after others ran beside it; the third one fails at first, the fourth one has a child.
+/// A job's description of itself before and after others ran beside it. The third job fails at first, and the fourth
+/// has a child.
 const ASYNC_PYTHON: &str = "import asyncio, gristmill
 async def main(payload):
     own = vars(gristmill.job())
@@ -191,7 +192,7 @@ fn scripts_learn_who_their_jobs_are_on_a_store_and_over_http(new_workspace: fn()
                 ],
                 "{case}"
             );
-            // Children inherit the tags of their parent, and not its key.
+            // Children inherit the tags of their parent, but not its key.
             let mut child = values[3]["child"].clone();
             let child_batch = child["batch"].as_i64().unwrap();
             assert_eq!(child["id"], format!("{child_batch}:0"), "{case}");
@@ -210,7 +211,7 @@ fn scripts_learn_who_their_jobs_are_on_a_store_and_over_http(new_workspace: fn()
     server.stop();
 }
 
-/// Each job waits until as many others run as there should be.
+/// Each job waits until the expected number of others run.
 #[test]
 fn an_agent_without_batches_runs_as_many_jobs_at_once_as_it_is_told() {
     let workspace = Workspace::new();
@@ -288,14 +289,14 @@ fn an_agent_that_no_server_answers_says_so_and_ends_with_the_first_interrupt() {
     assert_eq!(stderr.matches("does not answer").count(), 1, "{stderr}");
 }
 
-/// Nobody listens there.
+/// An address without a listener.
 fn unused_address() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.local_addr().unwrap()
 }
 
 #[test]
-fn what_is_wrong_with_a_mode_or_with_concurrency_is_named() {
+fn an_error_names_a_wrong_mode_or_concurrency() {
     let workspace = Workspace::new();
     workspace
         .write("double.py", DOUBLE)
@@ -402,7 +403,7 @@ fn tokens_decide_who_may_work() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_would_be_right() {
+fn impossible_commands_are_refused_with_a_remedy() {
     let workspace = Workspace::new();
     workspace.write("double.py", DOUBLE);
     for (command, says) in [
@@ -449,7 +450,7 @@ fn a_standalone_server_runs_what_is_submitted_over_http(new_workspace: fn() -> W
     );
 }
 
-/// One request, and the whole answer as text.
+/// Sends one request, and returns the whole answer as text.
 fn exchange(server: &Server, line: &str, body: &str) -> String {
     let mut connection = TcpStream::connect(server.address()).unwrap();
     let length = body.len();
@@ -526,7 +527,7 @@ fn a_container_is_told_what_it_is_by_its_environment() {
     assert_eq!(json_lines(&ended.expect(0))[0]["completed"], 0);
 }
 
-/// Says that it runs, and does not end.
+/// Reports that it runs, and never ends.
 const ENDLESS: &str = "\
 import time
 
@@ -537,7 +538,7 @@ def main(payload):
         time.sleep(0.1)
 ";
 
-/// A worker whose one job runs and does not end.
+/// A worker whose only job runs and never ends.
 fn worker_at_work(workspace: &Workspace, arguments: &str) -> Process {
     workspace.write("endless.py", ENDLESS);
     let fifo = workspace.path("fifo");
@@ -568,7 +569,7 @@ fn a_job_that_outlasts_the_grace_is_released_uncharged(new_workspace: fn() -> Wo
 fn a_stop_that_reaches_all_processes_charges_no_job(new_workspace: fn() -> Workspace) {
     let workspace = new_workspace();
     let worker = worker_at_work(&workspace, "");
-    // The children first, as it may happen: each leads a process group of its own.
+    // The children get it first, which can happen because each leads its own process group.
     let children = Command::new("pgrep")
         .args(["--parent", &worker.id().to_string()])
         .output()
@@ -593,12 +594,12 @@ fn a_stop_that_reaches_all_processes_charges_no_job(new_workspace: fn() -> Works
     assert_waits_uncharged(&workspace);
 }
 
-/// As root alone, or where users may make namespaces.
+/// Only for root, or where users may create namespaces.
 #[test]
 fn as_the_first_process_it_reaps_what_jobs_leave_behind() {
     let workspace = Workspace::new();
     workspace.write("items.jsonl", "1\n2\n3\n4\n");
-    // Each job leaves a process behind that ends when its group is killed. The last ones wait until process 1 has reaped.
+    // Each job leaves a process that ends when its group is killed. The last jobs wait until process 1 has reaped it.
     workspace.write(
         "leave.sh",
         "cat >/dev/null\nsleep 100 &\nfor _ in $(seq 300); do\n  zombies=$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z 1 ')\n  \

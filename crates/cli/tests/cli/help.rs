@@ -1,5 +1,4 @@
-//! The texts of `--help`, as they were last accepted. `UPDATE_GOLDEN=1 cargo test -p gristmill --test cli help`
-//! accepts them as they are.
+//! The accepted texts of `--help`. `UPDATE_GOLDEN=1 cargo test -p gristmill --test cli help` accepts the current ones.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,7 +27,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn the_help_is_as_it_was_accepted() {
+fn the_help_has_not_changed_since_it_was_accepted() {
     let workspace = Workspace::new();
     let mut differ = Vec::new();
     let commands = COMMANDS
@@ -95,7 +94,7 @@ fn help_and_man_pages_exist_for_every_command() {
 }
 
 #[test]
-fn help_is_coloured_only_where_it_may_be() {
+fn help_is_coloured_only_on_a_terminal_or_on_request() {
     let workspace = Workspace::new();
     let is_coloured = |text: String| text.contains('\u{1b}');
     assert!(!is_coloured(workspace.run("run --help").expect(0)));
@@ -104,7 +103,7 @@ fn help_is_coloured_only_where_it_may_be() {
 }
 
 #[test]
-fn a_terminal_gets_colours_unless_its_environment_wants_none() {
+fn a_terminal_gets_colours_unless_its_environment_forbids_them() {
     let in_terminal = |no_color: &str| {
         let run = "import pty, sys\npty.spawn(sys.argv[1:])";
         let output = Command::new("python3")

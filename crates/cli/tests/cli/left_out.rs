@@ -1,4 +1,4 @@
-//! The program without the feature `full`: scripts and jobs on SQLite, and clear words about the rest.
+//! The program without the feature `full`: scripts and jobs on SQLite, and clear errors for everything else.
 //! `make test-left-out` builds that program, and runs these tests on it.
 
 use std::path::Path;

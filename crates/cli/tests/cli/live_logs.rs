@@ -1,4 +1,4 @@
-//! What running jobs print, followed over a store and over a server while real scripts run at an agent.
+//! Output of running jobs, followed through a store and through a server while real scripts run at an agent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ on_each_store! {
     one_job_of_an_agent_is_followed_to_its_end,
 }
 
-/// Prints, and goes on once there is a file for it.
+/// Prints, and continues when its file exists.
 const TALK: &str = "\
 import os, time
 def main(payload):
@@ -27,7 +27,7 @@ def main(payload):
     return payload
 ";
 
-/// A follower, whose lines are read as they come.
+/// A follower whose lines are read when they come.
 struct Follower {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -51,7 +51,7 @@ impl Follower {
         self.lines.recv_timeout(PATIENCE).expect("a line in time")
     }
 
-    /// So many lines, sorted: those of different jobs come in any order.
+    /// This many lines, sorted, because lines of different jobs come in any order.
     fn sorted_lines(&mut self, count: usize) -> Vec<String> {
         let mut lines: Vec<String> = (0..count).map(|_| self.line()).collect();
         lines.sort();
@@ -99,7 +99,7 @@ fn jobs_of_an_agent_are_followed_while_they_run(new_workspace: fn() -> Workspace
     for follower in &mut followers {
         assert_eq!(follower.sorted_lines(2), ["1:0 | begun 1", "2:0 | begun 2"]);
     }
-    // Jobs that begin later join.
+    // Jobs that begin later join the stream.
     workspace.run("submit talk 3 --tag customer=7").expect(0);
     assert_eq!(of_customer.line(), "3:0 | begun 3");
     for follower in &mut followers {
@@ -148,7 +148,7 @@ fn one_job_of_an_agent_is_followed_to_its_end(new_workspace: fn() -> Workspace) 
     server.stop();
 }
 
-/// Nobody asks for output, nobody is asked to send it, and none is kept.
+/// Nobody asks for output, so no agent sends any, and none is stored.
 #[test]
 fn while_nobody_follows_agents_send_no_output() {
     let workspace = Workspace::new();
@@ -170,7 +170,7 @@ fn while_nobody_follows_agents_send_no_output() {
         of_output
     };
     assert_eq!(sent(&server), [""; 0]);
-    // The same count is not empty where somebody follows.
+    // With a follower the same count is not 0.
     let agent = Process::start(agent(&workspace, &server));
     let mut follower = Follower::start(&workspace, &format!("--kind talk --base-url {}", server.url));
     workspace.run("submit talk 6").expect(0);
@@ -236,7 +236,7 @@ fn a_follower_ends_with_the_reader_of_its_output() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused_with_a_remedy() {
+fn impossible_requests_to_follow_are_refused_with_a_remedy() {
     let workspace = Workspace::new();
     let nothing = workspace.run("logs --follow").error();
     assert!(nothing.contains("--kind, --queue, --tag or --run"), "{nothing}");

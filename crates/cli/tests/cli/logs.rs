@@ -1,4 +1,4 @@
-//! What jobs printed and print, with the test as the worker.
+//! Stored and live output of jobs, with the test as the worker.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
@@ -14,7 +14,7 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::workspace::{Workspace, send_signal};
 
-/// No test waits longer for what must happen.
+/// The longest wait of a test for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Playing {
@@ -40,7 +40,7 @@ impl Playing {
         }
     }
 
-    /// Claims the one job and begins its report.
+    /// Claims the only job and starts its report.
     async fn claim(&self) -> Report {
         let want = Want {
             jobs_max: 1,
@@ -103,7 +103,7 @@ impl Playing {
         self.store.put_output(self.worker, vec![printed]).await.unwrap();
     }
 
-    /// Waits until a heartbeat tells that these jobs are followed, or that none are.
+    /// Waits until a heartbeat names these jobs as followed, or none.
     async fn learn(&self, followed: &[Followed]) {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! `gristmill run` as a newcomer uses it: inputs as they come, pipes, failures, limits.
+//! `gristmill run` as a newcomer uses it: typical inputs, pipes, failures, limits.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -84,7 +84,7 @@ fn new_lines_of_an_input_are_run_by_the_same_command() {
     let workspace = with_same();
     workspace.write("items.txt", "a\nb");
     workspace.run("run same.py items.txt").expect(0);
-    // The line feed that ends the last line makes no item.
+    // The line feed after the last line makes no item.
     for (text, expected) in [
         ("a\nb\n", "\"a\"\n\"b\"\n"),
         ("a\nb\nc\n", "\"a\"\n\"b\"\n\"c\"\n"),
@@ -139,7 +139,7 @@ fn results_are_written_as_soon_as_those_before_them_are() {
 }
 
 #[test]
-fn a_run_halts_after_failures_and_goes_on_later() {
+fn a_run_halts_after_failures_and_resumes_later() {
     let workspace = Workspace::new();
     workspace
         .write(
@@ -199,7 +199,7 @@ if __name__ == '__main__':
 ";
 
 #[test]
-fn scripts_and_programs_get_no_secrets_that_are_not_passed() {
+fn scripts_and_programs_get_only_passed_secrets() {
     let workspace = Workspace::new();
     workspace.write("look.py", LOOK).write("items.jsonl", "1\n");
     let looks = std::cell::Cell::new(0);
@@ -237,7 +237,7 @@ fn scripts_and_programs_get_no_secrets_that_are_not_passed() {
             look(script, "--env OPENAI_API_KEY --env PGPASSWORD", program, url),
             ["PGPASSWORD", "OPENAI_API_KEY", "MINE"]
         );
-        // A file has no password.
+        // The location of a file has no password.
         assert_eq!(
             look(script, "", program, "memory.db"),
             ["GRISTMILL_MEMORY", "MINE"]
@@ -255,7 +255,7 @@ fn scripts_and_programs_get_no_secrets_that_are_not_passed() {
 }
 
 #[test]
-fn the_file_alone_is_whole_after_each_command() {
+fn the_file_is_complete_after_each_command() {
     let workspace = with_same();
     workspace.write("items.jsonl", numbers(100));
     for command in [
@@ -308,7 +308,7 @@ fn a_store_is_copied_while_it_is_used() {
     assert!(child.wait().unwrap().success());
 }
 
-/// The command that the summary of failures says runs them again, run by a shell.
+/// Runs the command from the summary of failures in a shell.
 fn run_pasted(workspace: &Workspace, summary: &str) -> workspace::Ended {
     let hint = summary
         .lines()
@@ -341,7 +341,7 @@ fn failed_items_run_again_with_a_better_script_and_better_lines() {
     let summary = ended.stderr.clone();
     ended.expect(1);
 
-    // A better script and no better line: one of three.
+    // With a better script and the old lines, one of three completes.
     workspace.write(
         "a.py",
         format!("def main(payload):\n    {ran}    return 10 // (payload or 10)\n"),
@@ -358,7 +358,7 @@ fn failed_items_run_again_with_a_better_script_and_better_lines() {
     ended.expect(1);
     assert_eq!(ran_items(), "0 0 1 5");
 
-    // A better line: only it runs.
+    // After a line was corrected, only this line runs.
     workspace.write("items.jsonl", "1\n0\n2\n{\n5\n");
     let ended = run_pasted(&workspace, &summary);
     assert!(
@@ -371,7 +371,7 @@ fn failed_items_run_again_with_a_better_script_and_better_lines() {
     ended.expect(1);
     assert_eq!(ran_items(), "0 0 1 2 5");
 
-    // The other, corrected to one that fails, and then again; and an appended one.
+    // The other line is corrected to one that fails, and then again. A new line is appended.
     workspace.write("items.jsonl", "1\n0\n2\n\"x\"\n5\n6\n");
     run_pasted(&workspace, &summary).expect(1);
     workspace.write("items.jsonl", "1\n0\n2\n4\n5\n6\n");
@@ -396,7 +396,7 @@ fn failed_items_run_again_with_a_better_script_and_better_lines() {
 }
 
 #[test]
-fn lines_that_moved_are_not_taken_for_corrected_ones() {
+fn moved_lines_do_not_count_as_corrected() {
     let workspace = Workspace::new();
     workspace
         .write("a.py", "def main(payload):\n    return 10 // payload\n")
@@ -453,7 +453,7 @@ fn a_misspelt_field_in_the_arguments_is_refused() {
         "{error}"
     );
     assert_eq!(workspace.run("runs --json").expect(0), "", "nothing has begun");
-    // A field that some items have is one, and an unreadable item has none.
+    // A field of some items is enough. An unreadable item has no fields.
     workspace.run("run mixed.jsonl -- echo {b}").expect(1);
 }
 
@@ -471,7 +471,7 @@ fn the_first_item_of_a_slow_pipe_runs_at_once() {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         for line in lines {
             input.write_all(line.as_bytes()).unwrap();
-            // The pipe stays open: the item must not wait for others.
+            // The pipe stays open, and the item must not wait for others.
             let mut written = String::new();
             output.read_line(&mut written).unwrap();
             let last = line.trim_end().lines().last().unwrap();
@@ -504,7 +504,7 @@ fn a_halted_run_stops_at_its_failures() {
             .run(&format!("jobs --run {name} --state dead --count"))
             .expect(0);
         let dead: u64 = dead.trim().parse().unwrap();
-        // One more may have begun in the other process.
+        // One more job may have begun in the other process.
         assert!((least..=least + 1).contains(&dead), "{halt}: {dead}");
         let runs = json_lines(&workspace.run("runs --json").expect(0));
         assert_eq!(runs[0]["state"], "halted", "{}", runs[0]);

@@ -1,4 +1,4 @@
-//! Traces, metrics and warnings of real processes, as a receiver of OTLP gets them.
+//! Traces, metrics and warnings of real processes, from the side of an OTLP receiver.
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -25,10 +25,10 @@ const SPAN: &str = "b7ad6b7169203331";
 const DOUBLE: &str =
     "def main(payload):\n    if payload == 3:\n        raise ValueError('three')\n    return payload * 2\n";
 
-/// Each job returns the context that it sees.
+/// Each job returns its trace context.
 const SEE: &str = "import gristmill\n\ndef main(payload):\n    return gristmill.job().traceparent\n";
 
-/// A receiver of OTLP: paths and bodies of what arrived.
+/// A receiver of OTLP. It keeps the paths and bodies of requests.
 struct Receiver {
     url: String,
     runtime: Runtime,
@@ -72,7 +72,7 @@ impl Receiver {
         command
     }
 
-    /// The metric of this name of the next export that has it.
+    /// The metric with this name in the next export that has it.
     fn metric(&self, name: &str, others: &mut Vec<(String, Value)>) -> Value {
         loop {
             let (path, body) = self.arrived.recv_timeout(PATIENCE).expect("an export comes");
@@ -89,7 +89,7 @@ impl Receiver {
         }
     }
 
-    /// The spans that arrived, each with the name of its service, once the programs have ended.
+    /// The received spans after the end of the programs, each with the name of its service.
     fn spans(&self, earlier: Vec<(String, Value)>) -> Vec<(String, Value)> {
         let mut spans = Vec::new();
         for (path, body) in earlier.into_iter().chain(self.arrived.try_iter()) {
@@ -120,7 +120,7 @@ fn number(span: &Value, key: &str) -> u64 {
         .unwrap()
 }
 
-/// The spans of this service, name and trace.
+/// The spans with this service, name and trace.
 fn of<'s>(spans: &'s [(String, Value)], service: &str, name: &str) -> Vec<&'s Value> {
     let found = spans
         .iter()
@@ -133,7 +133,7 @@ fn ids(spans: &[&Value]) -> Vec<Value> {
     spans.iter().map(|span| span["spanId"].clone()).collect()
 }
 
-/// Checks that these spans are children of some of the parents, and that so many jobs are theirs.
+/// Checks that these spans are children of the parents, and that they have this many jobs together.
 #[track_caller]
 fn check(spans: &[&Value], parents: &[Value], jobs: u64) {
     assert!(
@@ -153,7 +153,7 @@ fn the_jobs_of_a_traced_request_leave_spans_in_its_trace(new_workspace: fn() -> 
     let body =
         json!({"kind": "double", "payloads": (1..=20).collect::<Vec<u32>>(), "retry": {"attempts_max": 1}});
     let submit = |traceparent: Option<&str>| {
-        // An error says that the process has a provider already.
+        // An error means that the process already has a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut request = reqwest::Client::new()
             .post(format!("{}/api/v1/jobs", server.url))
@@ -167,7 +167,7 @@ fn the_jobs_of_a_traced_request_leave_spans_in_its_trace(new_workspace: fn() -> 
     };
     submit(Some(&format!("00-{TRACE}-{SPAN}-01")));
     submit(None);
-    // Neither a wrong context nor one that is not sampled counts.
+    // A wrong or unsampled context does not count.
     submit(Some("wrong"));
     submit(Some(&format!("00-{TRACE}-{SPAN}-00")));
 
@@ -237,7 +237,7 @@ fn a_traced_command_line_and_its_worker_share_a_trace(new_workspace: fn() -> Wor
     let runs = of(&spans, "worker", "run double");
     check(&runs, &ids(&submits), 3);
     check(&of(&spans, "worker", "commit"), &ids(&submits), 3);
-    // The jobs see the spans that they run in.
+    // The jobs see the spans in which they run.
     let results =
         workspace.run("results --batch 1").expect(0) + &workspace.run("results --batch 3").expect(0);
     for run in &runs {
@@ -247,7 +247,7 @@ fn a_traced_command_line_and_its_worker_share_a_trace(new_workspace: fn() -> Wor
 }
 
 #[test]
-fn variables_that_cannot_be_used_are_named_and_harm_nothing() {
+fn unusable_variables_are_named_and_do_no_harm() {
     let workspace = Workspace::new();
     let mut command = workspace.command("submit double 1");
     command

@@ -1,4 +1,4 @@
-//! What is different where the store is a PostgreSQL database: its address, its password, several servers.
+//! Differences with a PostgreSQL database: its address, its password, several servers.
 
 use crate::processes::{Process, Server};
 use crate::workspace::{self, Workspace};
@@ -47,7 +47,7 @@ fn a_password_is_taken_from_the_environment_and_shown_nowhere() {
 }
 
 #[test]
-fn a_store_that_is_none_says_what_would_be() {
+fn an_invalid_store_is_refused_with_a_remedy() {
     let workspace = Workspace::new();
     for (store, says) in [
         ("mysql://me@host/db", "postgresql://user@host/database"),
@@ -61,7 +61,7 @@ fn a_store_that_is_none_says_what_would_be() {
 }
 
 #[test]
-fn what_one_server_takes_another_gives_away_and_a_third_answers() {
+fn one_server_takes_jobs_another_gives_them_away_and_a_third_answers() {
     let (workspace, url) = (Workspace::new(), url());
     workspace.write("double.py", DOUBLE);
     let command = |arguments: &str| {
@@ -129,9 +129,9 @@ fn processes_that_stay_wait_for_a_database_that_is_away() {
             .says("cannot be reached yet")
             .expect("it says that it waits");
     }
-    // Who is asked to end meanwhile does so.
+    // A process that is asked to end meanwhile does so.
     worker.stop();
-    // A command that answers at once does not wait.
+    // A command that should answer at once does not wait.
     let stats = workspace::Ended::from(command("stats").output().unwrap());
     assert_eq!(stats.code, Some(2), "{}", stats.stderr);
     assert!(stats.stderr.contains("could not be reached"), "{}", stats.stderr);
@@ -159,7 +159,7 @@ fn a_run_is_held_against_other_machines() {
     drop(elsewhere);
 }
 
-/// The lock of a run, as a process on another machine holds it.
+/// The lock of a run, held as by a process on another machine.
 fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_postgres_link::NameLock) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let lock = runtime
@@ -172,7 +172,7 @@ fn lock_of(url: &str, run: &str) -> (tokio::runtime::Runtime, gristmill_postgres
     (runtime, lock)
 }
 
-/// A client's transaction that keeps a submit waiting: the server is ready nevertheless, and says that somebody waits.
+/// A client's transaction makes a submit wait. The server is ready nevertheless, and reports that an operation waits.
 #[test]
 fn readiness_tells_of_operations_that_wait_for_locks() {
     use std::io::{Read, Write};
@@ -199,7 +199,7 @@ fn readiness_tells_of_operations_that_wait_for_locks() {
     let holder = std::thread::spawn({
         let database = database.clone();
         move || {
-            // One transaction, which the end of the test breaks off.
+            // One transaction, which the end of the test aborts.
             let hold =
                 r#"SELECT gristmill.submit('work', '1', options => '{"key": "a"}'); SELECT pg_sleep(600)"#;
             postgres.psql(&database, hold)
@@ -214,7 +214,7 @@ fn readiness_tells_of_operations_that_wait_for_locks() {
     until("nobody holds a lock", &|| is_held().trim() == "1");
     let mut submit = workspace.command(&format!("submit work 2 --key b --store {url}"));
     let mut submit = submit.stdout(std::process::Stdio::null()).spawn().unwrap();
-    // The database is asked, too, so that the server is not asked thousands of times.
+    // The database is asked, too, so that the server does not get thousands of requests.
     until("the server says of nobody that waits", &|| {
         is_held().trim() == "1" && readiness().contains("\"writers_waiting\":1")
     });

@@ -1,4 +1,4 @@
-//! Servers, agents and workers as processes of their own, for tests that stop and kill them.
+//! Servers, agents and workers as separate processes, for tests that stop and kill them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// No test waits longer for what must happen.
+/// The longest wait of a test for an event.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A process of the program, killed when the test ends.
+/// A process of the program. It is killed when the test ends.
 pub struct Process {
     child: Child,
     stdout: Option<JoinHandle<String>>,
     stderr: Option<JoinHandle<String>>,
-    /// What it says on its standard error, line by line.
+    /// The lines of its standard error.
     lines: mpsc::Receiver<String>,
 }
 
@@ -38,7 +38,7 @@ impl Process {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 all += &line;
                 all.push('\n');
-                // Nobody may listen any more.
+                // The receiver may be gone.
                 let _ = said.send(line);
             }
             all
@@ -51,7 +51,7 @@ impl Process {
         }
     }
 
-    /// Waits for a line on its standard error that contains `text`. `None` where it ends without one.
+    /// Waits for a line on its standard error that contains `text`. Returns `None` if the process ends without one.
     pub fn says(&self, text: &str) -> Option<String> {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -63,12 +63,12 @@ impl Process {
         }
     }
 
-    /// The lines on its standard error that nobody has waited for.
+    /// The lines of its standard error that the test has not read.
     pub fn said(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Its number, which is in the name of its worker.
+    /// Its process id, which is in the name of its worker.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -82,7 +82,7 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// Kills it. What it said, where it had ended by itself.
+    /// Kills it. Returns its messages if it had already ended by itself.
     pub fn kill(mut self) -> Option<String> {
         let ended = self.child.try_wait().expect("it can be looked at");
         let _ = self.child.kill();
@@ -90,14 +90,14 @@ impl Process {
         ended.map(|status| format!("{status}: {}", self.stderr()))
     }
 
-    /// Waits for its end and returns its exit status and what it wrote.
+    /// Waits for its end, and returns its exit status and its output.
     pub fn end(mut self) -> (Option<i32>, String, String) {
         let status = self.child.wait().expect("it ends");
         let stdout = self.stdout.take().unwrap().join().unwrap();
         (status.code(), stdout, self.stderr())
     }
 
-    /// Asks it to come to an end, which it must do in order; returns its standard output.
+    /// Asks it to end, which must succeed. Returns its standard output.
     #[track_caller]
     pub fn stop(self) -> String {
         self.signal("TERM");
@@ -120,7 +120,7 @@ impl Drop for Process {
     }
 }
 
-/// A server that says where it listens.
+/// A server that reports its address.
 pub struct Server {
     pub process: Process,
     pub url: String,
@@ -132,7 +132,7 @@ impl Server {
         Server::try_start(command).unwrap_or_else(|stderr| panic!("the server ended: {stderr}"))
     }
 
-    /// The same, or what the server said before it ended.
+    /// Like [`start`](Server::start), but returns the messages of a server that ended.
     pub fn try_start(command: Command) -> Result<Server, String> {
         let mut process = Process::start(command);
         match process.says("listening on ") {

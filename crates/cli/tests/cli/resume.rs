@@ -18,10 +18,10 @@ on_each_store! {
 
 const COMMAND: &str = "run stopping.py --input items.jsonl --output out.jsonl --batch 100 -j 1 --json";
 
-/// How long a program may take for what it does at once on a machine that has time.
+/// The time that a program may take for immediate work on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run that has come to the payload at which its script stops.
+/// A run that has reached the payload at which its script stops.
 fn run_until_stopped(workspace: &Workspace) -> std::process::Child {
     let child = workspace.spawn(COMMAND, Stdio::null());
     // Opening the pipe waits for the script.
@@ -29,7 +29,7 @@ fn run_until_stopped(workspace: &Workspace) -> std::process::Child {
     child
 }
 
-/// The payloads whose jobs the store says are completed.
+/// The payloads of completed jobs in the store.
 fn committed(workspace: &Workspace) -> Vec<u64> {
     let listed = workspace
         .run("jobs --state completed --limit 9999 --json")
@@ -62,7 +62,7 @@ fn after_kill_9_the_same_command_goes_on_and_repeats_nothing_that_was_committed(
     workspace.write_stopping_script(2_500);
     workspace.write("items.jsonl", numbers(5_000));
     let mut child = run_until_stopped(&workspace);
-    // What ran before it is committed beside it.
+    // The jobs before it are committed.
     let begun = Instant::now();
     while committed(&workspace).is_empty() {
         assert!(begun.elapsed() < PATIENCE, "nothing was committed");
@@ -105,7 +105,7 @@ fn the_first_ctrl_c_drains_and_commits_and_tells_how_to_go_on(new_workspace: fn(
         let child = run_until_stopped(&workspace);
         send_signal(&child, signal);
         fs::remove_file(workspace.path("stop")).unwrap();
-        // The job that runs is let go, and so can end.
+        // The running job is released and can end.
         fs::write(workspace.path("go"), "x").unwrap();
         let ended: Ended = child.wait_with_output().unwrap().into();
         assert!(
@@ -140,7 +140,7 @@ fn the_second_ctrl_c_leaves_at_once() {
     workspace.write("items.jsonl", numbers(100));
     let mut child = run_until_stopped(&workspace);
     send_signal(&child, "-INT");
-    // The script still waits, so only the second signal can end it.
+    // The script still waits, so only the second signal can end the program.
     let mut messages = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("finishing running jobs") {
@@ -188,7 +188,7 @@ fn a_changed_script_stops_the_run_unless_told() {
     for part in ["a.py has changed", "--continue", "--restart", "--name"] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    // What is done stays as it is.
+    // Completed jobs stay as they are.
     assert_eq!(
         workspace
             .run("run a.py -i items.jsonl --continue --values")
@@ -238,7 +238,7 @@ fn a_changed_input_stops_the_run_unless_told() {
             .expect(0),
         "7\n2\n3\n4\n5\n"
     );
-    // The same bytes, written anew, are no change.
+    // The same bytes in a new file are not a change.
     workspace.write("items.jsonl", "7\n2\n3\n4\n5\n");
     assert_eq!(
         workspace.run("run a.py -i items.jsonl --values").expect(0),
@@ -346,7 +346,7 @@ fn a_run_with_a_damaged_batch_runs_all_others_and_names_it() {
     assert_eq!(others.count(), 300);
     assert!(!workspace.ran().contains_key(&159), "a damaged payload runs");
 
-    // The remedy that the error names.
+    // The error names this remedy.
     workspace.run("cancel --batch 2").expect(0);
     let summary = json_lines(&workspace.run(COMMAND).expect(1)).remove(0);
     assert_eq!(summary["state"], json!("finished"), "{summary}");

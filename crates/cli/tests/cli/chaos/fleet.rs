@@ -1,12 +1,11 @@
-//! Kills servers, agents, workers and the database at random moments under load, behind a network that drops, delays
-//! and repeats requests, and stops some past their leases. At the end each job has exactly one outcome.
-//!
-//! `STORE` names the stores (`sqlite,postgres` by default), `CYCLES` is how many kills there are (6 by default; none where
-//! 0), `KILL` what is killed (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` lets the
-//! connections to PostgreSQL go silent), `SEED` where the randomness begins, `LEASE` how long a silent worker keeps its jobs (2s
-//! by default, so that the default tests are quick). With `GROUPS` the store knows so many groups, and each batch is of one of
-//! them. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL lies behind that pooler, and with `LINK=1` behind a link
-//! that delivers in small pieces.
+//! Kills servers, agents, workers and the database at random times under load, behind a network that drops, delays and
+//! repeats requests, and stops some processes past their leases. At the end each job has exactly one outcome. `STORE`
+//! names the stores (`sqlite,postgres` by default). `CYCLES` is the number of kills (6 by default, may be 0). `KILL`
+//! names the targets (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` silences the
+//! connections to PostgreSQL). `SEED` is the start of the random numbers. `LEASE` is the time for which a silent worker
+//! keeps its jobs (2s by default, so that the default tests are quick). With `GROUPS`, the store knows this many
+//! groups, and each batch belongs to one of them. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is
+//! behind this pooler, and with `LINK=1` behind a link that delivers in small pieces.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,10 +24,10 @@ use crate::chaos::store_under_test::StoreUnderTest;
 use crate::processes::{PATIENCE, Process, Server};
 use crate::workspace::Workspace;
 
-/// A process is killed within so long after the last one came back.
+/// A process is killed within this time after the last one came back.
 const KILLED_WITHIN: Duration = Duration::from_millis(500);
 
-/// An orphan runs again within so long after its worker was last heard of, whatever the usual lease.
+/// An orphan runs again within this time after its worker's last sign of life, if the lease is the default.
 const ORPHANS_RUN_WITHIN: Duration = Duration::from_secs(20);
 
 fn number(name: &str, default: u64) -> u64 {
@@ -38,7 +37,7 @@ fn number(name: &str, default: u64) -> u64 {
     })
 }
 
-/// With a lease of its own this is a check that times mean something in; by default it is a test among others.
+/// Reports whether a lease was given. Times matter only then; without one, this is a test among others.
 fn is_long_check() -> bool {
     std::env::var_os("LEASE").is_some()
 }
@@ -57,7 +56,7 @@ async fn kill_and_stop(store: &str) {
     if std::env::var("STORE").is_ok_and(|stores| stores.split(',').all(|name| name != store)) {
         return;
     }
-    // An error says that the process has a provider already, which does as well.
+    // An error means that the process already has a provider, which also works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let lease = std::env::var("LEASE").unwrap_or_else(|_| "2s".to_owned());
     let (cycles, seed) = (number("CYCLES", 6), number("SEED", 1));
@@ -73,7 +72,7 @@ async fn kill_and_stop(store: &str) {
     }
 }
 
-/// What can be killed.
+/// The kinds of processes to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Server,
@@ -104,7 +103,7 @@ impl Kind {
     }
 }
 
-/// The store of this name, with what the environment puts before it.
+/// The store with this name, behind the pooler and link of the environment.
 fn store_under_test(name: &str) -> StoreUnderTest {
     let mut store = StoreUnderTest::new(name);
     if let Ok(pooler) = std::env::var("POOLER") {
@@ -126,7 +125,7 @@ struct Fleet {
     lease: String,
     addresses: Vec<SocketAddr>,
     servers: Vec<Server>,
-    /// By the URL that each speaks with.
+    /// The agents, each with the URL of its server.
     agents: Vec<(String, Process)>,
     workers: Vec<Process>,
     killed: BTreeMap<Kind, u32>,
@@ -181,7 +180,7 @@ impl Fleet {
         format!("http://{}", self.addresses[server])
     }
 
-    /// How many jobs of the first batch the worker of that process has completed, by what is stored.
+    /// The number of stored jobs of the first batch that the worker of this process has completed.
     async fn completed_by(&self, process: u32) -> u64 {
         let store = self.store.open(&self.workspace).await;
         let outcomes = store.outcomes(BatchId(1)).await.unwrap().expect("a batch");
@@ -194,7 +193,7 @@ impl Fleet {
         reports.map(|report| u64::from(report.positions.len())).sum()
     }
 
-    /// Waits until so many jobs have completed. Where they do not, says what the server answered and what is in the store.
+    /// Waits until this many jobs have completed. If they do not, reports the server's answer and the state of the store.
     async fn until_completed(&self, results_url: &str, jobs: usize) {
         let begun = Instant::now();
         loop {
@@ -210,7 +209,7 @@ impl Fleet {
         }
     }
 
-    /// Fails, and says what is in the store, what its sessions do and what the processes have said.
+    /// Fails with the state of the store, the activity of its sessions and the messages of the processes.
     async fn fail(&self, reason: &str) -> ! {
         let store = self.store.open(&self.workspace).await;
         let (counts, workers) = (store.counts(&JobFilter::default()).await, store.workers().await);
@@ -239,7 +238,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Kills one, which must be running, and starts it again.
+    /// Kills a process, which must be running, and starts it again.
     fn kill(&mut self, kind: Kind, index: usize) {
         let ended = match kind {
             Kind::Server => {
@@ -282,14 +281,14 @@ impl Fleet {
             }
         };
         if let Some(said) = ended {
-            // It began while the database was being started again, and a supervisor would have started it once more.
+            // The worker started while the database was restarting. A supervisor would start it again.
             let began_without = kind == Kind::Worker && said.contains("cannot be opened");
             assert!(began_without, "{kind:?} {index} had ended by itself: {said}");
         }
         *self.killed.entry(kind).or_default() += 1;
     }
 
-    /// At the same address, which may take the system a moment to give away again.
+    /// Starts a server at the same address, which the system may free only after a moment.
     fn serve_again(&self, address: SocketAddr) -> Server {
         let begun = Instant::now();
         loop {
@@ -304,7 +303,7 @@ impl Fleet {
     }
 }
 
-/// Lets a store make and forget so many groups. The load makes those anew that its batches are of.
+/// Makes a store create and forget this many groups. The load creates the groups of its batches again.
 async fn make_groups(store: &dyn Store, groups: u64) {
     let payloads = PackedArray::parse("[0]").expect("JSON");
     let news = (0..groups).map(|group| {
@@ -336,7 +335,7 @@ async fn kill_under_load(
     let mut rng = SplitMix64::new(seed);
     let mut fleet = Fleet::new(store, lease);
     make_groups(&*fleet.store.open(&fleet.workspace).await, groups).await;
-    // One agent has a network that can be relied on, and two have none.
+    // One agent has a reliable network, and two have an unreliable one.
     let mut urls = vec![fleet.url(0)];
     for number in 0..2 {
         urls.push(lossy_proxy(&fleet.addresses, seed * 10 + number).await);
@@ -350,12 +349,12 @@ async fn kill_under_load(
     }
     let urls = (0..fleet.servers.len()).map(|server| fleet.url(server));
     let mut load = Load::begin_in_groups(urls.collect(), groups);
-    // Nobody sends on it: it only tells the time.
+    // The channel has no sender of messages. It only measures the time.
     let (_clock, ticks) = mpsc::channel::<()>();
     let mut deck = Vec::new();
     for cycle in 1..=cycles {
         let delay = Duration::from_micros(rng.below(KILLED_WITHIN.as_micros() as u64));
-        // Never while nothing runs: every process has come back, and work goes on.
+        // Never kill while nothing runs: every process is back, and jobs run.
         let before = load.ended();
         if !load.until_ended(before + 1).await {
             fleet.fail("work does not go on").await;
@@ -395,7 +394,7 @@ async fn kill_under_load(
     );
 }
 
-/// Nothing that was killed keeps the others from coming to their ends.
+/// Checks that the other processes end cleanly despite the kills.
 fn end_in_order(fleet: &mut Fleet) {
     for (_, agent) in fleet.agents.drain(..) {
         agent.stop();
@@ -410,8 +409,8 @@ fn end_in_order(fleet: &mut Fleet) {
     }
 }
 
-/// Stops a process in the middle of ten jobs until others have run them, and lets it go on: what it then reports is
-/// refused, each job of it.
+/// Stops a process in the middle of ten jobs until others have run them, and then lets it continue. Each job in its
+/// report is refused.
 async fn stop_past_the_lease(store: &str, lease: &str, kind: Kind) {
     let fleet = Fleet::new(store, lease);
     fleet.workspace.write_stopping_script(5);
@@ -429,7 +428,7 @@ async fn stop_past_the_lease(store: &str, lease: &str, kind: Kind) {
         if fleet.store.is_writable(&fleet.workspace).await {
             break Instant::now();
         }
-        // It was stopped within a transaction, and a file has one writer at a time, who holds up all others.
+        // The process was stopped within a transaction. A file has only one writer at a time, who blocks all others.
         stopped.signal("CONT");
     };
     std::fs::remove_file(fleet.workspace.path("stop")).expect("the others do not stop");
@@ -441,17 +440,17 @@ async fn stop_past_the_lease(store: &str, lease: &str, kind: Kind) {
         !is_long_check() || waited < ORPHANS_RUN_WITHIN,
         "the orphans waited {waited:?}"
     );
-    // The script answers while its worker is stopped, so that the outcomes are there when it goes on.
+    // The script answers while its worker is stopped, so that the outcomes are ready when the worker continues.
     fleet.workspace.write("go", "x");
     stopped.signal("CONT");
     let kept = fleet.completed_by(stopped.id()).await;
     let (late, other) = (ending(stopped), ending(other));
     let number = |totals: &Value, name: &str| totals[name].as_u64().expect("a number");
-    // What it had reported before it was stopped stays its own.
+    // Outcomes that it reported before the stop stay its own.
     assert_eq!(kept + number(&other, "completed"), 10, "{kept} {late} {other}");
     let (completed, refused) = (number(&late, "completed"), number(&late, "refused"));
-    // An agent that was stopped between its report and the answer has lost the answer with its registration: it sends the report
-    // again as another worker, and counts these outcomes as refused.
+    // If an agent was stopped between its report and the answer, the answer is lost with its registration. The agent
+    // sends the report again as another worker, and counts these outcomes as refused.
     let unanswered = kept.checked_sub(completed).expect("what it counts is stored");
     assert!(unanswered == 0 || kind == Kind::Agent, "{kept} {late}");
     assert!(
@@ -464,7 +463,7 @@ async fn stop_past_the_lease(store: &str, lease: &str, kind: Kind) {
     );
 }
 
-/// Asks a worker to come to an end and returns its totals.
+/// Asks a worker to end, and returns its totals.
 fn ending(process: Process) -> Value {
     let stdout = process.stop();
     serde_json::from_str(stdout.trim()).unwrap_or_else(|error| panic!("{stdout}: {error}"))

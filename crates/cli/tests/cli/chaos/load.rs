@@ -1,4 +1,4 @@
-//! Jobs that are submitted over HTTP without an end, while servers come and go, and what must have become of them.
+//! Jobs that are submitted over HTTP without an end, while servers come and go, and the check of their outcomes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use tokio::task::JoinHandle;
 
 use crate::processes::PATIENCE;
 
-/// Jobs in one batch.
+/// The number of jobs in one batch.
 pub const BATCH: u64 = 200;
 
-/// Callers, each of whom submits a batch and waits for its end: there is always work, and never without an end.
+/// The number of callers. Each submits a batch and waits for its end, so that there is always some work, but a limited
+/// amount.
 const CALLERS: usize = 40;
 
-/// Payloads that are multiples of this fail, on each of their two attempts.
+/// Payloads that are multiples of this number fail, on both of their attempts.
 pub const FAILS: u64 = 97;
 
-/// Notes each payload before it answers, in one write, so that no kill can tear a line. Half a millisecond of work a
-/// job keeps workers from claiming all there is at once.
+/// Notes each payload before it answers, in one write, so that no kill can tear a line. Half a millisecond of work per
+/// job keeps workers from claiming all jobs at once.
 pub const SCRIPT: &str = "import os, time\n\
     ran = os.open(os.path.dirname(os.path.abspath(__file__)) + '/ran.txt', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n\
     def main(payload):\n\
@@ -34,17 +35,17 @@ pub const SCRIPT: &str = "import os, time\n\
     \x20   time.sleep(0.0005)\n\
     \x20   return payload * 2\n";
 
-/// Says how far a recording is: each answer is noted with its position.
+/// The position of a recording. Each answer is noted with its position.
 pub type Position = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// The submitted batches and jobs. Payloads are counted upwards from 1.
+/// The submitted batches and jobs. Payloads count up from 1.
 #[derive(Clone, Default)]
 pub struct Submitted {
     /// Acknowledged batches, by id.
     acknowledged: BTreeMap<i64, Acknowledged>,
-    /// First payloads of batches of which nobody knows whether they arrived.
+    /// The first payloads of batches that may or may not have arrived.
     unsure: BTreeSet<u64>,
-    /// What was read of batches that had ended.
+    /// The data that was read of ended batches.
     seen: HashMap<i64, Seen>,
 }
 
@@ -67,7 +68,7 @@ impl Submitted {
         self.seen.extend(other.seen);
     }
 
-    /// What was known at a position: of batches that were acknowledged later, nobody knows whether they arrived.
+    /// The knowledge at a position. Batches that were acknowledged later may or may not have arrived.
     pub fn until(&self, position: u64) -> Submitted {
         let mut known = self.clone();
         known.acknowledged.retain(|_, batch| batch.position <= position);
@@ -91,12 +92,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins, with each batch in one of so many groups; in none where that is 0.
+    /// Starts the load, with each batch in one of this many groups. With 0, batches have no group.
     pub fn begin_in_groups(urls: Vec<String>, groups: u64) -> Load {
         Load::begin_with(urls, Arc::new(|| 0), groups)
     }
 
-    /// Begins, and notes with each answer how far the recording is.
+    /// Starts the load, and notes the recording's position with each answer.
     pub fn begin_recorded(urls: Vec<String>, position: Position) -> Load {
         Load::begin_with(urls, position, 0)
     }
@@ -130,24 +131,24 @@ impl Load {
         }
     }
 
-    /// Tells callers whether nothing answers them: one that fails meanwhile waits for the end of the outage.
+    /// Tells callers whether there is an outage. A caller that fails during an outage waits for its end.
     pub fn set_outage(&self, is_outage: bool) {
         self.outage.send_replace(is_outage);
     }
 
-    /// How many batches have ended.
+    /// The number of ended batches.
     pub fn ended(&self) -> u64 {
         *self.ended.borrow()
     }
 
-    /// Waits until so many batches have ended. Whether they do in time.
+    /// Waits until this many batches have ended. Returns whether they did in time.
     #[must_use]
     pub async fn until_ended(&mut self, count: u64) -> bool {
         let waited = tokio::time::timeout(PATIENCE, self.ended.wait_for(|ended| *ended >= count)).await;
         waited.is_ok_and(|ended| ended.is_ok())
     }
 
-    /// Stops, and waits until all that was acknowledged has ended.
+    /// Stops, and waits until all acknowledged batches have ended.
     pub async fn end(self) -> Submitted {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Submitted::default();
@@ -200,7 +201,7 @@ impl Caller {
         submitted
     }
 
-    /// The results of a batch once it has ended, asked of one server after the other.
+    /// The results of an ended batch. Asks one server after the other.
     async fn results(&mut self, batch: i64) -> String {
         loop {
             let url = format!("{}/api/v1/results?batches={batch}&wait_ms=20000", self.next_url());
@@ -246,7 +247,7 @@ async fn submit(client: &Client, url: &str, body: &Value) -> Result<i64, String>
     answer["batches"][0]["batch"].as_i64().ok_or(text)
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Found {
     pub jobs: u64,
@@ -255,8 +256,8 @@ pub struct Found {
 }
 
 impl Submitted {
-    /// Each job has exactly one outcome, the right one; what was acknowledged is there, whatever else arrived is
-    /// whole and has ended as well; what was seen of a batch that had ended is so still.
+    /// Checks that each job has exactly one correct outcome, that acknowledged batches exist, that all other batches
+    /// are complete and have ended, and that earlier readings of ended batches still hold.
     pub async fn check(&self, store: &dyn Store) -> Found {
         let mut found = Found::default();
         let mut firsts = BTreeSet::new();
@@ -283,8 +284,8 @@ impl Submitted {
         found
     }
 
-    /// Before anything runs again: whatever was acknowledged is there, and whatever was seen to be over is so.
-    /// Names the first loss.
+    /// Checks, before any job runs again, that acknowledged batches exist and that ended batches have still ended.
+    /// Returns the first loss.
     pub async fn loss(&self, store: &dyn Store) -> Option<String> {
         for batch in self.acknowledged.keys() {
             let Some(outcomes) = store.outcomes(BatchId(*batch)).await.unwrap() else {
@@ -304,7 +305,7 @@ impl Submitted {
         None
     }
 
-    /// The highest id that was acknowledged.
+    /// The highest acknowledged id.
     pub fn batch_max(&self) -> i64 {
         self.acknowledged.keys().next_back().copied().unwrap_or(0)
     }
@@ -388,7 +389,7 @@ async fn batches(store: &dyn Store) -> BTreeSet<BatchId> {
     }
 }
 
-/// Waits until nothing of a store is open, also of what nobody knows to have arrived.
+/// Waits until no batch of a store is open, including batches that may or may not have arrived.
 pub async fn until_all_ended(store: &dyn Store, patience: Duration) {
     let begun = Instant::now();
     loop {

@@ -1,8 +1,7 @@
-//! Cuts the power of a machine with PostgreSQL under a fleet's load. QEMU logs each write and each flush of its disk; at a cut
-//! the disk keeps what was flushed and any part of the rest. The machine's file system and PostgreSQL then recover, and the
-//! store is compared with what was acknowledged before the cut.
-//!
-//! `CUTS` is how many (200 by default), `SEED` where the randomness begins. It needs root, to mount disks.
+//! Cuts the power of a machine with PostgreSQL under a fleet's load. QEMU logs each write and each flush of its disk.
+//! At a cut, the disk keeps the flushed data and any part of the rest. Then the machine's file system and PostgreSQL
+//! recover, and the store is compared with the data that was acknowledged before the cut. `CUTS` is the number of cuts
+//! (200 by default), and `SEED` the start of the random numbers. It needs root, to mount disks.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,30 +19,31 @@ use crate::chaos::recorded_device::{Mount, RecordedDevice, mount_point, run};
 use crate::processes::{PATIENCE, Process, Server};
 use crate::workspace::Workspace;
 
-/// Cuts of one recording.
+/// The number of cuts of one recording.
 const CUTS_PER_RECORDING_MAX: u64 = 25;
 
-/// Checkpoints of one recording: the database then writes pages of all its tables before it flushes the disk.
+/// The number of checkpoints of one recording. At a checkpoint the database writes pages of all its tables before it
+/// flushes the disk.
 const CHECKPOINTS: u64 = 5;
 
-/// Batches that end between two checkpoints.
+/// The number of batches that end between two checkpoints.
 const BATCHES_BETWEEN: u64 = 12;
 
-/// A machine's disk under load, and what was acknowledged.
+/// A machine's disk under load, and the acknowledged data.
 struct Recording {
     workspace: Workspace,
     submitted: Submitted,
-    /// Where the cluster was, and its database.
+    /// The folder of the cluster.
     cluster: PathBuf,
     url: String,
     log: BlockLog,
-    /// How many requests the disk had when the load began, and when it ended.
+    /// The numbers of disk requests at the start and at the end of the load.
     requests: (usize, usize),
 }
 
-/// A machine that has started again.
+/// A restarted machine.
 struct Machine {
-    // In the order in which a machine stops them.
+    // The fields are in the order in which a machine stops them.
     _database: PrivatePostgres,
     _mount: Mount,
 }
@@ -81,10 +81,10 @@ async fn acknowledged_data_survives_a_cut_of_the_machines_power() {
     assert!(with_unsynced > cuts / 10, "hardly a cut leaves anything to lose");
 }
 
-/// The check can fail: a database that does not sync loses what it acknowledged, or does not start at all.
+/// Shows that the check can fail: a database without syncs loses acknowledged data, or does not start at all.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "mounts disks, as root: make power-cuts"]
-async fn a_database_that_does_not_sync_is_found_out() {
+async fn a_database_that_does_not_sync_is_detected() {
     let mut rng = SplitMix64::new(1);
     let recording = Recording::of_load("off").await;
     let mut disk = recording.disk();
@@ -106,7 +106,7 @@ async fn a_database_that_does_not_sync_is_found_out() {
 impl Recording {
     /// Runs a server, an agent and a worker under load on a database whose disk is recorded.
     async fn of_load(fsync: &str) -> Recording {
-        // An error says that the process has a provider already, which does as well.
+        // An error means that the process already has a provider, which also works.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let workspace = Workspace::new();
         workspace.write("double.py", load::SCRIPT);
@@ -160,12 +160,12 @@ impl Recording {
         }
     }
 
-    /// What was known when the disk had had so many requests.
+    /// The acknowledged data at the time of this many disk requests.
     fn known_after(&self, requests: usize) -> Submitted {
         self.submitted.until(self.log.position(requests))
     }
 
-    /// Cuts in the order of the log, which is gone through once.
+    /// Draws cuts in the order of the log, which is read once.
     fn draw_cuts(&self, count: u64, rng: &mut SplitMix64) -> Vec<usize> {
         let mut cuts: Vec<usize> = (0..count)
             .map(|_| self.log.draw_cut(self.requests, rng))
@@ -183,7 +183,8 @@ impl Recording {
         BlockDisk::new(&self.log, image)
     }
 
-    /// Writes to `cut` what the disk may hold after so many requests. Returns how many writes were not flushed.
+    /// Writes to `cut` a possible content of the disk after this many requests. Returns the number of writes that were
+    /// not flushed.
     fn make_image(&self, disk: &mut BlockDisk<'_>, requests: usize, rng: &mut SplitMix64) -> usize {
         disk.advance(requests).expect("the log can be read");
         let path = |name: &str| self.workspace.path(name);
@@ -214,7 +215,7 @@ impl Recording {
             .unwrap()
     }
 
-    /// Runs what is left. Each job then has one outcome, the store is sound, and the next batch gets an id that none had.
+    /// Runs the remaining jobs. Each job then has one outcome, the store is sound, and the next batch gets an unused id.
     async fn complete(&self, known: &Submitted) -> u64 {
         let store = self.open().await;
         let before = store.workers().await.unwrap().iter().map(|row| row.id).collect();

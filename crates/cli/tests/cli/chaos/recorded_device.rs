@@ -1,4 +1,4 @@
-//! A block device with a file system whose writes and flushes are logged by QEMU's storage daemon.
+//! A block device with a file system. QEMU's storage daemon logs its writes and flushes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::processes::PATIENCE;
 
-/// The size of the device: a cluster of PostgreSQL with the log of a minute's load.
+/// The size of the device: enough for a cluster of PostgreSQL with the log of a minute's load.
 const DEVICE_BYTES: u64 = 1 << 30;
 
-/// A file system whose every write and flush is logged. Dropped, it is unmounted, and the log is complete.
+/// A file system with a log of every write and flush. When it is dropped, it is unmounted, and the log is complete.
 pub struct RecordedDevice {
     mount: Option<Mount>,
     device: String,
@@ -18,7 +18,7 @@ pub struct RecordedDevice {
 }
 
 impl RecordedDevice {
-    /// Makes an empty file system in a new log, and mounts it at [`mount_point`].
+    /// Creates an empty file system in a new log, and mounts it at [`mount_point`].
     pub fn mount(folder: &Path) -> RecordedDevice {
         for (name, length) in [("device", DEVICE_BYTES), ("log", 0), ("export", 0)] {
             let file = File::create(folder.join(name)).expect("a file can be made");
@@ -61,11 +61,11 @@ impl Drop for RecordedDevice {
     }
 }
 
-/// A mounted file system, unmounted when it is dropped.
+/// A mounted file system. It is unmounted when it is dropped.
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts an image, as a machine does that starts again.
+    /// Mounts an image like a machine that starts again.
     pub fn of_image(folder: &Path, image: &Path) -> Mount {
         Mount::new(folder, &["-o", "loop", &image.display().to_string()])
     }
@@ -84,12 +84,12 @@ impl Drop for Mount {
     }
 }
 
-/// Where file systems are mounted.
+/// The place where file systems are mounted.
 pub fn mount_point(folder: &Path) -> PathBuf {
     folder.join("mounted")
 }
 
-/// Runs a program, which must succeed. Returns what it printed.
+/// Runs a program, which must succeed. Returns its output.
 pub fn run(command: &mut Command) -> String {
     let ended = command.stdin(Stdio::null()).output();
     let ended = ended.unwrap_or_else(|error| {

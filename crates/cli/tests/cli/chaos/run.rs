@@ -1,8 +1,7 @@
-//! Kills `gristmill run` at random moments, again and again, and lets the same command go on until it is done.
-//!
-//! `CYCLES` is how many kills there are in all (5 by default), `SEED` where the randomness begins. After every
-//! kill the store must be whole and hold everything that it has said was committed; at the end of every run
-//! each line has one outcome, in order, and nothing that was committed was run again.
+//! Kills `gristmill run` repeatedly at random times, and runs the same command again until it is done. `CYCLES` is the
+//! number of kills (5 by default), and `SEED` the start of the random numbers. After every kill the store must be sound
+//! and hold everything that it reported as committed. At the end of every run each line has one outcome, in order, and
+//! no committed job ran again.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -38,8 +37,8 @@ fn a_killed_run_goes_on_where_it_was() {
     assert!(COMMAND.contains(&format!("--batch {BATCH} ")));
     let (cycles, seed) = (number("CYCLES", 5), number("SEED", 1));
     let mut rng = SplitMix64::new(seed);
-    // A run that nobody kills says how long one takes, so that kills come at its start, in its middle and at
-    // its end, whatever the machine.
+    // An undisturbed run measures the duration, so that kills come at the start, in the middle and at the end, on any
+    // machine.
     let mut undisturbed = Duration::ZERO;
     kill_until_finished(0, &mut rng, &mut undisturbed);
     println!("a run takes {undisturbed:.1?}");
@@ -53,16 +52,16 @@ fn a_killed_run_goes_on_where_it_was() {
     println!("{done} cycles, 0 failed (SEED={seed})");
 }
 
-/// What has been seen to be committed, by job.
+/// The jobs that were seen as committed.
 #[derive(Default)]
 struct Seen {
     outcomes: BTreeMap<String, String>,
-    /// How often each payload had been run when its outcome was first seen.
+    /// For each payload, the number of its runs when its outcome was first seen.
     ran: BTreeMap<u64, u32>,
 }
 
 impl Seen {
-    /// Looks at the store after a kill: nothing that was there may be missing or different.
+    /// Reads the store after a kill. No earlier outcome may be missing or different.
     fn look(&mut self, workspace: &Workspace) {
         let outcomes = committed(workspace);
         for (job, outcome) in &self.outcomes {
@@ -84,7 +83,7 @@ impl Seen {
     }
 }
 
-/// The payload of a job, which follows from its place, since batches are full and ids begin with 1.
+/// The payload of a job. It follows from the job's id, because batches are full and ids begin with 1.
 fn payload_of(job: &str) -> u64 {
     let (batch, position) = job
         .trim_start_matches("{\"job\":\"")
@@ -94,8 +93,8 @@ fn payload_of(job: &str) -> u64 {
     (number(batch) - 1) * BATCH + number(position) + 1
 }
 
-/// One run, killed up to `kills` times, each time within what a run takes. Returns how often it was;
-/// with no `kills`, takes the time.
+/// Runs and kills one run up to `kills` times, each time within the duration of a run. Returns the number of kills.
+/// Without `kills`, measures the duration.
 fn kill_until_finished(kills: u64, rng: &mut SplitMix64, undisturbed: &mut Duration) -> u64 {
     let workspace = Workspace::new();
     workspace
@@ -124,7 +123,7 @@ fn kill_until_finished(kills: u64, rng: &mut SplitMix64, undisturbed: &mut Durat
 /// Runs the command and kills it after `delay`. Returns whether it had ended by itself.
 fn run_for(workspace: &Workspace, delay: Duration) -> bool {
     let mut child = workspace.spawn(COMMAND, Stdio::null());
-    // The end of its standard error is the end of the process.
+    // The end of its standard error means the end of the process.
     let (ended, end) = mpsc::channel::<()>();
     let mut stderr = child.stderr.take().expect("it is piped");
     let watcher = std::thread::spawn(move || {
@@ -144,7 +143,7 @@ fn run_for(workspace: &Workspace, delay: Duration) -> bool {
     status.code().is_some()
 }
 
-/// The completed jobs' values, from a store that was just killed. Looks at its integrity first.
+/// The values of the completed jobs in a store whose process was just killed. Checks its integrity first.
 fn committed(workspace: &Workspace) -> BTreeMap<String, String> {
     let store = workspace.path("gristmill.db");
     if !workspace::exists(&store) {
@@ -159,7 +158,7 @@ fn committed(workspace: &Workspace) -> BTreeMap<String, String> {
     assert_eq!(verdict.trim(), "ok", "{}", String::from_utf8_lossy(&check.stderr));
     let results = workspace.run("results chaos.py:items.jsonl");
     if results.code != Some(0) && results.stderr.contains("does not exist") {
-        // Killed before the run was begun.
+        // The process was killed before the run started.
         return BTreeMap::new();
     }
     let lines = results.stdout.lines().map(|line| {

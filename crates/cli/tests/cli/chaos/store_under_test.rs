@@ -1,4 +1,4 @@
-//! Which store a test of the program works on.
+//! The store of a test of the program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub enum StoreUnderTest {
 
 /// A server that can be killed, and what lies between the processes and their database.
 pub struct OwnServer {
-    // The fields are dropped in this order: what lies before the server goes first.
+    // The fields are dropped in this order: everything before the server goes first.
     pub link: Option<Proxy>,
     pub pooler: Option<Pooler>,
     pub server: PrivatePostgres,
     /// The database's URL.
     url: String,
-    /// The same by way of the pooler and the link.
+    /// The URL of the pooler or the link.
     location: String,
 }
 
@@ -39,12 +39,13 @@ impl OwnServer {
 }
 
 impl StoreUnderTest {
-    /// The store of that name: `sqlite` or `postgres`.
+    /// The store with this name: `sqlite` or `postgres`.
     pub fn new(name: &str) -> StoreUnderTest {
         match name {
             "sqlite" => StoreUnderTest::Sqlite,
             "postgres" => {
-                // Shorter than the shortest lease of a test, so that a stopped process holds up nobody's heartbeat for it.
+                // This is shorter than the shortest lease of a test, so that a stopped process does not block another's
+                // heartbeat for long.
                 let settings = [("idle_in_transaction_session_timeout", "500ms")];
                 let server = PrivatePostgres::start(&settings).unwrap_or_else(|error| panic!("{error}"));
                 let url = server.create_database().unwrap_or_else(|error| panic!("{error}"));
@@ -70,8 +71,8 @@ impl StoreUnderTest {
         self
     }
 
-    /// Puts a link between the processes and the database, or its pooler, that cuts answers into the pieces of a slow network,
-    /// and can go silent.
+    /// Puts a link between the processes and the database or its pooler. The link cuts answers into small pieces, like
+    /// a slow network, and can go silent.
     pub fn behind_link(mut self, seed: u64) -> StoreUnderTest {
         if let StoreUnderTest::Postgres(own) = &mut self {
             let proxy = match &own.pooler {
@@ -87,7 +88,7 @@ impl StoreUnderTest {
         self
     }
 
-    /// Its server, where it has one.
+    /// Its server, if it has one.
     pub fn own(&self) -> Option<&OwnServer> {
         match self {
             StoreUnderTest::Sqlite => None,
@@ -95,7 +96,7 @@ impl StoreUnderTest {
         }
     }
 
-    /// What lies before the database, where something does.
+    /// The link before the database, if there is one.
     pub fn link(&self) -> Option<&Proxy> {
         self.own()?.link.as_ref()
     }
@@ -108,7 +109,7 @@ impl StoreUnderTest {
         }
     }
 
-    /// What `--store` is told.
+    /// The value of `--store`.
     pub fn location(&self) -> &str {
         match self {
             StoreUnderTest::Sqlite => "gristmill.db",
@@ -116,7 +117,7 @@ impl StoreUnderTest {
         }
     }
 
-    /// Opens it, beside whoever has it open.
+    /// Opens the store, also while others have it open.
     pub async fn open(&self, workspace: &Workspace) -> Arc<dyn Store> {
         match self {
             StoreUnderTest::Sqlite => {
@@ -131,10 +132,10 @@ impl StoreUnderTest {
         }
     }
 
-    /// Whether others can write while a process is stopped.
+    /// Reports whether others can write while a process is stopped.
     pub async fn is_writable(&self, workspace: &Workspace) -> bool {
         let StoreUnderTest::Sqlite = self else {
-            // Whatever it holds is a few rows, which others step over.
+            // A stopped process holds only a few rows, which others skip.
             return true;
         };
         let options = SqliteOptions {
@@ -148,7 +149,7 @@ impl StoreUnderTest {
         }
     }
 
-    /// What the database's sessions are doing.
+    /// The activity of the database's sessions.
     pub fn sessions(&self) -> String {
         let Some(server) = self.server() else {
             return String::new();
@@ -160,12 +161,12 @@ impl StoreUnderTest {
             .unwrap_or_else(|error| error.to_string())
     }
 
-    /// The database's server, where it has one.
+    /// The database's server, if it has one.
     pub fn server(&self) -> Option<&PrivatePostgres> {
         Some(&self.own()?.server)
     }
 
-    /// How many servers and how many workers stand before it at once.
+    /// The number of servers, and of workers, that run at the same time.
     pub fn processes(&self) -> usize {
         match self {
             StoreUnderTest::Sqlite => 1,

@@ -8,7 +8,7 @@ on_each_store! {
 
 const DOUBLE: &str = "def main(payload):\n    return payload * 2\n";
 
-/// Changes the store behind its back.
+/// Changes the store outside of Gristmill.
 fn damage(store: &str, sql: &str) {
     if store.starts_with("postgresql:") {
         let database = store.trim_start_matches("postgresql:///");
@@ -68,7 +68,7 @@ fn damage_is_listed(workspace: fn() -> Workspace) {
         "{json}"
     );
 
-    // A command that meets the damage names it, and pauses what is left.
+    // A command that meets the damage names it, and pauses the rest.
     let error = workspace.run(&format!("show 4:0 --store {store}")).error();
     assert!(error.contains("batch 4 is damaged"), "{error}");
     assert!(error.contains("gristmill cancel --batch 4"), "{error}");
@@ -84,7 +84,7 @@ fn damage_is_listed(workspace: fn() -> Workspace) {
 }
 
 #[test]
-fn a_store_that_is_none_is_refused() {
+fn a_file_that_is_not_a_store_is_refused() {
     let workspace = Workspace::new();
     let error = workspace.run("check missing.db").error();
     assert!(error.contains("missing.db does not exist"), "{error}");

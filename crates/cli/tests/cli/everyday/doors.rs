@@ -1,5 +1,5 @@
-//! Each option of a job means the same by every door (the command line, HTTP, SQL, and what scripts spawn), or the door refuses it
-//! by its name.
+//! Each option of a job means the same through every door (the command line, HTTP, SQL, and spawns of scripts), or the
+//! door refuses it by its name.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::processes::Server;
 use crate::workspace::{Workspace, json_lines};
 
-/// How SQL takes an option.
+/// The way in which SQL takes an option.
 enum Sql {
     /// The door takes the option as a key of its argument `options`.
     Key,
@@ -83,7 +83,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The names of all options: serde lists them in its refusal of another.
+/// The names of all options, which serde lists when it refuses an unknown one.
 fn known_options() -> Vec<String> {
     let error = serde_json::from_str::<JobOptions>(r#"{"none": 1}"#).unwrap_err();
     let mut known: Vec<String> = error
@@ -128,7 +128,7 @@ fn psql(workspace: &Workspace, sql: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Sends requests over HTTP: the status and the text of each answer.
+/// Sends requests over HTTP, and returns the status and the text of each answer.
 fn send(workspace: &Workspace, requests: &[Value]) -> Vec<(u64, String)> {
     let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
     workspace.write("requests.jsonl", lines);
@@ -157,7 +157,7 @@ fn send(workspace: &Workspace, requests: &[Value]) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Has a script spawn a child with each of these options. Returns the errors of the parents that could not, in their order.
+/// Makes a script spawn a child with each of these options. Returns the errors of the failed parents, in their order.
 fn spawn(workspace: &Workspace, spawns: &[Value]) -> Vec<String> {
     let lines: String = spawns.iter().map(|spawn| format!("{spawn}\n")).collect();
     workspace
@@ -170,7 +170,7 @@ fn spawn(workspace: &Workspace, spawns: &[Value]) -> Vec<String> {
     dead.collect()
 }
 
-/// The stored options of each kind, without the moments themselves.
+/// The stored options of each kind, without times.
 fn stored(workspace: &Workspace) -> BTreeMap<String, String> {
     let rows = psql(
         workspace,

@@ -1,11 +1,11 @@
-//! What programs read: the JSON of commands.
+//! The JSON output of commands.
 
 use serde_json::{Value, json};
 
 use super::{PAGE, json_of};
 use crate::workspace::{Workspace, json_lines};
 
-/// Whether the value of this field is a time as RFC 3339 has it.
+/// Reports whether the value of this field is a time in the form of RFC 3339.
 fn is_time(row: &Value, field: &str) -> bool {
     let text = row[field].as_str().unwrap_or_default();
     text.len() == 24 && text.starts_with("20") && text.ends_with('Z')

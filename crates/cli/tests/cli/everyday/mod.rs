@@ -1,4 +1,4 @@
-//! What a newcomer does with queues.
+//! The steps of a newcomer with queues.
 
 mod check;
 mod doors;
@@ -21,7 +21,7 @@ fn json_of(workspace: &Workspace, command: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_script_runs_the_kind_that_its_file_is_named_after() {
+fn a_script_runs_the_kind_with_the_name_of_its_file() {
     let workspace = Workspace::new();
     workspace.write("page.py", PAGE);
     workspace.run("submit page 1 2").expect(0);
@@ -130,7 +130,7 @@ fn control_characters_do_not_reach_the_terminal() {
 }
 
 #[test]
-fn what_does_not_exist_ends_with_status_1() {
+fn a_missing_object_ends_with_status_1() {
     let workspace = Workspace::new();
     workspace.run("submit page 1").expect(0);
     for (command, told) in [
@@ -430,7 +430,7 @@ fn a_wait_that_gives_up_leaves_the_file_whole() {
             }
             _ => {
                 let waiting = workspace.spawn("wait 1", std::process::Stdio::null());
-                // It is interrupted once it has opened the store: until then, a signal ends it at once.
+                // It is interrupted after it has opened the store. An earlier signal would end it at once.
                 wait_for_open(&waiting, "gristmill.db");
                 send_signal(&waiting, "-INT");
                 assert_eq!(waiting.wait_with_output().unwrap().status.code(), Some(130));

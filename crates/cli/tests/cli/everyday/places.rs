@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::workspace::{Ended, Workspace, send_signal};
 
-/// The status and the text of an answer of a server.
+/// The status and the text of a server's answer.
 fn get(server: &str, path: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(server).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n");
@@ -19,10 +19,10 @@ fn get(server: &str, path: &str) -> (u16, String) {
 
 const PAGE: &str = "def main(payload):\n    return payload\n";
 
-/// A user without rights, for a test that the superuser runs, for whom no permission counts.
+/// A user without rights. The superuser, who runs the test, may do everything.
 const NOBODY: u32 = 65_534;
 
-/// The program for a user who may not write what the workspace's owner has made read-only.
+/// The program, run by a user who may not write the read-only files of the workspace's owner.
 struct Visitor<'a> {
     workspace: &'a Workspace,
     is_root: bool,
@@ -69,7 +69,7 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// All that reads works, and each command that writes says why it cannot.
+/// Commands that only read work. Each command that writes says why it cannot.
 #[test]
 fn a_store_that_may_only_be_read_is_read() {
     let workspace = Workspace::new();
@@ -131,14 +131,15 @@ fn a_store_that_may_only_be_read_is_read() {
     fs::set_permissions(&owner, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A user who may have no further process or thread gets an error or all results, and no job is charged. The superuser has no such
-/// limit, so the program runs as a user of its own.
+/// A user who reaches the limit of processes or threads gets an error or all results, and no job is charged. The
+/// superuser has no such limit, so the program runs as a user of its own.
 #[test]
 fn a_limit_of_processes_charges_no_job() {
-    /// A user without other processes, so only the processes of the test count.
+    /// A user without other processes, so that only the processes of the test count.
     const USER: u32 = 54_321;
     const ITEMS: usize = 50;
-    /// Too few for a thread, for the script, for the store, for a second process; enough.
+    /// Limits that are too small for a thread, for the script, for the store and for a second process, and one that is
+    /// large enough.
     const LIMITS: [u32; 6] = [1, 3, 8, 12, 16, 100];
     let workspace = Workspace::new();
     workspace
@@ -180,7 +181,7 @@ fn a_limit_of_processes_charges_no_job() {
     assert_eq!((codes[0], codes[LIMITS.len() - 1]), (Some(2), Some(0)));
 }
 
-/// A check of a file without a byte makes no store of it.
+/// Checking an empty file does not make a store of it.
 #[test]
 fn a_check_of_an_empty_file_leaves_it_empty() {
     let workspace = Workspace::new();
@@ -192,7 +193,7 @@ fn a_check_of_an_empty_file_leaves_it_empty() {
     assert!(error.contains("it is empty, and no store"), "{error}");
 }
 
-/// A copy of the file has all jobs once a command has ended, also where the store was named by a link.
+/// When a command has ended, a copy of the file has all jobs, even if a link named the store.
 #[test]
 fn a_store_behind_a_link_is_whole_when_a_command_ends() {
     let workspace = Workspace::new();

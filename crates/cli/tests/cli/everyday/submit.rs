@@ -1,4 +1,4 @@
-//! A submit stores all of its jobs or none, and says which are stored where it cannot.
+//! A submit stores all of its jobs or none. If it cannot, it says which ones are stored.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ on_each_store!(
     the_first_items_can_be_left_out,
 );
 
-/// Items with the key 0, 1, …; the last is the first again.
+/// Items with the keys 0, 1, …. The last item repeats the first.
 fn items_with_a_duplicate(count: u32) -> String {
     let items = (0..count)
         .chain([0])
@@ -51,7 +51,7 @@ fn a_pipe_that_pauses_says_what_is_stored(workspace: fn() -> Workspace) {
         .unwrap();
     let mut pipe = submitting.stdin.take().unwrap();
     pipe.write_all(b"{\"key\": 1}\n{\"key\": 2}\n").unwrap();
-    // The command submits the items that have arrived, although the pipe is open.
+    // The command submits the items that have arrived, although the pipe is still open.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while jobs(&workspace) < 3 {
         assert!(

@@ -1,10 +1,10 @@
-//! What commands show on a terminal.
+//! Output of commands on a terminal.
 
 use std::process::{Command, Stdio};
 
 use crate::workspace::{Workspace, numbers};
 
-/// Three portions: a batch has as many jobs as a portion.
+/// This makes three portions, because a batch has as many jobs as a portion.
 #[test]
 fn a_change_of_many_jobs_shows_a_bar_on_a_terminal() {
     let workspace = Workspace::new();
@@ -26,7 +26,7 @@ fn a_change_of_many_jobs_shows_a_bar_on_a_terminal() {
     assert_eq!(plain.expect(0), "30,000 jobs can run again\n");
 }
 
-/// Escapes of a job's error could rewrite what a person has read, or the title of the window.
+/// Escapes in a job's error could overwrite text on the screen or the title of the window.
 #[test]
 fn a_terminal_gets_no_control_characters_of_errors() {
     let workspace = Workspace::new();
@@ -50,7 +50,7 @@ fn a_terminal_gets_no_control_characters_of_errors() {
     assert!(plain.stderr.contains("\u{1b}[2Jgone"), "{:?}", plain.stderr);
 }
 
-/// What a command shows on a terminal.
+/// The output of a command on a terminal.
 fn in_terminal(workspace: &Workspace, arguments: &str) -> String {
     let command = workspace.command(arguments);
     let mut terminal = Command::new("python3");

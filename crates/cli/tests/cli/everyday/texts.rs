@@ -1,4 +1,4 @@
-//! Texts and numbers keep what they are, and no message or file is in the way of another.
+//! Texts and numbers keep their form, and messages and files do not get in each other's way.
 
 use std::process::Stdio;
 
@@ -159,7 +159,7 @@ fn quotes_in_rows_keep_their_texts_or_are_refused_with_their_lines() {
 }
 
 #[test]
-fn an_output_is_no_input_and_no_store_under_any_name() {
+fn an_input_or_store_is_refused_as_output_under_any_name() {
     let workspace = Workspace::new();
     workspace.write("echo.py", ECHO).write("items.jsonl", "1\n");
     std::fs::hard_link(workspace.path("items.jsonl"), workspace.path("hard.jsonl")).unwrap();
@@ -201,7 +201,7 @@ fn an_output_is_no_input_and_no_store_under_any_name() {
     assert_eq!(std::fs::read(workspace.path("other.db")).unwrap(), other);
 }
 
-/// Closed means that the reader is gone; full that no byte is taken.
+/// With a closed standard error the reader is gone. A full one takes no bytes.
 #[test]
 fn a_closed_or_full_standard_error_changes_no_exit_status() {
     let workspace = Workspace::new();

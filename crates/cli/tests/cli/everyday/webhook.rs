@@ -1,4 +1,4 @@
-//! Webhooks, as their recipients get them.
+//! Webhooks from the side of their recipients.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::memory::knowledge::{SHOW, answer, command, run, run_json, serve};
 use crate::workspace::{Ended, Workspace, json_lines, send_signal};
 
-/// No test waits longer for what must happen.
+/// The longest wait of a test for an event.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const TALK: &str = r#"{"speaker":"Ada King","timestamp":"2023-05-08T07:00:00Z","text":"I keep bees on my roof in London."}
@@ -24,7 +24,7 @@ on_each_store! {
     a_conversation_keeps_its_context,
 }
 
-/// The program with questions on its standard input.
+/// The program, with questions on its standard input.
 fn say(workspace: &Workspace, arguments: &[&str], said: &str) -> Ended {
     let mut child = start(workspace, arguments);
     // A program that refuses its arguments closes its input early.
@@ -157,7 +157,7 @@ fn an_interrupt_ends_a_conversation() {
             ..Answer::content("")
         }
     });
-    // While a model is asked.
+    // Interrupts while the model answers.
     let arguments = [
         "chat",
         "kb.db",
@@ -172,7 +172,7 @@ fn an_interrupt_ends_a_conversation() {
     was_asked.recv_timeout(PATIENCE).expect("the model is asked");
     send_signal(&child, "-INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    // While a question is awaited.
+    // Interrupts while the program waits for a question.
     let mut child = start(&workspace, &["chat", "kb.db", "--json"]);
     let mut input = child.stdin.take().expect("it has an input");
     input.write_all(b"Who saw Drums?\n").expect("it reads");
@@ -292,7 +292,7 @@ fn a_model_ranks_messages_again() {
     let found = positions(&reranked);
     assert_eq!(found[..2], [by_words[1], by_words[0]]);
     assert_eq!(found[2..], by_words[2..]);
-    // The first one of many is found though one alone is wanted.
+    // With a limit of one message, the best of many is found.
     let one = [
         "--rerank",
         "model",

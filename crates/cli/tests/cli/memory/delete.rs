@@ -1,4 +1,4 @@
-//! `gristmill memory delete`: nothing of a source is left, neither in the knowledge base nor in the jobs that read it.
+//! `gristmill memory delete`: no text of a source stays, neither in the knowledge base nor in the jobs that read it.
 
 use crate::memory::knowledge::{answer, command, run, run_json, serve};
 use crate::workspace::{Workspace, json_lines};
@@ -7,7 +7,7 @@ on_each_store! {
     a_deleted_source_is_erased_from_the_jobs,
 }
 
-/// The files of a folder that have these letters in them, of whatever case.
+/// The files of a folder that contain these letters in any case.
 fn files_with(workspace: &Workspace, word: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(workspace.path("")).expect("a folder") {
@@ -64,13 +64,13 @@ fn a_deleted_source_is_erased_from_the_jobs(workspace: fn() -> Workspace) {
         );
     }
     run(&workspace, &["recall", kb, "Quokkas"]).expect(1);
-    // The extractions of other sources are kept: their texts are not read again.
+    // The extractions of other sources stay, so their texts are not read again.
     let calls = service.calls_total();
     ingest(&["notes.md", "--replace"]);
     assert_eq!(service.calls_total(), calls);
     let found = run_json(&workspace, &["recall", kb, "Drums", "--json"]);
     assert_eq!(found["messages"].as_array().map(Vec::len), Some(1), "{found}");
-    // A second deletion keeps them as well, and a third leaves none.
+    // A second deletion keeps them, too. A third leaves none.
     workspace.write("more.txt", "BOB RAY: Wombats dig in Hobart.\n");
     ingest(&["more.txt"]);
     let told = run(&workspace, &["memory", "delete", kb, "more.txt"]).expect(0);
@@ -89,7 +89,7 @@ fn a_source_is_not_deleted_while_another_program_ingests() {
     workspace.write("notes.md", "# Bees\n\nBees like Drums.\n");
     let options = ["--into", "kb.db", "--quiet", "--extractor", "local"];
     run(&workspace, &[&["ingest", "notes.md"], &options[..]].concat()).expect(0);
-    // It waits for lines.
+    // The ingestion waits for lines.
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let (lines, end) = std::io::pipe().expect("a pipe");
     let ingest = [

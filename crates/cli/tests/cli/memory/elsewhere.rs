@@ -24,7 +24,7 @@ fn bees(first: u32, last: u32) -> String {
         .collect()
 }
 
-/// An ingestion that leaves the calls to others. It has no key and no address of a service.
+/// An ingestion that leaves the calls to others. It has neither a key nor the address of a service.
 fn ingest_elsewhere<'a>(store: &'a str, source: &'a str, into: &'a str) -> [&'a str; 10] {
     [
         "ingest",
@@ -93,7 +93,7 @@ fn an_agent_extracts_over_http(workspace: fn() -> Workspace) {
         (&told["messages"], &told["failures"], &told["complete"]),
         (&json!(60), &json!(1), &json!(true))
     );
-    // One for each, and one more to repair the answer that is none.
+    // One call for each text, and one more to repair the unusable answer.
     assert_eq!(told["model_calls"], 61);
     assert_eq!(service.calls_total(), 61);
     let totals = json_lines(&agent.stop()).remove(0);
@@ -155,7 +155,7 @@ fn knowledge_bases_may_share_a_store(workspace: fn() -> Workspace) {
         )
     };
     assert_eq!(ingest("half.jsonl", "half.db")["model_calls"], 10);
-    // What one has paid for, the other need not.
+    // One knowledge base need not pay for the calls of the other.
     assert_eq!(ingest("all.jsonl", "all.db")["model_calls"], 10);
     assert_eq!(service.calls_total(), 20);
     let runs = json_lines(&run(&workspace, &["runs", "--store", &store, "--json"]).expect(0));
@@ -163,7 +163,7 @@ fn knowledge_bases_may_share_a_store(workspace: fn() -> Workspace) {
 }
 
 #[test]
-fn what_cannot_work_is_told() {
+fn impossible_settings_are_reported() {
     let workspace = Workspace::new();
     workspace
         .write("bees.jsonl", bees(1, 1))

@@ -1,4 +1,4 @@
-//! `gristmill ingest`: what it refuses, what it keeps of failures, what it tells.
+//! `gristmill ingest`: its refusals, the failures that it keeps, and its messages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::memory::knowledge::{SHOW, answer, command, run, run_json};
 use crate::workspace::{self, Workspace, json_lines};
 
-/// Commands that are wrong, each with a part of its error. Nothing listens at `address`.
+/// Wrong commands, each with a part of its error. Nothing listens at `address`.
 fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
     vec![
         (
@@ -94,7 +94,7 @@ fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anything_is_made() {
+fn errors_are_reported_before_anything_is_created() {
     let workspace = Workspace::new();
     workspace.write("show.txt", SHOW).write("bad.vtt", "no header\n");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -204,7 +204,7 @@ fn every_commit_is_told_as_an_event() {
             event["messages"].as_u64().expect("a number")
         })
         .collect();
-    // Each tells what it has added: no commit holds so many messages.
+    // Each event has its own messages, because no commit holds this many.
     assert_eq!(committed.iter().sum::<u64>(), 3_000, "{committed:?}");
     assert!(
         committed.iter().all(|messages| *messages < 3_000),
@@ -214,7 +214,7 @@ fn every_commit_is_told_as_an_event() {
     run(&workspace, &to_file).expect(0);
     assert_eq!(json_lines(&workspace.read("events.jsonl"))[0]["event"], "skipped");
 
-    // Whoever reads the events may go: what was told is committed, and the same command goes on.
+    // The reader of the events may leave: reported data is committed, and the same command resumes.
     let closed = [
         "ingest",
         "chat.jsonl",
@@ -340,7 +340,7 @@ fn lines_are_searchable_while_their_pipe_is_open() {
     tail.wait().expect("ends");
     assert_eq!(ingest.wait().expect("ends").code(), Some(0));
 
-    // The next program begins with what is known: only the rest is added.
+    // The next program begins with the stored data and adds only the rest.
     append("Wasps hum in August.");
     let again = [
         "ingest",

@@ -10,7 +10,7 @@ use crate::workspace::{Ended, Workspace, json_lines};
 
 pub const SHOW: &str = "The Bee Show\n\nADA KING: I saw Drums in Paris.\n\nBOB RAY: Bees like London.\n";
 
-/// The program, with no settings of models from outside.
+/// The program, without the environment's settings of models.
 pub fn command(workspace: &Workspace, arguments: &[&str]) -> Command {
     let mut command = workspace.command("");
     command.args(arguments);
@@ -39,7 +39,7 @@ pub fn run_json(workspace: &Workspace, arguments: &[&str]) -> Value {
     json_lines(&run(workspace, arguments).expect(0)).remove(0)
 }
 
-/// A service that extracts capitalised words, makes no search query, and answers with what it is shown first.
+/// A service that extracts capitalised words, makes no search query, and answers with the first text that it gets.
 pub fn answer(text: &str) -> Answer {
     if text.contains("The messages:") || text.starts_with("[1]") {
         return Answer::content(
@@ -52,7 +52,7 @@ pub fn answer(text: &str) -> Answer {
     Answer::content(knowledge(text))
 }
 
-/// A service for a test that waits for the program and for nothing else. It lives as long as the runtime.
+/// A service for a test that waits only for the program. It lives as long as the runtime.
 pub fn serve(
     answer: impl Fn(&str, u32) -> Answer + Send + Sync + 'static,
 ) -> (tokio::runtime::Runtime, StandIn) {

@@ -85,13 +85,13 @@ async fn a_client_recalls() {
         let (is_error, result) = call(&client, "recall", arguments).await;
         assert!(is_error && result.to_string().contains(told), "{told}: {result}");
     }
-    // It is still there after an error.
+    // The server still works after an error.
     let (is_error, _) = call(&client, "recall", json!({"question": "bees"})).await;
     assert!(!is_error);
     client.cancel().await.expect("ends");
 }
 
-/// Input fields of clients give texts, empty ones too, and null.
+/// Input fields of clients give texts, empty texts and null.
 #[tokio::test]
 async fn parameters_are_read_as_clients_send_them() {
     let workspace = filled();
@@ -124,7 +124,7 @@ async fn parameters_are_read_as_clients_send_them() {
     client.cancel().await.expect("ends");
 }
 
-/// Clients choose their input fields by the types, and those of JavaScript warn of formats that JSON Schema does not know.
+/// Clients choose their input fields by the types. Clients in JavaScript warn of formats outside of JSON Schema.
 #[tokio::test]
 async fn schemas_have_plain_types() {
     let workspace = filled();
@@ -162,7 +162,7 @@ async fn a_cursor_that_no_page_gave_is_refused() {
     client.cancel().await.expect("ends");
 }
 
-/// The connection of the model call ends with the call, so that the model does not go on to answer.
+/// The connection of the model call ends with the call, so that the model stops.
 #[tokio::test]
 async fn a_cancelled_call_ends_its_model_call() {
     let workspace = filled();
@@ -182,7 +182,7 @@ async fn a_cancelled_call_ends_its_model_call() {
         .send_cancellable_request(request, options)
         .await
         .expect("is sent");
-    // A model that has the question and never answers.
+    // This model gets the question and never answers.
     let (mut model, _) = listener.accept().await.expect("a model call");
     let mut asked = [0; 64];
     model.read_exact(&mut asked).await.expect("a request");
@@ -190,13 +190,13 @@ async fn a_cancelled_call_ends_its_model_call() {
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, model.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "the connection of the model call stays open");
-    // The server goes on.
+    // The server continues.
     let (is_error, _) = self::call(&client, "recall", json!({"question": "bees"})).await;
     assert!(!is_error);
     client.cancel().await.expect("ends");
 }
 
-/// Since 2026-07-28, each request names the version, and there is no handshake; earlier clients have theirs.
+/// Since 2026-07-28, each request names the version, and there is no handshake. Earlier clients still have theirs.
 #[test]
 fn the_newest_version_of_the_protocol_is_spoken() {
     let workspace = filled();
@@ -229,7 +229,7 @@ fn the_newest_version_of_the_protocol_is_spoken() {
         lines[2]["result"]["structuredContent"]["messages"][0]["source"], "show.txt",
         "{lines:?}"
     );
-    // A handshake for it, or for a version to come, agrees on the newest version with a handshake.
+    // A handshake for this version, or for a later one, agrees on the newest version with a handshake.
     for asked in ["2026-07-28", "2031-01-01"] {
         let initialize = json!({
             "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -241,7 +241,7 @@ fn the_newest_version_of_the_protocol_is_spoken() {
     }
 }
 
-/// The example in a tool's description has the form of its parameters and of its result.
+/// Checks that the example in a tool's description has the form of its parameters and of its result.
 fn check_example(tool: &Tool) {
     let description = tool.description.as_deref().unwrap_or_default();
     let (_, example) = description.split_once("Example: ").expect("an example");
@@ -288,7 +288,7 @@ async fn a_client_asks() {
 }
 
 #[test]
-fn standard_output_carries_the_protocol_alone() {
+fn standard_output_carries_only_the_protocol() {
     let workspace = filled();
     let initialize = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",

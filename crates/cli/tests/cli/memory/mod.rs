@@ -150,7 +150,7 @@ fn knowledge_bases_are_exported_imported_and_deleted_from(workspace: fn() -> Wor
     assert_eq!(sources(kb), sources("other.db"));
     let recall = |path: &str| run(&workspace, &["recall", path, "Bees", "--json"]).expect(0);
     assert_eq!(recall(kb), recall("other.db"));
-    // What was imported is known: it is not ingested again.
+    // Imported sources are known: they are not ingested again.
     let again = [
         "ingest",
         "show.txt",

@@ -1,5 +1,5 @@
-//! The program on the recorded index and the replayed model service, from the folder that `GRISTMILL_REPLAY` names; skipped
-//! without it. Run with `make test-replay REPLAY=DIR`.
+//! The program on the recorded index and the replayed model service, from the folder in `GRISTMILL_REPLAY`. Skipped
+//! without it. Run it with `make test-replay REPLAY=DIR`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,23 +12,23 @@ use serde_json::Value;
 
 use crate::workspace::{Workspace, json_lines};
 
-/// How often the ingestion is killed.
+/// The number of kills of the ingestion.
 const KILLS: u32 = 20;
 
-/// Copies of the recorded messages to be ingested: more than are done before the last kill.
+/// The number of copies of the recorded messages to ingest: more than are done before the last kill.
 const COPIES: u32 = 8;
 
-/// Few calls at once, so that the ingestion lasts over many kills.
+/// The number of concurrent calls. It is small, so that the ingestion lasts over many kills.
 const KILLED_CONCURRENCY: u32 = 3;
 
-/// How long before a kill an answer must have been sent to count as arrived: the time to a synced commit, which is
-/// milliseconds on an idle machine and up to a second on one whose disk and processors others keep busy.
+/// An answer counts as arrived if it was sent this long before a kill. This is the time to a synced commit:
+/// milliseconds on an idle machine, and up to a second on one with busy disks and processors.
 const ARRIVED: Duration = Duration::from_millis(1_000);
 
-/// How long a process may take to its first answer.
+/// The time in which a process must get its first answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two looks at what the service has answered.
+/// The interval of reading the service's answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Ingests a source with the service.
@@ -43,7 +43,7 @@ fn transcript(replay: &Path) -> String {
     replay.join("data/transcript.txt").display().to_string()
 }
 
-/// All that a knowledge base holds, but for when it was ingested.
+/// The whole content of a knowledge base, except for its times of ingestion.
 fn export(workspace: &Workspace, knowledge: &str) -> Value {
     let text = workspace.run(&format!("memory export {knowledge}")).expect(0);
     let mut export: Value = serde_json::from_str(&text).expect("JSON");
@@ -126,7 +126,7 @@ fn the_recorded_questions_are_scored() {
         .expect(0);
     check_score(&replay, &workspace.path("candidate.json"));
 
-    // An export of it is an index that gives the same answers.
+    // An export is an index that gives the same answers.
     workspace.run("memory export kb.db --output again.json").expect(0);
     workspace
         .run("memory import again.json --into again.db")
@@ -142,10 +142,10 @@ fn a_kill_repeats_no_call_whose_outcome_had_arrived(workspace: fn() -> Workspace
     workspace.write("messages.jsonl", lines(&replay, COPIES));
     let knowledge = workspace.database_or("kb.db");
     let mut rng = SplitMix64::new(21);
-    // By key: when an answer was sent to a process that lived on for long enough.
+    // For each key, the time when an answer was sent to a process that lived long enough afterwards.
     let mut arrived: HashMap<String, f64> = HashMap::new();
     for round in 0..KILLS {
-        // The service goes on with calls of a process that was killed: those of this one begin after a mark.
+        // The service continues calls of a killed process. Calls of this process begin after the mark.
         let began = service.mark(round);
         let command = ingest(&service, "messages.jsonl", &knowledge, KILLED_CONCURRENCY);
         let mut child = workspace
@@ -154,7 +154,7 @@ fn a_kill_repeats_no_call_whose_outcome_had_arrived(workspace: fn() -> Workspace
             .stderr(Stdio::null())
             .spawn()
             .expect("starts");
-        // However long it takes to start: a kill comes after its first answer, at a moment that nothing else decides.
+        // The start may take any time. The kill comes after the first answer, at a random time.
         wait_for_an_answer(&service, began, &mut child);
         std::thread::park_timeout(Duration::from_millis(rng.below(900)));
         for (key, begun, ended) in answered(&service.events()) {
@@ -181,7 +181,7 @@ fn a_kill_repeats_no_call_whose_outcome_had_arrived(workspace: fn() -> Workspace
         arrived.len()
     );
     assert_eq!(repeated, 0);
-    // Each process had an answer that none before it had.
+    // Each process got an answer that no earlier process had.
     assert!(arrived.len() >= KILLS as usize);
     let killed = export(&workspace, &knowledge);
     let undisturbed = Workspace::new();
@@ -192,7 +192,7 @@ fn a_kill_repeats_no_call_whose_outcome_had_arrived(workspace: fn() -> Workspace
     assert_eq!(killed, export(&undisturbed, "kb.db"));
 }
 
-/// Waits until the service has answered a call of the process that began after a mark.
+/// Waits until the service has answered a call that began after a mark.
 fn wait_for_an_answer(service: &Service, mark: f64, child: &mut Child) {
     let begun = Instant::now();
     while !answered(&service.events())
@@ -206,7 +206,7 @@ fn wait_for_an_answer(service: &Service, mark: f64, child: &mut Child) {
     }
 }
 
-/// The answered calls: the text's key, when it began and when it ended, in seconds of the service's clock.
+/// The answered calls: the text's key, and the times of their start and end, in seconds of the service's clock.
 fn answered(events: &[Value]) -> Vec<(String, f64, f64)> {
     let chats = events
         .iter()

@@ -11,10 +11,10 @@ use serde_json::json;
 use crate::memory::knowledge::{answer, command, run, run_json};
 use crate::workspace::{Ended, Workspace, send_signal};
 
-/// A service whose first call for one text hangs until it is let go.
+/// A service whose first call for one text hangs until it is released.
 struct Hanging {
     service: StandIn,
-    /// Lets the call go on.
+    /// Releases the call.
     go: Sender<()>,
     /// The call has begun.
     is_reached: Receiver<()>,
@@ -27,7 +27,7 @@ impl Hanging {
         let gone = Mutex::new(gone);
         let service = StandIn::start(move |text, before| {
             if text == hangs_at && before == 0 {
-                // A test may not wait for it.
+                // The test may not wait for it.
                 let _ = reached.send(());
                 let _ = tokio::task::block_in_place(|| gone.lock().expect("a lock").recv());
             }
@@ -41,7 +41,7 @@ impl Hanging {
         }
     }
 
-    /// `gristmill ingest` of `chat.jsonl` with so many calls at once.
+    /// `gristmill ingest` of `chat.jsonl` with this many concurrent calls.
     fn ingest<'a>(&'a self, concurrency: &'a str) -> Vec<&'a str> {
         let ingest = [
             "ingest",
@@ -55,7 +55,7 @@ impl Hanging {
     }
 }
 
-/// A workspace whose `chat.jsonl` has so many messages, `Bee 0 hums.` and so on.
+/// A workspace whose `chat.jsonl` has this many messages: `Bee 0 hums.` and so on.
 fn with_bees(count: usize) -> Workspace {
     let workspace = Workspace::new();
     let lines: String = (0..count)
@@ -140,7 +140,7 @@ async fn a_crash_loses_no_extraction() {
         .stderr(Stdio::null())
         .spawn()
         .expect("starts");
-    // All the others have been paid for, and are on disk as jobs.
+    // The other calls have been paid for, and are on disk as jobs.
     let completed = ["jobs", "--store", "kb.jobs.db", "--state", "completed", "--json"];
     while run(&workspace, &completed).stdout.lines().count() < 39 {
         assert!(
