@@ -17,48 +17,48 @@ use crate::options::HttpSourceOptions;
 use crate::servers::{Server, Servers};
 use crate::token::AgentToken;
 
-/// Bodies from this size on are compressed for a server on another machine. Bytes.
+/// Larger bodies are compressed for a server on another machine. Bytes.
 const COMPRESSED_FROM_BYTES: usize = 8 << 10;
 
 /// zstd's fastest ordinary level: packed JSON shrinks to about a fifth, at some 500 MB/s.
 const COMPRESSION_LEVEL: i32 = 1;
 
-/// Bytes of an answer at most: a lease of large payloads fits several times.
+/// The largest answer: several leases of large payloads fit. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// The first and the longest pause between two attempts; each is drawn from zero to twice the last.
+/// The first and the longest pause between two attempts. Each pause is drawn from zero to twice the last one.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a server may take to begin an answer that comes bit by bit.
+/// The time in which a server must begin a streamed answer.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a server may take to say that it is back.
+/// The time in which a server must report that it is back.
 const LOOK_BACK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The servers, as one agent reaches them.
+/// The connection of one agent to its servers.
 pub(crate) struct Connection {
     client: Client,
     servers: Servers,
     token: Option<AgentToken>,
     give_up_after: Option<Duration>,
-    /// Whether the agent is asked to stop.
+    /// True after the agent was asked to stop.
     stopping: watch::Sender<bool>,
     is_looking_back: AtomicBool,
     rng: Mutex<Box<dyn Rng>>,
 }
 
-/// One request, to be sent as often as it takes.
+/// One request, which may be sent several times.
 pub(crate) struct Request {
     pub method: Method,
-    /// Below `/api/v1`.
+    /// The path below `/api/v1`.
     pub path: String,
     pub content_type: &'static str,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     pub timeout: Duration,
-    /// Whether it is sent again until it is answered.
+    /// The request is sent again until a server answers it.
     pub insist: bool,
-    /// Whether it is sent on when the agent is asked to stop.
+    /// The request is still sent after the agent was asked to stop.
     pub must_arrive: bool,
 }
 
@@ -73,7 +73,7 @@ fn stopped() -> SourceError {
 impl Connection {
     pub fn new(options: &HttpSourceOptions, rng: Box<dyn Rng>) -> Result<Connection, AgentError> {
         let servers = Servers::new(options)?;
-        // An error says that the process has a provider already, which does as well.
+        // An error means that the process already has a provider, which also works.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .user_agent(concat!("gristmill-agent/", env!("CARGO_PKG_VERSION")))
@@ -110,13 +110,13 @@ impl Connection {
         self.stopping.send_replace(true);
     }
 
-    /// Whether there is no use in any more words: the agent stops, and no server answers.
+    /// Reports whether further messages are useless: the agent stops, and no server answers.
     pub fn is_given_up(&self) -> bool {
         *self.stopping.borrow() && self.servers.are_all_lost()
     }
 
-    /// Sends a request, with the body that `body` makes for each attempt (from 1), and returns the answer's. Where a
-    /// server does not answer, the next one is tried at once; after the last one there is a pause.
+    /// Sends a request and returns the body of the answer. `body` makes the request's body for each attempt (from 1).
+    /// If a server does not answer, the next one is tried at once. After the last one there is a pause.
     pub async fn send(&self, request: &Request, body: impl Fn(u32) -> Bytes) -> Result<Bytes, SourceError> {
         let begun = Instant::now();
         let mut pause = PAUSE_FIRST;
@@ -161,7 +161,7 @@ impl Connection {
         unreachable!("attempts are counted without an end")
     }
 
-    /// Begins a `GET` whose answer comes bit by bit. Each server is tried once.
+    /// Opens a `GET` with a streamed answer. Each server is tried once.
     pub async fn open(&self, path: &str) -> Result<Response, Refused> {
         let (mut tried, mut has_reread) = (0, false);
         loop {
@@ -207,16 +207,16 @@ impl Connection {
         }
     }
 
-    /// Resolves when a request is not needed any more.
+    /// Resolves when a request is no longer needed.
     async fn given_up(&self, request: &Request) {
         if request.must_arrive {
             return std::future::pending().await;
         }
-        // This holds the sender.
+        // `self` holds the sender, so it is not gone.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
-    /// Looks, in a task of its own, whether servers answer again that did not when another one took their place.
+    /// Starts a task that looks whether lost servers answer again.
     pub fn look_back(shared: Arc<impl AsRef<Connection> + Send + Sync + 'static>) {
         let connection = (*shared).as_ref();
         if connection.servers.left_behind().is_empty()
@@ -243,7 +243,7 @@ impl Connection {
         });
     }
 
-    /// Sends a request once to the server that is used, and notes whether it answers.
+    /// Sends a request once to the current server, and notes whether it answers.
     async fn send_once(&self, request: &Request, body: Bytes) -> Result<Bytes, Refused> {
         let (index, server) = self.servers.current();
         let began = Instant::now();
@@ -341,13 +341,13 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Whether another server may do better: this one is gone, or is on its way out.
+    /// Reports whether another server may succeed: this one is gone, or about to end.
     pub fn is_server_lost(&self) -> bool {
         self.error.kind == SourceErrorKind::Transient
             && self.status.is_none_or(|status| status.is_server_error())
     }
 
-    /// The server takes too long.
+    /// The error of a server that takes too long.
     pub fn silent(timeout: Duration) -> Refused {
         Refused {
             status: None,
@@ -358,10 +358,10 @@ impl Refused {
         }
     }
 
-    /// The server may or may not have received it.
+    /// The error of a request that the server may or may not have received.
     pub fn lost(error: &reqwest::Error) -> Refused {
         use std::error::Error;
-        // The cause says more than the error itself, which only names the URL.
+        // The cause says more than the error itself, which names only the URL.
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
@@ -387,11 +387,11 @@ impl Refused {
         }
     }
 
-    /// The server's own word.
+    /// The error that the server reports itself.
     fn by(status: StatusCode, body: &[u8]) -> Refused {
         let refusal: Option<Refusal> = serde_json::from_slice(body).ok();
         let kind = match status {
-            // The worker is not known any more, or an answer of its is kept no longer: a new one begins.
+            // The server does not know the worker, or no longer keeps an answer for it. A new worker begins.
             StatusCode::CONFLICT => SourceErrorKind::Unregistered,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => SourceErrorKind::Transient,
             status if status.is_server_error() => SourceErrorKind::Transient,

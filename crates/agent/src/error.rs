@@ -1,19 +1,19 @@
-//! Why an agent cannot start.
+//! The errors of an agent's start.
 
 use std::path::PathBuf;
 
-/// Why an agent cannot start.
+/// The error of an agent that cannot start.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AgentError {
-    /// The server's address is no URL of HTTP.
+    /// The server's address is not a URL of HTTP.
     #[error("`{0}` is not the URL of a server; write it as in https://jobs.example:8378")]
     Url(String),
-    /// No server, or too many.
+    /// No server or too many are named.
     #[error("{found} servers are named; name from 1 to {most}, with commas between them")]
     Servers {
-        /// How many there are.
+        /// The number of named servers.
         found: usize,
-        /// How many there may be.
+        /// The largest allowed number.
         most: usize,
     },
     /// A token would travel in clear text.
@@ -35,7 +35,7 @@ pub enum AgentError {
         "the token is not one line of text without spaces; give it as `gristmill token create` printed it"
     )]
     Token,
-    /// The certificate of the server's maker cannot be used.
+    /// The certificate that should verify the server cannot be used.
     #[error("the certificate {} cannot be used: {reason}; give a PEM file", path.display())]
     Certificate {
         /// The file.

@@ -1,4 +1,4 @@
-//! The jobs that a worker holds, as its source sees them.
+//! The jobs that a worker holds, from the view of its source.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_claimed_is_held_until_it_is_reported_or_revoked() {
+    fn claimed_jobs_are_held_until_they_are_reported_or_revoked() {
         let slice = |positions: &str| LeasedSlice {
             lease: LeaseId(1),
             batch: BatchId(2),

@@ -1,8 +1,8 @@
 //! A worker's source of leases over HTTP: [`HttpSource`].
 //!
-//! It speaks the exchange of `gristmill_protocol` with a server. Reports and claims travel together in batches,
-//! packed as they are; a request with a lost answer is repeated with its number until it is answered, so that nothing
-//! is committed or claimed twice. While a worker has nothing to do, one request waits at the server for work.
+//! It speaks the exchange of `gristmill_protocol` with a server. Reports and claims travel together in packed batches.
+//! A request with a lost answer is repeated under its number until it is answered, so that nothing is committed or
+//! claimed twice. While a worker has nothing to do, one request waits at the server for work.
 //!
 //! [`LogClient`] follows the output of jobs over the same connection.
 

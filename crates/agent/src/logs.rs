@@ -1,4 +1,4 @@
-//! What jobs printed and print, read from a server.
+//! Stored and live logs of jobs, read from a server.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::connection::{Connection, Refused, read};
 use crate::error::AgentError;
 use crate::options::HttpSourceOptions;
 
-/// How long a stream may be silent: the server says every 15 s that it is there.
+/// The longest silence of a stream. The server sends a sign of life every 15 s.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// Bytes of one event at most: a log whose characters are all escaped, and some more.
+/// The largest event: a log whose characters are all escaped, and some more. Bytes.
 const EVENT_BYTES_MAX: usize = 6 * LOG_BYTES_MAX + (64 << 10);
 
-/// How long a lost stream is taken up again before it is given up.
+/// The time for which a lost stream is opened again before it is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
-/// The first and the longest pause between two attempts at that.
+/// The first and the longest pause between two attempts to open it.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Why logs cannot be read from a server.
+/// The error of reading logs from a server.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LogsError {
     /// The job, run or batch does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// Asking again does not help.
+    /// The server refuses the request; a repetition does not help.
     #[error("{0}")]
     Refused(String),
     /// No server answers.
@@ -50,10 +50,10 @@ impl From<Refused> for LogsError {
     }
 }
 
-/// Which jobs are followed: one, or all that run and match.
+/// The followed jobs: one, or all running jobs that match.
 #[derive(Debug, Clone, Default)]
 pub struct LogsWanted {
-    /// This job; nothing else is named then.
+    /// This job. Then no other field is set.
     pub job: Option<JobId>,
     /// Only of this kind.
     pub kind: Option<String>,
@@ -82,12 +82,12 @@ impl LogsWanted {
     }
 }
 
-/// What one attempt of a job printed.
+/// The output of one attempt of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AttemptLog {
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// What it printed, where it did.
+    /// Its output, if it printed any.
     #[serde(default)]
     pub log: Option<String>,
 }
@@ -117,7 +117,7 @@ impl std::fmt::Debug for LogClient {
 }
 
 impl LogClient {
-    /// A reader that has sent nothing yet.
+    /// A reader that has not sent a request yet.
     pub fn new(
         options: &HttpSourceOptions,
         rng: Box<dyn Rng>,
@@ -131,7 +131,7 @@ impl LogClient {
         })
     }
 
-    /// What the attempts of a job that are over printed, oldest first; the last one is that of the job's state.
+    /// The output of a job's ended attempts, oldest first. The last one belongs to the job's state.
     pub async fn attempts(&self, job: JobId) -> Result<Vec<AttemptLog>, LogsError> {
         let response = self.connection.open(&format!("/jobs/{job}")).await?;
         let answer = read(response).await?;
@@ -141,7 +141,7 @@ impl LogClient {
         Ok(attempts)
     }
 
-    /// The next event, of any server. Where a stream ends too early, it is taken up again: events may come twice then, with
+    /// The next event from any server. If a stream ends too early, it is opened again. Events may then come twice, with
     /// the same ids. Does not end by itself.
     pub async fn next(&mut self) -> Result<LogEvent, LogsError> {
         loop {
@@ -160,7 +160,7 @@ impl LogClient {
         }
     }
 
-    /// Opens the stream: at once or not at all the first time, and as long as it takes later.
+    /// Opens the stream. The first time it tries once, and later as long as it takes.
     async fn open(&self) -> Result<Response, LogsError> {
         let path = self.wanted.path()?;
         let began = tokio::time::Instant::now();
@@ -186,7 +186,7 @@ fn not_ours(error: impl std::fmt::Display) -> LogsError {
     ))
 }
 
-/// Server-sent events, as far as servers of Gristmill write them.
+/// A stream of server-sent events, in the form that servers of Gristmill write.
 struct Stream {
     response: Response,
     lines: Lines,
@@ -200,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// The next event; `None` at the end. May be dropped and called again without a loss.
+    /// The next event. `None` at the end. The future may be dropped and called again without a loss.
     async fn next(&mut self) -> Result<Option<LogEvent>, Refused> {
         loop {
             if let Some(event) = self.lines.event()? {
@@ -216,12 +216,12 @@ impl Stream {
     }
 }
 
-/// The bytes of a stream that have arrived and that nothing has read.
+/// The bytes of a stream that have arrived and were not read yet.
 #[derive(Default)]
 struct Lines(BytesMut);
 
 impl Lines {
-    /// The next whole event with data: each is ended by an empty line.
+    /// The next complete event with data. An empty line ends each event.
     fn event(&mut self) -> Result<Option<LogEvent>, Refused> {
         while let Some(end) = self.0.windows(2).position(|two| two == b"\n\n") {
             let event = self.0.split_to(end + 2);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_written_as_a_query() {
+    fn the_wanted_jobs_are_written_as_a_query() {
         let wanted = LogsWanted {
             run: Some("a b&c".to_owned()),
             tags: vec!["customer=7".to_owned(), "x*".to_owned()],

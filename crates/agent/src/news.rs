@@ -7,18 +7,18 @@ use std::time::Duration;
 /// News about an agent's servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
-    /// A server does not answer any more, or still does not.
+    /// A server stopped answering, or still does not answer.
     Unreachable {
         /// The server.
         base_url: String,
         /// The error.
         reason: String,
-        /// For how long it has not.
+        /// The time since its last answer.
         lasts: Duration,
-        /// The server that is tried next, where there is another.
+        /// The next server to try, if there is another.
         next: Option<String>,
     },
-    /// A server that did not answer does so again.
+    /// A lost server answers again.
     Back {
         /// The server.
         base_url: String,
@@ -48,7 +48,7 @@ impl fmt::Display for ServerNews {
     }
 }
 
-/// Receives each piece of news once, and that a server still does not answer once a minute.
+/// Receives each piece of news once. It hears once a minute of a server that still does not answer.
 #[derive(Clone)]
 pub struct ServerListener(Arc<dyn Fn(&ServerNews) + Send + Sync>);
 

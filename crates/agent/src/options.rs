@@ -12,30 +12,30 @@ use crate::token::AgentToken;
 /// How an agent reaches its server.
 #[derive(Debug, Clone)]
 pub struct HttpSourceOptions {
-    /// The URLs of one or more servers of the same store, without `/api/v1`: `https://jobs.example:8378`. The first is
-    /// used until it does not answer, then the next one, and after the last the first again.
+    /// The URLs of one or more servers of the same store, without `/api/v1`: `https://jobs.example:8378`. The first one
+    /// is used until it does not answer, then the next one, and after the last one the first again.
     pub base_urls: Vec<String>,
     /// The credentials; none for a server on this machine without a trust folder.
     pub token: Option<AgentToken>,
-    /// Its name, for people.
+    /// The agent's name, for people.
     pub name: String,
-    /// A certificate that the server's is checked against, PEM, beside those of the system.
+    /// A CA certificate to verify the server with, as PEM, in addition to the system's.
     pub ca_certificate: Option<PathBuf>,
-    /// Whether a token may be sent over plain HTTP to another machine.
+    /// A token may be sent over plain HTTP to another machine.
     pub allow_plain_http: bool,
-    /// Reaches the servers through this Unix socket, such as that of a proxy on this machine. Over plain HTTP, the proxy
+    /// Reaches the servers through this Unix socket, for example of a proxy on this machine. Over plain HTTP, the proxy
     /// tells the servers apart by the header `Host`.
     pub unix_socket: Option<PathBuf>,
-    /// Jobs to claim in one request at most; no bound but the lease's where `None`, and one for an agent that takes
-    /// one job at a time.
+    /// The largest number of jobs to claim in one request. With `None`, only the lease's limit applies. It is 1 for an
+    /// agent that takes one job at a time.
     pub jobs_per_exchange_max: Option<u32>,
-    /// Whether large bodies are compressed; by default not for a server on this machine.
+    /// Selects whether large bodies are compressed. By default they are, unless the server is on this machine.
     pub compress: Option<bool>,
-    /// How long one request may take, the server's waiting not counted.
+    /// The time limit of one request, without the server's waiting time.
     pub request_timeout: Duration,
-    /// How long the agent retries a request with a lost answer; until a server answers, where `None`.
+    /// The time for which the agent retries a request with a lost answer. With `None`, until a server answers.
     pub give_up_after: Option<Duration>,
-    /// How long one request waits at the server for work.
+    /// The time that one request waits at the server for work.
     pub wait: Duration,
     /// Receives the loss and the return of servers.
     pub listener: Option<ServerListener>,
@@ -60,7 +60,7 @@ impl HttpSourceOptions {
         }
     }
 
-    /// The most jobs that one request claims.
+    /// The largest number of jobs that one request claims.
     pub(crate) fn jobs_max(&self) -> u32 {
         self.jobs_per_exchange_max
             .unwrap_or(LEASE_JOBS_MAX)
@@ -68,8 +68,8 @@ impl HttpSourceOptions {
     }
 }
 
-/// The settings of a worker over HTTP: an idle worker does not poll, since the server wakes its source.
-/// `slots` stands for the mode `agent`: jobs are claimed and reported one by one, and so many run at once.
+/// The settings of a worker over HTTP. An idle worker does not poll, because the server wakes its source. `slots`
+/// selects the mode `agent`: jobs are claimed and reported one by one, and this many run at once.
 pub fn agent_settings(settings: WorkerSettings, slots: Option<usize>) -> WorkerSettings {
     let settings = WorkerSettings {
         poll_every: Duration::from_secs(30),

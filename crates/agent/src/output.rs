@@ -1,4 +1,4 @@
-//! What followed jobs of the worker print, on its way to a server.
+//! The output of followed jobs, on its way to a server.
 
 use gristmill_model::{Followed, Printed};
 use gristmill_protocol::worker::{OutputAnswer, OutputRequest};
@@ -10,7 +10,7 @@ use crate::registration::Shared;
 use crate::requests::HEARTBEAT_TIMEOUT;
 
 impl Shared {
-    /// Tells a server what followed jobs printed, once: what does not arrive comes with the jobs' logs.
+    /// Sends the output of followed jobs to a server, once. Output that does not arrive comes later with the jobs' logs.
     pub async fn put_output(&self, printed: Vec<Printed>) -> Result<(), SourceError> {
         let worker = self.registration()?.worker;
         let request = Request {
@@ -24,12 +24,12 @@ impl Shared {
         let body = OutputRequest { printed };
         let answer: OutputAnswer = self.send_json(&request, &body).await?;
         if let Some(first) = answer.refused.first() {
-            tracing::debug!(job = %first, "output of jobs that are over was not taken");
+            tracing::debug!(job = %first, "the server did not take output of ended jobs");
         }
         Ok(())
     }
 
-    /// Resolves when an answer to an exchange has told anew which jobs somebody follows.
+    /// Resolves when an answer to an exchange has a new list of followed jobs.
     pub async fn followed(&self) -> Vec<Followed> {
         loop {
             if let Some(followed) = self.lock().followed.take() {

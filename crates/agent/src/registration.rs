@@ -1,4 +1,4 @@
-//! A worker's registration at a server, its numbered requests, and what it knows from the answers.
+//! A worker's registration at a server: its numbered requests, and its knowledge from the answers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,57 +20,57 @@ pub(crate) struct Shared {
     pub(crate) options: HttpSourceOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) state: Mutex<State>,
-    /// The request that waits for work has come back.
+    /// Notified when the request that waits for work has come back.
     pub(crate) came_back: Notify,
-    /// An ordinary claim found nothing while a request waited for work: the server ends its wait early, and rightly so.
+    /// Notified when an ordinary claim found nothing while a request waited for work. The server then ends that wait early.
     pub(crate) wait_ends: Notify,
-    /// An answer has told anew which jobs somebody follows.
+    /// Notified when an answer has a new list of followed jobs.
     pub(crate) learned: Notify,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) registration: Option<Registration>,
-    /// The queues and kinds that the worker says that it serves.
+    /// The queues and kinds that the worker reports to serve.
     pub(crate) queues: Vec<Arc<str>>,
     pub(crate) kinds: Vec<Arc<str>>,
-    /// Requests that are under way, by number.
+    /// The numbers of unanswered requests.
     pub(crate) under_way: BTreeSet<u64>,
     pub(crate) numbered: u64,
     pub(crate) heartbeats: u64,
     pub(crate) held: Held,
-    /// The worker may have a claim that it never received: it claims no more, and leaves when it holds nothing, which
-    /// releases such a claim. It then re-registers.
+    /// The worker may have a claim that it never received. It claims no more, and leaves when it holds no jobs, which
+    /// releases such a claim. Then it registers again.
     pub(crate) renew: bool,
-    /// The last wish, for the request that waits for work.
+    /// The last claim, for the request that waits for work.
     pub(crate) want: Option<Want>,
     pub(crate) waiting: Option<AbortHandle>,
-    /// The result of a wait that was not delivered yet.
+    /// The leases that a wait got and that the worker has not taken yet.
     pub(crate) ahead: VecDeque<Lease>,
-    /// The news about later jobs of the last claim that found none.
+    /// The news about later jobs in the last empty claim.
     pub(crate) outlook: Outlook,
-    /// Requests with reports so far: each may have made jobs claimable.
+    /// The number of requests with reports so far. Each may have made jobs claimable.
     pub(crate) reported: u64,
-    /// The last of these that was answered.
+    /// The number of the last answered one of these.
     pub(crate) committed: u64,
-    /// The request that waited for work failed; the next ordinary one will say how.
+    /// The request that waited for work failed. The next ordinary request will return the error.
     pub(crate) waiting_failed: bool,
-    /// Whether the worker last heard that more jobs become claimable later.
+    /// The last answer said that more jobs become claimable later.
     pub(crate) expects: bool,
-    /// The request that waited for work found that this is so no longer.
+    /// The request that waited for work found that no more jobs will become claimable.
     pub(crate) waited_in_vain: bool,
-    /// Which jobs somebody follows, as an answer told and nobody has asked for yet.
+    /// The followed jobs in an answer, until somebody asks for them.
     pub(crate) followed: Option<Vec<Followed>>,
 }
 
 /// A claim's news about later jobs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outlook {
-    /// When more can be claimed, by this machine's clock.
+    /// The time at which more can be claimed, by this machine's clock.
     pub(crate) next_run_at: Option<Timestamp>,
-    /// Whether jobs wait until others are over.
+    /// True if jobs wait until others have ended.
     pub(crate) limited: bool,
-    /// The last request with reports that the claim knew of.
+    /// The last request with reports before the claim.
     pub(crate) reported: u64,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Registration {
     pub(crate) heartbeat_every: Duration,
 }
 
-/// A numbered request, under way until it is dropped.
+/// A numbered request. It counts as unanswered until it is dropped.
 pub(crate) struct Numbered<'s> {
     pub(crate) shared: &'s Shared,
     pub(crate) registration: Registration,
@@ -125,7 +125,7 @@ impl Shared {
         state.numbered += 1;
         let number = state.numbered;
         state.under_way.insert(number);
-        // The server has answered every request before the oldest one under way.
+        // The server has answered every request before the oldest unanswered one.
         let acknowledged = state.under_way.first().map_or(0, |oldest| oldest - 1);
         drop(state);
         Ok(Numbered {
@@ -137,8 +137,8 @@ impl Shared {
     }
 }
 
-/// How often the server expects a heartbeat, whatever it says: at least as often as with the longest lease, and not
-/// so often that the agent does nothing else.
+/// The interval of heartbeats. It follows the server within limits: at least as often as the longest lease needs, and
+/// not so often that the agent does nothing else.
 pub(crate) fn heartbeat_every(ms: i64) -> Duration {
     let (least, most) = (
         heartbeat_every_ms(LEASE_LOST_AFTER_MS_MIN),

@@ -15,18 +15,18 @@ use serde::de::DeserializeOwned;
 use crate::connection::Request;
 use crate::registration::{Numbered, Outlook, Registration, Shared, State};
 
-/// How long a heartbeat may take: the next one should not be late.
+/// The time limit of a heartbeat. The next one should not be late.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The pause after something that should have taken longer: a wait that came back at once, or a claim that is left
-/// to the request that waits at the server.
+/// The pause after an answer that came too early: a wait that returned at once, or a claim that is left to the request
+/// that waits at the server.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often one claim is sent where each time another server answers than the one that it names.
+/// The number of times that one claim is sent if each time another server answers than the one that it names.
 const SERVERS_TRIED_MAX: u32 = 16;
 
 impl Shared {
-    /// One request, sent until it is answered.
+    /// Sends one request until it is answered.
     pub(crate) async fn exchange(
         &self,
         reports: Vec<Report>,
@@ -60,7 +60,7 @@ impl Shared {
             .encode()
         };
         let has_reports = !exchange.reports.is_empty();
-        // A claim knows of the reports in its own request, and of those that were committed when it was sent.
+        // A claim sees the reports in its own request, and those that were committed before it was sent.
         let reported = {
             let mut state = self.lock();
             state.reported += u64::from(has_reports);
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// Claims, even if each request reaches a different server. A server claims only for requests that name it, so only
-    /// one server handles a request that reaches two; each answer names its server.
+    /// one server handles a request that reaches two. Each answer names its server.
     pub(crate) async fn claim(&self, want: Option<Want>, wait: Duration) -> Result<Exchanged, SourceError> {
         let mut response = self.exchange(Vec::new(), want.clone(), wait).await?;
         for _ in 1..SERVERS_TRIED_MAX {
@@ -104,7 +104,7 @@ impl Shared {
     fn take(&self, numbered: &Numbered<'_>, reports: &[Report], response: &mut ExchangeResponse) {
         let behind_ms = self.clock.now().since_ms(response.now);
         let exchanged = &mut response.exchanged;
-        // By this machine's clock, however it differs from the server's.
+        // Converted to this machine's clock, whatever the difference to the server's clock.
         exchanged.next_run_at = exchanged.next_run_at.map(|at| at.plus_ms(behind_ms));
         let mut state = self.lock();
         let Some(registration) = state
@@ -121,7 +121,7 @@ impl Shared {
         }
         if response.claim_unknown {
             tracing::warn!(
-                "a claim's answer was lost with its server; beginning anew when what is held is reported"
+                "a claim's answer was lost with its server; the worker registers again after it has reported its jobs"
             );
             state.renew = true;
         }
@@ -133,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Stores the news about later jobs of a claim that found none, unless a later claim has newer ones.
+    /// Stores the news about later jobs from an empty claim, unless a later claim has newer ones.
     fn look_out(&self, exchanged: &Exchanged, reported: u64) {
         let mut state = self.lock();
         if state.outlook.reported <= reported {
@@ -166,8 +166,9 @@ impl Shared {
                 Err(error) => {
                     tracing::debug!(%error, "waiting for work failed");
                     state.waiting_failed = true;
-                    // The answer is given up, or the server keeps it no longer, and it may have been a claim. Other requests go on
-                    // to succeed, so that only leaving gives it back. An agent that stops leaves in any case.
+                    // The answer is given up, or the server no longer keeps it, and it may have been a claim. Other
+                    // requests keep succeeding, so only leaving releases the claim. An agent that stops leaves in any
+                    // case.
                     state.renew |= error.kind != SourceErrorKind::Transient;
                 }
             }
@@ -175,7 +176,7 @@ impl Shared {
         self.came_back.notify_waiters();
     }
 
-    /// Sends JSON, or nothing, and reads JSON.
+    /// Sends JSON or no body, and reads JSON.
     pub(crate) async fn send_json<T: DeserializeOwned>(
         &self,
         request: &Request,
@@ -222,7 +223,7 @@ fn not_ours(error: impl fmt::Display) -> SourceError {
     }
 }
 
-/// Whether an answer says that there is nothing to claim, now or later.
+/// Reports whether an answer says that there is nothing to claim, now or later.
 pub(crate) fn is_nothing(answer: &Exchanged) -> bool {
     answer.lease.is_none() && answer.next_run_at.is_none() && !answer.limited
 }

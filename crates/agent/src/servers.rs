@@ -1,4 +1,4 @@
-//! The servers of one store that an agent may use, and which of them answer.
+//! The servers of one store that an agent may use, and whether they answer.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,30 +14,30 @@ use crate::options::HttpSourceOptions;
 /// The maximum number of servers of one agent.
 const SERVERS_MAX: usize = 32;
 
-/// A server that still does not answer is told so often.
+/// The interval of news about a server that still does not answer.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Server {
     base_url: String,
-    /// Where the operations are.
+    /// The URL of its operations.
     pub api: String,
-    /// Whether large bodies are compressed.
+    /// True if large bodies are compressed.
     pub compress: bool,
     is_lost: AtomicBool,
     told: Mutex<Told>,
 }
 
-/// The last news about a server. The reporter holds the lock while it tells news, which keeps them in order.
+/// The last news about a server. The reporter holds the lock while it reports, which keeps the news in order.
 #[derive(Debug, Default)]
 struct Told {
     loss: Option<Loss>,
-    /// When it answered again. What fails of earlier requests is no news.
+    /// The time when it answered again. Failures of earlier requests are not news.
     back_at: Option<Instant>,
 }
 
-/// Since when a server does not answer, and when that was told last.
+/// The time since which a server does not answer, and the time of the last news about it.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
     since: Instant,
@@ -51,7 +51,7 @@ impl Server {
 }
 
 impl Told {
-    /// How long the server has not answered, where that is to be told now.
+    /// The time without an answer, if it should be reported now.
     fn has_lost(&mut self, now: Instant) -> Option<Duration> {
         let is_known = self.loss.is_some();
         let loss = self.loss.get_or_insert(Loss {
@@ -66,7 +66,7 @@ impl Told {
     }
 }
 
-/// All servers, in the order in which they were given.
+/// All servers in their given order.
 #[derive(Debug)]
 pub(crate) struct Servers {
     servers: Vec<Server>,
@@ -94,13 +94,13 @@ impl Servers {
         self.servers.len()
     }
 
-    /// The server that is used, with its place.
+    /// The current server, with its index.
     pub fn current(&self) -> (usize, &Server) {
         let index = self.current.load(Ordering::Relaxed);
         (index, &self.servers[index])
     }
 
-    /// A server has answered.
+    /// Notes that a server has answered.
     pub fn answered(&self, index: usize, now: Instant) {
         let server = &self.servers[index];
         if !server.is_lost.load(Ordering::Relaxed) {
@@ -118,7 +118,7 @@ impl Servers {
         }
     }
 
-    /// A server has not answered a request that `began` then: the next one is used, where there is another.
+    /// Notes that a server did not answer a request that `began` then. The next one is used, if there is another.
     pub fn lost(&self, index: usize, reason: &str, began: Instant, now: Instant) {
         let server = &self.servers[index];
         let mut told = server.told();
@@ -127,7 +127,7 @@ impl Servers {
         }
         server.is_lost.store(true, Ordering::Relaxed);
         let next = (index + 1) % self.servers.len();
-        // Of several requests that lost the same server, one moves on.
+        // If several requests lose the same server, only one of them moves on.
         let _ = self
             .current
             .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -141,14 +141,14 @@ impl Servers {
         }
     }
 
-    /// Whether none answers.
+    /// Reports whether no server answers.
     pub fn are_all_lost(&self) -> bool {
         self.servers
             .iter()
             .all(|server| server.is_lost.load(Ordering::Relaxed))
     }
 
-    /// Those that do not answer and are not used, with their places.
+    /// The servers that do not answer and are not in use, with their indexes.
     pub fn left_behind(&self) -> Vec<(usize, &Server)> {
         let current = self.current.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_told_once_and_one_of_many_requests_moves_on() {
+    fn each_change_is_reported_once_and_one_of_many_requests_moves_on() {
         let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let told = Arc::new(Mutex::new(Vec::new()));

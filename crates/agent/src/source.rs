@@ -25,7 +25,7 @@ use crate::registration::{Outlook, Registration, Shared, heartbeat_every};
 use crate::requests::{HEARTBEAT_TIMEOUT, PAUSE, is_nothing};
 use crate::split::{Parts, REQUEST_BYTES_TARGET, merged, split};
 
-/// A server as a worker's source: every answer of the server is got, once, however often a request is sent.
+/// A server as a worker's source. It receives every answer of the server once, however often a request is sent.
 pub struct HttpSource {
     shared: Arc<Shared>,
 }
@@ -67,8 +67,8 @@ impl HttpSource {
         })
     }
 
-    /// Begins to wait at the server, unless a request does so already. Whether there is something to take, or a
-    /// failure to meet, at once.
+    /// Starts to wait at the server, unless a request already does. Returns whether there is a lease to take or an
+    /// error to return at once.
     fn wait_at_server(&self) -> bool {
         let mut state = self.shared.lock();
         let has_failed = std::mem::take(&mut state.waiting_failed);
@@ -89,9 +89,9 @@ impl HttpSource {
     }
 }
 
-/// Where a claim comes from.
+/// The way to answer a claim.
 enum Claim {
-    /// Nothing is wanted, or others see to it; answered with this.
+    /// No request is sent, because nothing is wanted or another request waits. This is the answer.
     Else(Exchanged),
     /// The server is asked.
     Now(Want),
@@ -111,13 +111,13 @@ impl HttpSource {
             });
         }
         state.want = Some(want.clone());
-        // A report since the last claim may have made jobs claimable: then that claim's answer says nothing.
+        // A report since the last claim may have made jobs claimable, so that claim's answer is out of date.
         let is_known = !has_reports && state.outlook.reported == state.reported;
         if state.waiting.is_some() && is_known {
             return Claim::Else(self.shared.left_to_waiting(&state));
         }
         if state.renew {
-            // Check again soon: the held jobs may have been reported by then.
+            // Check again soon, because the held jobs may have been reported by then.
             return Claim::Else(Exchanged {
                 next_run_at: Some(self.shared.soon()),
                 ..Exchanged::default()
@@ -126,7 +126,7 @@ impl HttpSource {
         Claim::Now(want)
     }
 
-    /// Sends reports in as many requests as they need, the last of which claims.
+    /// Sends reports in as many requests as they need. The last one also claims.
     async fn report_and_claim(
         &self,
         reports: Vec<Report>,
@@ -169,7 +169,7 @@ impl Source for HttpSource {
         if let Some(before) = before
             && let Err(error) = shared.end(before.worker).await
         {
-            // It is not known any more, or it will be missed soon.
+            // The server no longer knows the former worker, or will soon miss it.
             tracing::debug!(%error, worker = before.worker, "the former worker could not leave");
         }
         let request = Request {
@@ -178,7 +178,8 @@ impl Source for HttpSource {
             content_type: "application/json",
             timeout: shared.options.request_timeout,
             insist: true,
-            // A worker that stops before its first registration does not wait for it. Later, outcomes wait for this one.
+            // A worker that stops before its first registration does not wait for it. Later, outcomes wait for a
+            // registration.
             must_arrive: true,
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -289,7 +290,7 @@ impl Source for HttpSource {
             .as_ref()
             .is_none_or(|own| own.worker != worker);
         if is_former {
-            // The worker has begun anew meanwhile: this tells nothing of the jobs that it holds now.
+            // The worker has registered again meanwhile, so this answer does not apply to its current jobs.
             return Ok(Heartbeat {
                 known: true,
                 ..Heartbeat::default()
@@ -330,7 +331,7 @@ impl Source for HttpSource {
     async fn leave(&self, stats: BatchStats) -> Result<(), SourceError> {
         self.shared.stop_waiting();
         if self.shared.connection.is_given_up() {
-            // Without heartbeats the leases expire, and the jobs go back.
+            // Without heartbeats the leases expire, and the store releases the jobs.
             return Ok(());
         }
         if let Err(error) = self.heartbeat(stats, Vec::new(), None).await {
@@ -344,7 +345,7 @@ impl Source for HttpSource {
         };
         match self.shared.end(registration.worker).await {
             Err(error) if error.kind != SourceErrorKind::Unregistered => {
-                // Everything is reported. The store releases the rest when heartbeats stop.
+                // All outcomes are reported. The store releases the remaining jobs when heartbeats stop.
                 tracing::warn!(%error, "the worker could not leave");
                 Ok(())
             }

@@ -2,16 +2,16 @@
 
 use gristmill_model::{Completed, Positions, Receipt, Report};
 
-/// Bytes of reports in one request, roughly: far below what a server takes, so that the head, which is not counted
-/// exactly, fits too.
+/// The approximate bytes of reports in one request. It is far below a server's limit, so that the head, whose size is
+/// an estimate, fits, too.
 pub(crate) const REQUEST_BYTES_TARGET: usize = 16 << 20;
 
-/// Reports in one request at most: below the server's own limit.
+/// The largest number of reports in one request. It is below the server's own limit.
 const REPORTS_MAX: usize = 5_000;
 
-/// The reports in as many parts as requests are needed; at least one, which may be empty. Their order is kept, and
-/// a report that is itself too large is cut by positions: `origins` says for each part's report which one of the
-/// original ones it came from.
+/// The reports in as many parts as there are requests: at least one part, which may be empty. The parts keep the order.
+/// A report that is too large is cut by positions. For each report of a part, `origins` has the index of its original
+/// report.
 pub(crate) struct Parts {
     pub parts: Vec<Vec<Report>>,
     pub origins: Vec<usize>,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_hold_everything_once_in_order_and_under_the_target() {
+    fn parts_hold_every_report_once_in_order_and_under_the_target() {
         let reports = vec![report(1, "0-99,200"), report(2, "5"), report(3, "0-9")];
         let whole: Vec<Positions> = reports.iter().map(Report::positions).collect();
         let Parts { parts, origins } = split(reports, 1_500);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_one_empty_part_and_a_single_large_job_stays_whole() {
+    fn an_empty_list_is_one_empty_part_and_a_single_large_job_stays_whole() {
         assert_eq!(split(Vec::new(), 10).parts, vec![Vec::new()]);
         let mut large = Report::new(LeaseId(1), BatchId(1), 1);
         large.logs = vec![JobLog {

@@ -8,7 +8,7 @@ use reqwest::header::HeaderValue;
 
 use crate::error::AgentError;
 
-/// The credentials of an agent, kept out of its arguments and logs.
+/// The credentials of an agent. They do not appear in arguments and logs.
 #[derive(Clone)]
 pub struct AgentToken {
     file: Option<PathBuf>,
@@ -30,8 +30,8 @@ impl AgentToken {
         })
     }
 
-    /// A token that stands in a file. The file is read again where the server refuses the token, so that a new one
-    /// can be put there before the old one expires.
+    /// A token in a file. If the server refuses the token, the file is read again, so that a new token can be put there
+    /// before the old one expires.
     pub fn from_file(path: &Path) -> Result<Self, AgentError> {
         let header = Arc::new(Mutex::new(read_bearer(path)?));
         Ok(AgentToken {
@@ -44,7 +44,7 @@ impl AgentToken {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the file again. Whether there is another token in it than before.
+    /// Reads the file again. Returns whether it has another token than before.
     pub(crate) fn reread(&self) -> bool {
         let Some(new) = self.file.as_deref().and_then(|path| read_bearer(path).ok()) else {
             return false;

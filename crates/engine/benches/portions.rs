@@ -1,7 +1,8 @@
-//! How long submits wait while all jobs are changed: `cargo bench -p gristmill-engine --bench portions`.
+//! Measures how long submits wait while all jobs are changed: `cargo bench -p gristmill-engine --bench portions`.
 //!
-//! On both stores, a pause of all jobs in one transaction beside the same pause in portions. A bystander submits a job every
-//! 5 ms meanwhile. `JOBS` is the number of jobs, 1,000,000 by default, and `PER_BATCH` that of each batch, 1,000 by default.
+//! On both stores, it compares a pause of all jobs in one transaction with the same pause in portions. A bystander
+//! submits a job every 5 ms meanwhile. `JOBS` is the number of jobs, 1,000,000 by default, and `PER_BATCH` the size of
+//! each batch, 1,000 by default.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 
 const SUBMIT_EVERY: Duration = Duration::from_millis(5);
 
-/// Batches in one submit of the fill.
+/// The number of batches in one submit of the fill.
 const BATCHES_PER_SUBMIT: u64 = 100;
 
 fn main() {
@@ -95,7 +96,7 @@ async fn measure(name: &str, store: Arc<dyn Store>) {
     engine.close().await.expect("the store closes");
 }
 
-/// Prints how long `work` took, and the submits beside it.
+/// Prints the duration of `work`, and of the submits beside it.
 async fn beside(name: &str, how: &str, store: &Arc<dyn Store>, work: impl Future<Output = ()>) {
     let (stop, stopped) = watch::channel(false);
     let bystander = tokio::spawn(submit_until(store.clone(), stopped));
@@ -115,7 +116,7 @@ async fn beside(name: &str, how: &str, store: &Arc<dyn Store>, work: impl Future
     );
 }
 
-/// Submits a job at a time until it is told to stop. Returns how long each took.
+/// Submits one job at a time until it is told to stop. Returns the durations.
 async fn submit_until(store: Arc<dyn Store>, stopped: watch::Receiver<bool>) -> Vec<Duration> {
     let mut ticks = tokio::time::interval(SUBMIT_EVERY);
     let mut latencies = Vec::new();

@@ -28,7 +28,7 @@ use crate::portions::Portions;
 use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
 
-/// The embedded job engine. Cheap to clone; all clones are one engine.
+/// The embedded job engine. It is cheap to clone. All clones are one engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ impl Engine {
         let mut housekeeping = Vec::new();
         if settings.housekeeping {
             match housekeeping::rescue(&*store, &settings).await {
-                // Others keep the house of a store that is only read here.
+                // Other processes do the housekeeping of a store that is read-only here.
                 Err(error) if !error.is_read_only() => return Err(error.into()),
                 _ => {}
             }
@@ -85,12 +85,12 @@ impl Engine {
         })
     }
 
-    /// The store behind it, for queries and runs.
+    /// The engine's store, for queries and runs.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
 
-    /// Where it takes the time from.
+    /// The engine's clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared.settings.clock
     }
@@ -164,8 +164,8 @@ impl Engine {
             .collect())
     }
 
-    /// Submits whatever a stream brings, a batch at a time, and returns how many jobs that were. At most one
-    /// batch is held in memory. Where it fails, the batches before are submitted.
+    /// Submits the payloads of a stream, one batch at a time, and returns the number of jobs. Only one batch is in
+    /// memory. If it fails, the earlier batches are submitted.
     pub async fn submit_stream<K: Kind>(
         &self,
         payloads: impl Stream<Item = K::Payload>,
@@ -214,8 +214,8 @@ impl Engine {
         Ok(ids)
     }
 
-    /// Submits one job with a deduplication key, and its kind's options. Returns its id, or that of the job that stands
-    /// for it.
+    /// Submits one job with a deduplication key, and its kind's options. Returns its id, or the id of the job that
+    /// stands for it.
     pub async fn submit_unique<K: Kind>(
         &self,
         payload: &K::Payload,
@@ -253,7 +253,7 @@ impl Engine {
 
     // --- running ---
 
-    /// A worker on this engine's store, still without handlers.
+    /// A worker on this engine's store, without handlers yet.
     pub fn worker(&self) -> WorkerBuilder {
         WorkerBuilder::new(
             self.shared.store.clone(),
@@ -265,7 +265,7 @@ impl Engine {
 
     // --- changing and asking ---
 
-    /// Changes jobs. Jobs by id are changed in one transaction, those of a filter in [portions](Portions).
+    /// Changes jobs. Jobs by id are changed in one transaction, and jobs of a filter in [portions](Portions).
     pub async fn change(&self, selection: Selection, change: Change) -> Result<Changed, EngineError> {
         let changed = match selection {
             Selection::Filter(filter) => Changed {
@@ -278,17 +278,17 @@ impl Engine {
         Ok(changed)
     }
 
-    /// Begins a change of all jobs that match, for a caller that shows its progress or ends it early.
+    /// Starts a change of all matching jobs, for a caller that shows its progress or ends it early.
     pub async fn portions(&self, filter: JobFilter, change: Change) -> Result<Portions, EngineError> {
         Ok(Portions::of(self.shared.store.clone(), filter, change).await?)
     }
 
-    /// Everything that is known of one job.
+    /// All data of one job.
     pub async fn job(&self, id: JobId) -> Result<Option<JobDetails>, EngineError> {
         Ok(self.shared.store.job(id).await?)
     }
 
-    /// The value of a completed job; `None` while it is not over, or unknown.
+    /// The value of a completed job. `None` if the job has not completed, or is unknown.
     pub async fn value<K: Kind>(&self, id: JobId) -> Result<Option<K::Value>, EngineError> {
         let Some(details) = self.job(id).await? else {
             return Ok(None);
@@ -313,18 +313,18 @@ impl Engine {
     }
 
     /// Events after a cursor, or from now on, of all processes that use the store, in commit order. Events are kept for
-    /// an hour after the last listener was heard of. A listener whose cursor is older gets
-    /// [`Missed`](gristmill_store::Event::Missed) first.
+    /// an hour after the last listener. A listener with an older cursor first gets
+    /// [`Missed`](gristmill_store::Event::Missed).
     pub async fn events(&self, after: Option<EventCursor>) -> Result<Events, EngineError> {
         self.shared.events.listen(self.shared.store.clone(), after).await
     }
 
-    /// Wakes listeners for events: something changed the store without this engine.
+    /// Wakes listeners for events, because something changed the store without this engine.
     pub fn wake_listeners(&self) {
         self.shared.events.wake();
     }
 
-    /// Makes the jobs of dead or silent workers claimable again now; the housekeeping does so by itself.
+    /// Makes the jobs of dead or silent workers claimable again now. Housekeeping also does this by itself.
     pub async fn rescue(&self) -> Result<Rescued, EngineError> {
         Ok(housekeeping::rescue(&*self.shared.store, &self.shared.settings).await?)
     }
@@ -339,7 +339,7 @@ impl Engine {
     }
 }
 
-/// Why a batch is no larger than it is.
+/// The reason why a batch is not larger.
 fn end_reason(payloads: &PackedArray) -> EndReason {
     if payloads.as_str().len() >= BATCH_BYTES_TARGET {
         EndReason::Bytes

@@ -1,12 +1,12 @@
-//! Why an engine refuses or fails.
+//! The errors of an engine.
 
 use gristmill_model::{JobError, JobId, JobState, PackedError};
 use gristmill_store::StoreError;
 
-/// Why the engine refused or failed.
+/// The error of an engine.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
-    /// The store did.
+    /// The store refused or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A payload or value does not fit its kind's type.
@@ -22,9 +22,9 @@ pub enum EngineError {
     /// The job did not complete.
     #[error("job {job} ended as {state}{}", error.as_ref().map(|error| format!(": {}", error.message)).unwrap_or_default())]
     NotCompleted {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// How it ended.
+        /// Its end.
         state: JobState,
         /// Its last failure.
         error: Option<JobError>,

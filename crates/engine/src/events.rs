@@ -1,4 +1,4 @@
-//! Events of jobs, in commit order, from any cursor on.
+//! Events of jobs in commit order, from any cursor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use tokio::time::Instant;
 
 use crate::error::EngineError;
 
-/// How often listeners poll for changes of other processes. Changes of this process wake them at once.
+/// The interval at which listeners poll for changes of other processes. Changes of this process wake them at once.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Pages of events that are kept for listeners which are a little behind.
+/// The number of event pages that are kept for listeners which are a little behind.
 const PAGES_KEPT: usize = 8;
 
-/// How often it says that it still listens.
+/// The interval at which a listener renews its registration.
 const LISTEN_EVERY: Duration = Duration::from_secs(60);
 
-/// A stream of events, of all processes that use the store. It does not end by itself.
+/// A stream of the events of all processes that use the store. It does not end by itself.
 #[derive(Debug)]
 pub struct Events {
     store: Arc<dyn Store>,
     pages: Arc<Mutex<RecentPages>>,
     changes: watch::Receiver<u64>,
-    /// The page that is being passed on, shared with other listeners.
+    /// The current page, shared with other listeners.
     page: Arc<EventPage>,
-    /// How many of its events are passed on.
+    /// The number of its events that were returned.
     passed: usize,
     listened_at: Instant,
 }
 
 impl Events {
-    /// The next event. May be dropped and called again without a loss. Fails where the store does; calling it again goes
-    /// on.
+    /// The next event. The future may be dropped and called again without a loss. Fails if the store fails; the next
+    /// call resumes.
     pub async fn next(&mut self) -> Result<RecordedEvent, EngineError> {
         loop {
             if let Some(event) = self.page.events.get(self.passed) {
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// Looks for more, in a task of its own: a listener that nobody polls any more keeps no other from the pages.
+    /// Looks for more events in a task of its own, so that a listener which is not polled keeps no other from the pages.
     async fn look(&mut self) -> Result<Found, EngineError> {
         let changes = *self.changes.borrow_and_update();
         let (store, pages, after) = (self.store.clone(), self.pages.clone(), self.page.next);
@@ -85,32 +85,32 @@ impl Events {
     }
 }
 
-/// The latest pages of events. However many listen, the store is read once for those that are equally far.
+/// The latest pages of events. However many listeners there are, the store is read once for those at the same place.
 #[derive(Debug, Default)]
 struct RecentPages {
     pages: VecDeque<(EventCursor, Arc<EventPage>)>,
     latest: Option<LatestRead>,
 }
 
-/// The read that got farthest.
+/// The read that reached the latest cursor.
 #[derive(Debug)]
 struct LatestRead {
     next: EventCursor,
-    /// The changes of this process that came before it.
+    /// The number of this process's changes before it.
     changes: u64,
     at: Instant,
 }
 
-/// What there is for a listener.
+/// The result of a look for events.
 enum Found {
     Page(Arc<EventPage>),
-    /// It is worth looking again after this time, or after a change of this process.
+    /// No events. Another look makes sense after this time, or after a change of this process.
     NothingFor(Duration),
 }
 
 impl RecentPages {
-    /// The page after a cursor. Reads it from the store unless it is kept, or a read after the last of so many changes has
-    /// found nothing a moment ago.
+    /// The page after a cursor. Reads it from the store, unless the page is kept, or a recent read after this number of
+    /// changes found nothing.
     async fn after(
         &mut self,
         after: EventCursor,
@@ -163,7 +163,7 @@ impl EventHub {
         }
     }
 
-    /// Listens from `after` on; from now on, where that is `None`.
+    /// Listens to events after `after`, or from now on with `None`.
     pub(crate) async fn listen(
         &self,
         store: Arc<dyn Store>,
@@ -181,7 +181,7 @@ impl EventHub {
         })
     }
 
-    /// Something has happened.
+    /// Wakes the listeners.
     pub(crate) fn wake(&self) {
         if self.changes.receiver_count() > 0 {
             self.changes.send_modify(|count| *count += 1);
@@ -189,7 +189,7 @@ impl EventHub {
     }
 }
 
-/// Wakes listeners when a worker has committed something, and passes it on.
+/// Wakes listeners when a worker has committed something, and passes the event on.
 pub(crate) struct EventObserver {
     pub(crate) hub: EventHub,
     pub(crate) next: Option<Arc<dyn Observer>>,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn listeners_that_are_equally_far_share_a_read() {
+    async fn listeners_at_the_same_place_share_a_read() {
         let mut pages = RecentPages::default();
         let reads = Cell::new(0);
         let read = async |events: &[u64]| {
@@ -251,7 +251,7 @@ mod tests {
             assert!(matches!(found, Found::Page(page) if page.next == cursor(3) && page.events.len() == 2));
         }
         assert_eq!(reads.get(), 1);
-        // The read was a moment ago: there is nothing more, as long as this process changes nothing.
+        // The read is recent, so there is nothing more as long as this process changes nothing.
         tokio::time::advance(LOOK_EVERY / 5).await;
         let found = pages.after(cursor(3), 0, read(&[4])).await.unwrap();
         assert!(matches!(found, Found::NothingFor(pause) if pause == LOOK_EVERY / 5 * 4));

@@ -1,4 +1,4 @@
-//! Firing: the jobs of due schedules are submitted.
+//! Firing: submits the jobs of due schedules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use gristmill_worker::HopRecorder;
 use crate::events::EventHub;
 use crate::housekeeping::log;
 
-/// How long the schedules are left alone at most: another process may have put one that is due soon.
+/// The longest time between two looks at the schedules, because another process may have put one that is due soon.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Submits the jobs of the schedules that are due.
+/// Submits the jobs of due schedules.
 pub(crate) async fn fire(
     store: &dyn Store,
     events: &EventHub,

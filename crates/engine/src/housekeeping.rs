@@ -12,17 +12,17 @@ use gristmill_worker::HopRecorder;
 use crate::process;
 use crate::settings::EngineSettings;
 
-/// How many rounds fit into the time after which a silent worker's leases are lost: a dead worker's jobs wait for that
-/// time and a round, 17.5 s with the usual 15 s.
+/// The number of rounds in the time after which a silent worker's leases are lost. The jobs of a dead worker wait for
+/// that time and one round: 17.5 s with the usual 15 s.
 const ROUNDS_PER_LEASE: u64 = 6;
 
-/// The small reports of batches that have ended are compacted so often.
+/// The interval of compacting the small reports of ended batches.
 const COMPACT_EVERY: Duration = Duration::from_secs(20);
 
-/// Old batches are pruned so often.
+/// The interval of pruning old batches.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
-/// Makes the jobs of workers that are dead or silent claimable again.
+/// Makes the jobs of dead or silent workers claimable again.
 pub(crate) async fn rescue(store: &dyn Store, settings: &EngineSettings) -> Result<Rescued, StoreError> {
     let silent_before = store.now().plus_ms(-settings.lease_lost_after_ms);
     let workers = store.workers().await?;
@@ -92,7 +92,7 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
     }
 }
 
-/// Logs why background work failed. On a store that is only read, such as a dashboard's, nobody expects it.
+/// Logs an error of background work. For a read-only store, such as a dashboard's, the error is expected.
 pub(crate) fn log(error: &StoreError, what: &str) {
     if error.is_read_only() {
         tracing::debug!(%error, "{what}")

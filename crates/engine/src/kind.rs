@@ -11,7 +11,7 @@ use crate::error::EngineError;
 pub trait Kind {
     /// The kind's name, as it is stored.
     const NAME: &'static str;
-    /// The queue that its jobs go to.
+    /// The queue of its jobs.
     const QUEUE: &'static str = DEFAULT_QUEUE;
     /// The payload of a job.
     type Payload: Serialize + DeserializeOwned + Send + 'static;
@@ -31,7 +31,7 @@ pub(crate) fn packed<K: Kind>(payload: &K::Payload) -> Result<PackedArray, Engin
     Ok(builder.finish())
 }
 
-/// Says why a payload of a kind cannot be packed.
+/// The error for a payload of a kind that cannot be packed.
 pub(crate) fn refused<K: Kind>(error: PackedError) -> EngineError {
     match error {
         PackedError::NotJson { reason, .. } => EngineError::Type {

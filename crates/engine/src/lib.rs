@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The feature `postgres`, which is on by default, adds the store in PostgreSQL. An engine on SQLite alone compiles no driver
-//! of PostgreSQL and no TLS with `default-features = false`.
+//! The feature `postgres`, which is on by default, adds the store in PostgreSQL. With `default-features = false`, an
+//! engine on SQLite compiles neither a PostgreSQL driver nor TLS.
 
 pub mod engine;
 pub mod error;

@@ -1,4 +1,4 @@
-//! What running jobs print, as it comes: of one job until it has ended, or of all that match and run.
+//! Live output of running jobs: of one job until it has ended, or of all running jobs that match.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,24 +9,24 @@ use gristmill_model::{Followed, JobId, JobState, KeptOutput, LogEvent};
 use gristmill_store::{JobDetails, JobFilter, Page, Store, StoreError};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-/// How often a follower looks for output and for jobs that begin or end.
+/// The interval of reading output, and jobs that begin or end.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often it says that it still follows.
+/// The interval at which a follower renews its registration.
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);
 
-/// Pieces of other workers appear up to so long after later ones. Milliseconds.
+/// Pieces of other workers can appear this long after later ones. Milliseconds.
 const LATE_MS_MAX: i64 = 3_000;
 
-/// Attempts that are over and that are remembered, so that pieces which arrive late are not shown after their log.
+/// The number of remembered ended attempts, so that late pieces are not shown after their log.
 const OVER_KEPT_MAX: usize = 1_000;
 
-/// Which jobs are followed.
+/// The followed jobs.
 #[derive(Debug, Clone)]
 pub enum FollowedJobs {
     /// One job, with the logs of its earlier attempts, until it has ended.
     Job(JobId),
-    /// All that run and match, and those that begin later, without an end. The filter's states are not looked at.
+    /// All running jobs that match, and those that begin later, without an end. The filter's states are ignored.
     Matching(Box<JobFilter>),
 }
 
@@ -75,7 +75,7 @@ impl Interest {
         }
     }
 
-    /// The followed jobs and their version; `None` when the caller already has this version. Version 0 follows nothing.
+    /// The followed jobs and their version. `None` if the caller already has this version. Version 0 follows no jobs.
     pub fn newer_than(&self, version: u64) -> Option<(u64, Vec<Followed>)> {
         let known = self.lock();
         (known.0 != version).then(|| known.clone())
@@ -91,9 +91,9 @@ pub struct LiveLogs {
     interest: Interest,
     /// The followed jobs, with the first attempt whose log was not delivered yet.
     jobs: BTreeMap<JobId, u32>,
-    /// Attempts of jobs that are followed no longer.
+    /// Attempts of jobs that are no longer followed.
     over: VecDeque<(JobId, u32)>,
-    /// The pieces that were given already, by their ids, as far as they may be read again.
+    /// The ids of returned pieces, as long as they may be read again.
     read: BTreeSet<i64>,
     after: i64,
     said: Option<(Instant, Vec<Followed>)>,
@@ -105,7 +105,7 @@ pub struct LiveLogs {
 }
 
 impl LiveLogs {
-    /// Follows under a name that no other follower of the store has. Must be called within a tokio runtime.
+    /// Follows under a name that no other follower of the store uses. Must be called within a tokio runtime.
     pub fn new(store: Arc<dyn Store>, follower: String, wanted: FollowedJobs, interest: Interest) -> Self {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,7 +131,7 @@ impl LiveLogs {
         }
     }
 
-    /// The next event. `None` once the one job that is followed has ended or is not there (any more).
+    /// The next event. `None` when the only followed job has ended or does not exist.
     pub async fn next(&mut self) -> Result<Option<LogEvent>, StoreError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -145,12 +145,12 @@ impl LiveLogs {
         }
     }
 
-    /// Follows no longer. Without this, output is kept for some seconds more.
+    /// Stops following. Without this, output is kept for some more seconds.
     pub async fn leave(&self) -> Result<(), StoreError> {
         self.store.unfollow(&self.follower).await
     }
 
-    /// What is followed, as workers are told.
+    /// The followed jobs in the form for workers.
     fn followed(&self) -> Vec<Followed> {
         match &self.wanted {
             FollowedJobs::Matching(filter) if is_kind_alone(filter) => filter
@@ -184,7 +184,7 @@ impl LiveLogs {
     }
 
     async fn look(&mut self) -> Result<(), StoreError> {
-        // Jobs are looked at before their output, so that none comes between.
+        // Jobs are read before their output, so that no output falls in between.
         let (stirred, gone) = match &self.wanted {
             FollowedJobs::Job(job) => match self.store.job(*job).await? {
                 Some(details) => (vec![details], false),
@@ -267,14 +267,14 @@ impl LiveLogs {
         Ok(())
     }
 
-    /// Whether a piece is given. A job that is not followed yet, since it has just begun, joins where there is room.
+    /// Reports whether a piece is returned. A job that has just begun joins if there is room.
     fn is_wanted(&mut self, piece: &KeptOutput) -> bool {
         let (job, attempt) = (piece.printed.job, piece.printed.attempt);
         if let Some(first) = self.jobs.get(&job) {
             return attempt >= *first;
         }
         if !self.has_looked {
-            // What does not run when following begins is not of interest.
+            // Jobs that do not run when following begins do not matter.
             self.forget(job, attempt);
             return false;
         }
@@ -287,7 +287,7 @@ impl LiveLogs {
         true
     }
 
-    /// Gives the logs of attempts that are over, and the job's end.
+    /// Returns the logs of ended attempts, and the job's end.
     fn take_ended(&mut self, details: &JobDetails) {
         let (job, state) = (details.row.job, details.row.state);
         let Some(first) = self.jobs.get(&job).copied() else {
@@ -311,7 +311,7 @@ impl LiveLogs {
             (FollowedJobs::Job(_), _) => self.has_ended = state.is_final(),
             (FollowedJobs::Matching(_), JobState::Running) => next = next.max(details.row.attempt),
             (FollowedJobs::Matching(_), _) => {
-                // One that is tried again joins again. The attempt of one that waits is the next one.
+                // A job that is tried again joins again. The attempt of a waiting job is its next one.
                 self.jobs.remove(&job);
                 let last = details.row.attempt - u32::from(!state.is_final() && details.row.attempt > 0);
                 self.forget(job, last.max(next.saturating_sub(1)));
@@ -331,7 +331,7 @@ impl LiveLogs {
     }
 }
 
-/// Whether a filter names a kind and nothing else, so that the kind can be followed without a look at its jobs.
+/// Reports whether a filter has a kind and no other condition. The kind can then be followed without reading its jobs.
 fn is_kind_alone(filter: &JobFilter) -> bool {
     let JobFilter {
         states: _,

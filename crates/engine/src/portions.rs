@@ -1,7 +1,8 @@
 //! Changes of all jobs that match a filter, in portions.
 //!
-//! Each portion is a transaction of a bounded number of jobs and batches. Claims, reports and submits go on between two portions.
-//! An error or an early end keeps the portions before it. The same change can be repeated: it finds what is left.
+//! Each portion is a transaction with a bounded number of jobs and batches. Claims, reports and submits continue
+//! between two portions. After an error or an early end, the earlier portions stay. The same change can be repeated: it
+//! finds the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,32 +12,33 @@ use gristmill_model::{BatchId, JobState};
 use gristmill_store::rules::check::check_change;
 use gristmill_store::{BatchPositions, Change, JobFilter, Selection, Store, StoreError};
 
-/// Batches that one transaction changes at most: each costs several statements.
+/// The largest number of batches that one transaction changes. Each costs several statements.
 const PORTION_BATCHES_MAX: usize = 250;
 
-/// Batches that one look at the store finds at most. A look may read all open work of a SQLite store, so that one look
+/// The largest number of batches that one query finds. A query may read all open work of a SQLite store, so one query
 /// serves many portions.
 const LOOKED_AT_BATCHES: u32 = 10_000;
 
-/// A change of all jobs that match a filter, under way.
+/// A running change of all jobs that match a filter.
 ///
-/// It finds jobs of the batches that exist when it begins. Jobs that begin to match after their batch was looked at stay as
-/// they are, and jobs that no longer match when their turn comes do, too.
+/// It finds jobs of the batches that exist at its start. It does not change jobs that begin to match after their batch
+/// was read, or that no longer match when their turn comes.
 #[derive(Debug)]
 pub struct Portions {
     store: Arc<dyn Store>,
     filter: JobFilter,
     change: Change,
-    /// The newest batch when the change began; `None` once all batches up to it were looked at.
+    /// The newest batch at the start of the change. `None` when all batches up to it were read.
     last: Option<BatchId>,
-    /// The newest batch that was looked at.
+    /// The newest batch that was read.
     after: Option<BatchId>,
-    /// Found, and not changed yet.
+    /// The jobs that were found and not changed yet.
     found: VecDeque<BatchPositions>,
 }
 
 impl Portions {
-    /// Begins a change, and changes no job yet. Fails with [`StoreError::InvalidInput`] if the filter or the change is wrong.
+    /// Starts a change, without changing a job yet. Fails with [`StoreError::InvalidInput`] if the filter or the change
+    /// is wrong.
     pub async fn of(
         store: Arc<dyn Store>,
         filter: JobFilter,
@@ -69,7 +71,7 @@ impl Portions {
         }
     }
 
-    /// Changes the next portion. Returns the number of changed jobs; `None` if no jobs are left.
+    /// Changes the next portion. Returns the number of changed jobs, or `None` if no jobs are left.
     pub async fn change_next(&mut self) -> Result<Option<u64>, StoreError> {
         if self.found.is_empty() {
             self.look().await?;
@@ -86,7 +88,7 @@ impl Portions {
         Ok(Some(changed.changed))
     }
 
-    /// Changes all portions that are left. Returns the number of changed jobs.
+    /// Changes all remaining portions. Returns the number of changed jobs.
     pub async fn change_all(&mut self) -> Result<u64, StoreError> {
         let mut changed = 0;
         while let Some(more) = self.change_next().await? {

@@ -1,10 +1,10 @@
-//! The process of a worker, so that its own machine detects its death at once.
+//! The process of a worker. Its own machine detects its death at once.
 
 use std::fs;
 
 use gristmill_store::{NewWorker, WorkerRow};
 
-/// The identity of this process, as a worker of this name that does not say what it serves.
+/// The identity of this process, as a worker with this name that does not report what it serves.
 pub fn this_worker(name: impl Into<String>) -> NewWorker {
     let process_id = std::process::id();
     NewWorker {
@@ -17,7 +17,7 @@ pub fn this_worker(name: impl Into<String>) -> NewWorker {
     }
 }
 
-/// Whether the process of a worker of this machine is known to have ended. `false` for other machines'.
+/// Reports whether the process of a worker on this machine is known to have ended. `false` for workers on other machines.
 pub fn has_ended(row: &WorkerRow) -> bool {
     let worker = &row.worker;
     !worker.process_started.is_empty()
@@ -25,14 +25,14 @@ pub fn has_ended(row: &WorkerRow) -> bool {
         && started(worker.process_id).as_ref() != Some(&worker.process_started)
 }
 
-/// The machine's name and its boot id; a rebooted machine has no old processes.
+/// The machine's name and its boot id. A rebooted machine has no old processes.
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// The boot's id and the process's start in clock ticks since then: field 22 of `/proc/PID/stat`
-/// (proc_pid_stat(5)), counted behind the command's name, which may hold spaces. `None` where there is no such process.
+/// The boot's id and the start of the process in clock ticks since then: field 22 of `/proc/PID/stat`
+/// (proc_pid_stat(5)), counted after the command's name, which may contain spaces. `None` if there is no such process.
 fn started(process_id: u32) -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_alive_until_it_has_ended_or_its_id_is_anothers() {
+    fn a_process_lives_until_it_ends_or_another_has_its_id() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .spawn()

@@ -1,4 +1,4 @@
-//! Jobs that are submitted again and again.
+//! Jobs that are submitted repeatedly.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// The options of a kind; one job for all missed moments; the next job beside the last.
+    /// The options of a kind, with one job for all missed moments, and the next job beside the last.
     pub fn of<K: Kind>() -> ScheduleOptions {
         ScheduleOptions {
             batch: K::options(),
@@ -43,9 +43,9 @@ impl ScheduleOptions {
 }
 
 impl Engine {
-    /// Submits a job of `K` whenever `rule` says so, under a name. Put again under the same name, a schedule is changed;
-    /// with the same rule it stays due as it was, so a program may put its schedules at each start. Pausing, triggering
-    /// and deleting: [`Store::change_schedules`](gristmill_store::Store::change_schedules).
+    /// Submits a job of `K` at the times of `rule`, under a name. A second call with the same name changes the
+    /// schedule. With an unchanged rule the next due time stays, so a program may put its schedules at each start.
+    /// Pausing, triggering and deleting: [`Store::change_schedules`](gristmill_store::Store::change_schedules).
     pub async fn schedule<K: Kind>(
         &self,
         name: impl Into<String>,
@@ -72,7 +72,7 @@ impl Engine {
         Ok(self.store().put_schedules(vec![schedule]).await?)
     }
 
-    /// Submits the jobs of all schedules that are due now; the housekeeping does so by itself.
+    /// Submits the jobs of all schedules that are due now. Housekeeping also does this by itself.
     pub async fn fire_schedules(&self) -> Result<u64, EngineError> {
         let mut jobs = 0;
         loop {

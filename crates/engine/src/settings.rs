@@ -5,27 +5,27 @@ use std::sync::Arc;
 use gristmill_model::limits::LEASE_LOST_AFTER_MS;
 use gristmill_model::{Clock, SystemClock};
 
-/// How long ended batches are kept.
+/// The time for which ended batches are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Batches that ended longer ago are pruned. Milliseconds.
     pub age_ms: i64,
-    /// The latest so many ended batches are kept, whatever their age.
+    /// This many of the latest ended batches are kept, whatever their age.
     pub keep_batches: u32,
 }
 
 /// The settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// Where the time comes from.
+    /// The engine's clock.
     pub clock: Arc<dyn Clock>,
-    /// How long ended batches are kept; for ever where `None`. Batches with dead jobs are kept until
-    /// someone retries or discards those.
+    /// The time for which ended batches are kept. `None` means forever. Batches with dead jobs are kept until someone
+    /// retries or discards these jobs.
     pub retention: Option<Retention>,
-    /// Whether this engine keeps the house (rescue, expiry, retention, schedules). Several may; one must.
+    /// True if this engine does the housekeeping (rescue, expiry, retention, schedules). Several engines may, and one must.
     pub housekeeping: bool,
-    /// Without a heartbeat for so long, a worker's jobs are given to others; its own workers' hearts beat as often as
-    /// that needs. The same for all programs on one store. Milliseconds.
+    /// After this time without a heartbeat, a worker's jobs go to others. Its own workers send heartbeats often enough
+    /// for it. All programs on one store must use the same value. Milliseconds.
     pub lease_lost_after_ms: i64,
 }
 

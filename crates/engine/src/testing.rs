@@ -1,4 +1,4 @@
-//! For tests of programs that use the engine: a temporary store, and a clock that tests move by hand.
+//! Tools for tests of programs that use the engine: a temporary store, and a clock that tests move by hand.
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,10 +43,10 @@ use crate::kind::Kind;
 use crate::settings::EngineSettings;
 use crate::work::WorkerBuilder;
 
-/// Where the clock of a test begins: 2001-09-09T01:46:40Z.
+/// The start of a test's clock: 2001-09-09T01:46:40Z.
 const BEGINNING: Timestamp = Timestamp(1_000_000_000_000);
 
-/// Files here are kept in memory, where the system has it.
+/// The system keeps files here in memory, if it has this folder.
 const MEMORY: &str = "/dev/shm";
 
 /// An engine for one test. It runs no housekeeping in the background: [`advance`](TestEngine::advance) does.
@@ -70,7 +70,8 @@ impl TestEngine {
     ///
     /// # Panics
     ///
-    /// If the store cannot be created. The other calls also panic if the store fails: the test cannot continue.
+    /// Panics if the store cannot be created. The other calls also panic if the store fails, because the test cannot
+    /// continue.
     pub async fn new() -> TestEngine {
         let folder = if Path::new(MEMORY).is_dir() {
             tempfile::tempdir_in(MEMORY)
@@ -109,8 +110,7 @@ impl TestEngine {
         self.engine.store().expire().await.expect("jobs expire");
     }
 
-    /// Runs all jobs of the worker's kinds that can be claimed now. Delayed retries stay: advance the clock and drain
-    /// again.
+    /// Runs all jobs of the worker's kinds that can be claimed now. Delayed retries stay: advance the clock and drain again.
     pub async fn drain(&self, worker: &mut WorkerBuilder) -> WorkerSummary {
         worker.until_idle().run().await.expect("the worker ends")
     }
@@ -152,7 +152,7 @@ impl TestEngine {
             let submitted = self.submitted::<K>().await;
             assert!(
                 submitted == expected,
-                "at {caller}: jobs of kind `{}` were submitted as {submitted:?}, and not as {expected:?}",
+                "at {caller}: jobs of kind `{}` were submitted as {submitted:?}, not as {expected:?}",
                 K::NAME
             );
         }

@@ -16,7 +16,7 @@ use crate::events::{EventHub, EventObserver};
 use crate::kind::Kind;
 use crate::process;
 
-/// A worker that is being put together.
+/// A worker under construction.
 pub struct WorkerBuilder {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -67,8 +67,8 @@ impl WorkerBuilder {
         self.handler(K::NAME, batch_handler(function))
     }
 
-    /// Runs jobs of `K` that may spawn children and wait for them: `run` begins them, and `finalize` ends those that have
-    /// waited, with what they remembered and their children's outcomes.
+    /// Runs jobs of `K` that may spawn children and wait for them. `run` begins the jobs. `finalize` ends jobs that
+    /// have waited, with their memo and their children's outcomes.
     pub fn handle_parent<K, M, F, R, G, S>(&mut self, run: F, finalize: G) -> &mut Self
     where
         K: Kind,
@@ -87,37 +87,37 @@ impl WorkerBuilder {
         self
     }
 
-    /// Gives the worker a name, for people; `worker-PID` where none is given.
+    /// Gives the worker a name, for people. The default is `worker-PID`.
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.name = name.into();
         self
     }
 
-    /// How it claims and runs.
+    /// Sets how it claims and runs.
     pub fn settings(&mut self, settings: WorkerSettings) -> &mut Self {
         self.settings = settings;
         self
     }
 
-    /// The queues that it claims from; the default queue alone where none are named.
+    /// Sets the queues that it claims from. The default is only the default queue.
     pub fn queues<Q: Into<Arc<str>>>(&mut self, queues: impl IntoIterator<Item = Q>) -> &mut Self {
         self.settings.queues = queues.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many micro-batches run at once; the number of cores where nothing is said.
+    /// Sets the number of concurrent micro-batches. The default is the number of cores.
     pub fn concurrency(&mut self, micro_batches: usize) -> &mut Self {
         self.settings.concurrency = micro_batches.max(1);
         self
     }
 
-    /// Lets it end when nothing is left to claim, now or later.
+    /// Makes it end when nothing is left to claim, now or later.
     pub fn until_empty(&mut self) -> &mut Self {
         self.settings.until_empty = true;
         self
     }
 
-    /// Lets it end when nothing can be claimed now, whatever can be later.
+    /// Makes it end when nothing can be claimed now, even if jobs become claimable later.
     pub fn until_idle(&mut self) -> &mut Self {
         self.settings.until_idle = true;
         self
@@ -129,7 +129,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Says that jobs of a kind can be paused: they are asked to by their context, and go back uncharged.
+    /// Declares that jobs of a kind can be paused. Their context asks them to pause, and they go back without charge.
     pub fn pausable(&mut self, kind: impl Into<Arc<str>>) -> &mut Self {
         self.settings.pausable.insert(kind.into());
         self

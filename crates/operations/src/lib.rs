@@ -1,9 +1,8 @@
-//! Requests and options as types, each with its one check. The command line, the server, scripts that spawn and Python use the
-//! same ones.
+//! Requests and options as types. Each has one check, which the command line, the server, spawning scripts and Python share.
 //!
 //! * [`options`] has the options of jobs, which a submit, a schedule and a spawn share.
 //! * [`submit`] has the request of a submit, and cuts its payloads into batches.
-//! * A request that cannot be is [`Refused`], with the problem, its place and the remedy.
+//! * An impossible request is [`Refused`], with the problem, its place and the remedy.
 //!
 //! Invariants: a check needs no store and no clock; the time is a parameter. An option is a field of one struct, and a name that
 //! the struct does not have is an error.

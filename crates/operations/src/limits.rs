@@ -2,19 +2,20 @@
 
 use gristmill_model::limits::TAGS_PER_JOB_MAX;
 
-/// Jobs in one request at most: more are sent as several requests.
+/// The largest number of jobs in one request. More jobs need several requests.
 pub const JOBS_PER_REQUEST_MAX: usize = 100_000;
 
-/// Batches and jobs that those of one request may wait for.
+/// The number of batches and jobs that the jobs of one request may wait for.
 pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 
 /// The latest moment that a request may name: the end of the year 9999. Milliseconds since 1970.
 pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 
-/// Milliseconds of a delay or a timeout at most: ten years.
+/// The longest delay or timeout: ten years. Milliseconds.
 pub const SPAN_MS_MAX: u64 = 10 * 366 * 86_400_000;
 
-/// Entries that are read of a list or an object with a limit of its own: one more than that, so that the later check names it.
+/// The number of entries to read of a list or object that has its own limit: one more than the limit, so that the later
+/// check names it.
 pub const JOBS_READ_MAX: usize = JOBS_PER_REQUEST_MAX + 1;
 /// See [`JOBS_READ_MAX`].
 pub const AFTER_READ_MAX: usize = AFTER_PER_REQUEST_MAX + 1;

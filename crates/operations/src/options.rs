@@ -27,7 +27,7 @@ pub struct RetryOptions {
     pub delay_ms_max: Option<u64>,
 }
 
-/// Declares a request that has the options of jobs beside fields of its own, so that each option is written once.
+/// Declares a request with the options of jobs and its own fields, so that each option is written only once.
 macro_rules! with_job_options {
     ($(#[$attribute:meta])* pub struct $name:ident $(<$life:lifetime>)? { $($own:tt)* }) => {
         $(#[$attribute])*
@@ -137,7 +137,7 @@ fn check_range<T: PartialOrd + std::fmt::Display>(
 }
 
 impl JobOptions {
-    /// The options as a batch has them, from `now` on.
+    /// The options in the form of a batch, counted from `now`.
     pub fn check(&self, now: Timestamp) -> Result<BatchOptions, Refused> {
         check_range("run_at", self.run_at, 0, TIMESTAMP_MS_MAX)?;
         check_range("expires_at", self.expires_at, 0, TIMESTAMP_MS_MAX)?;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_by_default() {
+    fn omitted_options_have_their_defaults() {
         assert_eq!(check("{}"), Ok(BatchOptions::default()));
         let options =
             check(r#"{"priority":-3,"delay_ms":5,"retry":{"attempts_max":1,"backoff":"linear"}}"#).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_by_name() {
+    fn an_option_out_of_range_is_refused_by_its_name() {
         for (json, says) in [
             (r#"{"run_at":-1}"#, "run_at"),
             (r#"{"run_at":9223372036854775807}"#, "run_at"),

@@ -13,10 +13,10 @@ use crate::refused::Refused;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PriorityName))]
 #[serde(untagged)]
 pub enum Priority {
-    /// As a number.
+    /// A number.
     #[cfg_attr(feature = "schema", schema(value_type = i64))]
     Number(serde_json::Number),
-    /// By name.
+    /// A name.
     Level(String),
 }
 
@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Priority {
     }
 }
 
-/// Reads a number or a text, and refuses all else before it is in memory.
+/// Reads a number or a text. Refuses everything else before it is in memory.
 struct PriorityVisitor;
 
 impl Visitor<'_> for PriorityVisitor {
@@ -57,7 +57,7 @@ impl Visitor<'_> for PriorityVisitor {
 }
 
 impl Priority {
-    /// As jobs have it.
+    /// The priority in the form of a job.
     pub fn check(&self) -> Result<i16, Refused> {
         let read = match self {
             Priority::Number(number) => parse_priority(&number.to_string()),

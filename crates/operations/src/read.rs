@@ -1,4 +1,4 @@
-//! Reads what requests name as text: jobs and states.
+//! Reads jobs and states from their text in requests.
 
 use gristmill_model::id::ParseJobIdError;
 use gristmill_model::state::ParseJobStateError;
@@ -14,7 +14,7 @@ pub fn read_job(text: &str) -> Result<JobId, Refused> {
     })
 }
 
-/// Reads states with commas between them.
+/// Reads states, separated by commas.
 pub fn read_states(text: &str) -> Result<Vec<JobState>, Refused> {
     let states = text.split(',').map(str::trim).filter(|state| !state.is_empty());
     let cut = |state: &str| state.chars().take(40).collect::<String>();

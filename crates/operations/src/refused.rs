@@ -1,6 +1,6 @@
-//! Why a request is refused.
+//! The refusal of a request.
 
-/// The reason. Nothing of the request is stored.
+/// The reason of a refusal. No part of the request is stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The request is wrong.
@@ -22,7 +22,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The problem and the remedy, on one line.
+    /// The problem and the remedy in one line.
     pub fn told(&self) -> String {
         match self {
             Refused::Invalid { error, remedy } => format!("{error}: {remedy}"),

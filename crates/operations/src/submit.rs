@@ -1,4 +1,4 @@
-//! The request of a submit, and how its payloads become batches.
+//! The request of a submit, and the cutting of its payloads into batches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,7 +75,7 @@ with_job_options! {
     }
 }
 
-/// Reads a value that is there, also where it is `null`.
+/// Reads a value that is present, even if it is `null`.
 pub fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<&'a RawValue>, D::Error> {
@@ -87,7 +87,7 @@ pub fn even_null<'de: 'a, 'a, D: Deserializer<'de>>(
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = SubmitTags))]
 #[serde(untagged)]
 pub enum JobTags {
-    /// Of all jobs.
+    /// The same tags for all jobs.
     All(BTreeMap<String, String>),
     /// Tags of each job, in the order of the payloads: an object of texts, or null.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
@@ -100,12 +100,12 @@ impl<'de> Deserialize<'de> for JobTags {
     }
 }
 
-/// Names the place of an error.
+/// Adds the place to an error.
 fn in_tags<E: serde::de::Error>(error: E) -> E {
     E::custom(format!("`tags`: {error}"))
 }
 
-/// Reads tags as they come, each within its limit.
+/// Reads tags in pieces, each within its limit.
 struct TagsVisitor;
 
 impl<'de> Visitor<'de> for TagsVisitor {
@@ -131,15 +131,15 @@ impl<'de> Visitor<'de> for TagsVisitor {
 /// Cuts the payloads of one request into batches.
 #[derive(Debug)]
 pub struct JobCutter {
-    /// A batch without jobs: what all batches have in common.
+    /// A batch without jobs: the common part of all batches.
     template: NewBatch,
     cutter: PackedCutter,
     batches: Vec<NewBatch>,
     jobs: usize,
-    /// Jobs in these batches.
+    /// The number of jobs in these batches.
     added: usize,
     keys: Option<Keys>,
-    /// The tags of each job that is in no batch yet, up to the last job that has tags of its own.
+    /// The tags of each job that is not in a batch yet, up to the last job with its own tags.
     job_tags: Vec<BTreeMap<String, String>>,
 }
 
@@ -147,23 +147,23 @@ pub struct JobCutter {
 #[derive(Debug)]
 struct Keys {
     unique: Unique,
-    /// One a job, in order.
+    /// One key for each job, in order.
     all: std::vec::IntoIter<Option<String>>,
 }
 
 /// The batches of a request.
 #[derive(Debug)]
 pub enum Batches {
-    /// Of jobs without keys.
+    /// Jobs without keys.
     Plain(Vec<NewBatch>),
-    /// Of jobs with keys.
+    /// Jobs with keys.
     Keyed(Vec<KeyedBatch>),
 }
 
 impl JobCutter {
     /// A cutter for jobs of one kind and queue.
     pub fn new(kind: String, queue: String, options: BatchOptions) -> Self {
-        // Jobs with hooks are one batch, whose end is the end of all jobs.
+        // Jobs with hooks are one batch, so that the end of the batch is the end of all jobs.
         let limits = match options.hooks {
             Some(_) => BatchLimits {
                 jobs_max: u32::MAX,
@@ -191,8 +191,8 @@ impl JobCutter {
         self.jobs
     }
 
-    /// Gives all jobs the tags that are for all of them; returns those of each job. The request has `many` payloads, where it has a
-    /// list of them.
+    /// Sets the common tags of all jobs, and returns the tags of each job. `many` is the number of payloads if the
+    /// request has a list of them.
     fn tags_of_each(
         &mut self,
         tags: Option<JobTags>,
@@ -227,7 +227,7 @@ impl JobCutter {
         }
     }
 
-    /// Lets the jobs wait.
+    /// Sets the prerequisites of the jobs.
     pub fn wait(&mut self, after: Vec<After>) {
         for batch in &mut self.batches {
             batch.after.clone_from(&after);
@@ -235,12 +235,12 @@ impl JobCutter {
         self.template.after = after;
     }
 
-    /// Adds one payload; `place` says where it stands in the request.
+    /// Adds one payload. `place` describes its place in the request.
     pub fn push(&mut self, payload: &str, place: impl Fn(usize) -> String) -> Result<(), Refused> {
         self.push_tagged(payload, BTreeMap::new(), place)
     }
 
-    /// Adds one payload with tags of its own.
+    /// Adds one payload with its own tags.
     pub fn push_tagged(
         &mut self,
         payload: &str,
@@ -286,7 +286,7 @@ impl JobCutter {
         Ok(())
     }
 
-    /// Adds a batch of the first jobs that are in none yet.
+    /// Adds a batch with the first jobs that are not in a batch yet.
     fn add(&mut self, payloads: PackedArray) {
         let jobs = payloads.count() as usize;
         let mut batch = NewBatch {
@@ -334,7 +334,7 @@ impl SubmitRequest<'_> {
         self.queue.as_deref().unwrap_or(DEFAULT_QUEUE)
     }
 
-    /// The rules of deduplication of jobs with keys; `None` of jobs without.
+    /// The rules of deduplication of jobs with keys. `None` for jobs without keys.
     pub fn unique(&self) -> Result<Option<Unique>, Refused> {
         match (self.key.is_some() || self.keys.is_some(), &self.unique) {
             (false, None) => Ok(None),
@@ -346,7 +346,7 @@ impl SubmitRequest<'_> {
         }
     }
 
-    /// Checks the request and packs its jobs. Their prerequisites are for the caller of this to check and to set.
+    /// Checks the request and packs its jobs. Returns their prerequisites, which the caller checks and sets.
     pub fn cut(mut self, now: Timestamp) -> Result<(JobCutter, Vec<After>), Refused> {
         check_names(&self.kind, self.queue())?;
         let (queue, options) = (self.queue().to_owned(), take_job_options!(self).check(now)?);
@@ -381,7 +381,7 @@ impl SubmitRequest<'_> {
     }
 }
 
-/// Returns the keys of a request's jobs. `many` is the number of jobs where the request gives a list.
+/// Returns the keys of a request's jobs. `many` is the number of jobs if the request has a list.
 fn keys_of(
     key: Option<String>,
     keys: Option<Vec<Option<String>>>,

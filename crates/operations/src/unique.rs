@@ -1,4 +1,4 @@
-//! How the deduplication keys of a submit are meant.
+//! The rules of the deduplication keys of a submit.
 
 use gristmill_model::limits::KEY_PERIOD_MS_MAX;
 use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
@@ -51,7 +51,7 @@ impl From<DebounceOptions> for Debounce {
 }
 
 impl UniqueOptions {
-    /// The rules as a batch has them.
+    /// The rules in the form of a batch.
     pub fn check(&self) -> Result<Unique, Refused> {
         if let Some(period_ms) = self
             .period_ms

@@ -36,9 +36,9 @@ async fn a_network_that_drops_delays_and_repeats_changes_no_outcome() {
     }
 }
 
-/// Each request, and each attempt of it, may reach another server of the same store.
+/// Each request, and each of its attempts, may reach another server of the same store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_does_it_with_several_servers() {
+async fn a_bad_network_with_several_servers_changes_no_outcome() {
     for seed in 10..13 {
         run_on_a_bad_network(3, seed).await;
     }
@@ -84,9 +84,9 @@ async fn run_on_a_bad_network(servers: usize, seed: u64) {
         completed += summary.completed;
         refused += summary.refused;
     }
-    // A claim that nobody knew of would have been given back by its worker's end, without an attempt. Only second
-    // attempts, which may become claimable after a worker has looked for the last time, are left. With several servers,
-    // workers begin anew more often, and where the word that one has left is lost, it is missed.
+    // An unknown claim would have been released without an attempt when its worker ended. Only second attempts may be
+    // left, because they may become claimable after a worker's last look. With several servers, workers register again
+    // more often. If the message that one has left is lost, the store misses its heartbeats.
     let missed = server.engine.clock().now().plus_ms(1);
     server.store().rescue(missed, Vec::new()).await.unwrap();
     for id in ids.iter().filter(|_| servers == 1) {
@@ -102,7 +102,7 @@ async fn run_on_a_bad_network(servers: usize, seed: u64) {
         .unwrap()
         .unwrap()
         .completed;
-    // A report that was taken twice, or a receipt that was lost, would show in the counts.
+    // A report that was taken twice, or a lost receipt, would show in the counts.
     check_doubled(&**server.store(), &ids).await;
     assert_eq!((completed, refused), (6 * 450, 0), "seed {seed}");
     for other in others {
@@ -121,8 +121,8 @@ async fn claim(source: &dyn Source) -> Lease {
     }
 }
 
-/// The server keeps few answers. A claim whose answer is asked for again too late has no other owner than its worker, which goes on
-/// to send heartbeats, so that nobody rescues its jobs.
+/// The server keeps few answers. If a lost answer to a claim is requested too late, the jobs belong only to a worker
+/// that keeps sending heartbeats, so that nobody rescues them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
     let server = Server::start().await;
@@ -161,8 +161,8 @@ async fn a_claim_is_given_back_whose_answer_is_lost_and_forgotten() {
     server.stop().await;
 }
 
-/// A claim that waits at the server may be sent while a report is under way. That it finds nothing says nothing about the
-/// jobs that the report makes claimable.
+/// A claim that waits at the server may be sent before a report is committed. If it finds nothing, this says nothing
+/// about the jobs that the report makes claimable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_before_a_commit_says_nothing_about_what_the_commit_makes_claimable() {
     let server = Server::start().await;
@@ -190,7 +190,7 @@ async fn a_claim_before_a_commit_says_nothing_about_what_the_commit_makes_claima
         let source = source.clone();
         tokio::spawn(async move { source.wait_for_work().await })
     };
-    // The first one has found nothing when the second one is sent.
+    // The first claim has found nothing when the second one is sent.
     let mut waits = held.waiting.subscribe();
     tokio::time::timeout(PATIENCE, waits.wait_for(|waits| *waits >= 2))
         .await
@@ -213,7 +213,7 @@ async fn a_claim_before_a_commit_says_nothing_about_what_the_commit_makes_claima
     server.stop().await;
 }
 
-/// An agent asks for a lost answer for a limited time. The claim that it then gives up is its own as well.
+/// An agent requests a lost answer for a limited time. The claim that it then gives up also belongs to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_is_given_back_whose_answer_is_given_up() {
     let server = Server::start().await;
@@ -243,8 +243,8 @@ async fn a_claim_is_given_back_whose_answer_is_given_up() {
     server.stop().await;
 }
 
-/// A heartbeat of a former registration may be answered after the worker has begun anew: it drops its jobs, and the server has them
-/// as held by a worker that goes on.
+/// A heartbeat of a former registration may be answered after the worker has registered again. If the worker then
+/// dropped its jobs, the server would regard them as held by a living worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_called_unknown_runs_its_jobs_all_the_same() {
     let server = Server::start().await;
@@ -254,7 +254,7 @@ async fn a_worker_that_is_called_unknown_runs_its_jobs_all_the_same() {
         is_running: AtomicBool::new(false),
         is_told: AtomicBool::new(false),
     });
-    // By the thousandth job a claim holds many, which wait behind the one that runs.
+    // By the thousandth job, a claim holds many jobs, which wait behind the running one.
     let settings = WorkerSettings {
         concurrency: 1,
         micro_batch_jobs_max: 1,
@@ -289,7 +289,7 @@ async fn a_worker_that_is_called_unknown_runs_its_jobs_all_the_same() {
     server.stop().await;
 }
 
-/// A source that says once, while jobs run, that it does not know the worker.
+/// A source that reports once, while jobs run, that it does not know the worker.
 struct Forgetful {
     inner: HttpSource,
     is_running: AtomicBool,
@@ -354,7 +354,7 @@ async fn agents_that_are_killed_cost_no_job_its_outcome() {
             ..WorkerSettings::default()
         };
         let running = tokio::spawn(doubling(Arc::new(server.source()), settings).run());
-        // Killed somewhere between registering and the end of its work, later in each cycle.
+        // The process is killed between its registration and the end of its work, later in each cycle.
         for _ in 0..cycle * 20 {
             tokio::task::yield_now().await;
         }
@@ -376,7 +376,7 @@ async fn a_server_that_is_killed_and_started_again_loses_no_report_and_no_claim(
     let source = Arc::new(server.source());
     source.register().await.unwrap();
     let lease = source.exchange(vec![], want(10)).await.unwrap().lease.unwrap();
-    // A claim whose answer never arrived: the server that knows of it is gone.
+    // A claim whose answer never arrived, because the server that knows of it is gone.
     let worker = server.store().workers().await.unwrap()[0].id;
     let lost = server
         .store()
@@ -401,11 +401,11 @@ async fn a_server_that_is_killed_and_started_again_loses_no_report_and_no_claim(
         });
         report
     };
-    // It arrives somewhere, and the connection ends without an answer: nobody knows whether it was carried out.
+    // A request arrives somewhere, and the connection ends without an answer: nobody knows whether it was carried out.
     let trap = loop {
         match tokio::net::TcpListener::bind(address).await {
             Ok(trap) => break trap,
-            // The killed server's socket is on its way out.
+            // The socket of the killed server is closing.
             Err(_) => tokio::task::yield_now().await,
         }
     };
@@ -428,7 +428,7 @@ async fn a_server_that_is_killed_and_started_again_loses_no_report_and_no_claim(
         .unwrap();
     assert_eq!(answer.receipts[0].accepted.to_string(), "0-4");
 
-    // What is held can still be reported; then the agent begins anew, and the lost claim is given back.
+    // Held jobs can still be reported. Then the agent registers again, and the lost claim is released.
     let answer = source.exchange(vec![report("5-9")], None).await.unwrap();
     assert_eq!(answer.receipts[0].accepted.to_string(), "5-9");
     let mut claimed = 0;
@@ -524,7 +524,7 @@ async fn an_agent_goes_on_with_the_next_server_and_says_so_once() {
         ..ServeOptions::default()
     };
     let first = Server::start_on(folder, again).await;
-    // The other one is used still; a heartbeat looks back.
+    // The other server is still used. A heartbeat looks back.
     source
         .heartbeat(BatchStats::default(), Vec::new(), None)
         .await
@@ -546,7 +546,7 @@ async fn an_agent_goes_on_with_the_next_server_and_says_so_once() {
     second.stop().await;
 }
 
-/// It never answers, and gives up after a minute by itself.
+/// The server never answers. It gives up by itself after a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_without_work_that_no_server_answers_ends_when_it_is_asked_to() {
     let server = Server::start().await;
@@ -564,7 +564,7 @@ async fn an_agent_without_work_that_no_server_answers_ends_when_it_is_asked_to()
     let id = submit(&server.engine, batch("double", 10)).await;
     finished(&server, id).await;
     server.kill().await;
-    // It is told within the wait for work.
+    // The news comes during the wait for work.
     tokio::time::timeout(PATIENCE, news.recv())
         .await
         .unwrap()
@@ -583,7 +583,7 @@ async fn an_agent_without_work_that_no_server_answers_ends_when_it_is_asked_to()
     assert!(asked.elapsed().as_secs() < 10, "{:?}", asked.elapsed());
 }
 
-/// Waits for the end of a batch by what the server's own operation says of it.
+/// Waits for the end of a batch, which the server's own operation reports.
 async fn finished(server: &Server, batch: gristmill_model::BatchId) {
     let url = format!(
         "http://{}/api/v1/results?batches={batch}&wait_ms=30000",

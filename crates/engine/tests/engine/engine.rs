@@ -1,4 +1,4 @@
-//! The engine over a real SQLite store, as a program uses it.
+//! The engine over a real SQLite store, used like a program uses it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::support::{Square, square};
 
-/// An engine on a store of its own, the clock that both go by, and the folder, which is deleted when it is dropped.
+/// An engine on its own store, the clock of both, and the folder, which is deleted when it is dropped.
 async fn fixture() -> (Engine, Arc<ManualClock>, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
@@ -50,7 +50,7 @@ fn dead() -> JobFilter {
 }
 
 #[tokio::test]
-async fn many_jobs_come_out_as_they_should() {
+async fn many_jobs_have_their_expected_outcomes() {
     let (engine, _clock, _folder) = fixture().await;
     let payloads: Vec<i64> = (0..5_000).collect();
     let jobs = engine.submit_many::<Square>(&payloads).await.unwrap();
@@ -112,7 +112,7 @@ async fn jobs_of_many_small_batches_are_run_together() {
     let (engine, _clock, _folder) = fixture().await;
     let mut jobs = Vec::new();
     for number in 0..300i64 {
-        // One after the other, so that each is a batch of its own.
+        // Each submit waits for the one before, so that each job is a batch of its own.
         jobs.push(engine.submit::<Square>(&number).await.unwrap());
     }
     let batches: HashSet<_> = jobs.iter().map(|job| job.batch).collect();
@@ -194,7 +194,7 @@ async fn a_panicking_handler_fails_its_job_and_frees_its_slot() {
 }
 
 #[tokio::test]
-async fn retries_follow_the_policy_and_the_errors_word() {
+async fn retries_follow_the_policy_and_the_error() {
     let (engine, clock, _folder) = fixture().await;
     let retry = RetryPolicy {
         attempts_max: 4,
@@ -258,7 +258,7 @@ async fn retries_follow_the_policy_and_the_errors_word() {
 #[tokio::test]
 async fn a_worker_until_empty_waits_for_its_own_retries() {
     let (engine, _clock, _folder) = fixture().await;
-    // So often it runs again in its slot, and then goes back in line.
+    // The job runs again in its slot this many times, and then goes back in line.
     let repeats = gristmill_model::limits::REPEATS_MAX;
     let mut options = Square::options();
     options.retry.attempts_max = repeats + 2;
@@ -474,7 +474,7 @@ async fn a_silent_workers_jobs_are_rescued_and_its_late_report_refused() {
     clock.advance_ms(LEASE_LOST_AFTER_MS - 1);
     assert_eq!(engine.rescue().await.unwrap().jobs, 0, "not before its time");
     clock.advance_ms(2);
-    // Another process with the same store does the rescue.
+    // Another process on the same store does the rescue.
     let other = open(&folder.path().join("jobs.db"), &clock).await;
     assert_eq!(other.rescue().await.unwrap().jobs, 1);
     assert_eq!(
@@ -567,7 +567,7 @@ async fn events_tell_what_is_on_disk() {
         (jobs.batch, jobs.positions.to_string(), attempt),
         (job.batch, "0".into(), 1)
     );
-    // Another listener, after a break, goes on behind what it has seen.
+    // Another listener resumes after the events that it has seen.
     let mut again = engine.events(Some(submitted.cursor)).await.unwrap();
     assert_eq!(again.next().await.unwrap().cursor, completed.cursor);
     assert_eq!(engine.value::<Square>(job).await.unwrap(), Some(9));
@@ -575,7 +575,7 @@ async fn events_tell_what_is_on_disk() {
 
 /// The server stops polling the stream of a slow client.
 #[tokio::test]
-async fn a_listener_that_is_not_polled_holds_up_no_other() {
+async fn a_listener_that_is_not_polled_blocks_no_other() {
     let (engine, _clock, _folder) = fixture().await;
     let mut stalled = engine.events(None).await.unwrap();
     let mut stalled_next = std::pin::pin!(stalled.next());
@@ -630,7 +630,7 @@ async fn schedules_submit_typed_jobs() {
     );
 }
 
-/// A second job with the same key is the first one, until that is over; what comes while it runs, runs after it.
+/// A second job with the same key is the first one, until that has ended. A job that comes while it runs, runs after it.
 #[tokio::test]
 async fn jobs_with_the_same_key_are_one() {
     let (engine, _, _folder) = fixture().await;

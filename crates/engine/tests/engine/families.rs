@@ -11,7 +11,7 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::support::{Square, square};
 
-/// An engine on a store of its own, and the folder, which is deleted when it is dropped.
+/// An engine on its own store, and the folder, which is deleted when it is dropped.
 async fn fixture() -> (Engine, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::default());
@@ -24,7 +24,7 @@ async fn fixture() -> (Engine, tempfile::TempDir) {
     (engine.expect("the engine starts"), folder)
 }
 
-/// The sum of the squares below a number: each of them is a child.
+/// The sum of the squares below a number. Each square is a child.
 struct SumOfSquares;
 
 impl Kind for SumOfSquares {
@@ -102,7 +102,7 @@ async fn a_dead_child_is_no_success() {
 }
 
 #[tokio::test]
-async fn children_that_cannot_be_fail_their_parent() {
+async fn children_that_cannot_be_stored_fail_their_parent() {
     let (engine, _folder) = fixture().await;
     let parent = engine.submit::<SumOfSquares>(&1).await.unwrap();
     let mut worker = engine.worker();
@@ -117,7 +117,7 @@ async fn children_that_cannot_be_fail_their_parent() {
     );
 }
 
-/// Every child but the last spawns the next one beside itself; its first attempt fails, and leaves none behind.
+/// Every child but the last spawns the next one beside itself. Its first attempt fails, and leaves no child behind.
 #[tokio::test]
 async fn children_spawn_siblings_once() {
     let (engine, _folder) = fixture().await;

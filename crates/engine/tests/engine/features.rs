@@ -1,8 +1,8 @@
-//! What an embedding program compiles.
+//! The dependencies that an embedding program compiles.
 
 use std::process::Command;
 
-/// The crates that a crate of the workspace is built from, with these options.
+/// The crates that a crate of the workspace is built from with these options.
 fn crates_of(package: &str, options: &[&str]) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -60,7 +60,7 @@ fn a_store_in_sqlite_needs_no_driver_of_postgres_and_no_tls() {
 }
 
 #[test]
-fn both_stores_are_there_by_default() {
+fn both_stores_are_available_by_default() {
     let crates = crates_of("gristmill-engine", &[]);
     for wanted in OF_POSTGRES.iter().chain(&["rusqlite"]) {
         assert!(crates.iter().any(|name| name == wanted), "{wanted} is missing");

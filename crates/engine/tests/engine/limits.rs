@@ -55,7 +55,7 @@ async fn limit(engine: &Engine, scope: Scope, jobs_max: u32) {
     engine.store().put_controls(vec![control]).await.unwrap();
 }
 
-/// A handler that panics gives its slot of a limit back, however often: the jobs behind it run.
+/// A handler that panics gives its slot of a limit back, however often it panics. The jobs behind it run.
 #[tokio::test]
 async fn a_panic_leaks_no_slot() {
     on_both_stores(|engine| async move {
@@ -73,8 +73,8 @@ async fn a_panic_leaks_no_slot() {
     .await;
 }
 
-/// However many small and large batches wait in however many groups, no group runs more than its limit at once, and all
-/// jobs run.
+/// With any number of small and large batches in any number of groups, no group runs more than its limit at once, and
+/// all jobs run.
 #[tokio::test]
 async fn saturated_groups_are_drained_within_their_limits() {
     const GROUPS: usize = 20;
@@ -104,7 +104,7 @@ async fn saturated_groups_are_drained_within_their_limits() {
                 async move {
                     let group = &running[job.payload as usize];
                     let before = group.fetch_add(1, Ordering::SeqCst);
-                    // Others run meanwhile.
+                    // Other tasks run meanwhile.
                     tokio::task::yield_now().await;
                     group.fetch_sub(1, Ordering::SeqCst);
                     if before < LIMIT {

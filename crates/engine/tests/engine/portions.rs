@@ -1,4 +1,4 @@
-//! Changes of all jobs that match, in portions.
+//! Changes of all matching jobs in portions.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ async fn sizes(portions: &mut Portions) -> Vec<u64> {
     sizes
 }
 
-/// Batches of one job and whole batches, with others between them.
+/// Submits batches of one job and whole batches, with others between them.
 async fn fill(store: &dyn Store) -> u64 {
     let small = |kind: &str, count: usize| vec![batch(kind, 1); count];
     store.submit(small("mail", 300), None).await.unwrap();
@@ -76,7 +76,7 @@ async fn many_jobs_change_in_bounded_portions(store: Arc<dyn Store>) {
     };
     let mut portions = Portions::of(store.clone(), of_kind("mail"), pause).await.unwrap();
     assert_eq!(portions.matching().await.unwrap(), all);
-    // Others submit between two portions, and keep their jobs as they are.
+    // Others submit between two portions. Their jobs do not change.
     let first = portions.change_next().await.unwrap().unwrap();
     store.submit(vec![batch("mail", 7)], None).await.unwrap();
     let rest = sizes(&mut portions).await;
@@ -91,7 +91,7 @@ async fn many_jobs_change_in_bounded_portions(store: Arc<dyn Store>) {
     assert_eq!((mail.paused, mail.waiting), (all, 7));
     assert_eq!(counts(&*store, "other").await.waiting, 3);
 
-    // An early end keeps what is changed, and the same change changes the rest.
+    // An early end keeps the changes so far, and the same change changes the rest.
     let resume = || Change::Resume { reason: None };
     let mut early = Portions::of(store.clone(), of_kind("mail"), resume())
         .await

@@ -1,4 +1,4 @@
-//! Retries, and what handlers do wrong.
+//! Retries, and misbehaving handlers.
 #![cfg(feature = "testing")]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Kind for Square {
     type Value = i64;
 }
 
-/// Options that retry at once, so many attempts in all.
+/// Options that retry at once, with this many attempts in total.
 fn at_once(attempts_max: u32) -> BatchOptions {
     BatchOptions {
         retry: RetryPolicy {
@@ -51,7 +51,7 @@ async fn without_a_delay_a_job_runs_again_in_the_same_slot() {
     worker
         .concurrency(1)
         .handle::<Square, _, _>(|job: Job<i64>| async move {
-            // Job 0 goes through at once, job 1 on its second attempt, job 2 on its third, and job 3 never.
+            // Job 0 completes at once, job 1 on its second attempt, job 2 on its third, and job 3 never.
             assert!(job.payload != 2 || job.attempt == 3, "attempt {}", job.attempt);
             if i64::from(job.attempt) > job.payload {
                 Ok(job.payload * job.payload)
@@ -90,7 +90,7 @@ async fn an_error_may_ask_to_be_tried_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_job_that_fails_on_and_on_goes_back_in_line() {
+async fn a_job_that_keeps_failing_goes_back_in_line() {
     let engine = TestEngine::new().await;
     let attempts_max = REPEATS_MAX + 3;
     let job = engine
@@ -130,7 +130,7 @@ fn fail_always(worker: &mut WorkerBuilder) {
 }
 
 #[tokio::test]
-async fn the_policy_of_a_kind_holds_for_all_ways_of_submitting() {
+async fn the_policy_of_a_kind_applies_to_all_ways_of_submitting() {
     let engine = TestEngine::new().await;
     let mut jobs = vec![engine.submit::<Flaky>(&1).await.unwrap()];
     jobs.extend(engine.submit_many::<Flaky>(&[2, 3]).await.unwrap());
@@ -145,7 +145,7 @@ async fn the_policy_of_a_kind_holds_for_all_ways_of_submitting() {
         .await
         .unwrap();
     engine.advance(Duration::from_secs(60)).await;
-    // Where nothing is said, the house's own policy holds.
+    // Without a kind's options, the default policy applies.
     let plain = NewBatch::new("plain", PackedArray::parse("[9]").unwrap());
     let plain = engine.submit_one(plain).await.unwrap();
     assert_eq!(engine.submitted::<Flaky>().await.len(), 8);
@@ -155,7 +155,7 @@ async fn the_policy_of_a_kind_holds_for_all_ways_of_submitting() {
         let mut worker = engine.worker();
         fail_always(&mut worker);
         failed += engine.drain(&mut worker).await.failed;
-        // Only what is waiting for its next attempt is let through: the schedule is not due again.
+        // Only a job that waits for its next attempt becomes due: the schedule is not due again.
         engine.advance(Duration::from_secs(19)).await;
     }
     assert_eq!(failed, 8 * 2 + 3);
@@ -169,7 +169,7 @@ async fn the_policy_of_a_kind_holds_for_all_ways_of_submitting() {
     assert_eq!(details.failures.len() as u32, RetryPolicy::default().attempts_max);
 }
 
-/// Does wrong in one of several ways, once, and then behaves.
+/// A handler that misbehaves once, in one of several ways.
 struct Misbehaving {
     way: u32,
     done: AtomicBool,
@@ -212,7 +212,7 @@ impl Handler for Misbehaving {
 }
 
 #[tokio::test]
-async fn whatever_a_handler_does_its_slot_is_free_again() {
+async fn whatever_a_handler_does_its_slot_becomes_free_again() {
     let engine = TestEngine::new().await;
     let mut worker = engine.worker();
     worker.concurrency(1);
@@ -228,7 +228,7 @@ async fn whatever_a_handler_does_its_slot_is_free_again() {
     }
     let job = engine.submit_with::<Square>(&3, at_once(1)).await.unwrap();
     worker.handle::<Square, _, _>(|job: Job<i64>| async move { Ok::<_, JobError>(job.payload) });
-    // With its only slot kept, the worker would not end.
+    // If its only slot were kept, the worker would not end.
     engine.drain(&mut worker).await;
     assert_eq!(engine.value::<Square>(job).await.unwrap(), Some(3));
     let counts = engine.store().counts(&JobFilter::default()).await.unwrap();

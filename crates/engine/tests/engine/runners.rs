@@ -1,4 +1,4 @@
-//! Handlers whose runners can take no jobs for a while, as when the processes of a script cannot start.
+//! Handlers whose runners can take no jobs for a while, for example because the processes of a script cannot start.
 #![cfg(feature = "testing")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,12 +20,12 @@ impl Kind for Square {
     type Value = i64;
 }
 
-/// Goes out at its first call, and gives back what it gets until it is back.
+/// Goes out at its first call, and gives its jobs back until it returns.
 struct Fickle {
     listener: Mutex<Option<RunnerListener>>,
     is_out: AtomicBool,
     calls: AtomicU32,
-    /// What it tells when it goes out.
+    /// The change that it reports when it goes out.
     change: RunnerChange,
     went_out: mpsc::UnboundedSender<()>,
 }
@@ -131,7 +131,7 @@ async fn a_worker_whose_handler_fails_gives_back_what_it_holds_and_ends_with_the
     assert_eq!(error.message, "no process starts");
     let counts = engine.store().counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.waiting, counts.total()), (3, 3));
-    // None was charged: they run on their first attempt.
+    // No job was charged: they run on their first attempt.
     let (steady, _goes_out) = Fickle::new(RunnerChange::Out(0));
     steady.calls.store(1, Ordering::SeqCst);
     let mut worker = engine.worker();

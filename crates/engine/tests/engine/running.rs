@@ -1,4 +1,4 @@
-//! What is known of jobs while they run.
+//! Progress, pauses and cancellations of running jobs.
 #![cfg(feature = "testing")]
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ impl Kind for Copy {
 }
 
 #[tokio::test]
-async fn a_handler_says_how_far_its_job_is() {
+async fn a_handler_reports_the_progress_of_its_job() {
     let engine = TestEngine::new().await;
     let job = engine.submit::<Copy>(&200).await.unwrap();
     let gate = Arc::new(Semaphore::new(0));
@@ -79,7 +79,7 @@ impl PressureSource for Set {
 }
 
 #[tokio::test]
-async fn under_pressure_only_what_is_urgent_is_claimed() {
+async fn only_urgent_jobs_are_claimed_under_pressure() {
     let engine = TestEngine::new().await;
     for priority in [0i16, 10, 20] {
         let options = BatchOptions {
@@ -120,7 +120,7 @@ async fn under_pressure_only_what_is_urgent_is_claimed() {
     }
 }
 
-/// A pressure that admits urgent jobs alone until it was asked for some times.
+/// A pressure that admits only urgent jobs until it was asked a few times.
 #[derive(Debug)]
 struct Falling(AtomicUsize);
 
@@ -158,7 +158,7 @@ async fn a_drain_under_pressure_waits_for_the_jobs_that_are_not_urgent() {
 }
 
 #[tokio::test]
-async fn no_more_runs_than_the_budget_of_bytes_allows() {
+async fn running_jobs_stay_within_the_budget_of_bytes() {
     for (budget, at_once) in [(100, 1), (130, 2), (1_000, 4)] {
         let engine = TestEngine::new().await;
         engine
@@ -183,7 +183,7 @@ async fn no_more_runs_than_the_budget_of_bytes_allows() {
             let (running, most) = (counted.clone(), seen.clone());
             async move {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                // Until as many run as may, and then long enough for one too many to begin.
+                // Waits until as many jobs run as may, and then long enough for one too many to begin.
                 while most.load(Ordering::SeqCst) < at_once {
                     tokio::task::yield_now().await;
                 }
@@ -199,7 +199,7 @@ async fn no_more_runs_than_the_budget_of_bytes_allows() {
     }
 }
 
-/// An engine whose workers hear within milliseconds that jobs of theirs were cancelled, and its folder.
+/// An engine whose workers learn within milliseconds that their jobs were cancelled, and its folder.
 async fn quick_engine() -> (Engine, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let options = SqliteOptions {
@@ -217,7 +217,7 @@ async fn quick_engine() -> (Engine, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_told_and_given_up_after_its_grace() {
+async fn a_cancelled_job_is_signalled_and_given_up_after_its_grace() {
     let (engine, _folder) = quick_engine().await;
     let polite = engine.submit::<Copy>(&1).await.unwrap();
     let deaf = engine.submit::<Copy>(&2).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_cancelled_job_is_told_and_given_up_after_its_grace() {
     }
     let both = Selection::Jobs(vec![polite, deaf]);
     assert_eq!(engine.change(both, Change::Cancel).await.unwrap().changed, 2);
-    // Both slots are free again for others.
+    // Both slots are free for other jobs again.
     let others = engine.submit_many::<Copy>(&[3, 4, 5]).await.unwrap();
     for job in others {
         while engine.value::<Copy>(job).await.unwrap().is_none() {
@@ -271,7 +271,7 @@ async fn a_cancelled_job_is_told_and_given_up_after_its_grace() {
 }
 
 #[tokio::test]
-async fn what_a_job_writes_is_there_with_its_outcome() {
+async fn writes_of_a_job_are_committed_with_its_outcome() {
     let (engine, folder) = quick_engine().await;
     let connection = rusqlite::Connection::open(folder.path().join("jobs.db")).unwrap();
     connection
@@ -289,7 +289,7 @@ async fn what_a_job_writes_is_there_with_its_outcome() {
     worker.handle::<Copy, _, _>(|job: Job<u64>| async move {
         let sql = "INSERT INTO copied SELECT value FROM json_each(?1)";
         job.context.write_with_report(sql, &job.payload)?;
-        // What an attempt asked for that failed is not written, or it would be there twice.
+        // Writes of a failed attempt do not happen. Otherwise the row would appear twice.
         if job.attempt == 1 && job.payload.is_multiple_of(3) {
             Err(JobError::new("Again", "not yet"))
         } else {
@@ -307,7 +307,7 @@ async fn what_a_job_writes_is_there_with_its_outcome() {
 }
 
 #[tokio::test]
-async fn what_is_urgent_takes_the_slot_of_what_can_be_paused() {
+async fn an_urgent_job_takes_the_slot_of_a_pausable_one() {
     let engine = TestEngine::new().await;
     let low = engine.submit::<Copy>(&1).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -334,7 +334,7 @@ async fn what_is_urgent_takes_the_slot_of_what_can_be_paused() {
     while order.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    // Not urgent enough, and then urgent.
+    // The first priority is not urgent enough, and the second one is.
     for (payload, priority) in [(2, 49), (3, 50)] {
         let options = BatchOptions {
             priority,
@@ -393,7 +393,7 @@ async fn a_worker_that_is_asked_to_drain_ends_its_job_releases_the_rest_and_leav
     };
     let registered = engine.store().workers().await.unwrap().remove(0);
     assert!(engine.store().drain_worker(registered.id).await.unwrap());
-    // The answer to the first heartbeat asks it to drain. With the second one it has read that answer.
+    // The answer to the first heartbeat asks the worker to drain. At its second heartbeat it has read that answer.
     let mut heartbeats = BTreeSet::new();
     while heartbeats.len() < 3 {
         heartbeats.insert(engine.store().workers().await.unwrap()[0].heartbeat_at);

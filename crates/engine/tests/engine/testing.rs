@@ -1,4 +1,4 @@
-//! What the tests of other programs are offered.
+//! The tools for tests of other programs.
 #![cfg(feature = "testing")]
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! One suite for all sources: what a worker may rely on, over the store and over HTTP alike.
+//! One suite for all sources, over the store and over HTTP: the guarantees that a worker may rely on.
 
 mod waiting;
 
@@ -24,7 +24,7 @@ use waiting::{
 use crate::support::worker::doubling;
 use crate::support::{PATIENCE, Server, batch, engine_on, rows, states, submit, values, want};
 
-/// An engine, with a server over it where sources go over HTTP.
+/// An engine, with a server over it if the sources use HTTP.
 struct Fixture {
     engine: Engine,
     server: Option<Server>,

@@ -1,4 +1,4 @@
-//! Waiting for work, and what is announced to a source that waits.
+//! Tests of waiting for work, and of the announcements to a waiting source.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) async fn waiting_ends_when_there_is_work(fixture: Fixture) {
     };
     submit(&fixture.engine, batch("double", 3)).await;
     tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
-    // A wake-up may come early; the work is there soon after one.
+    // A wake-up may come early. The work is there soon after one.
     let claim = async {
         loop {
             if let Some(lease) = source.exchange(vec![], want(10)).await.unwrap().lease {
@@ -65,11 +65,11 @@ pub(super) async fn delayed_jobs_are_announced(fixture: Fixture) {
     let source = fixture.registered().await;
     let answer = source.exchange(vec![], want(1)).await.unwrap();
     assert!(answer.lease.is_none());
-    // Over HTTP it is told by this machine's clock, which may be read some milliseconds later.
+    // Over HTTP the time is converted to this machine's clock, which may be read some milliseconds later.
     assert!(answer.next_run_at.unwrap().since_ms(at).abs() < 1_000);
 }
 
-/// One job of these kinds at a time.
+/// Limits these kinds to one running job.
 async fn limit_to_one(fixture: &Fixture, kind: &str) {
     let control = Control {
         scope: Scope {
@@ -81,7 +81,7 @@ async fn limit_to_one(fixture: &Fixture, kind: &str) {
     fixture.store().put_controls(vec![control]).await.unwrap();
 }
 
-/// Begins to wait for work, and leaves it at that.
+/// Starts to wait for work, and drops the wait.
 async fn begin_to_wait(source: &Arc<dyn Source>) {
     let _ = tokio::time::timeout(Duration::from_millis(1), source.wait_for_work()).await;
 }
@@ -103,7 +103,7 @@ pub(super) async fn jobs_under_a_limit_are_announced_while_waiting(fixture: Fixt
                 .unwrap();
             continue;
         };
-        // Beside the running job others wait, and the source is asked while it waits for them itself.
+        // Other jobs wait behind the running one, and the source gets claims while it waits for them itself.
         for _ in 0..3 {
             if done < 2 {
                 let answer = source.exchange(vec![], want(10)).await.unwrap();
@@ -111,7 +111,7 @@ pub(super) async fn jobs_under_a_limit_are_announced_while_waiting(fixture: Fixt
             }
             begin_to_wait(&source).await;
         }
-        // The answer to a claim that goes with a report may not be that nothing is left.
+        // The answer to a claim together with a report must not say that nothing is left.
         let positions = lease.slices.remove(0).positions.to_string();
         let mut report = Report::new(lease.id, BatchId(1), 1);
         let mut values = PackedBuilder::new();
@@ -143,7 +143,7 @@ pub(super) async fn jobs_under_a_limit_are_announced_while_waiting(fixture: Fixt
 pub(super) async fn the_end_of_a_drain_is_known_without_a_pause(fixture: Fixture) {
     let source = fixture.registered().await;
     let mut fastest = Duration::MAX;
-    // The fastest of several counts, so that a busy machine does not.
+    // The fastest of several runs counts, so that a busy machine does not matter.
     for _ in 0..8 {
         submit(&fixture.engine, batch("double", 1)).await;
         let lease = loop {
@@ -175,7 +175,7 @@ pub(super) async fn a_drain_runs_what_waits_under_a_limit(fixture: Fixture) {
         concurrency: 4,
         ..WorkerSettings::default()
     };
-    // The second one ends when nothing is left, although the first may have done all.
+    // The second worker ends when nothing is left, although the first may have run all jobs.
     let workers = [(); 2].map(|()| tokio::spawn(doubling(fixture.source(), settings()).run()));
     let mut completed = 0;
     for worker in workers {

@@ -1,5 +1,5 @@
-//! A network that holds the answer to the first claim that waits at the server and brings jobs, and then loses it. It also holds
-//! reports where a test asks for that.
+//! A network that holds the answer to the first waiting claim that gets jobs, and then loses it. It also holds reports
+//! if a test asks for that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use gristmill_protocol::{ExchangeRequest, ExchangeResponse};
 use gristmill_test_tools::lossy_proxy::{client, forward, lost};
 use tokio::sync::{Notify, watch};
 
-/// The answer that is held.
+/// The held answer.
 pub struct HeldAnswer {
     target: SocketAddr,
     client: reqwest::Client,
     is_over: AtomicBool,
-    /// The server has claimed jobs for the request, and the answer is held.
+    /// Notified when the server has claimed jobs for the request, and the answer is held.
     pub claimed: Notify,
-    /// Loses the answer.
+    /// Notify this to lose the answer.
     pub lose: Notify,
-    /// Whether reports are held before they reach the server.
+    /// While true, reports are held before they reach the server.
     pub holds_reports: watch::Sender<bool>,
-    /// A report is held.
+    /// Notified when a report is held.
     pub reported: Notify,
-    /// How many claims that wait at the server have passed.
+    /// The number of waiting claims that have passed.
     pub waiting: watch::Sender<u32>,
 }
 

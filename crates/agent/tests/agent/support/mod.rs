@@ -16,7 +16,7 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// No test waits longer for what must happen.
+/// The longest wait of a test for an event.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Server {
@@ -25,7 +25,7 @@ pub struct Server {
     folder: Arc<tempfile::TempDir>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
-    /// Of its own, so that it can be killed with all of its connections.
+    /// The server's own runtime, so that it can be killed with all of its connections.
     runtime: Option<tokio::runtime::Runtime>,
 }
 
@@ -93,7 +93,7 @@ impl Server {
         source(self.options())
     }
 
-    /// Ends as a killed process does: nobody is answered any more. The store is closed by itself.
+    /// Ends like a killed process: no request is answered any more. The store is closed by itself.
     pub async fn kill(mut self) -> (SocketAddr, Arc<tempfile::TempDir>) {
         self.runtime.take().unwrap().shutdown_background();
         let _ = (&mut self.task).await;
@@ -112,7 +112,7 @@ impl Server {
     }
 }
 
-/// An engine over the SQLite store of a folder, without housekeeping, so that tests decide who is lost.
+/// An engine over the SQLite store of a folder, without housekeeping, so that tests decide which workers are lost.
 pub async fn engine_on(folder: &tempfile::TempDir) -> Engine {
     let store = SqliteStore::open(folder.path().join("gristmill.db"), SqliteOptions::default()).unwrap();
     let settings = EngineSettings {
@@ -159,7 +159,7 @@ pub async fn submit(engine: &Engine, batch: NewBatch) -> BatchId {
     engine.submit_batches(vec![batch]).await.unwrap()[0]
 }
 
-/// Checks that each job of the `double` batches has its one outcome, and the right one.
+/// Checks that each job of the `double` batches has one outcome, and the right one.
 pub async fn check_doubled(store: &dyn Store, ids: &[BatchId]) {
     for id in ids {
         for (position, state) in states(store, *id).await.into_iter().enumerate() {
@@ -179,7 +179,7 @@ pub async fn check_doubled(store: &dyn Store, ids: &[BatchId]) {
     }
 }
 
-/// Each job of a batch and how it ended: every position stands in one report only.
+/// The end of each job of a batch. Each position is in only one report.
 pub async fn states(store: &dyn Store, batch: BatchId) -> Vec<Option<JobState>> {
     let outcomes = store.outcomes(batch).await.unwrap().unwrap();
     let mut states = vec![None; outcomes.count as usize];

@@ -1,11 +1,11 @@
-//! A worker that doubles numbers and fails some, as several test files run it.
+//! A worker that doubles numbers and fails some, shared by several test files.
 
 use std::sync::Arc;
 
 use gristmill_model::{JobError, SystemClock};
 use gristmill_worker::{Job, NoObserver, Source, Worker, WorkerSettings, job_handler};
 
-/// Doubles numbers, fails those that end in 7 for good, and those that end in 3 at first.
+/// Doubles numbers. Numbers that end in 7 fail for good, and numbers that end in 3 fail at first.
 pub fn doubling(source: Arc<dyn Source>, settings: WorkerSettings) -> Worker {
     let mut worker = Worker::new(source, settings, Arc::new(NoObserver), Arc::new(SystemClock));
     worker.handle(

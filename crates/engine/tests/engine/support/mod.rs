@@ -1,9 +1,9 @@
-//! A kind of jobs that several tests run.
+//! A kind of jobs for several tests.
 
 use gristmill_engine::{Job, JobError, Kind, RetryPolicy};
 use gristmill_model::BatchOptions;
 
-/// Squares a number; tried again at once.
+/// Squares a number. A failed job is retried at once.
 pub struct Square;
 
 impl Kind for Square {
