@@ -95,10 +95,10 @@ async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {
 
 async fn list_sources(arguments: &MemorySourcesArguments) -> anyhow::Result<Exit> {
     let arguments = if arguments.failed {
-return list_unread(&arguments.list).await
-} else {
-&arguments.list
-};
+        return list_unread(&arguments.list).await;
+    } else {
+        &arguments.list
+    };
     let memory = arguments.knowledge.open().await?;
     let sources = memory.knowledge().sources().await?;
     if arguments.json {
@@ -142,18 +142,18 @@ async fn print_unread(memory: &Memory, json: bool) -> anyhow::Result<usize> {
     let sources = memory.knowledge().source_failures().await?;
     for failure in &sources {
         print_line(&if json {
-serde_json::to_string(failure)?
-} else {
-plain(&failure.error)
-})?;
+            serde_json::to_string(failure)?
+        } else {
+            plain(&failure.error)
+        })?;
     }
     let unread = memory.knowledge().unread(None).await?;
     for message in &unread {
         print_line(&if json {
-serde_json::to_string(message)?
-} else {
-plain(&message.error)
-})?;
+            serde_json::to_string(message)?
+        } else {
+            plain(&message.error)
+        })?;
     }
     Ok(sources.len() + unread.len())
 }
