@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from ._errors import ResultTimeout as ResultTimeout
     from ._errors import Retry as Retry
     from ._errors import StoreError as StoreError
+    from ._errors import StepFailed as StepFailed
     from ._errors import SubmitFailed as SubmitFailed
     from ._errors import WorkerError as WorkerError
+    from ._flow.replay import Flow as Flow
+    from ._flow.replay import FlowError as FlowError
     from ._handle import Handle as Handle
     from ._handle import Submitted as Submitted
     from ._job import Job as Job
@@ -52,6 +55,8 @@ _HOMES = {
     "Event": "_operations.records",
     "Events": "_operations.events",
     "Fail": "_errors",
+    "Flow": "_flow.replay",
+    "FlowError": "_flow.replay",
     "GristmillError": "_errors",
     "Handle": "_handle",
     "HistoryRow": "_operations.records",
@@ -65,6 +70,7 @@ _HOMES = {
     "Retry": "_errors",
     "Schedule": "_operations.records",
     "StoreError": "_errors",
+    "StepFailed": "_errors",
     "SubmitFailed": "_errors",
     "Submitted": "_handle",
     "WorkerError": "_errors",

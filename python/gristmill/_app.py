@@ -7,12 +7,16 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
+from ._errors import StoreError
+from ._handle import Handle
+from ._items.portions import encoded
 from ._job import MAP_OPTIONS, Job, is_job
 from ._operations.operations import CONDITIONS, Operations, as_query, conditions_of
 from ._operations.requests import ask
-from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json
+from ._options import OPTIONS, RETRIES_DEFAULT, Span, at_once, check_names, names_of, options_json, text
 from ._process import stop_import
 from ._spans import seconds
+from ._values import to_plain
 
 if TYPE_CHECKING:
     from ._native import Engine
@@ -238,6 +242,72 @@ class App(Operations):
             )
 
         return define if function is None else define(function)
+
+    def flow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        queue: str = "default",
+        processes: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Makes a function a durable flow: a job that awaits others, events and times without a process, and survives the end of
+        any. Its first parameter is the `Flow`, whose `step`, `map`, `event` and `sleep` it awaits; the others are its payload.
+
+        It is an `async def`, or a `def` that asks each step for its `result()`. What it awaited is kept: it runs again from its
+        beginning each time that something has ended, and the steps that it has done give their kept results. So it has to go the
+        same way again: the world (time, chance, files, services) belongs into steps, `flow.local`, `flow.now` and the like.
+
+        `version`: instances go on with the version that began them. Other options are those of `job`.
+
+        >>> import gristmill
+        >>> from gristmill.testing import run_flow
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> @app.flow(version="1")
+        ... async def quadruple(flow, number: int) -> int:
+        ...     doubled = await flow.step(double, number)
+        ...     return await flow.step(double, doubled)
+        >>> run_flow(quadruple, 4)
+        16
+        """
+        from ._flow.job import FlowJob
+
+        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "queue", "processes"))
+
+        def define(function: Callable[..., Any]) -> Job[..., Any]:
+            kind = _kind_of(function) if name is None else name
+            options.setdefault("retries", RETRIES_DEFAULT)
+            return self._add(FlowJob(self, function, kind, version, queue, options_json(**options), processes))
+
+        return define if function is None else define(function)
+
+    def send_event(self, flow: Handle[Any] | str, name: str, value: Any = None) -> bool:
+        """Sends an event to a flow, which awaits it by `Flow.event`; whether the flow had not ended. One that it does not await yet
+        is kept for it.
+
+        >>> import gristmill
+        >>> from gristmill.testing import eager
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.flow
+        ... async def approved(flow) -> str:
+        ...     return await flow.event("approve")
+        >>> with eager(app):
+        ...     handle = approved.submit()
+        ...     app.send_event(handle.id, "approve", "yes"), handle.result()
+        (True, 'yes')
+        """
+        stop_import("app.send_event(…)")
+        batch, _, position = str(flow).partition(":")
+        if not (batch.isdecimal() and position.isdecimal()):
+            raise StoreError(f"`{flow}` is not a job id: write the batch and the position, as in 42:7")
+        sent: bool = cast(Any, self.engine()).send_event(int(batch), int(position), text("an event's name", name), encoded(value, to_plain))
+        return sent
 
     def _add(self, job: Job[..., Any]) -> Job[..., Any]:
         before = self.jobs.get(job.name)

@@ -130,6 +130,47 @@ class JobFailed(GristmillError):
         return JobFailed, (self.job, self.state, self.type, self.message, self.job_traceback)
 
 
+class StepFailed(JobFailed):
+    """A step of a flow ended without completing: raised where the flow awaits it, which may catch it and go on.
+
+    `step` and `key` are its identity; the rest is as of `JobFailed`.
+
+    >>> @app.job(retries=0)
+    ... def halve(number: int) -> int:
+    ...     return number // 0
+    >>> @app.flow
+    ... async def careful(flow, number: int) -> str:
+    ...     try:
+    ...         await flow.step(halve, number)
+    ...     except StepFailed as failed:
+    ...         return f"{failed.step}: {failed.type}"
+    >>> from gristmill.testing import run_flow
+    >>> run_flow(careful, 1)
+    'halve: ZeroDivisionError'
+    """
+
+    # Another attempt of the flow would meet the same outcome.
+    permanent = True
+
+    def __init__(
+        self,
+        step: str,
+        key: str | None,
+        job: str,
+        state: str,
+        type: str | None = None,
+        message: str = "",
+        job_traceback: str | None = None,
+    ) -> None:
+        super().__init__(job, state, type, message, job_traceback)
+        self.step = step
+        self.key = key
+        self.args = (f"step {step}{'' if key is None else f' (key {key!r})'}, {self.args[0]}",)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StepFailed, (self.step, self.key, self.job, self.state, self.type, self.message, self.job_traceback)
+
+
 class Retry(GristmillError):
     """Raised by a job: this attempt failed, and the next one begins after `after` (seconds, a timedelta or text such as "5m").
 

@@ -163,6 +163,23 @@ class Handle(Generic[R]):
         return self.app.engine().cancel_jobs([(self.batch, self.position)]) > 0
 
 
+    def send_event(self, name: str, value: Any = None) -> bool:
+        """Sends an event to the flow; whether it had not ended. One that the flow does not await yet is kept for it.
+
+        >>> import gristmill
+        >>> from gristmill.testing import eager
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.flow
+        ... async def approved(flow) -> str:
+        ...     return await flow.event("approve")
+        >>> with eager(app):
+        ...     handle = approved.submit()
+        ...     handle.send_event("approve", "yes"), handle.result()
+        (True, 'yes')
+        """
+        return self.app.send_event(self, name, value)
+
+
 class Submitted(Sequence[Handle[R]]):
     """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for.
 

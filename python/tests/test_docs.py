@@ -74,6 +74,7 @@ INTERNAL = {
     "testing.Clock": ["now_ms", "open"],
     "App": ["engine", "is_file", "is_open", "is_server", "run_eagerly"],
     "Events": ["close"],
+    "Flow": ["wait_for"],
     "Handle": ["concluded"],
     "Job": ["batch_options", "common", "entry", "finalizing", "is_asynchronous", "named_arguments", "result_of"],
     "LocalWorker": ["end", "give_up", "start"],

@@ -40,7 +40,7 @@ class Shape:
         self.named_rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
         self.is_single = len(self.names) == 1 and self.rest is None and self.named_rest is None
         self._is_called_by_name = self.rest is None and inspect.Parameter.POSITIONAL_ONLY not in kinds
-        self._is_keyword_only = self.is_single and inspect.Parameter.KEYWORD_ONLY in kinds
+        self.is_keyword_only = self.is_single and inspect.Parameter.KEYWORD_ONLY in kinds
         hints = hints_of(function)
         self.converters: dict[str, Converter] = {}
         for name in self.names:
@@ -53,7 +53,7 @@ class Shape:
 
     def payload(self, arguments: tuple[Any, ...], named: Mapping[str, Any] | None = None) -> Any:
         """The payload of a call."""
-        if self.is_single and len(arguments) == 1 and not named and not self._is_keyword_only:
+        if self.is_single and len(arguments) == 1 and not named and not self.is_keyword_only:
             return arguments[0]
         try:
             bound = self.signature.bind(*arguments, **(named or {}))
@@ -78,7 +78,7 @@ class Shape:
         """
         if starmap:
             return self._payload_of_arguments
-        if self.is_single and not self._is_keyword_only:
+        if self.is_single and not self.is_keyword_only:
             return None
         if not is_table(items):
             return self._one_argument()
@@ -146,7 +146,7 @@ class Shape:
 
     def calling(self, function: Callable[..., Any]) -> Callable[[Any], Any]:
         """The function of one payload."""
-        if self.is_single and not self._is_keyword_only:
+        if self.is_single and not self.is_keyword_only:
             convert = self.converters.get(self.names[0])
             if convert is None:
                 return function
@@ -157,9 +157,9 @@ class Shape:
             return _composed(function, lambda payload: ((), {self.names[0]: self.arguments_of(payload)}))
         if self._is_called_by_name:
             return _composed(function, lambda payload: ((), self.arguments_of(payload)))
-        return _composed(function, self._bound)
+        return _composed(function, self.bound)
 
-    def _bound(self, payload: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def bound(self, payload: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a function with parameters that have no names for a caller."""
         members = self.arguments_of(payload)
         bound = inspect.BoundArguments(self.signature, cast(Any, {name: members[name] for name in self.names if name in members}))

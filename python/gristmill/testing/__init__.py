@@ -15,8 +15,9 @@ from .._job import Job
 from .._values import to_plain
 from .clock import Clock
 from .eager import EagerEngine
+from .flows import run_flow
 
-__all__ = ["Clock", "assert_submitted", "eager", "submitted", "temporary_store"]
+__all__ = ["Clock", "assert_submitted", "eager", "run_flow", "submitted", "temporary_store"]
 
 # Files here are kept in memory, where the system has it.
 _MEMORY = "/dev/shm"

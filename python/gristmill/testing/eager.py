@@ -11,12 +11,16 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._batch import BatchJob
 from .._errors import StoreError
+from .._flow.job import FlowJob
 from .._items.portions import encoded
+from .._job import Job
+from .._values import to_plain
+from .flows import Instance
 
 if TYPE_CHECKING:
     from .._app import App
@@ -32,12 +36,18 @@ _OFFERED = "_gristmill_process"
 class EagerEngine:
     """The jobs that were run, by id, with the payloads that they had."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, replaced: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self._app = app
+        # Functions that run instead of jobs, by kind.
+        self._replaced = replaced or {}
         self._batches: list[list[tuple[str, str, Ended]]] = []
+        # Instances of flows that wait for an event, by id.
+        self._instances: dict[tuple[int, int], Instance] = {}
         self._count = 0
         # Of the family that runs: the batches that have not begun.
         self._siblings: list[dict[str, Any]] = []
+        # To be sent to the instance of a flow that begins.
+        self._events: Iterable[tuple[Any, str, Any]] = ()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -90,8 +100,64 @@ class EagerEngine:
             batch.append((common["kind"], text, self._run(common, text, job, to_plain)))
         return number, len(batch)
 
+    # --- flows ---
+
+    def submit_flow(self, common: dict[str, Any], payload: Any, events: Iterable[tuple[Any, str, Any]]) -> tuple[int, int]:
+        """Runs an instance of a flow to which these events are sent: when, by what name, and with which value."""
+        self._events = events
+        return self._run_all(common, [payload], to_plain)[0], 0
+
+    def send_event(self, batch: int, position: int, name: str, value: str) -> bool:
+        """Sends an event to an instance that waits for one; whether it had not ended."""
+        instance = self._instances.get((batch, position))
+        if instance is None:
+            self._ended(batch, position)
+            return False
+        instance.send_event(name, json.loads(value))
+        ended = instance.proceed()
+        if ended is not None:
+            del self._instances[batch, position]
+            kind, text, _ = self._batches[batch - 1][position]
+            self._batches[batch - 1][position] = (kind, text, ended)
+        return True
+
+    def awaited(self, batch: int, position: int) -> str:
+        """For which events an instance waits."""
+        names = [child.event for child in self._instances[batch, position].children if child.is_open]
+        return " and ".join(f"the event {name!r}" for name in names)
+
+    def _run_flow(self, common: dict[str, Any], text: str, job: Any, defined: Any) -> Ended:
+        """Runs an instance of a flow. One that waits for an event is blocked until it is sent."""
+
+        def execute(batch: dict[str, Any], payload: str) -> Ended:
+            own = self._job_of(batch["kind"])
+            options = json.dumps({**(own.options or {"retry": {"attempts_max": 1}}), **(batch.get("options") or {})})
+            tags = [*(batch.get("tags") or dict(common["tags"])).items()]
+            child = {**common, "kind": batch["kind"], "queue": batch.get("queue") or common["queue"], "options": options, "tags": tags}
+            number, _ = self._run_all(child, [json.loads(payload)], to_plain)
+            ended = self._ended(number, 0)
+            if ended[0] == "blocked":
+                raise StoreError(
+                    f"the flow {batch['kind']} waits for {self.awaited(number, 0)}, which nobody sends to a child flow in memory"
+                )
+            return ended
+
+        events, self._events = self._events, ()
+        attempts_max: int = json.loads(common["options"])["retry"]["attempts_max"]
+        instance = Instance(defined, text, execute, job.id, attempts_max)
+        for after, name, value in events:
+            instance.send_event(name, value, after)
+        with _offering(job):
+            ended = instance.proceed()
+        if ended is None:
+            self._instances[job.batch, int(job.id.partition(":")[2])] = instance
+            return "blocked", None, None
+        return ended
+
     def _run(self, common: dict[str, Any], text: str, job: Any, to_plain: Callable[[Any], Any]) -> Ended:
         defined = self._job_of(common["kind"])
+        if isinstance(defined, FlowJob):
+            return self._run_flow(common, text, job, defined)
         attempts_max = json.loads(common["options"])["retry"]["attempts_max"]
         while True:
             try:
@@ -133,6 +199,9 @@ class EagerEngine:
         return outcomes
 
     def _job_of(self, kind: str) -> Any:
+        if kind in self._replaced:
+            replaced: Job[..., Any] = Job(self._app, self._replaced[kind], kind, "default", {})
+            return replaced
         defined = self._app.jobs.get(kind)
         if defined is None:
             raise StoreError(f"the application has no job {kind!r}, and an eager one runs its jobs itself")
@@ -144,7 +213,10 @@ class EagerEngine:
         return self._batches[batch - 1][position][2]
 
     def wait_job(self, batch: int, position: int, timeout: float | None = None) -> Ended:
-        return self._ended(batch, position)
+        ended = self._ended(batch, position)
+        if ended[0] == "blocked":
+            raise StoreError(f"the flow {batch}:{position} waits for {self.awaited(batch, position)}: send it, and then ask")
+        return ended
 
     def watch_job(self, batch: int, position: int, told: Callable[..., object]) -> None:
         told(*self._ended(batch, position))
@@ -162,7 +234,7 @@ class EagerEngine:
         return []
 
     def counts(self, queue: str | None = None) -> dict[str, int]:
-        counts = {"completed": 0, "dead": 0}
+        counts = {"completed": 0, "dead": 0, "blocked": 0}
         for batch in self._batches:
             for _, _, (state, _, _) in batch:
                 counts[state] += 1

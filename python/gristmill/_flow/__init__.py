@@ -1,0 +1,1 @@
+"""Durable flows: functions that wait for jobs, events and times without a process."""

@@ -1,0 +1,462 @@
+"""The event loop of a flow's instance, and how the two kinds of flow run.
+
+The loop is that of one instance. It turns only while something is ready, in a fixed order. Its timers are sleeps of the flow: they
+wait in the store. So `asyncio.gather`, `wait`, `timeout`, `sleep` and `TaskGroup` are as durable as steps.
+
+Needs nothing of the package but `replay`: the runtime gives the same text to scripts. Python 3.8 and newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Coroutine
+
+from .replay import ENDED, SLEEP, Flow, FlowError, Program, Record, Suspended, Winner, each
+
+# Calls of one loop between two steps, and closings of one coroutine. A flow that takes more does not end.
+TURNS_MAX = 10_000_000
+CLOSINGS_MAX = 100
+
+_set_running_loop = asyncio._set_running_loop
+
+if TYPE_CHECKING:
+    _Future = asyncio.Future[Any]
+    _Task = asyncio.Task[Any]
+else:
+    # Python 3.8 has no generic ones.
+    _Future, _Task = asyncio.Future, asyncio.Task
+
+
+class Call:
+    """A call that the loop will make."""
+
+    __slots__ = ("arguments", "callback", "context", "record", "when")
+
+    def __init__(self, callback: Callable[..., Any] | None, arguments: tuple[Any, ...], context: contextvars.Context | None) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = context
+        # Of a timer.
+        self.record: Record | None = None
+        self.when = 0.0
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.arguments = ()
+        if self.record is not None and self.record.first < 0:
+            self.record.is_dropped = True
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def done(self) -> bool:
+        """Whether nothing waits for it, as a future says it."""
+        return self.callback is None
+
+
+class Promise(_Future):
+    """A step, to be awaited."""
+
+    def __init__(self, record: Record | None, name: str, loop: Any) -> None:
+        _Future.__init__(self, loop=loop)
+        self.record = record
+        self.name = name
+        self.number: int = loop.number + 1
+        loop.number = self.number
+
+    # The order of a set of promises is that of their hashes, which has to be the same in each replay.
+    def __hash__(self) -> int:
+        return self.number
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self.record is not None and self.record.first < 0:
+            self.record.is_dropped = True
+        return super().cancel()
+
+
+class FlowTask(_Task):
+    """A task of a flow. Its hash is the same in each replay."""
+
+    def __init__(self, coroutine: Any, **options: Any) -> None:
+        loop: Any = options["loop"]
+        self.number: int = loop.number + 1
+        loop.number = self.number
+        _Task.__init__(self, coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+async def _waited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+class FlowLoop:
+    """Makes the calls that are ready, and knows the tasks."""
+
+    def __init__(self, flow: AsyncFlow) -> None:
+        self.flow = flow
+        self.ready: collections.deque[Call] = collections.deque()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.number = 0
+        self.error: BaseException | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise FlowError(
+            f"a flow's event loop has no {name}: a flow awaits steps, events and sleeps; do input, output and threads in a step, or in"
+            " a function that flow.local runs"
+        )
+
+    # --- what asyncio asks of a loop ---
+
+    def call_soon(self, callback: Callable[..., Any], *arguments: Any, context: contextvars.Context | None = None) -> Call:
+        call = Call(callback, arguments, context)
+        self.ready.append(call)
+        return call
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *arguments: Any, context: contextvars.Context | None = None) -> Call:
+        if delay <= 0:
+            return self.call_soon(callback, *arguments, context=context)
+        call = Call(callback, arguments, context or contextvars.copy_context())
+        flow = self.flow
+        call.when = flow.time_s() + delay
+        call.record = flow.wait_for(SLEEP, f'{{"event":null,"delay_ms":{max(1, -int(-delay * 1000 // 1))}')
+        call.record.promise = call
+        if call.record.order:
+            self.ready.append(call)
+        return call
+
+    def call_at(self, when: float, callback: Callable[..., Any], *arguments: Any, context: contextvars.Context | None = None) -> Call:
+        return self.call_later(when - self.time(), callback, *arguments, context=context)
+
+    def time(self) -> float:
+        return self.flow.time_s()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)  # type: ignore[arg-type]
+
+    def create_task(self, coroutine: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        if not asyncio.iscoroutine(coroutine):
+            # A step, such as in a group of tasks.
+            coroutine = _waited(coroutine)
+        if "name" not in options:
+            options["name"] = getattr(coroutine, "__name__", "task")
+        eager = options.pop("eager_start", None)
+        del eager
+        task: asyncio.Task[Any] = FlowTask(coroutine, loop=self, **options)
+        self.tasks.append(task)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody awaits does not concern the flow's outcome."""
+
+    def _timer_handle_cancelled(self, call: Any) -> None:
+        """Nothing to do."""
+
+    # --- turning ---
+
+    def run(self) -> None:
+        """Makes calls until none is ready."""
+        ready = self.ready
+        for _ in range(TURNS_MAX):
+            if not ready:
+                return
+            call = ready.popleft()
+            callback = call.callback
+            if callback is None:
+                continue
+            if call.context is not None:
+                call.context.run(callback, *call.arguments)
+            else:
+                callback(*call.arguments)
+        raise FlowError(f"flow {self.flow.name} has made {TURNS_MAX:,} calls (TURNS_MAX) without awaiting a step: it does not end")
+
+    def close(self) -> None:
+        """Ends the coroutines that wait."""
+        self.ready.clear()
+        for task in self.tasks:
+            if task.done():
+                continue
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            for _ in range(CLOSINGS_MAX):
+                try:
+                    coroutine.close()
+                    break
+                except RuntimeError as error:
+                    # It has awaited once more on its way.
+                    if "ignored GeneratorExit" not in str(error):
+                        break
+                except BaseException:
+                    break
+        self.ready.clear()
+        self.tasks.clear()
+
+
+class AsyncFlow(Flow):
+    """An instance of an `async def` flow."""
+
+    def run(self, payload: Any) -> Any:
+        """Its value, or its `Suspension`."""
+        loop = self._loop = FlowLoop(self)
+        before = asyncio._get_running_loop()
+        _set_running_loop(loop)  # type: ignore[arg-type]
+        try:
+            return self._run(loop, payload)
+        finally:
+            self._is_over = True
+            loop.close()
+            _set_running_loop(before)
+
+    def _run(self, loop: FlowLoop, payload: Any) -> Any:
+        self._wave_ms: int | None = None
+        memos, outcomes = self._memos, self._outcomes
+        is_replayed = bool(memos)
+        if is_replayed:
+            self._wave_ms = memos[0].get("time")
+        self._is_replayed = is_replayed
+        main = loop.create_task(self._program.function(self, payload))
+        loop.run()
+        spawned = 0
+        owners = self._owners
+        for number, memo in enumerate(memos):
+            if main.done():
+                return main.result()
+            if number:
+                self._wave_ms = memo.get("time")
+                seen = memo.get("seen")
+                if seen is None:
+                    for index in range(spawned):
+                        if owners[index] is not None:
+                            self._deliver(index)
+                else:
+                    for index in each(seen):
+                        self._deliver(index)
+                loop.run()
+            for entry in memo.get("steps", ()):
+                spawned += 1 if len(entry) < 4 else entry[3]
+        if main.done():
+            return main.result()
+        self._is_replayed, self._wave_ms = False, None
+        seen_now: list[int] = []
+        if is_replayed:
+            seen_now = [index for index, owner in enumerate(owners) if owner is not None and outcomes[index]["state"] in ENDED]
+            is_all = len(seen_now) == len(owners) - owners.count(None)
+            for index in seen_now:
+                self._deliver(index)
+            loop.run()
+            if main.done():
+                return main.result()
+        else:
+            is_all = True
+        return self._suspension(seen_now, is_all)
+
+    def time_s(self) -> float:
+        """The loop's time: that of the run in which this part of the flow was run first."""
+        if self._wave_ms is None:
+            self._wave_ms = self._clock_ms()
+            if not self._is_replayed:
+                self._time_ms = self._wave_ms
+        return self._wave_ms / 1000
+
+    def first(self, *awaitables: Any) -> Any:
+        if not awaitables:
+            raise FlowError("flow.first() of nothing never ends: give steps, events, sleeps or coroutines")
+        loop = self._loop
+        winner: Any = Promise(None, "first", loop)
+        own: list[Any] = []
+
+        def ended(index: int, future: Any) -> None:
+            if winner.done():
+                return
+            if future.cancelled():
+                winner.cancel()
+            elif future.exception() is not None:
+                winner.set_exception(future.exception())
+            else:
+                name = future.name if isinstance(future, Promise) else future.get_name() if hasattr(future, "get_name") else ""
+                winner.set_result(Winner(name, future.result(), index))
+            for task in own:
+                task.cancel()
+
+        for index, awaitable in enumerate(awaitables):
+            future = awaitable
+            if not asyncio.isfuture(awaitable):
+                future = loop.create_task(awaitable)
+                own.append(future)
+            future.add_done_callback(functools.partial(ended, index))
+        return winner
+
+    def _promise(self, record: Record) -> Promise:
+        name = record.name[1:] if record.name[:1] == "@" else record.name
+        promise = Promise(record, name, self._loop)
+        record.promise = promise
+        if record.order:
+            self._settle(record)
+        return promise
+
+    def _settle(self, record: Record) -> None:
+        promise: Any = record.promise
+        if type(promise) is Call:
+            if promise.callback is not None:
+                self._loop.ready.append(promise)
+            return
+        if promise.done():
+            return
+        try:
+            value, error = self._outcome(record)
+        except Exception as problem:
+            # Of the conversion to the annotated type.
+            value, error = None, problem
+        if error is None:
+            promise.set_result(value)
+        else:
+            promise.set_exception(error)
+
+    def _known_value(self, name: str, value: Any, error: BaseException | None = None) -> Promise:
+        promise = Promise(None, name, self._loop)
+        if error is None:
+            promise.set_result(value)
+        else:
+            promise.set_exception(error)
+        return promise
+
+    def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Outside of the flow's loop: the function may run one of its own."""
+        loop: Any = self._loop
+        task = asyncio.current_task(loop)
+        _set_running_loop(None)
+        _set_current_task(loop, task, None)
+        try:
+            return super()._run_here(function, arguments, named)
+        finally:
+            _set_current_task(loop, None, task)
+            _set_running_loop(loop)
+
+
+def _set_current_task(loop: Any, before: Any, after: Any) -> None:
+    tasks: Any = asyncio.tasks
+    if sys.version_info >= (3, 12):
+        if sys.version_info >= (3, 14) and asyncio._get_running_loop() is not loop:
+            # Asked only of the loop that runs.
+            _set_running_loop(loop)
+            tasks._swap_current_task(loop, after)
+            _set_running_loop(None)
+        else:
+            tasks._swap_current_task(loop, after)
+        return
+    if before is not None:
+        tasks._leave_task(loop, before)
+    if after is not None:
+        tasks._enter_task(loop, after)
+
+
+class Result:
+    """A step of a plain flow."""
+
+    __slots__ = ("_answer", "name", "record")
+
+    def __init__(self, name: str, record: Record | None, answer: Callable[[], Any]) -> None:
+        self.name = name
+        self.record = record
+        self._answer = answer
+
+    def result(self) -> Any:
+        """Its result. Where there is none yet, the flow is unwound, and begins again when it is there."""
+        return self._answer()
+
+    def done(self) -> bool:
+        """Not for plain flows."""
+        raise FlowError(
+            "whether a step has ended is not for a plain flow, which would go another way when it is run again: write it as async def"
+        )
+
+    def __await__(self) -> Any:
+        raise FlowError("await is for async def flows: a plain one asks for the result()")
+
+
+class PlainFlow(Flow):
+    """An instance of a `def` flow: it runs from its beginning until a result is not there."""
+
+    def run(self, payload: Any) -> Any:
+        """Its value, or its `Suspension`."""
+        spawned = 0
+        owners = self._owners
+        for number, memo in enumerate(self._memos):
+            if number:
+                seen = memo.get("seen")
+                for index in range(spawned) if seen is None else each(seen):
+                    if owners[index] is not None:
+                        self._deliver(index)
+            for entry in memo.get("steps", ()):
+                spawned += 1 if len(entry) < 4 else entry[3]
+        seen_now = [
+            index for index, owner in enumerate(owners) if owner is not None and self._outcomes[index]["state"] in ENDED
+        ]
+        is_all = len(seen_now) == len(owners) - owners.count(None)
+        for index in seen_now:
+            self._deliver(index)
+        try:
+            return self._program.function(self, payload)
+        except Suspended:
+            pass
+        self._is_over = True
+        return self._suspension(seen_now, is_all)
+
+    def first(self, *awaitables: Any) -> Any:
+        results: list[Result] = list(awaitables)
+
+        def answer() -> Any:
+            orders = [0 if one.record is None else one.record.order or None for one in results]
+            ended = [(order, index) for index, order in enumerate(orders) if order is not None]
+            if not ended:
+                raise Suspended
+            index = min(ended)[1]
+            return Winner(results[index].name, results[index].result(), index)
+
+        return Result("first", None, answer)
+
+    def _promise(self, record: Record) -> Result:
+        def answer() -> Any:
+            if not record.order:
+                raise Suspended
+            value, error = self._outcome(record)
+            if error is not None:
+                raise error
+            return value
+
+        return Result(record.name[1:] if record.name[:1] == "@" else record.name, record, answer)
+
+    def _settle(self, record: Record) -> None:
+        """Nothing waits."""
+
+    def _known_value(self, name: str, value: Any, error: BaseException | None = None) -> Result:
+        def answer() -> Any:
+            if error is not None:
+                raise error
+            return value
+
+        return Result(name, None, answer)
+
+
+def run(
+    program: Program, is_async: bool, payload: Any, memos: list[Any], outcomes: list[Any], job: str | None, now_ms: int | None = None
+) -> Any:
+    """Runs an instance: its value, or its `Suspension`."""
+    flow: Any = (AsyncFlow if is_async else PlainFlow)(program, memos, outcomes, job, now_ms)
+    return flow.run(payload)

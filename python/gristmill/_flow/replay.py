@@ -1,0 +1,744 @@
+"""A flow's instance: its memo, the identity of its steps, and what it waits for.
+
+An instance runs from its beginning each time that something which it awaited has ended. Steps that have ended give their kept
+outcomes; then the instance goes on, and answers with its value or with what it waits for next.
+
+The memo is a list with a part for each suspension, as JSON objects:
+
+* `steps`: what the suspension spawned, in the order of the children: `[name, hash]`, `[name, hash, key]` or, for a map of so many
+  children, `[name, hash, key, count]`. Names that begin with "@" are those of events and times. A count of 0 is that of a step
+  which was cancelled before it began.
+* `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
+  `[first, end]`. Left out where these are all that were spawned before and not yet seen.
+* `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
+* `time`: what the event loop's clock said, in milliseconds since 1970. `seed`: that of `random` and `uuid`.
+
+Needs nothing of the package: the runtime gives the same text to scripts. Python 3.8 and newer.
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+import time
+import zlib
+from collections import namedtuple
+from typing import Any, Callable, Iterable
+
+# Steps of one instance, over its whole life, and those that are open at once.
+STEPS_MAX = 1_000_000
+STEPS_OPEN_MAX = 250_000
+# Different groups of children that one suspension spawns: the store's limit.
+GROUPS_MAX = 1_000
+# Bytes that one suspension keeps of names, keys and values: the store's limit of a memo.
+MEMO_BYTES_MAX = 1 << 20
+EVENT_NAME_BYTES_MAX = 200
+
+ENDED = frozenset(("completed", "dead", "cancelled", "expired"))
+SLEEP, NOW, SEED = "@sleep", "@now", "@seed"
+
+Winner = namedtuple("Winner", ("name", "value", "index"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
+
+
+class FlowError(Exception):
+    """A flow's code asks for what a flow cannot do, or does not fit what its instance has done.
+
+    >>> @app.flow(retries=0)
+    ... async def stuck(flow) -> None:
+    ...     await asyncio.get_running_loop().create_future()
+    >>> import asyncio
+    >>> from gristmill.testing import run_flow
+    >>> run_flow(stuck)
+    Traceback (most recent call last):
+    gristmill._errors.JobFailed: job 1:0 ended as dead: FlowError: flow stuck awaits what nothing will ever bring about: ...
+    """
+
+
+class Suspended(BaseException):
+    """Unwinds a flow that waits. A `finally` on the way runs."""
+
+
+class Suspension:
+    """What an instance answers that waits: the children that it spawns and what it keeps, as JSON."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Prepared:
+    """A job that a flow asks for: what all children like it have in common, as the beginning of a JSON object, and its payload."""
+
+    __slots__ = ("convert", "head", "label", "payload")
+
+    def __init__(self, label: str, head: str, payload: str, convert: Callable[[Any], Any] | None) -> None:
+        self.label = label
+        self.head = head
+        self.payload = payload
+        self.convert = convert
+
+
+class Program:
+    """A flow's function, and what is around it."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str | None,
+        function: Callable[[Any, Any], Any],
+        prepare: Callable[..., Any],
+        failed: Callable[..., BaseException],
+        default: Callable[[Any], Any] | None = None,
+        seconds: Callable[[Any], float] = float,
+        convert_local: Callable[[Any], Callable[[Any], Any] | None] | None = None,
+        running_job: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        # Called with the flow and the payload.
+        self.function = function
+        # Makes a `Prepared` of what a step was called with, and one for each item of a map.
+        self.prepare = prepare
+        # Makes the exception of a failed step: step, key, job, state, error.
+        self.failed = failed
+        self.encode, self.encode_sorted = make_encoder(default, False), make_encoder(default, True)
+        self.seconds = seconds
+        self.convert_local = convert_local
+        # The id of the job that runs.
+        self.running_job = running_job
+
+    def canonical(self, text: str, payload: Any) -> int:
+        """The hash of a payload, which the order of an object's members does not change."""
+        return zlib.crc32((self.encode_sorted(payload) if "{" in text else text).encode("utf-8", "surrogatepass"))
+
+
+def make_encoder(default: Callable[[Any], Any] | None, is_sorted: bool) -> Callable[[Any], str]:
+    """A function from a value to its JSON. What `json.dumps` makes anew for every call is made once."""
+    whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=is_sorted, separators=(",", ":"), default=default)
+    encoder: Any = json.encoder
+    if encoder.c_make_encoder is None:
+        return whole.encode
+    make = encoder.c_make_encoder(None, whole.default, encoder.c_encode_basestring, None, ":", ",", is_sorted, False, False)
+    join = "".join
+
+    def encode(value: Any) -> str:
+        try:
+            text: str = join(make(value, 0))
+            return text
+        except RecursionError:
+            raise ValueError("a value nests too deep, or contains itself") from None
+
+    return encode
+
+
+class Record:
+    """A step: one child, or the children of a map."""
+
+    __slots__ = (
+        *("collects", "convert", "count", "first", "hash", "head", "is_dropped"),
+        *("key", "missing", "name", "next", "order", "payloads", "promise"),
+    )
+
+    def __init__(self, name: str, hash: int, key: str | None, count: int | None, first: int, next: Record | None) -> None:
+        self.name = name
+        self.hash = hash
+        self.key = key
+        # None for a single child.
+        self.count = count
+        self.first = first
+        # The next one of the same name and key.
+        self.next = next
+        self.missing = 1 if count is None else count
+        # When its end was told, among the others'.
+        self.order = 0
+        self.promise: Any = None
+        self.convert: Callable[[Any], Any] | None = None
+        # Of one that is to be spawned.
+        self.head = ""
+        self.payloads = ""
+        # Of a map: whether failures stand in the places of values.
+        self.collects = False
+        # Cancelled before it began: it keeps its place among those of its identity, and has no child.
+        self.is_dropped = False
+
+
+class Flow:
+    """What a flow's function gets first: its steps, and all that an instance may know of the world.
+
+    Each step has an identity: the name of its job (or `name=`), its `key=`, and its number among those of the same name and key.
+    Code between steps may change; the identity of a step that has begun may not change its arguments.
+
+    >>> @app.flow
+    ... async def quadruple(flow, number: int) -> int:
+    ...     doubled = await flow.step(double, number)
+    ...     return await flow.step(double, doubled)
+    >>> from gristmill.testing import run_flow
+    >>> run_flow(quadruple, 4)
+    16
+    """
+
+    def __init__(self, program: Program, memos: list[Any], outcomes: list[Any], job: str | None, now_ms: int | None = None) -> None:
+        self._program = program
+        self._memos = memos
+        self._outcomes = outcomes
+        self._now_ms = now_ms
+        self._job = job
+        self.name = program.name
+        self.version = program.version
+        self._known: dict[Any, Record] = {}
+        self._owners: list[Record | None] = [None] * len(outcomes)
+        self._values: dict[Any, list[Any]] = {}
+        self._seed: int | None = None
+        self._seeds_taken = 0
+        self._told = 0
+        # Of the suspension to come.
+        self._fresh: list[Record] = []
+        # Steps that were cancelled before they began, which the code has asked for again.
+        self._revived: list[Record] = []
+        self._new_values: list[Any] = []
+        self._new_seed: int | None = None
+        self._time_ms: int | None = None
+        # Whether the flow is being unwound: nothing begins then.
+        self._is_over = False
+        if memos:
+            self._read()
+
+    @property
+    def id(self) -> str | None:
+        """The id of the instance's job.
+
+        >>> @app.flow
+        ... async def identify(flow) -> str:
+        ...     return flow.id
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(identify)
+        '1:0'
+        """
+        if self._job is None:
+            self._job = self._program.running_job()
+        return self._job
+
+    # --- the memo ---
+
+    def _read(self) -> None:
+        known, owners = self._known, self._owners
+        end = len(owners)
+        for memo in reversed(self._memos):
+            for entry in reversed(memo.get("steps", ())):
+                name, key = entry[0], entry[2] if len(entry) > 2 else None
+                count = entry[3] if len(entry) > 3 else None
+                identity = name if key is None else (name, key)
+                end -= 1 if count is None else count
+                record = Record(name, entry[1], key, count, end, known.get(identity))
+                if count is None:
+                    owners[end] = record
+                else:
+                    owners[end : end + count] = [record] * count
+                known[identity] = record
+            for entry in reversed(memo.get("values", ())):
+                name, key = entry[0], entry[2] if len(entry) > 2 else None
+                self._values.setdefault(name if key is None else (name, key), []).append(entry)
+            if "seed" in memo:
+                self._seed = memo["seed"]
+        if end:
+            raise FlowError(
+                f"the memo of flow {self.name} has {len(owners) - end} steps, and the store has {len(owners)} children of it:"
+                " this instance was begun by another version of Gristmill"
+            )
+
+    def unused(self) -> list[str]:
+        """The steps in the memo that the code has not asked for so far.
+
+        >>> @app.flow
+        ... async def tidy(flow) -> list[str]:
+        ...     await flow.step(double, 1)
+        ...     return flow.unused()
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(tidy)
+        []
+        """
+        left: list[Record] = []
+        for record in self._known.values():
+            one: Record | None = record
+            while one is not None:
+                left.append(one)
+                one = one.next
+        return [_shown(one.name, one.key) for one in sorted(left, key=lambda one: one.first)]
+
+    def _deliver(self, index: int) -> None:
+        """Tells the end of a child."""
+        record = self._owners[index]
+        if record is None:
+            return
+        self._owners[index] = None
+        record.missing -= 1
+        if record.missing == 0:
+            self._told += 1
+            record.order = self._told
+            if record.promise is not None:
+                self._settle(record)
+
+    def _outcome(self, record: Record) -> tuple[Any, BaseException | None]:
+        """The value of a step that has ended, or its exception."""
+        if record.count is not None:
+            return self._outcomes_of_map(record)
+        outcome = self._outcomes[record.first]
+        state = outcome["state"]
+        if state == "completed":
+            value = outcome.get("value")
+            return (value if record.convert is None else record.convert(value)), None
+        if state == "expired" and record.name[:1] == "@":
+            if record.name == SLEEP:
+                return None, None
+            return None, TimeoutError(f"the event {record.name[1:]!r} was not sent in time")
+        return None, self._failure(record, outcome)
+
+    def _failure(self, record: Record, outcome: Any) -> BaseException:
+        return self._program.failed(record.name, record.key, outcome.get("job"), outcome["state"], outcome.get("error"))
+
+    def _outcomes_of_map(self, record: Record) -> tuple[Any, BaseException | None]:
+        assert record.count is not None
+        ended = self._outcomes[record.first : record.first + record.count]
+        convert = record.convert
+        values: list[Any] = []
+        collects = record.collects
+        for outcome in ended:
+            if outcome["state"] == "completed":
+                value = outcome.get("value")
+                values.append(value if convert is None else convert(value))
+            elif collects:
+                values.append(self._failure(record, outcome))
+            else:
+                return None, self._failure(record, outcome)
+        return values, None
+
+    # --- what the code asks for ---
+
+    def _take(self, name: str, key: str | None, hash: int | None, count: int | None) -> Record | None:
+        """The step of the memo that has this identity, if there is one."""
+        identity = name if key is None else (name, key)
+        record = self._known.get(identity)
+        if record is None:
+            return None
+        if record.count == 0:
+            record.is_dropped = True
+            self._revived.append(record)
+        elif hash is not None and (record.hash != hash or record.count != count):
+            raise self._differs(record, hash, count)
+        if record.next is None:
+            del self._known[identity]
+        else:
+            self._known[identity] = record.next
+        return record
+
+    def _differs(self, record: Record, hash: int, count: int | None) -> FlowError:
+        place = _shown(record.name, record.key)
+        number = 1 + sum(
+            entry[0] == record.name and (entry[2] if len(entry) > 2 else None) == record.key
+            for memo in self._memos
+            for entry in memo.get("steps", ())
+        )
+        one: Record | None = record
+        while one is not None:
+            number -= 1
+            one = one.next
+        if record.count != count:
+            what = f"had {_counted(record.count)}, and the code now gives it {_counted(count)}"
+        else:
+            what = f"had arguments of the hash {record.hash:08x}, and the code now gives it some of the hash {hash:08x}"
+        return FlowError(
+            f"step {place}, number {number} of its name, of flow {_shown(self.name, self.version, '@')} {what}: the instance has begun"
+            " this step. Give the steps of a loop or a branch key=, give the changed flow another version=, or begin new instances"
+            " from before the step by `gristmill flow fork`"
+        )
+
+    def _begin(self, name: str, key: str | None, hash: int, count: int | None, head: str, payloads: str) -> Record:
+        if self._is_over:
+            raise Suspended
+        record = Record(name, hash, key, count, -1, None)
+        record.head = head
+        record.payloads = payloads
+        self._fresh.append(record)
+        return record
+
+    def step(self, job: Any, *arguments: Any, name: str | None = None, key: str | None = None, **options: Any) -> Any:
+        """Begins a job, of this application or, by the name of its kind, of other workers; awaiting it gives its result. A flow is
+        a job. What is left of its failures is raised as `StepFailed`. Options are those of the job, for this step.
+
+        >>> @app.flow
+        ... async def both(flow, number: int) -> list[int]:
+        ...     first, second = flow.step(double, number), flow.step(double, number + 1, key="second", priority=1)
+        ...     return [await first, await second]
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(both, 4)
+        [8, 10]
+        """
+        prepared: Prepared = self._program.prepare(job, arguments, options)
+        text = prepared.payload
+        name = prepared.label if name is None else _checked("name", name)
+        if key is not None:
+            _checked("key", key)
+        hash = zlib.crc32(text.encode("utf-8", "surrogatepass")) if "{" not in text else self._program.canonical(text, json.loads(text))
+        record = self._take(name, key, hash, None)
+        if record is None:
+            record = self._begin(name, key, hash, None, prepared.head, text)
+        record.convert = prepared.convert
+        return self._promise(record)
+
+    def map(
+        self,
+        job: Any,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        return_exceptions: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Begins a job for each item; awaiting it gives the results in the items' order, once all have ended. The first failed one
+        raises `StepFailed`, or with `return_exceptions` stands in its place. It is one step with one identity.
+
+        >>> @app.flow
+        ... async def total(flow, numbers: list[int]) -> int:
+        ...     return sum(await flow.map(double, numbers))
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(total, [1, 2, 3])
+        12
+        """
+        payloads: list[str] = []
+        sorted_payloads: list[str] = []
+        prepared: Any = None
+        for prepared in self._program.prepare(job, items, options, True):
+            text: str = prepared.payload
+            payloads.append(text)
+            sorted_payloads.append(self._program.encode_sorted(json.loads(text)) if "{" in text else text)
+            if len(payloads) > STEPS_OPEN_MAX:
+                raise FlowError(f"a map of over {STEPS_OPEN_MAX:,} items (STEPS_OPEN_MAX): map portions of them, one after the other")
+        if prepared is None:
+            return self._known_value("map", [])
+        label: str = prepared.label if name is None else _checked("name", name)
+        if key is not None:
+            _checked("key", key)
+        hash = zlib.crc32(",".join(sorted_payloads).encode("utf-8", "surrogatepass"))
+        record = self._take(label, key, hash, len(payloads))
+        if record is None:
+            record = self._begin(label, key, hash, len(payloads), prepared.head, ",".join(payloads))
+        record.convert = prepared.convert
+        record.collects = return_exceptions
+        return self._promise(record)
+
+    def event(self, name: str, *, timeout: Any = None) -> Any:
+        """Waits for an event that is sent to this instance; gives its value. One that was sent before is kept. Raises
+        `TimeoutError` after `timeout`.
+
+        >>> @app.flow
+        ... async def approved(flow) -> str:
+        ...     return await flow.event("approve", timeout="2d")
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(approved, events={"approve": "by Ada"})
+        'by Ada'
+        """
+        _checked("the name of an event", name)
+        if len(name.encode()) > EVENT_NAME_BYTES_MAX:
+            raise FlowError(f"an event's name of over {EVENT_NAME_BYTES_MAX} bytes")
+        limit = "" if timeout is None else f',"delay_ms":{self._milliseconds(timeout)}'
+        return self._promise(self.wait_for("@" + name, f'{{"event":{json.dumps(name)}{limit}'))
+
+    def sleep(self, until: Any) -> Any:
+        """Waits for a span (seconds, a timedelta, text such as "2d") or up to a time (a datetime).
+
+        >>> @app.flow
+        ... async def patient(flow) -> float:
+        ...     begun = flow.now()
+        ...     await flow.sleep("2d")
+        ...     return (flow.now() - begun).days
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(patient)
+        2
+        """
+        moment = getattr(until, "timestamp", None)
+        limit = f'"delay_ms":{self._milliseconds(until)}' if moment is None else f'"until_ms":{round(moment() * 1000)}'
+        return self._promise(self.wait_for(SLEEP, f'{{"event":null,{limit}'))
+
+    def _milliseconds(self, span: Any) -> int:
+        return max(0, -int(-self._program.seconds(span) * 1000 // 1))
+
+    def wait_for(self, name: str, head: str) -> Record:
+        """The step that is an event or a time."""
+        # How long it lasts was decided when it began.
+        return self._take(name, None, None, None) or self._begin(name, None, 0, None, head, "null")
+
+    def local(self, function: Callable[..., Any], *arguments: Any, name: str | None = None, key: str | None = None, **named: Any) -> Any:
+        """Runs a function here, in this process, and keeps its value like that of a step. It may run again where the process ends
+        before the flow waits or ends.
+
+        >>> @app.flow
+        ... async def measured(flow, text: str) -> int:
+        ...     return await flow.local(len, text)
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(measured, "abc")
+        3
+        """
+        label: str = getattr(function, "__qualname__", type(function).__name__)
+        label = label.rpartition("<locals>.")[2] if name is None else _checked("name", name)
+        convert = None if self._program.convert_local is None else self._program.convert_local(function)
+
+        def made() -> Any:
+            return self._run_here(function, arguments, named)
+
+        try:
+            value = self._kept(label, key, made)
+        except Exception as error:
+            return self._known_value(label, None, error)
+        return self._known_value(label, value if convert is None else convert(value))
+
+    def _kept(self, name: str, key: str | None, make: Callable[[], Any]) -> Any:
+        """A value that was decided once."""
+        identity = name if key is None else (name, _checked("key", key))
+        kept = self._values.get(identity)
+        if kept:
+            entry = kept.pop()
+            if len(entry) > 3:
+                raise self._program.failed(name, key, self.id, "dead", entry[3])
+            return entry[1]
+        if self._is_over:
+            raise Suspended
+        try:
+            value = make()
+            if not (value is None or type(value) in (str, int, bool)):
+                # As it is given to a replay.
+                value = json.loads(self._program.encode(value))
+        except Exception as error:
+            failure = {"type": type(error).__qualname__, "message": str(error)[:4096], "traceback": _traceback(error)}
+            self._new_values.append([name, None, key, failure])
+            raise self._program.failed(name, key, self.id, "dead", failure) from error
+        self._new_values.append([name, value] if key is None else [name, value, key])
+        return value
+
+    def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        value = function(*arguments, **named)
+        if hasattr(value, "__await__"):
+            import asyncio
+
+            async def waited() -> Any:
+                return await value
+
+            return asyncio.run(waited())
+        return value
+
+    def now(self) -> Any:
+        """The time, as a datetime in UTC; the same in each replay.
+
+        >>> @app.flow
+        ... async def year(flow) -> int:
+        ...     return flow.now().year
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(year)
+        2001
+        """
+        import datetime
+
+        kept: int = self._kept(NOW, None, self._clock_ms)
+        return datetime.datetime.fromtimestamp(kept / 1000, datetime.timezone.utc)
+
+    def random(self) -> float:
+        """A number from 0 to below 1; the same in each replay.
+
+        >>> @app.flow
+        ... async def toss(flow) -> bool:
+        ...     return 0 <= flow.random() < 1
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(toss)
+        True
+        """
+        return (self._bits() >> 75) / (1 << 53)
+
+    def uuid(self) -> Any:
+        """A UUID; the same in each replay.
+
+        >>> @app.flow
+        ... async def name(flow) -> int:
+        ...     return flow.uuid().version
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(name)
+        4
+        """
+        import uuid
+
+        return uuid.UUID(int=self._bits(), version=4)
+
+    def _bits(self) -> int:
+        import hashlib
+        import os
+
+        if self._seed is None:
+            self._seed = self._new_seed = int.from_bytes(os.urandom(6), "big")
+        self._seeds_taken += 1
+        return int.from_bytes(hashlib.sha256(b"%d %d" % (self._seed, self._seeds_taken)).digest()[:16], "big")
+
+    def _clock_ms(self) -> int:
+        return int(time.time() * 1000) if self._now_ms is None else self._now_ms
+
+    # --- what a kind of flow does its own way ---
+
+    def first(self, *awaitables: Any) -> Any:
+        """The first of these to end, as a `Winner` with `name`, `value` and `index`. The others go on; they end with the flow.
+
+        >>> @app.flow
+        ... async def hurried(flow) -> str:
+        ...     first = await flow.first(flow.event("approve"), flow.sleep("2d"))
+        ...     return first.name
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(hurried), run_flow(hurried, events=[("1d", "approve", None)])
+        ('sleep', 'approve')
+        """
+        raise NotImplementedError
+
+    def _promise(self, record: Record) -> Any:
+        """What the code gets for a step."""
+        raise NotImplementedError
+
+    def _settle(self, record: Record) -> None:
+        """A step has ended for which the code may wait."""
+        raise NotImplementedError
+
+    def _known_value(self, name: str, value: Any, error: BaseException | None = None) -> Any:
+        """A value that need not be waited for."""
+        raise NotImplementedError
+
+    # --- the suspension ---
+
+    def _suspension(self, seen: list[int], is_all: bool) -> Suspension:
+        """What is kept of a run that waits."""
+        for record in self._revived:
+            if record.promise is not None and not record.promise.done():
+                raise FlowError(
+                    f"step {_shown(record.name, record.key)} of flow {_shown(self.name, self.version, '@')} was cancelled by this instance"
+                    " before it began, and the code now waits for it: give the step another key=, or the changed flow another version="
+                )
+        fresh = self._fresh
+        if any([record.is_dropped for record in fresh]):
+            fresh = [record for record in fresh if not record.is_dropped]
+        open_steps = {id(record) for record in self._owners if record is not None}
+        groups_open, children_open = len(open_steps) + len(fresh), len(self._owners) - self._owners.count(None)
+        children_open += sum(record.missing for record in fresh)
+        if not groups_open:
+            raise FlowError(
+                f"flow {self.name} awaits what nothing will ever bring about: a flow awaits steps, events and sleeps of its `flow`,"
+                " and what asyncio makes of them"
+            )
+        if children_open > STEPS_OPEN_MAX:
+            raise FlowError(f"flow {self.name} has {children_open:,} open steps at once; the limit is {STEPS_OPEN_MAX:,} (STEPS_OPEN_MAX)")
+        total = len(self._owners) + sum(record.missing for record in fresh)
+        if total > STEPS_MAX:
+            raise FlowError(
+                f"flow {self.name} has {total:,} steps; the limit is {STEPS_MAX:,} (STEPS_MAX): let it begin a flow of the same kind"
+                " as its last step"
+            )
+        memo: dict[str, Any] = {}
+        children = ""
+        if self._fresh:
+            children, entries = _grouped(self._fresh)
+            memo["steps"] = entries
+        if not is_all:
+            memo["seen"] = _runs(seen)
+        if self._new_values:
+            memo["values"] = self._new_values
+        if self._new_seed is not None:
+            memo["seed"] = self._new_seed
+        if self._time_ms is not None:
+            memo["time"] = self._time_ms
+        text = self._program.encode(memo)
+        if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:
+            raise FlowError(
+                f"flow {self.name} would keep {len(text):,} bytes of names, keys and local values at one wait; the limit is"
+                f" {MEMO_BYTES_MAX:,} (MEMO_BYTES_MAX): return references from flow.local, or make what is large in a step"
+            )
+        wake = "all" if groups_open == 1 else "any"
+        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"}}')
+
+
+def _entry(record: Record) -> list[Any]:
+    count = 0 if record.is_dropped else record.count
+    if count is not None:
+        return [record.name, record.hash, record.key, count]
+    return [record.name, record.hash] if record.key is None else [record.name, record.hash, record.key]
+
+
+def _grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
+    """The JSON of the children, and the entries of the memo in their order. Children that are alike make one batch, unless steps
+    of one identity would change their order by that."""
+    if len(fresh) == 1 and not fresh[0].is_dropped:
+        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', [_entry(fresh[0])]
+    groups: dict[Any, list[Record]] = {}
+    homes: dict[Any, Any] = {}
+    is_alike = True
+    for record in fresh:
+        # Each event is a batch of its own.
+        home: Any = len(groups) if record.is_dropped or record.name[:1] == "@" else record.head
+        groups.setdefault(home, []).append(record)
+        is_alike = is_alike and homes.setdefault((record.name, record.key), home) == home
+    batches: list[list[Record]] = list(groups.values())
+    if not is_alike:
+        batches = []
+        for record in fresh:
+            before: Record = batches[-1][0] if batches else record
+            if before is not record and record.name[:1] != "@" and before.head == record.head and not before.is_dropped | record.is_dropped:
+                batches[-1].append(record)
+            else:
+                batches.append([record])
+    if len(batches) > GROUPS_MAX:
+        raise FlowError(
+            f"a flow begins {len(batches):,} different groups of steps at once; the limit is {GROUPS_MAX:,} (GROUPS_MAX; each event,"
+            " sleep, job and set of options makes one): await some of them first"
+        )
+    texts = [
+        f'{batch[0].head},"payloads":[{",".join([record.payloads for record in batch])}]}}'
+        for batch in batches
+        if not batch[0].is_dropped
+    ]
+    return ",".join(texts), [_entry(record) for batch in batches for record in batch]
+
+
+def _runs(numbers: list[int]) -> list[Any]:
+    """Numbers, of which those that follow on each other are `[first, end]`."""
+    runs: list[Any] = []
+    for number in numbers:
+        last = runs[-1] if runs else None
+        if isinstance(last, list) and last[1] == number:
+            last[1] = number + 1
+        elif isinstance(last, int) and last + 1 == number:
+            runs[-1] = [last, number + 1]
+        else:
+            runs.append(number)
+    return runs
+
+
+def each(runs: list[Any]) -> Iterable[int]:
+    """The numbers of such runs."""
+    for run in runs:
+        if type(run) is int:
+            yield run
+        else:
+            yield from range(*run)
+
+
+def _shown(name: str, key: str | None, mark: str = " ") -> str:
+    return name if key is None else f"{name}{mark}{key}" if mark != " " else f"{name} (key {key!r})"
+
+
+def _counted(count: int | None) -> str:
+    return "one payload" if count is None else f"{count:,} items"
+
+
+def _checked(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or value[:1] == "@":
+        raise FlowError(f"{what} of a step is {value!r}: give text that does not begin with @")
+    return value
+
+
+def _traceback(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-16384:]
