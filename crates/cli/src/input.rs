@@ -1,7 +1,8 @@
-//! The input of a run or a submit: a file or a pipe of items. It is read in batches and never as a whole. A batch
-//! reader packs items straight into batches. After each batch it knows how far it has read, so that a later process can
-//! continue there. A bad item becomes a rejected job whose error names the file and the line. The items around it are
-//! not affected.
+//! The input of a run or a submit: a file or a pipe of items. It is read in batches and never as a whole.
+//!
+//! A batch reader packs items straight into batches. After each batch it knows how far it has read, so that a later
+//! process can continue there. A bad item becomes a rejected job whose error names the file and the line. The items
+//! around it are not affected.
 
 mod array;
 pub mod batch_reader;

@@ -1,4 +1,4 @@
-//! Where the database is, and how it is connected to.
+//! The address of a database, and connections to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -22,18 +22,18 @@ use crate::pooler::{self, Pooler};
 use crate::settings::{Environment, POOLER, Settings};
 use crate::tls::{self, Asked, Verification};
 
-/// Seconds without a sign of the server after which a connection is tested, and between the tests.
+/// The time without a sign of the server after which a connection is tested, and the pause between the tests.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How long what was sent may go without the other machine's acknowledgement: it was cut off then. (Without this, the
-/// system goes on to send it for a quarter of an hour.)
+/// The time that sent data may go without the other machine's acknowledgement. After it, the connection counts as cut
+/// off. (Without this, the system would keep sending for a quarter of an hour.)
 const UNANSWERED_MAX: Duration = Duration::from_secs(20);
 
 /// The first word of the name of each connection.
 const PROGRAM: &str = "gristmill";
 
-/// Where a PostgreSQL database is: a connection URL with the meaning that libpq gives it, TLS included, and with what the
-/// variables of libpq, its service file and its password file give besides. Makes connections, for pools too.
+/// The address of a PostgreSQL database: a connection URL with libpq's meaning, including TLS, completed by libpq's
+/// variables, its service file and its password file. It makes connections, also for pools.
 #[derive(Clone)]
 pub struct Address {
     config: Config,
@@ -41,7 +41,7 @@ pub struct Address {
     /// The URL without its password.
     shown: String,
     application: Option<String>,
-    /// What stands between, where the URL says it, or a connection has found it out.
+    /// The kind of pooler, if the URL names it or a connection has found it out.
     pooler: OnceLock<Pooler>,
 }
 
@@ -52,8 +52,8 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// Reads a connection URL (`postgresql://user@host/database?sslmode=verify-full`), or settings as libpq takes them. The
-    /// variables and files of libpq give what it leaves out.
+    /// Reads a connection URL (`postgresql://user@host/database?sslmode=verify-full`), or settings in libpq's form. The
+    /// variables and files of libpq give the settings that it omits.
     ///
     /// # Errors
     ///
@@ -87,19 +87,19 @@ impl Address {
         &self.shown
     }
 
-    /// What the server is to show of a connection: `gristmill`, then what this one is, if anything, and then the name that
-    /// `application_name` gives.
+    /// The name that the server shows for a connection: `gristmill`, then the purpose of this connection, if given, and
+    /// then the name in `application_name`.
     pub fn application_name(&self, connection: Option<&str>) -> String {
         let parts = [Some(PROGRAM), connection, self.application.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
-    /// Finds out by a new connection whether a pooler stands between, unless the URL says so. It may lend another server for
-    /// each transaction, and does what that asks for.
+    /// Finds out through a new connection whether there is a pooler, unless the URL says so. A pooler may lend another
+    /// server for each transaction, and the store then works without sessions.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// The errors of the driver.
     pub async fn find_pooler(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         if self.pooler.get().is_none() {
             let found = if pooler::stands_between(client).await? {
@@ -116,7 +116,7 @@ impl Address {
         Ok(())
     }
 
-    /// Whether what is set for a session, prepared in it or locked by it may be gone with the transaction.
+    /// Reports whether settings, prepared statements and locks of a session may be gone after a transaction.
     pub fn is_pooled(&self) -> bool {
         self.pooler.get() == Some(&Pooler::Transaction)
     }
@@ -125,16 +125,16 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// The errors of the driver.
     pub async fn connect(&self) -> Result<ClientWrapper, tokio_postgres::Error> {
         self.connect_beside(std::future::pending()).await
     }
 
-    /// A new connection, whose task does something `beside`, and closes the connection when that ends.
+    /// A new connection. Its task also runs `beside`, and closes the connection when that ends.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// The errors of the driver.
     pub async fn connect_beside<F>(&self, beside: F) -> Result<ClientWrapper, tokio_postgres::Error>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -157,7 +157,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// The errors of the driver.
     pub async fn connect_with<F>(&self, listener: F) -> Result<ClientWrapper, tokio_postgres::Error>
     where
         F: FnMut(&str) + Send + 'static,
@@ -169,7 +169,7 @@ impl Address {
     }
 }
 
-/// For pools of [`deadpool_postgres`]; what they know of the address is not asked.
+/// For pools of [`deadpool_postgres`]. Their own settings of an address are not used.
 impl Connect for Address {
     fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
         self.open(std::future::pending()).boxed()
@@ -187,14 +187,14 @@ where
     let driver = tokio::spawn(async move {
         let mut beside = std::pin::pin!(beside);
         tokio::select! {
-            // Answers are handed over before they are taken in.
+            // Answers are passed on before new ones are read.
             biased;
             ended = connection => {
-                // The client tells the callers that wait for answers.
+                // The client reports the error to callers that wait for answers.
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection to PostgreSQL ended");
                 }
-                // Answers that came with the end are taken in.
+                // Answers that came with the end are still read.
                 beside.await;
             }
             () = &mut beside => {}
@@ -232,7 +232,7 @@ where
     Ok(ClientWrapper::new(client, driver))
 }
 
-/// What the driver needs of the settings.
+/// The settings in the form of the driver.
 fn config(settings: &Settings, environment: Environment<'_>) -> Result<Config, String> {
     let mut config = Config::new();
     places(&mut config, settings)?;
@@ -256,7 +256,7 @@ fn config(settings: &Settings, environment: Environment<'_>) -> Result<Config, S
     if let Some(attributes) = settings.word("target_session_attrs", TARGETS)? {
         config.target_session_attrs(attributes);
     } else if config.get_hosts().len() > 1 {
-        // Of several servers, the one that can be written to: after a failover, that is another one.
+        // Of several servers, use the writable one. After a failover, this is another one.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     if let Some(binding) = settings.word("channel_binding", BINDINGS)? {
@@ -340,13 +340,13 @@ fn places(config: &mut Config, settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// How long a server may be silent.
+/// The times for which a server may be silent.
 fn times(config: &mut Config, settings: &Settings) -> Result<(), String> {
     let seconds = |name: &str, default: Duration| -> Result<Duration, String> {
         let given = settings.number(name)?.filter(|seconds| *seconds > 0);
         Ok(given.map_or(default, Duration::from_secs))
     };
-    // 0 is no limit in libpq. Gristmill waits for nothing without one.
+    // In libpq, 0 means no limit. Gristmill never waits without a limit.
     config.connect_timeout(seconds("connect_timeout", CONNECT_WAIT_MAX)?);
     config.keepalives(settings.number("keepalives")? != Some(0));
     config.keepalives_idle(seconds("keepalives_idle", KEEPALIVE)?);
@@ -356,13 +356,13 @@ fn times(config: &mut Config, settings: &Settings) -> Result<(), String> {
             u32::try_from(count).map_err(|_| settings.wrong("keepalives_count", "it is too large"))?,
         );
     }
-    // Milliseconds in libpq; the driver's own reader of URLs takes seconds.
+    // The unit is milliseconds in libpq. The driver's own reader of URLs takes seconds.
     let unanswered = settings.number("tcp_user_timeout")?.filter(|ms| *ms > 0);
     config.tcp_user_timeout(unanswered.map_or(UNANSWERED_MAX, Duration::from_millis));
     Ok(())
 }
 
-/// What makes TLS connections; `None` where there are to be none.
+/// The maker of TLS connections. `None` without TLS.
 fn tls(
     config: &mut Config,
     settings: &Settings,
@@ -375,7 +375,7 @@ fn tls(
     };
     let authorities = settings.get("sslrootcert");
     let full = match (settings.get("sslmode"), authorities) {
-        // As in libpq, whose default would take any certificate.
+        // This follows libpq, whose default would accept any certificate.
         (None, Some("system")) | (Some("verify-full"), _) => true,
         (Some("disable" | "prefer" | "require") | None, None) | (Some("disable"), _) => false,
         (Some("prefer" | "require") | None, Some(_)) => {
@@ -449,7 +449,7 @@ fn tls(
     }
 }
 
-/// The place as it may be shown. Where the environment or a service names the server, it is the server.
+/// The place in a form without secrets. If the environment or a service names the server, it is the server.
 fn shown(place: &str, settings: &Settings, config: &Config) -> String {
     let named = ["host", "hostaddr", "dbname"]
         .iter()
@@ -470,7 +470,7 @@ fn shown(place: &str, settings: &Settings, config: &Config) -> String {
     )
 }
 
-/// A connection URL as it may be shown.
+/// A connection URL in a form without secrets.
 pub fn without_password(url: &str) -> String {
     let hidden = |part: &str| {
         let name = part.split('=').next().unwrap_or_default().trim();
@@ -535,7 +535,7 @@ mod tests {
         parsed.map_err(|error| error.to_string())
     }
 
-    /// What the driver is told, of what libpq's options say.
+    /// Checks the driver's settings for libpq's options.
     #[test]
     fn options_reach_the_driver() {
         let address = of(
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_of_tls_are_told_apart() {
+    fn modes_of_tls_are_distinguished() {
         let mode = |place: &str| of(place, &[]).map(|address| address.config.get_ssl_mode());
         for (query, expected) in [
             ("", SslMode::Prefer),
@@ -611,7 +611,7 @@ mod tests {
             let error = of(&format!("postgresql://h/d{query}"), &[]).unwrap_err();
             assert!(error.contains(reason), "{query}: {error}");
         }
-        // Whether this machine has authorities or not, it asks for them.
+        // The settings ask for this machine's authorities, whether it has any or not.
         match of("postgresql://h/d?sslrootcert=system", &[]) {
             Ok(address) => assert_eq!(address.config.get_ssl_mode(), SslMode::Require),
             Err(error) => assert!(error.contains("needs authorities"), "{error}"),

@@ -1,24 +1,24 @@
-//! What an error of the driver means: whether another connection or attempt helps, and its text.
+//! The meaning of a driver's error: whether another connection or another try helps, and its text.
 
 use gristmill_store::StoreError;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-/// What helps against a failure.
+/// The remedy for a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Another connection.
+    /// Use another connection.
     Reconnect,
-    /// The same again: others got in the way.
+    /// Try again: others got in the way.
     Again,
-    /// Nothing.
+    /// Nothing helps.
     None,
 }
 
-/// What helps against an error of the driver.
+/// The remedy for an error of the driver.
 pub fn remedy(error: &Error) -> Remedy {
     let Some(state) = error.code() else {
-        // Without an answer of the server, the connection is at fault, unless a value could not be converted.
+        // Without an answer from the server, the connection is at fault, unless a value could not be converted.
         return if source_is_io(error) || error.is_closed() {
             Remedy::Reconnect
         } else {
@@ -32,7 +32,7 @@ pub fn remedy(error: &Error) -> Remedy {
         SqlState::TOO_MANY_CONNECTIONS,
         SqlState::IDLE_SESSION_TIMEOUT,
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-        // A server that became a standby while the connection stood.
+        // The server became a standby while the connection was open.
         SqlState::READ_ONLY_SQL_TRANSACTION,
     ];
     if passing.contains(state) || state.code().starts_with("08") {

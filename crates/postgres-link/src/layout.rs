@@ -5,8 +5,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
-/// Whether a schema has the tables `layout` and `migration`. This reads the catalogs themselves: `to_regclass` answers from
-/// the session's cache, which does not see what another session committed while this one waited for the lock.
+/// Finds out whether a schema has the tables `layout` and `migration`. It reads the catalogs themselves, because
+/// `to_regclass` answers from the session's cache, which does not see what another session committed while this one
+/// waited for the lock.
 const TABLES: &str = "
     SELECT count(*) FILTER (WHERE relation.relname = 'layout') > 0,
         count(*) FILTER (WHERE relation.relname = 'migration') > 0
@@ -14,36 +15,36 @@ const TABLES: &str = "
     JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relation.relnamespace
     WHERE namespace.nspname = $1::text::name AND relation.relname IN ('layout', 'migration')";
 
-/// Whether there is a schema of this name.
+/// Finds out whether there is a schema with this name.
 const SCHEMA_EXISTS: &str =
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text::name)";
 
-/// The settings of a migration: no short limit of the role or the server ends it, and literals mean what they mean in its files.
-/// (Older servers have no `transaction_timeout`.)
+/// The settings of a migration: no short limit of the role or the server ends it, and literals have the meaning that
+/// its files expect. (Older servers have no `transaction_timeout`.)
 const UNDISTURBED: &str = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; \
     SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL standard_conforming_strings = on; \
     SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
-/// How often to try again when other processes make the same schema at the same moment.
+/// The number of attempts while other processes create the same schema at the same time.
 const MAKING_ATTEMPTS_MAX: u32 = 20;
 
-/// Why a schema does not have the layout.
+/// The error of a schema without the layout.
 pub type Error = LayoutError<tokio_postgres::Error>;
 
-/// A layout of one schema of a database.
+/// The layout of one schema in a database.
 #[derive(Debug, Clone, Copy)]
 pub struct SchemaLayout {
-    /// The schema. Plain letters.
+    /// The schema's name, in plain letters.
     pub schema: &'static str,
-    /// What it holds.
+    /// Its contents.
     pub layout: Layout,
-    /// Statements that stop the programs of other layouts, by the id of this one. They come before the migrations, so that
-    /// those wait for no operation that waits for them; in a new database, after its tables.
+    /// Statements that stop the programs of other layouts, by the id of this layout. They run before the migrations, so
+    /// that no migration waits for an operation that waits for it. In a new database they run after its tables.
     pub stop_others: fn(&str) -> String,
 }
 
 impl SchemaLayout {
-    /// The layout of the schema; `None` where there is none.
+    /// The current layout of the schema. `None` without one.
     ///
     /// # Errors
     ///
@@ -74,11 +75,11 @@ impl SchemaLayout {
         }))
     }
 
-    /// Whether the schema has this layout.
+    /// Reports whether the schema has this layout.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::Newer`] where it has that of a newer program, and those of [`read`](SchemaLayout::read).
+    /// [`LayoutError::Newer`] if it has the layout of a newer program, and the errors of [`read`](SchemaLayout::read).
     pub async fn is_current(&self, client: &impl GenericClient) -> Result<bool, Error> {
         match self.read(client).await? {
             Some(found) => self.layout.is_that_of(&found),
@@ -86,13 +87,13 @@ impl SchemaLayout {
         }
     }
 
-    /// Brings the schema to this layout, in one transaction. Writes nothing where it has it. Others that do the same wait
-    /// meanwhile: for the lock of the table that records the layout, or, in a new schema, for its name. Only roles that may
-    /// write to the schema can keep them waiting.
+    /// Brings the schema to this layout in one transaction. Writes nothing if it already has it. Other processes that
+    /// do the same wait meanwhile: for the lock of the table that records the layout, or, in a new schema, for its
+    /// name. Only roles that may write to the schema can make them wait.
     ///
     /// # Errors
     ///
-    /// As [`is_current`](SchemaLayout::is_current), and [`LayoutError::Failed`].
+    /// The errors of [`is_current`](SchemaLayout::is_current), and [`LayoutError::Failed`].
     pub async fn apply(&self, client: &mut Client) -> Result<(), Error> {
         for _ in 1..MAKING_ATTEMPTS_MAX {
             match self.apply_once(client).await {
@@ -195,7 +196,7 @@ impl SchemaLayout {
         Ok(())
     }
 
-    /// Makes the schema, where the owner of the database has not made it, and the table that records its layout.
+    /// Creates the schema, unless the owner of the database has created it, and the table that records its layout.
     async fn begin(&self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
         let exists: bool = transaction
             .query_typed_one(SCHEMA_EXISTS, &[(&self.schema, Type::TEXT)])
@@ -224,7 +225,7 @@ impl SchemaLayout {
     }
 }
 
-/// Whether another process has made the schema meanwhile, for which this one waited.
+/// Reports whether another process has created the schema meanwhile, for which this one waited.
 fn is_of_another_maker(error: &Error) -> bool {
     let code = match error {
         LayoutError::Failed { found: 0, cause } => cause.code(),
@@ -238,12 +239,12 @@ fn is_of_another_maker(error: &Error) -> bool {
     code.is_some_and(|code| made.contains(code))
 }
 
-/// Keeps the functions that exist for a file of rights to read.
+/// Stores the existing functions for a file of rights.
 const FUNCTIONS_BEFORE: &str = "SELECT set_config('gristmill.functions_before', coalesce(array_agg(oid), '{}')::text, true) \
     FROM pg_proc WHERE pronamespace = to_regnamespace($1)";
 
-/// The views, functions and triggers that this transaction has made or replaced: their rows are its own. Triggers come
-/// before views, and views before functions: one may depend on those behind it.
+/// The views, functions and triggers that this transaction has created or replaced: it owns their rows. Triggers come
+/// before views, and views before functions, because each may depend on later ones.
 const OBJECTS_MADE: &str = "
     SELECT format('TRIGGER IF EXISTS %I ON %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger t
     JOIN pg_class c ON c.oid = t.tgrelid

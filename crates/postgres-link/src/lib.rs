@@ -1,4 +1,4 @@
-//! Connections to PostgreSQL, as the store of jobs and the knowledge base share them: an address with TLS, with the
+//! Connections to PostgreSQL, shared by the store of jobs and the knowledge base: an address with TLS and with the
 //! variables and files of libpq, a lock on a name, and the layout of a schema.
 
 mod address;

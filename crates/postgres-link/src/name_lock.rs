@@ -1,8 +1,8 @@
-//! A name that one process at a time holds, among all that use a database.
+//! A name that only one process at a time holds, among all processes of a database.
 //!
-//! It is an advisory lock of a connection, so it ends with its process, however that ends. A connection that is lost
-//! is replaced, and the name taken again, unless another process was faster. So is one that gives no answer any more: the server may
-//! not have noticed, and is told to end it.
+//! The name is an advisory lock of a connection, so it ends with its process, however that ends. A lost connection is
+//! replaced, and the name taken again, unless another process was faster. A connection that gives no answer is also
+//! replaced: the server may not have noticed its loss, and is told to end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,16 @@ use crate::limits::{RECONNECT_WAIT_FIRST, RECONNECT_WAIT_MAX, SILENCE_MAX, TAKEN
 const TAKE: &str = "SELECT pg_try_advisory_lock(1196576078, hashtext($1)), pg_backend_pid(), \
     (SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = pg_backend_pid())";
 
-/// As [`TAKE`], until the end of the transaction, which is that of the connection: behind a pooler, a session has no end of its own.
+/// Like [`TAKE`], until the end of a transaction that lasts as long as the connection: behind a pooler, a session has
+/// no end of its own.
 const TAKE_IN_TRANSACTION: &str = "SELECT pg_try_advisory_xact_lock(1196576078, hashtext($1)), pg_backend_pid(), \
     (SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = pg_backend_pid())";
 
-/// Ends the connection that this process had before, where the server has not noticed that it is lost, and waits for that.
+/// Ends the former connection of this process if the server has not noticed its loss, and waits for its end.
 const END_FORMER: &str = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
     WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2";
 
-/// Begins a transaction that stays open.
+/// Starts a transaction that stays open.
 const BEGIN_FOR_EVER: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; \
     SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
@@ -41,20 +42,20 @@ pub struct NameLock {
 
 /// A connection that holds the name.
 struct Held {
-    /// The lock is this connection's.
+    /// The connection that owns the lock.
     client: ClientWrapper,
-    /// Its process at the server, and when that began: by both, it is no other.
+    /// Its process at the server and that process's start. Both together identify it.
     process: (i32, Option<String>),
     /// Resolves when the connection has ended.
     ended: oneshot::Receiver<()>,
 }
 
 impl Held {
-    /// Resolves when the connection has ended, or is asked and gives no answer for so long.
+    /// Resolves when the connection has ended, or has given no answer to a query for this time.
     async fn is_lost(&mut self, silence_max: Duration) {
         loop {
             tokio::select! {
-                // Nothing is ever sent: the other end is dropped.
+                // The channel carries no message. The other end is dropped.
                 _ = &mut self.ended => return,
                 () = tokio::time::sleep(silence_max) => {}
             }
@@ -67,11 +68,11 @@ impl Held {
 }
 
 impl NameLock {
-    /// Takes the name in the database at `url`; `None` where another process has it.
+    /// Takes the name in the database at `url`. Returns `None` if another process has it.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`] for a wrong URL, [`StoreError::Unreachable`], and whatever the database says.
+    /// [`StoreError::Open`] for a wrong URL, [`StoreError::Unreachable`], and errors of the database.
     pub async fn try_take(url: &str, name: &str) -> Result<Option<NameLock>, StoreError> {
         NameLock::try_take_by_silence(url, name, SILENCE_MAX).await
     }
@@ -106,7 +107,7 @@ impl NameLock {
         Ok(Some(NameLock { holding, lost }))
     }
 
-    /// Resolves when the name was lost to another process, after the connection was.
+    /// Resolves when the connection and then the name were lost, the name to another process.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
         if lost.wait_for(|lost| *lost).await.is_err() {
@@ -121,7 +122,7 @@ impl Drop for NameLock {
     }
 }
 
-/// Takes the name by a new connection, after the former one of this process has ended.
+/// Takes the name through a new connection, after the former one of this process has ended.
 async fn take(
     address: &SharedAddress,
     name: &str,
@@ -130,7 +131,7 @@ async fn take(
     let (alive, ended) = oneshot::channel::<()>();
     let client = address
         .connect_with(move |_| {
-            // Dropped with the connection, which is how its end is noticed.
+            // This is dropped with the connection, which reveals the connection's end.
             let _alive = &alive;
         })
         .await?;
@@ -155,7 +156,7 @@ async fn take(
     }))
 }
 
-/// Holds the name until another process has it.
+/// Holds the name until another process takes it.
 async fn hold(address: &SharedAddress, name: &str, mut held: Held, silence_max: Duration) {
     loop {
         held.is_lost(silence_max).await;

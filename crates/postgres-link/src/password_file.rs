@@ -1,6 +1,6 @@
-//! The password file of libpq's programs: `~/.pgpass`, or what `PGPASSFILE` names. A line is
-//! `host:port:database:user:password`, where `*` stands for any, and `\` before a colon or a `\` for the letter itself
-//! (PostgreSQL's documentation, section "The Password File").
+//! The password file of libpq's programs: `~/.pgpass`, or the file in `PGPASSFILE`. A line is
+//! `host:port:database:user:password`. A `*` stands for any value, and a `\` before a colon or a `\` for the character
+//! itself (PostgreSQL's documentation, section "The Password File").
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tokio_postgres::config::Host;
 
 use crate::settings::Environment;
 
-/// The port of a URL that names none.
+/// The default port.
 pub(crate) const PORT: u16 = 5432;
 
-/// The first password of the file that fits the address. A file that others can read is ignored, as libpq does.
+/// The password in the first line of the file that matches the address. A file that others can read is ignored, as in libpq.
 pub(crate) fn password(config: &Config, file: Option<&str>, environment: Environment<'_>) -> Option<String> {
     let path = match file {
         Some(path) => PathBuf::from(path),
@@ -29,7 +29,7 @@ pub(crate) fn password(config: &Config, file: Option<&str>, environment: Environ
     })
 }
 
-/// A host as libpq's files name it.
+/// A host in the form of libpq's files.
 pub(crate) fn host_name(host: &Host) -> String {
     match host {
         Host::Tcp(name) => name.clone(),
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn the_first_matching_line_has_the_password() {
         let text = "# comment\nother:5432:db:me:no\nhost:*:db:me:open\\:ses\\\\ame\n*:*:*:*:any\nbroken\n";
         let found = |host, port, database, user| find(text, [host, port, database, user]);
         assert_eq!(

@@ -1,7 +1,8 @@
-//! Whether a connection pooler stands between, such as PgBouncer: behind one, a session may last for a transaction only.
+//! Detection of a connection pooler such as PgBouncer. Behind a pooler, a session may last only for a transaction.
 //!
-//! A server's process tells its number to each new connection, for the cancelling of queries. A pooler tells a number of its own
-//! there, since the connection has no process that stays its own. So the number of the process that answers a query differs.
+//! A server's process sends its number to each new connection, for the cancelling of queries. A pooler sends a number
+//! of its own, because the connection has no fixed process. The number of the process that answers a query then
+//! differs.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -13,12 +14,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{Client, Error};
 
-/// What stands between this process and the server.
+/// The kind of pooler between this process and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pooler {
     /// A pooler that lends a server for a transaction: `pooler=transaction`.
     Transaction,
-    /// One that lends it for a session, or none: `pooler=session`.
+    /// A pooler that lends a server for a session, or no pooler: `pooler=session`.
     Session,
 }
 
@@ -29,7 +30,7 @@ pub(crate) const WORDS: &[(&str, Pooler)] =
 /// The code of a request for TLS, in place of a version (PostgreSQL's documentation, section "Message Formats").
 const TLS_REQUEST: [u8; 4] = 80_877_103_u32.to_be_bytes();
 
-/// Whether another process answers a connection than the one that it was told of.
+/// Reports whether another process answers a connection than the one that was announced to it.
 pub(crate) async fn stands_between(client: &Client) -> Result<bool, Error> {
     let answering: i32 = client
         .query_typed_one("SELECT pg_backend_pid()", &[])
@@ -38,7 +39,7 @@ pub(crate) async fn stands_between(client: &Client) -> Result<bool, Error> {
     Ok(told(client).await.is_some_and(|told| told != answering))
 }
 
-/// The number that a connection was told of: a request to cancel tells it back, here to nobody else.
+/// The number that was announced to a connection. A request to cancel repeats it, and here the request goes to nobody else.
 async fn told(client: &Client) -> Option<i32> {
     let (stream, mut other) = duplex(64);
     let token = client.cancel_token();
@@ -56,7 +57,7 @@ async fn told(client: &Client) -> Option<i32> {
     sent.ok().and(number)
 }
 
-/// Stands for TLS on a stream within this process.
+/// Stands in for TLS on a stream within this process.
 struct Bare;
 
 struct BareStream(DuplexStream);
@@ -111,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A server tells its connection the number of the process that answers, with and without TLS.
+    /// A server announces the number of the process that answers, with and without TLS.
     #[tokio::test]
     async fn a_server_is_no_pooler() {
         let url = gristmill_private_postgres::shared().create_database().unwrap();

@@ -1,5 +1,6 @@
-//! The settings of a connection, as libpq gathers them: from a URL or `name=value` pairs, then from the service that these or
-//! `PGSERVICE` name, then from the environment. Each option of libpq is taken, or refused by its name: none is ignored.
+//! The settings of a connection, gathered like in libpq: first from a URL or `name=value` pairs, then from the service
+//! that these or `PGSERVICE` name, and then from the environment. Each option of libpq is used, or refused by its name.
+//! None is ignored.
 
 mod options;
 mod service;
@@ -10,13 +11,13 @@ use std::fmt;
 
 use options::{KnownOption, OPTIONS, Use};
 
-/// The option of Gristmill's own that names the kind of a connection pooler.
+/// Gristmill's own option that names the kind of a connection pooler.
 pub(crate) const POOLER: &str = "pooler";
 
 /// Reads a variable of the environment.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where a setting comes from.
+/// The origin of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
     /// The URL, or the pairs in its place.
@@ -36,7 +37,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The settings of a connection, by the names that libpq gives them.
+/// The settings of a connection by their libpq names.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     values: BTreeMap<&'static str, (String, Origin)>,
@@ -47,7 +48,7 @@ impl Settings {
     pub fn gather(place: &str, environment: Environment<'_>) -> Result<Settings, String> {
         let mut settings = Settings::default();
         for (name, value) in text::pairs(place)? {
-            // As in libpq, which has it from JDBC.
+            // This follows libpq, which has it from JDBC.
             let (name, value) = match (name.as_str(), value.as_str()) {
                 ("ssl", "true") => ("sslmode", "require".to_owned()),
                 (name, _) => (name, value),
@@ -95,18 +96,18 @@ impl Settings {
         Ok(())
     }
 
-    /// A setting that is not empty.
+    /// A setting, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (value, _) = self.values.get(name)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Whether the place itself gave a setting.
+    /// Reports whether the place itself has a setting.
     pub fn is_given(&self, name: &str) -> bool {
         matches!(self.values.get(name), Some((_, Origin::Given)))
     }
 
-    /// A setting that is one of a few words.
+    /// A setting with one of a few values.
     pub fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Result<Option<T>, String> {
         let Some(value) = self.get(name) else {
             return Ok(None);

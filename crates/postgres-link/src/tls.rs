@@ -10,31 +10,32 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How much is asked of the server's certificate.
+/// The requirements for the server's certificate.
 #[derive(Debug)]
 pub(crate) enum Verification {
-    /// Nothing: `sslmode=prefer` (the default) and `require` protect from eavesdropping, not from an impostor.
+    /// None: `sslmode=prefer` (the default) and `require` protect against eavesdropping, but not against an impostor.
     None,
-    /// That it is the host's, signed by the machine's authorities, or by those in this file: `sslmode=verify-full`.
+    /// The certificate must be the host's, signed by the machine's authorities or by those in this file:
+    /// `sslmode=verify-full`.
     Full {
-        /// `sslrootcert`.
+        /// The file in `sslrootcert`.
         authorities: Option<PathBuf>,
     },
 }
 
-/// What is asked of TLS connections.
+/// The requirements for TLS connections.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub verification: Verification,
-    /// The file of this end's certificate, and that of its key.
+    /// The files of this end's certificate and its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether TLS 1.3 is the oldest version that is taken.
+    /// True if TLS 1.3 is the oldest accepted version.
     pub newest_alone: bool,
-    /// Whether TLS begins without a question in PostgreSQL's protocol.
+    /// True if TLS starts without a request in PostgreSQL's protocol.
     pub direct: bool,
 }
 
-/// What makes TLS connections.
+/// The maker of TLS connections.
 pub(crate) fn connector(asked: &Asked) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions: &[&rustls::SupportedProtocolVersion] = if asked.newest_alone {
@@ -95,7 +96,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     }
 }
 
-/// Takes any certificate whose key the server has.
+/// Accepts any certificate whose key the server has.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

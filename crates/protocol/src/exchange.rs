@@ -1,4 +1,4 @@
-//! An exchange: reports and a wish to the server, receipts and a lease back.
+//! An exchange: reports and a claim go to the server, and receipts and a lease come back.
 
 use std::sync::Arc;
 
@@ -21,20 +21,19 @@ use crate::limits::{
 /// The request of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExchangeRequest {
-    /// The request's number, from 1 upwards for each registered worker. The same when it is sent again.
+    /// The request's number, from 1 upwards for each registered worker. A repeated request has the same number.
     pub number: u64,
-    /// How often it was sent, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
     /// All requests up to this number have been answered and will not be sent again.
     pub acknowledged: u64,
-    /// The server that the agent believes to speak with, as the last answer named it.
+    /// The server that the agent expects, as in the last answer.
     pub instance: String,
-    /// Outcomes.
+    /// The outcomes.
     pub reports: Vec<Report>,
     /// The agent's claim.
     pub want: Option<Want>,
-    /// How long the server may wait for something to claim, where there is nothing and no reports came.
-    /// Milliseconds.
+    /// The longest wait of the server for jobs, if there are none and the request has no reports. Milliseconds.
     pub wait_ms: u64,
 }
 
@@ -43,20 +42,20 @@ pub struct ExchangeRequest {
 pub struct ExchangeResponse {
     /// The server that answers.
     pub instance: String,
-    /// Receipts, a lease, and when more can be claimed by the server's clock.
+    /// Receipts, a lease, and the time when more can be claimed, by the server's clock.
     pub exchanged: Exchanged,
-    /// The server's clock, so that an agent with another clock can compute the delay to the next moment.
+    /// The server's clock, so that an agent with another clock can compute the delay to the next time.
     pub now: Timestamp,
-    /// Whether an earlier attempt of this request may have a claim that the agent never received.
+    /// True if an earlier attempt of this request may have a claim that the agent never received.
     pub claim_unknown: bool,
-    /// Whether something was wanted and not claimed, because the agent did not name this server.
+    /// True if the server did not claim because the agent did not name it.
     pub not_claimed: bool,
-    /// All jobs whose output somebody follows, where that has changed.
+    /// All followed jobs, if the list has changed.
     pub followed: Option<Vec<Followed>>,
 }
 
 impl ExchangeResponse {
-    /// Whether the agent can repeat the claim, to the server that answered: nothing was claimed.
+    /// Reports whether the agent can repeat the claim to the server that answered, because no job was claimed.
     pub fn is_left_to_another(&self) -> bool {
         self.not_claimed && !self.claim_unknown
     }
@@ -132,7 +131,7 @@ where
     bounded::list::<_, _, REPORTED_READ_MAX>(deserializer)
 }
 
-/// Reads a wish, whose lists are bounded.
+/// Reads a claim, whose lists are bounded.
 fn read_want<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Want>, D::Error> {
     #[derive(Deserialize)]
     struct WantHead {
@@ -211,7 +210,7 @@ struct SliceHead {
     memos: Option<PackedArray>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deadline: Option<Timestamp>,
-    /// Whether a segment with keys and tags follows that of the payloads.
+    /// True if a segment with keys and tags follows the segment with the payloads.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     labelled: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -274,8 +273,8 @@ impl ExchangeRequest {
         frame::encode(&head, &segments)
     }
 
-    /// Reads a request that came from a foreign machine. Each list of values is one JSON array with a value for
-    /// each position; texts are cut at their limits; no position is spoken of twice.
+    /// Reads a request from a foreign machine. Each list of values must be one JSON array with a value for each
+    /// position, and no position may appear twice. Texts are cut at their limits.
     pub fn decode(message: &[u8]) -> Result<ExchangeRequest, FrameError> {
         let read = || frame::decode::<RequestHead>(message);
         let (head, segments) = bounded::within(ENTRIES_PER_EXCHANGE_MAX, read)?;
@@ -471,8 +470,7 @@ fn cut(failed: FailedJob) -> FailedJob {
     }
 }
 
-/// The same error with its texts cut at the house's limits, and without NUL characters, which PostgreSQL keeps in no
-/// text.
+/// The same error, with its texts cut at their limits and without NUL characters, which PostgreSQL cannot store in a text.
 pub fn cut_error(error: JobError) -> JobError {
     let JobError {
         error_type,
@@ -493,7 +491,7 @@ pub fn cut_error(error: JobError) -> JobError {
     }
 }
 
-/// The same text, cut, and without NUL characters.
+/// The text, cut, and without NUL characters.
 pub fn clean(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         text.truncate(text.floor_char_boundary(bytes_max));
@@ -554,7 +552,7 @@ impl ExchangeResponse {
         frame::encode(&head, &segments)
     }
 
-    /// Reads an answer of a server. Payloads are taken as they are: the server packed and checked them.
+    /// Reads an answer of a server. Payloads are not checked, because the server packed and checked them.
     pub fn decode(message: &[u8]) -> Result<ExchangeResponse, FrameError> {
         let (head, segments) = frame::decode::<ResponseHead>(message)?;
         let slices = head.lease.iter().flat_map(|lease| &lease.slices);

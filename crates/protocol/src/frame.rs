@@ -1,4 +1,4 @@
-//! A JSON head and raw segments behind it.
+//! A JSON head, followed by raw segments.
 
 use std::sync::Arc;
 
@@ -11,38 +11,38 @@ use crate::limits::REPORTS_PER_EXCHANGE_MAX;
 /// The first bytes of every message.
 const MAGIC: &[u8; 4] = b"GMX1";
 
-/// Bytes of a head at most. Failures and logs stand in it, so it is not small for certain.
+/// The largest head. It contains failures and logs, so it may be large. Bytes.
 const HEAD_BYTES_MAX: usize = 48 << 20;
 
-/// Segments of a message at most: two a report.
+/// The largest number of segments in a message: two for each report.
 const SEGMENTS_MAX: usize = 2 * REPORTS_PER_EXCHANGE_MAX;
 
-/// Why bytes are not a message.
+/// The error of bytes that are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something else, or another version.
+    /// Another format, or another version.
     #[error("the message does not begin with `GMX1`: it has another format or version")]
     Magic,
     /// The bytes end too early.
     #[error("the message ends after {bytes} bytes, in the middle of {place}")]
     Short {
-        /// How many bytes there are.
+        /// The number of bytes.
         bytes: usize,
-        /// Where they end.
+        /// The part in which they end.
         place: &'static str,
     },
-    /// A length is over its limit.
+    /// A length exceeds its limit.
     #[error("the message announces a head of {0} bytes; the limit is {HEAD_BYTES_MAX}")]
     HeadTooLong(usize),
     /// The head is invalid.
     #[error("the message's head is invalid: {0}")]
     Head(String),
-    /// There are other segments than the head names.
+    /// The head names another number of segments than there are.
     #[error("the head names {named} segments, but the message has {found}")]
     Segments {
-        /// As the head says.
+        /// The number in the head.
         named: usize,
-        /// As they are.
+        /// The actual number.
         found: usize,
     },
     /// The message has more segments than a head can name.
@@ -69,7 +69,7 @@ pub(super) fn encode<H: Serialize>(head: &H, segments: &[Segment]) -> Bytes {
     message.freeze()
 }
 
-/// One piece of raw bytes to be sent.
+/// A piece of raw bytes to send.
 pub(super) enum Segment {
     Text(Arc<str>),
     Bytes(Vec<u8>),
@@ -133,7 +133,7 @@ mod tests {
             let (read, found): (String, Vec<&[u8]>) = decode(&message).unwrap();
             prop_assert_eq!(read, head);
             prop_assert_eq!(found, texts.iter().map(|text| text.as_bytes()).collect::<Vec<_>>());
-            // Cut anywhere but at a segment's end, it is refused.
+            // A message that is cut anywhere but at a segment's end is refused.
             for end in 0..message.len() {
                 if let Ok((_, found)) = decode::<String>(&message[..end]) {
                     prop_assert!(found.len() < texts.len());

@@ -1,12 +1,12 @@
 //! The messages between a server and its workers, as types. An agent depends on this crate, and on no server.
 //!
-//! * [`worker`] has the requests and answers of a worker besides its exchanges, as JSON.
+//! * [`worker`] has the other requests and answers of a worker, as JSON.
 //! * [`refusal`] is the body of every refusal.
-//! * [`exchange`] is how an agent and a server speak of leases and reports: `application/vnd.gristmill.exchange.v1`.
+//! * [`exchange`] has the messages about leases and reports: `application/vnd.gristmill.exchange.v1`.
 //!
 //! # The exchange
 //!
-//! A message is a small JSON head and the packed texts, as they are, behind it ([`frame`]):
+//! A message is a small JSON head, followed by the packed texts as they are ([`frame`]):
 //!
 //! ```text
 //! bytes 0..4   "GMX1": the format and its version
@@ -15,19 +15,18 @@
 //!              then each segment: its length (4 bytes, little-endian) and its bytes
 //! ```
 //!
-//! The head names what the segments hold, in order. In a request there are two segments for each report that has
-//! completed jobs: their values as one packed JSON array, and their durations in microseconds as little-endian
-//! 32-bit numbers. In an answer there is one segment for each leased slice: its payloads, packed; and one more
-//! where its jobs have keys or tags: a JSON object of these, packed as in the store. Nobody on the way parses a
-//! payload; values come from foreign machines and are checked once, by the server ([`exchange`]).
+//! The head names the contents of the segments, in order. A request has two segments for each report with completed
+//! jobs: their values as one packed JSON array, and their durations in microseconds as little-endian 32-bit numbers. An
+//! answer has one segment with the packed payloads of each leased slice. If its jobs have keys or tags, a second
+//! segment has them as a JSON object, packed as in the store. No machine in between parses a payload. Values come from
+//! foreign machines, and the server checks them once ([`exchange`]).
 //!
-//! Requests are numbered by the agent, upwards from 1 for each registered worker. A request that is sent again
-//! carries its old number and the next `attempt`, and is answered as the first time: the server keeps the answers
-//! until the agent has acknowledged them. A server claims only for agents that name it as their `instance` (a
-//! number that the server drew when it started); another server commits the reports, claims nothing, and answers
-//! with its own instance. So a claim whose answer was lost is either answered again by the server that made it,
-//! or, where that one is gone, known to be unknown (`claim_unknown`), and the agent leaves and registers again
-//! when it holds no more jobs, which gives such a claim back.
+//! The agent numbers requests from 1 upwards for each registered worker. A repeated request has its old number and the
+//! next `attempt`, and gets the first answer: the server keeps answers until the agent has acknowledged them. A server
+//! claims only for agents that name it as their `instance` (a number that the server drew at its start). Another server
+//! commits the reports, claims nothing, and answers with its own instance. If the answer to a claim is lost, the server
+//! that made the claim answers it again. If that server is gone, the claim is known to be unknown (`claim_unknown`).
+//! The agent then leaves and registers again when it holds no more jobs, which releases such a claim.
 
 pub mod exchange;
 pub mod frame;
@@ -39,5 +38,5 @@ pub use exchange::{ExchangeRequest, ExchangeResponse};
 pub use frame::FrameError;
 pub use refusal::Refusal;
 
-/// The content type of an exchange, both ways.
+/// The content type of an exchange in both directions.
 pub const EXCHANGE_TYPE: &str = "application/vnd.gristmill.exchange.v1";

@@ -1,4 +1,4 @@
-//! The requests and answers of a worker besides its exchanges: JSON.
+//! The other requests and answers of a worker, as JSON.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ pub struct Registered {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice. A worker
-    /// that sends no `hops` needs no number.
+    /// From 1 upwards for each worker. A repeated heartbeat has the same number, so that nothing counts twice. A
+    /// heartbeat without `hops` needs no number.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(minimum = 0))]
     pub number: u64,
@@ -64,9 +64,9 @@ pub struct HeartbeatRequest {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub hops: BatchStats,
-    /// The progress of the worker's running jobs; replaces the last report, and is absent without news. Each has `job`,
-    /// `attempt`, and optionally `fraction` (from 0 to 1), `done` and `total` (in one unit, such as bytes), `message`,
-    /// `rate_per_s`. At most 1,000 jobs.
+    /// The progress of the worker's running jobs. It replaces the last report, and is absent without news. Each has
+    /// `job`, `attempt`, and optionally `fraction` (from 0 to 1), `done` and `total` (in one unit, such as bytes),
+    /// `message`, `rate_per_s`. At most 1,000 jobs.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -74,8 +74,9 @@ pub struct HeartbeatRequest {
     )]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
     pub progress: Vec<JobProgress>,
-    /// The jobs that the worker wants, where it runs nothing and asks why: `jobs_max`, `queues`, `kinds` (all where empty) and
-    /// optionally `priority_min`. Asking may cost as much as a claim: ask after 10 s without jobs, and then once a minute at most.
+    /// The claim of an idle worker that asks why it gets no jobs: `jobs_max`, `queues`, `kinds` (empty means all) and
+    /// optionally `priority_min`. The question may cost as much as a claim: ask after 10 s without jobs, and then at
+    /// most once a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
     pub idle: Option<Want>,
@@ -85,20 +86,21 @@ pub struct HeartbeatRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeartbeatAnswer {
-    /// Whether the worker is still registered. If not, its leases are lost, and it registers again.
+    /// True if the worker is still registered. Otherwise its leases are lost, and it registers again.
     pub known: bool,
     /// Jobs that were cancelled while the worker held them, each reported once: `lease`, `batch`, `positions`.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
     pub revoked: Vec<Revoked>,
-    /// Jobs whose output somebody follows now, each as `{"job": …}`, `{"batch": …}` or `{"kind": …}`; left out where nobody
-    /// follows any. The worker sends what such jobs of its print.
+    /// The followed jobs, each as `{"job": …}`, `{"batch": …}` or `{"kind": …}`; absent without followers. The worker
+    /// sends the output of such jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<Object>))]
     pub followed: Vec<Followed>,
-    /// Whether the worker is asked to claim nothing more, to finish or release the jobs that it holds, and to unregister.
+    /// True if the worker is asked to claim nothing more, to finish or release the jobs that it holds, and to unregister.
     #[serde(default)]
     pub drain: bool,
-    /// What keeps the jobs of `idle` from the worker that have been due for 10 s, in words; left out where there are none.
+    /// The reason in words why the worker gets no jobs for `idle`, although some have been due for 10 s; absent without
+    /// such jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
 }
@@ -119,7 +121,7 @@ pub struct OutputRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct OutputAnswer {
-    /// Jobs that the worker no longer holds: their output comes with their outcomes.
+    /// Jobs that the worker does not hold any more. Their output comes with their outcomes.
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub refused: Vec<JobId>,
 }

@@ -1,10 +1,10 @@
-//! Jobs a second through the handler with a script that returns its payload, beside a floor: the
-//! language's own loop that parses and serialises the same JSON, in one process and without pipes.
+//! Measures jobs per second through the handler, with a script that returns its payload. The floor is the language's
+//! own loop that parses and serialises the same JSON in one process, without pipes.
 //!
 //!     cargo bench -p gristmill-runtime --bench identity [python|node|node24|deno|bun]
 //!
-//! One process, payloads of 100 bytes, two micro-batches at once. Each
-//! figure is the median of five rounds after a warm-up.
+//! There is one process, payloads have 100 bytes, and two micro-batches run at once. Each figure is the median of five
+//! rounds after a warm-up.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ const MICRO_BATCHES: [u32; 4] = [1, 10, 100, 1_000];
 const PYTHON: &str = "def main(payload):\n    return payload\n";
 const JAVASCRIPT: &str = "export function main(payload) { return payload; }\n";
 
-/// Prints the seconds for parsing and serialising the file's 1,000 items so and so many times.
+/// Prints the seconds for parsing and serialising the file's 1,000 items this many times.
 const PYTHON_FLOOR: &str = r#"
 import json, sys, time
 text, rounds = open(sys.argv[1]).read(), int(sys.argv[2])
@@ -59,7 +59,7 @@ struct Subject {
     extension: &'static str,
 }
 
-/// Counts and forgets.
+/// Counts outcomes and forgets them.
 #[derive(Default)]
 struct NullSink(AtomicU64);
 
@@ -185,10 +185,10 @@ fn floor(subject: &Subject, folder: &Path) -> f64 {
     median(rounds.collect())
 }
 
-/// Micro-batches on their way to a process.
+/// The number of micro-batches on their way to a process.
 const MICRO_BATCHES_AT_ONCE: u32 = 2;
 
-/// Runs `jobs` jobs in micro-batches of the payloads' count, and returns jobs a second.
+/// Runs `jobs` jobs in micro-batches of all payloads, and returns the jobs per second.
 async fn round(handler: &Arc<ScriptHandler>, payloads: &PackedArray, jobs: u32) -> f64 {
     let sink = Arc::new(NullSink::default());
     let each = (jobs / payloads.count() / MICRO_BATCHES_AT_ONCE).max(1);
@@ -262,7 +262,7 @@ fn main() {
     bench_program(&runtime);
 }
 
-/// A process a job: `cat`, beside a loop that starts it and waits for its output.
+/// One process for each job: `cat`, beside a loop that starts it and waits for its output.
 fn bench_program(runtime: &tokio::runtime::Runtime) {
     const JOBS: u32 = 500;
     let payloads = payloads(JOBS);

@@ -1,5 +1,5 @@
-//! What a stream of jobs costs where jobs take time: how long a recall takes while a job blocks, how long many short asynchronous
-//! jobs take beside their bound, and the processor time of processes whose jobs sleep.
+//! Measures the cost of a stream of jobs that take time: the duration of a recall while a job blocks, the duration of
+//! many short asynchronous jobs beside their bound, and the processor time of processes with sleeping jobs.
 //!
 //!     cargo bench -p gristmill-runtime --bench stream [recall|asynchronous|sleeping]
 
@@ -25,7 +25,7 @@ const ASYNC_JOBS: u32 = 10_000;
 const SLEEPING_PROCESSES: usize = 64;
 const SLEEP_SECONDS: u64 = 10;
 
-/// Counts what is answered, and says when something has come back.
+/// Counts answers, and reports when a job comes back.
 #[derive(Default)]
 struct Sink {
     answered: AtomicU64,
@@ -98,7 +98,7 @@ async fn bench_recall(folder: &Path) {
                 let (handler, sink) = (Arc::clone(&handler), Arc::clone(&sink));
                 tokio::spawn(async move { handler.run(0, micro_batch("0.05", 3), &*sink).await })
             };
-            // In the middle of the first job.
+            // The recall comes in the middle of the first job.
             tokio::time::sleep(Duration::from_millis(25)).await;
             let asked = Instant::now();
             handler.recall(0);
@@ -141,7 +141,7 @@ async fn bench_asynchronous(folder: &Path) {
     }
 }
 
-/// Processor time of this process and of its children and theirs, in seconds.
+/// The processor time of this process, its children and their children, in seconds.
 fn processor_seconds() -> f64 {
     let ticks_of = |pid: &str| -> f64 {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {

@@ -18,7 +18,7 @@ use crate::output::Output;
 use crate::protocol::{Note, OutcomesFrame, ProtocolError};
 use crate::stream::{SentPiece, Stream};
 
-/// A frame's outcomes of the jobs of one piece, numbered by their indexes there.
+/// The outcomes in a frame for the jobs of one piece, numbered by their indexes in the piece.
 #[derive(Debug, Default)]
 struct Share<'a> {
     /// Indexes, ascending, with their durations and values.
@@ -26,7 +26,7 @@ struct Share<'a> {
     notes: Vec<Note>,
 }
 
-/// The answers in a frame for the jobs of one piece, checked against the sent jobs. Reading changes nothing.
+/// The answers in a frame for the jobs of one piece, checked against the sent jobs. Reading them changes nothing.
 #[derive(Default)]
 pub(crate) struct Answers {
     /// Indexes, ascending, with their durations and values.
@@ -36,15 +36,15 @@ pub(crate) struct Answers {
     /// Values of jobs that spawned siblings, each as an array of one.
     done: Vec<(u32, u32, PackedArray)>,
     siblings: Vec<(u32, Vec<ChildBatch>)>,
-    /// Of jobs that run.
+    /// The progress of running jobs.
     pub progress: Vec<(u32, Progress)>,
 }
 
 /// The checked contents of a frame.
 pub(crate) struct Said {
-    /// By the places of the pieces in the stream, ascending.
+    /// The answers by the places of their pieces in the stream, ascending.
     pub answers: Vec<(usize, Answers)>,
-    /// Numbers that had not begun, and never will.
+    /// The numbers of jobs that have not begun and never will.
     pub recalled: Vec<Range<u32>>,
     pub exhausted: bool,
     /// The answer to a question: which job keeps another one beyond its timeout.
@@ -55,7 +55,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// Reads a frame. `kind_of` says the kind of an owner's jobs.
+    /// Reads a frame. `kind_of` returns the kind of an owner's jobs.
     pub fn read(
         frame: &mut OutcomesFrame,
         stream: &Stream,
@@ -75,12 +75,12 @@ impl Said {
                 Note::Culprit { index } => culprit = Some(index),
                 Note::Exiting => exiting = true,
                 Note::Imported(files) => imported.extend(files),
-                // Concerns the end, which is read elsewhere.
+                // This note belongs to the end of the process, which is read elsewhere.
                 Note::Unended(_) => {}
                 Note::Progress { index, .. }
                     if stream.piece_of(index).is_none() && index < stream.next_number() =>
                 {
-                    // From code that an answered job left running.
+                    // This comes from code that an answered job left running.
                 }
                 _ => {
                     let Some(number) = note.number_mut() else { continue };
@@ -161,7 +161,7 @@ impl Answers {
             .completed
             .iter()
             .flat_map(|(indexes, ..)| indexes.iter().copied());
-        // Ascending indexes cannot repeat; only failures among them need the set.
+        // Ascending indexes cannot repeat, so only failures among them need the set.
         let mut last = None;
         for index in completed {
             if last >= Some(index) || !sent.expects(index) {
@@ -228,11 +228,11 @@ impl Answers {
             }
             Note::Progress { index, progress } => match sent.answered.get(*index as usize) {
                 Some(false) => self.progress.push((*index, progress.clone())),
-                // From code that the job left running.
+                // This comes from code that the job left running.
                 Some(true) => {}
                 None => return Err(ProtocolError::UnknownJob),
             },
-            // Of the stream, and read there.
+            // These notes belong to the stream and are read there.
             Note::Recalled { .. }
             | Note::Exhausted
             | Note::Culprit { .. }
@@ -243,7 +243,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Checks the values one by one. One that does not hold fails its job.
+    /// Checks the values one by one. An invalid one fails its job.
     fn read_completed(&mut self, completed: &[(u32, u32, &str)]) {
         let mut values = PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX);
         let (mut indexes, mut durations_us) = (
@@ -270,7 +270,7 @@ impl Answers {
         }
     }
 
-    /// Puts the values of jobs that spawned siblings among the others.
+    /// Adds the values of jobs that spawned siblings to the others.
     fn join_done(&mut self) -> Result<(), ProtocolError> {
         if self.done.is_empty() {
             return Ok(());
@@ -303,7 +303,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Marks answered jobs, and returns their outcomes with logs, and their number.
+    /// Marks answered jobs. Returns their outcomes with logs, and their number.
     pub fn into_outcomes(self, sent: &mut SentPiece, output: &mut Output) -> (Outcomes, usize) {
         let mut outcomes = Outcomes::default();
         let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();
@@ -354,14 +354,14 @@ impl Answers {
         (outcomes, answered.len())
     }
 
-    /// How many jobs are answered.
+    /// The number of answered jobs.
     pub fn count(&self) -> usize {
         self.failed.len()
             + self.spawned.len()
             + self.completed.as_ref().map_or(0, |(indexes, ..)| indexes.len())
     }
 
-    /// The duration and the index of the job that ran the longest.
+    /// The duration and the index of the job that ran longest.
     pub fn longest(&self) -> Option<(u32, u32)> {
         let failed = self
             .failed

@@ -1,13 +1,13 @@
-//! Text that a script printed, cut at a limit: the rest is counted and dropped.
+//! Printed text of a script, cut at a limit. The rest is counted and dropped.
 
 use gristmill_model::limits::LOG_BYTES_MAX;
 
-/// What a listener hears where a log is cut.
+/// The text that a listener gets where a log is cut.
 pub(crate) const CUT_NOTE: &str =
     "\n… what else this job prints is dropped: a job's log is cut at 65536 bytes\n";
 const _: () = assert!(LOG_BYTES_MAX == 65_536);
 
-/// Room for the line that says how much was dropped.
+/// The room for the line with the number of dropped bytes.
 const NOTE_BYTES: usize = 96;
 
 /// The first bytes of a stream that may be endless.
@@ -19,14 +19,14 @@ pub(crate) struct CappedLog {
 }
 
 impl CappedLog {
-    /// Adds bytes, or counts them once there is no more room.
+    /// Adds bytes, or counts them if there is no more room.
     pub fn push(&mut self, bytes: &[u8]) {
         let room = LOG_BYTES_MAX.saturating_sub(self.kept.len()).min(bytes.len());
         self.kept.extend_from_slice(&bytes[..room]);
         self.dropped_bytes += (bytes.len() - room) as u64;
     }
 
-    /// The writer has dropped so many bytes by itself, in all. Returns whether these are the first ones.
+    /// Notes that the writer itself has dropped this many bytes in total. Returns whether these are the first ones.
     pub fn dropped_by_writer(&mut self, bytes: u64) -> bool {
         std::mem::replace(&mut self.dropped_by_writer_bytes, bytes) == 0
     }
@@ -43,12 +43,12 @@ impl CappedLog {
         self.dropped_by_writer_bytes += other.dropped_by_writer_bytes;
     }
 
-    /// Whether nothing was printed.
+    /// Reports whether nothing was printed.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.dropped_bytes == 0 && self.dropped_by_writer_bytes == 0
     }
 
-    /// The last `bytes_max` bytes that were kept, as text.
+    /// The last `bytes_max` of the kept bytes, as text.
     pub fn tail(&self, bytes_max: usize) -> String {
         let from = self.kept.len().saturating_sub(bytes_max);
         String::from_utf8_lossy(&self.kept[from..]).trim().to_owned()
@@ -58,7 +58,7 @@ impl CappedLog {
     pub fn into_text(self) -> String {
         let mut text = String::from_utf8_lossy(&self.kept).into_owned();
         let mut dropped_bytes = self.dropped_bytes + self.dropped_by_writer_bytes;
-        // Bytes that are not UTF-8 grow when they are replaced.
+        // Invalid UTF-8 grows when it is replaced.
         if dropped_bytes > 0 || text.len() > LOG_BYTES_MAX {
             let mut end = text.len().min(LOG_BYTES_MAX - NOTE_BYTES);
             while !text.is_char_boundary(end) {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_stays_within_the_limit() {
+    fn text_that_is_not_utf_8_stays_within_the_limit() {
         let mut log = CappedLog::default();
         log.push(&vec![0xff; LOG_BYTES_MAX]);
         assert!(log.into_text().len() <= LOG_BYTES_MAX);

@@ -1,10 +1,10 @@
 //! Child processes that never outlive us: the plumbing below warm scripts and programs.
 //!
-//! Each child leads a process group of its own, so that Ctrl-C at the terminal reaches only
-//! Gristmill, and so that what it started in turn dies with it. Its process group is known to the
-//! [guard](crate::child::guard), which kills it when Gristmill is killed. A child that we start ourselves is also killed by the
-//! kernel when the thread that started it ends (`PR_SET_PDEATHSIG`): only long-lived threads start children. A child of the
-//! [fork server](crate::fork_server) also ends when its requests end.
+//! Each child leads its own process group, so that Ctrl-C at the terminal reaches only Gristmill, and so that the
+//! child's own children die with it. The [guard](crate::child::guard) knows the group, and kills it when Gristmill is
+//! killed. The kernel also kills a child that we start ourselves when the thread that started it ends
+//! (`PR_SET_PDEATHSIG`): only long-lived threads start children. A child of the [fork server](crate::fork_server) also
+//! ends when its requests end.
 
 pub(crate) mod guard;
 pub(crate) mod orphans;
@@ -22,23 +22,23 @@ use crate::child::guard::Guard;
 use crate::descriptors::poll_ms;
 use orphans::own;
 
-/// A wait status that is no exit and no signal: of a child whose parent was a fork server that has ended.
+/// A wait status that is neither an exit nor a signal. It stands for a child whose parent was a fork server that has ended.
 const UNKNOWN_STATUS: i32 = 0x7f;
 
-/// Another process that is the parent of a child: it alone can reap it.
+/// Another process that is the parent of a child. Only the parent can reap it.
 pub(crate) trait Reaper: std::fmt::Debug + Send + Sync {
     /// Reaps a child that has ended. `None` if the parent has ended, too.
     fn reap(&self, child: Pid) -> Option<ExitStatus>;
 }
 
-/// The parent of a child: it alone can reap it.
+/// The parent of a child. Only the parent can reap it.
 #[derive(Debug)]
 enum Parent {
     We(Child),
     Another(Arc<dyn Reaper>),
 }
 
-/// A running child and its process group. Killed, with all of its group, and reaped on drop.
+/// A running child and its process group. When this is dropped, the whole group is killed and the child reaped.
 #[derive(Debug)]
 pub(crate) struct GroupChild {
     parent: Parent,
@@ -49,7 +49,7 @@ pub(crate) struct GroupChild {
 }
 
 impl GroupChild {
-    /// Starts `command` as the leader of a process group of its own.
+    /// Starts `command` as the leader of its own process group.
     pub fn spawn(command: &mut Command, guard: &Guard) -> io::Result<GroupChild> {
         command.process_group(0);
         let parent = rustix::process::getpid();
@@ -77,18 +77,17 @@ impl GroupChild {
         })
     }
 
-    /// Readable once the child has ended.
+    /// Becomes readable when the child has ended.
     pub fn exit_fd(&self) -> BorrowedFd<'_> {
         self.exit.as_fd()
     }
 
-    /// Kills the whole group and says how the child ended. A child that had ended before keeps its
-    /// own status.
+    /// Kills the whole group and returns the status of the child. A child that had ended before keeps its own status.
     pub fn end(&mut self) -> ExitStatus {
         if let Some(status) = self.status {
             return status;
         }
-        // The group's number is ours until the child is reaped, so the signal cannot hit a stranger.
+        // The group's number is ours until the child is reaped, so the signal cannot hit another process.
         let _ = rustix::process::kill_process_group(self.group, Signal::KILL);
         let status = match &mut self.parent {
             Parent::We(child) => child.wait().unwrap_or_default(),
@@ -121,7 +120,7 @@ impl Drop for GroupChild {
     }
 }
 
-/// Has the kernel kill the child when its parent dies.
+/// Makes the kernel kill the child when its parent dies.
 #[allow(
     unsafe_code,
     reason = "pre_exec is the only way to run prctl between fork and exec"
@@ -129,7 +128,7 @@ impl Drop for GroupChild {
 pub(crate) fn die_with(command: &mut Command, parent: Pid) {
     let prepare = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // A parent that died before the call sends no signal any more.
+        // A parent that died before the call no longer sends a signal.
         if rustix::process::getppid() == Some(parent) {
             Ok(())
         } else {
@@ -141,7 +140,7 @@ pub(crate) fn die_with(command: &mut Command, parent: Pid) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// How a process ended, in words.
+/// The end of a process in words.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with status {code}"),

@@ -8,10 +8,10 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-/// The number at which a script process, and a fork server, finds its shim.
+/// The descriptor number of the shim in a script process and in a fork server.
 pub(crate) const SHIM_FD: i32 = 6;
 
-/// Waits for one of `fds`, at most `timeout_ms`. Interrupted waits count as nothing ready.
+/// Waits for one of `fds`, at most `timeout_ms`. After an interrupted wait, nothing is ready.
 pub(crate) fn poll_ms(fds: &mut [PollFd<'_>], timeout_ms: Option<u64>) -> io::Result<usize> {
     let timeout = timeout_ms.map(|milliseconds| Timespec {
         tv_sec: (milliseconds / 1_000) as i64,
@@ -23,7 +23,7 @@ pub(crate) fn poll_ms(fds: &mut [PollFd<'_>], timeout_ms: Option<u64>) -> io::Re
     }
 }
 
-/// Reads available bytes into `buffer`. `Ok(None)` at the end, `Ok(Some(0))` without available bytes.
+/// Reads available bytes into `buffer`. Returns `Ok(None)` at the end, and `Ok(Some(0))` without available bytes.
 pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match rustix::io::read(fd, buffer) {
         Ok(0) => Ok(None),
@@ -33,10 +33,10 @@ pub(crate) fn read_ready(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Op
     }
 }
 
-/// A pipe whose end on our side (`true`: the reading one) does not block.
+/// A pipe whose end on our side (`true` for the reading end) does not block.
 pub(crate) fn pipe(ours_reads: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // A smaller pipe than wished for only costs speed.
+    // A smaller pipe than requested only costs speed.
     let _ = rustix::pipe::fcntl_setpipe_size(&writer, crate::limits::PIPE_BYTES);
     let ours = if ours_reads { &reader } else { &writer };
     set_nonblocking(ours.as_fd())?;
@@ -49,7 +49,7 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// A file in memory with `contents`, at its beginning.
+/// A file in memory with `contents`, positioned at its start.
 pub(crate) fn memory_file(name: &str, contents: &[u8]) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
     let mut at = 0;

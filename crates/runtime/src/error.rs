@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gristmill_model::JobError;
 use rustix::io::Errno;
 
-/// Why a script cannot be run at all.
+/// The error of a script that cannot run at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// There is no such file.
@@ -65,17 +65,17 @@ pub enum RuntimeError {
     DiedAtStart {
         /// The script.
         script: PathBuf,
-        /// How the process ended.
+        /// The end of the process in words.
         status: String,
         /// The end of its output.
         output: String,
     },
-    /// The process died when it had imported the script, before its first job began.
+    /// The process died after it had imported the script, before its first job began.
     #[error("{script}: its process {status} before its first job began{}", Output(output))]
     DiedBeforeWork {
         /// The script.
         script: PathBuf,
-        /// How the process ended.
+        /// The end of the process in words.
         status: String,
         /// The end of its output.
         output: String,
@@ -104,7 +104,7 @@ pub enum RuntimeError {
     Plumbing(#[source] io::Error),
 }
 
-/// What helps where the system gives no further process or thread.
+/// The remedy if the system gives no further process or thread.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -115,7 +115,7 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 impl RuntimeError {
-    /// Whether the system lacks file descriptors, processes or memory, and may have them later.
+    /// Reports whether the system lacks file descriptors, processes or memory, and may have them later.
     pub(crate) fn is_shortage(&self) -> bool {
         let (RuntimeError::Spawn { source, .. } | RuntimeError::Plumbing(source)) = self else {
             return false;

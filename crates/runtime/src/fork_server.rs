@@ -1,12 +1,14 @@
 //! The fork server: a prepared interpreter that forks a warm process in a few milliseconds.
 //!
-//! A Python interpreter takes tens of milliseconds of processor time to start and to read its shim. The fork server does
-//! both once. Each child then imports the script by itself: what an import starts, opens or draws (threads, connections,
-//! random numbers) cannot be shared by forks. Before the fork, the server imports only the modules with which the script
-//! begins, as long as they are standard ones or the Python package's. `shims/python/fork_server.py` is the other side.
+//! A Python interpreter takes tens of milliseconds of processor time to start and to read its shim. The fork server
+//! does both once. Each child then imports the script by itself: forks cannot share what an import starts, opens or
+//! draws (threads, connections, random numbers). Before the fork, the server imports only the first modules of the
+//! script, as long as they belong to the standard library or to the Python package. `shims/python/fork_server.py` is
+//! the other side.
 //!
-//! A child is reaped on request only, so that its number is its own until then. Where there is no fork server, because it
-//! cannot start, has several threads or has ended, processes start one by one. Children outlive a fork server that ends.
+//! A child is reaped only on request, so that its number is its own until then. If there is no fork server, because it
+//! cannot start, has several threads or has ended, processes start one by one. Children outlive a fork server that
+//! ends.
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -31,7 +33,7 @@ use crate::script::Script;
 const FORKS_FD: i32 = 8;
 const FORK: u32 = 1;
 const REAP: u32 = 2;
-/// Descriptors that a child gets: its output, requests, outcomes, control page and bell.
+/// The number of descriptors that a child gets: its output, requests, outcomes, control page and bell.
 const CHILD_FDS: usize = 5;
 
 /// The fork server of one script. It starts with the first fork, and ends when this is dropped.
@@ -51,7 +53,7 @@ enum State {
 #[derive(Debug)]
 struct Running {
     socket: UnixStream,
-    /// Keeps the thread that started the process, since the process ends with it.
+    /// Keeps the thread that started the process alive, because the process ends with it.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,7 +67,7 @@ impl ForkServer {
         })
     }
 
-    /// Forks a process with these descriptors, and returns its id. It leads a process group of its own.
+    /// Forks a process with these descriptors, and returns its id. The process leads its own group.
     pub fn fork(&self, fds: [BorrowedFd<'_>; CHILD_FDS]) -> Option<Pid> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::NotStarted(script) = &*state {
@@ -78,7 +80,7 @@ impl ForkServer {
                 }
             };
         }
-        // Below zero, it is the number of an error: the interpreter is started by ourselves, or fails in the same way.
+        // A negative number is an error number. We then start the interpreter ourselves, or fail in the same way.
         let pid = ask(&mut state, FORK, 0, &fds)?;
         if pid > 0 { Pid::from_raw(pid) } else { None }
     }
@@ -91,7 +93,7 @@ impl Reaper for ForkServer {
     }
 }
 
-/// Asks the fork server for something. One that does not answer has ended.
+/// Sends a request to the fork server. If it does not answer, it has ended.
 fn ask(state: &mut State, kind: u32, pid: u32, fds: &[BorrowedFd<'_>]) -> Option<i32> {
     let State::Running(running) = state else {
         return None;

@@ -27,40 +27,42 @@ use crate::slot::Slot;
 use crate::starts::ProcessListener;
 use crate::starts::reload;
 
-/// How scripts are run.
+/// The settings for running scripts.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// Processes at once; from 1 to [`PROCESSES_MAX`].
+    /// The number of processes; from 1 to [`PROCESSES_MAX`].
     pub processes: usize,
-    /// Asynchronous jobs at once in one process; from 1 to [`CONCURRENCY_MAX`].
+    /// The number of concurrent asynchronous jobs in one process; from 1 to [`CONCURRENCY_MAX`].
     pub concurrency: u32,
-    /// Jobs of a synchronous Python script at once in one process, each in a thread of its own; from 1 to
+    /// The number of concurrent jobs of a synchronous Python script in one process, each in its own thread; from 1 to
     /// [`CONCURRENCY_MAX`]. Other languages run synchronous jobs one at a time.
     pub threads: u32,
-    /// Jobs that a process is given before it is replaced by a new one; from 1 to [`JOBS_PER_PROCESS_MAX`].
+    /// The number of jobs that a process gets before a new one replaces it; from 1 to [`JOBS_PER_PROCESS_MAX`].
     pub jobs_per_process_max: u32,
-    /// How long a script may take to be imported. Milliseconds.
+    /// The time limit of a script's import. Milliseconds.
     pub start_ms_max: u64,
-    /// How long a cancelled job may continue before its process is killed. Milliseconds.
+    /// The time for which a cancelled job may continue before its process is killed. Milliseconds.
     pub cancel_grace_ms: u64,
-    /// Whether Python processes are forked from a prepared interpreter, unless `GRISTMILL_FORK_SERVER=off`.
+    /// True if Python processes are forked from a prepared interpreter, unless `GRISTMILL_FORK_SERVER=off`.
     pub fork_server: bool,
-    /// For so long no process may be there, and none start, before the worker ends with the reason. Milliseconds; it waits for
-    /// ever where `None`. Until a first one has started, the first failure is the end.
+    /// The time without any process, while starts fail, after which the worker ends with the reason. Milliseconds. With
+    /// `None` it waits forever. Until a first process has started, the first failure ends the worker.
     pub start_patience_ms: Option<u64>,
-    /// Whether all processes are replaced as soon as the script, or a module of its own that it imported at its start, has
-    /// changed and can be loaded. Otherwise they are when one of them has to be replaced for another reason.
+    /// True if all processes are replaced as soon as the script, or a module of its own that it imported at its start,
+    /// has changed and can be loaded. Otherwise they are replaced when one of them has to be replaced for another
+    /// reason.
     pub reload: bool,
-    /// Hears of starts that fail while jobs run, and of changes of the code.
+    /// Receives failed starts while jobs run, and changes of the code.
     pub listener: ProcessListener,
-    /// Hears what the processes of a script print, beside the logs of the jobs. Programs have their logs alone.
+    /// Receives the output of the script's processes, in addition to the logs of the jobs. Output of programs appears
+    /// only in their logs.
     pub prints: Option<PrintListener>,
 }
 
 const FORK_SERVER_VARIABLE: &str = "GRISTMILL_FORK_SERVER";
 
 impl Default for RuntimeOptions {
-    /// One process.
+    /// The default has one process.
     fn default() -> Self {
         RuntimeOptions {
             processes: 1,
@@ -80,8 +82,8 @@ impl Default for RuntimeOptions {
 
 /// Runs the jobs of one kind in a pool of processes.
 ///
-/// Processes are started when there is work for them, the first one at once. They end with
-/// [`Handler::shut_down`], or are killed when the handler is dropped or Gristmill ends in any way.
+/// Processes start when there is work for them, and the first one at once. They end with [`Handler::shut_down`], or are
+/// killed when the handler is dropped or Gristmill ends in any way.
 #[derive(Debug)]
 pub struct ScriptHandler {
     pool: Arc<Pool>,
@@ -144,7 +146,7 @@ impl ScriptHandler {
     fn spawn(&self, name: String, drive: impl FnOnce() + Send + 'static) -> Result<(), RuntimeError> {
         let pool = Arc::clone(&self.pool);
         let drive = move || {
-            // Nobody would answer what waits for it.
+            // Nobody would answer the waiting callers.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(drive)).is_err() {
                 pool.panicked();
             }
@@ -155,7 +157,7 @@ impl ScriptHandler {
         Ok(())
     }
 
-    /// Waits until the first process has imported the script, or says why it cannot be.
+    /// Waits until the first process has imported the script. Fails with the reason if it cannot be imported.
     pub async fn check(&self) -> Result<(), Arc<RuntimeError>> {
         self.pool.first_start().await
     }
@@ -176,7 +178,7 @@ impl ScriptHandler {
     }
 }
 
-/// How soon outcomes leave so many processes on so many processors.
+/// The interval after which outcomes leave this many processes on this many processors.
 fn flush_every_ms(processes: usize, processors: usize) -> u64 {
     let at_once = PROCESSES_FLUSHED_AT_ONCE * processors as u64;
     (FLUSH_EVERY_MS * processes as u64 / at_once).clamp(FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX)
@@ -218,8 +220,8 @@ impl Handler for ScriptHandler {
         }
     }
 
-    /// One job at a time in each process until [`ScriptHandler::check`] has returned: only then it is known whether the
-    /// script is asynchronous.
+    /// Each process has one job at a time until [`ScriptHandler::check`] has returned, because only then it is known
+    /// whether the script is asynchronous.
     fn capacity(&self) -> Capacity {
         let concurrency = match self.pool.started() {
             Some(started) if !self.is_program => self.recipe.concurrency_of(started),
@@ -244,7 +246,7 @@ impl Handler for ScriptHandler {
     async fn shut_down(&self) {
         self.pool.shut_down(true);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // The threads wait for their processes; an asynchronous task must not.
+        // The threads wait for their processes, which an asynchronous task must not do.
         let joined =
             tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
         let _ = joined.await;

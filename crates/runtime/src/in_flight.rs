@@ -9,25 +9,26 @@ use crate::capped::CappedLog;
 use crate::limits::FINALIZING_BYTES_MAX;
 use crate::pool::Work;
 
-/// Jobs that are to be sent. All positions here are the jobs' places in the micro-batch.
+/// Jobs to send. All positions are the jobs' places in the micro-batch.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub places: Positions,
-    /// Whether they are suspected of killing their process: they are sent one by one, each when the process has nothing else.
+    /// True if the jobs are suspected of killing their process. They are sent one by one, each when the process has no
+    /// other job.
     pub careful: bool,
 }
 
-/// One micro-batch in the hands of a slot.
+/// One micro-batch in a slot.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub id: u64,
     pub work: Work,
     waiting: VecDeque<Piece>,
-    /// How many of its jobs the process has.
+    /// The number of its jobs that the process has.
     pub sent_count: usize,
-    /// Whether the worker recalls jobs that have not begun.
+    /// True if the worker recalls jobs that have not begun.
     pub is_recalled: bool,
-    /// Whether its output is sent at once.
+    /// True if its output is sent at once.
     pub is_followed: bool,
 }
 
@@ -50,18 +51,18 @@ impl InFlight {
         self.waiting.is_empty() && self.sent_count == 0
     }
 
-    /// Whether to abandon the jobs that have not begun.
+    /// Reports whether to abandon the jobs that have not begun.
     pub fn is_draining(&self) -> bool {
         self.work.signals.is_draining() || self.work.is_abandoned()
     }
 
-    /// Whether something is to be sent, and whether it needs care.
+    /// Reports whether jobs are to be sent, and whether the next one needs care.
     pub fn next_is_careful(&self) -> Option<bool> {
         self.waiting.front().map(|piece| piece.careful)
     }
 
-    /// Gives back what waits where it is to be given up or recalled. What is suspected of killing its process has begun
-    /// before, and is not recalled.
+    /// Gives waiting jobs back if they should be given up or were recalled. A job that is suspected of killing its
+    /// process has begun before and is not recalled.
     pub fn give_up_waiting(&mut self) {
         if self.is_draining() || self.is_recalled {
             let is_draining = self.is_draining();
@@ -119,7 +120,7 @@ impl InFlight {
         });
     }
 
-    /// The next piece to send and its payloads, of at most `jobs_max` jobs. Jobs that were cancelled meanwhile are
+    /// The next piece to send, with its payloads and at most `jobs_max` jobs. Jobs that were cancelled meanwhile are
     /// released instead.
     pub fn next_piece(&mut self, jobs_max: u32) -> Option<(PackedArray, Piece)> {
         loop {
@@ -150,8 +151,8 @@ impl InFlight {
         }
     }
 
-    /// Takes jobs back from the process, in their order, each with whether it needs care: they are sent again before all
-    /// that waits, or given up.
+    /// Takes jobs back from the process in their order, each with whether it needs care. They are sent again before all
+    /// waiting jobs, or given up.
     pub fn take_back(&mut self, jobs: &[(u32, bool)]) {
         self.sent_count -= jobs.len();
         for run in jobs.chunk_by(|(_, one), (_, other)| one == other).rev() {
@@ -185,14 +186,14 @@ impl InFlight {
         });
     }
 
-    /// Gives back everything that waits, since no process can be had for it.
+    /// Gives all waiting jobs back, because no process can run them.
     pub fn give_back_waiting(&mut self) {
         for piece in std::mem::take(&mut self.waiting) {
             self.give_back(piece.places);
         }
     }
 
-    /// Releases everything that waits.
+    /// Releases all waiting jobs.
     pub fn release_waiting(&mut self) {
         for piece in std::mem::take(&mut self.waiting) {
             self.release(piece.places);

@@ -1,4 +1,4 @@
-//! Finding the interpreters that are installed.
+//! The search for installed interpreters.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::RuntimeError;
 
-/// A program that runs scripts of some language.
+/// A program that runs scripts of a language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     /// CPython 3.8 or newer.
@@ -19,7 +19,7 @@ pub enum Runtime {
     Deno,
     /// Bun 1.1 or newer.
     Bun,
-    /// A process a job: a shell or any program.
+    /// One process for each job: a shell or any program.
     Program,
 }
 
@@ -56,7 +56,7 @@ impl Runtime {
         }
     }
 
-    /// The interpreter with this name, as in a path or behind `#!`.
+    /// The interpreter with this name, as in a path or after `#!`.
     pub(crate) fn of_program(name: &str) -> Option<Runtime> {
         let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
         match stem {
@@ -78,7 +78,7 @@ impl fmt::Display for Runtime {
 /// Major and minor version.
 pub(crate) type Version = (u32, u32);
 
-/// An interpreter that was found.
+/// A found interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interpreter {
     pub runtime: Runtime,
@@ -87,8 +87,8 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    /// Asks a program for its version. `None` where it does not run or says none; an error where the system has no room for it
-    /// to run.
+    /// Asks a program for its version. Returns `None` if the program does not run or prints no version, and an error if
+    /// the system has no room for another process.
     pub fn probe(runtime: Runtime, program: &Path) -> Result<Option<Interpreter>, RuntimeError> {
         if runtime == Runtime::Program {
             return Ok(Some(Interpreter {
@@ -124,7 +124,7 @@ impl Interpreter {
         )
     }
 
-    /// The Python of the virtual environment that is active, or that lies beside the script as `.venv`.
+    /// The Python of the active virtual environment, or of `.venv` beside the script.
     pub fn find_in_venv(script: &Path) -> Result<Option<Interpreter>, RuntimeError> {
         let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
         let beside = script.parent().map(|folder| folder.join(".venv"));
@@ -151,8 +151,8 @@ fn first_found(
     Ok(None)
 }
 
-/// Whether a program is a shell script by which a version manager (pyenv, asdf, mise) finds the interpreter anew at each
-/// start. That takes longer than the interpreter itself.
+/// Reports whether a program is a shell script with which a version manager (pyenv, asdf, mise) finds the interpreter
+/// at each start. This search takes longer than the start of the interpreter itself.
 fn is_version_manager_shim(program: &Path) -> bool {
     let folder = program.parent().and_then(Path::file_name);
     let is_script = || {
@@ -189,7 +189,7 @@ fn said_by(program: &Path, arguments: &[&str]) -> Result<Option<String>, Runtime
     }
 }
 
-/// Looks a program up as a shell does: a name with a slash is a path, others are searched for.
+/// Finds a program like a shell: a name with a slash is a path, and others are searched.
 pub(crate) fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Option<PathBuf> {
     let is_program =
         |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_interpreters_say_of_themselves() {
+    fn versions_that_interpreters_print_are_read() {
         assert_eq!(parse_version("Python 3.11.7\n"), Some((3, 11)));
         assert_eq!(parse_version("v22.6.0"), Some((22, 6)));
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_behind_the_shims_of_version_managers() {
+    fn the_interpreter_behind_the_shim_of_a_version_manager_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let python = find_program(OsStr::new("python3"), None).unwrap();
         let python = executable_behind(&python).unwrap().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_programs_by_their_names() {
+    fn programs_are_recognised_by_their_names() {
         assert_eq!(Runtime::of_program("python3.12"), Some(Runtime::Python));
         assert_eq!(Runtime::of_program("node"), Some(Runtime::Node));
         assert_eq!(Runtime::of_program("perl"), None);

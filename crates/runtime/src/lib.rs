@@ -2,7 +2,7 @@
 //!
 //! [`Script::detect`] finds the interpreter of a script, and [`ScriptHandler`] keeps a pool of processes that have
 //! imported it: its runners. A process takes a stream of jobs and answers with a stream of outcomes, over its own pipes
-//! ([protocol]). Jobs travel as they are stored, and outcomes come back packed; the output of a job becomes its log.
+//! ([protocol]). Jobs travel in their stored form, and outcomes come back packed. The output of a job becomes its log.
 //!
 //! | file | purpose |
 //! | --- | --- |
@@ -23,7 +23,7 @@
 //! * `main(payload)` is called once for each job; the script is imported once in each process. An asynchronous `main`
 //!   (`async def main`, `async function main`) runs up to [`RuntimeOptions::concurrency`] jobs at the same time in each
 //!   process, and a synchronous one in Python up to [`RuntimeOptions::threads`], each in its own thread. A plain
-//!   function that returns an awaitable or a promise runs one job at a time, since the worker must know the concurrency
+//!   function that returns an awaitable or a promise runs one job at a time, because the worker must know the concurrency
 //!   before the first job.
 //! * `gristmill.job()` returns the current job, in all of its threads and tasks: `id`, `attempt`, `key`, `batch`, `kind`,
 //!   `queue`, `group`, `tags` and `deadline` (seconds since 1970). A missing key, group or deadline is `None` or `null`,
@@ -36,41 +36,41 @@
 //!   siblings: further children of its own parent. `gristmill` is a module in Python, and a global object in
 //!   JavaScript.
 //! * Each process imports the script by itself. A Python process is forked from a prepared interpreter, which has imported
-//!   no more than the standard modules that the script imports first, and runs nothing of the script. The environment
+//!   only the first standard modules of the script, and has run nothing of the script itself. The environment
 //!   variable `GRISTMILL_FORK_SERVER=off` makes each process start its own interpreter.
-//! * Standard input is empty. Standard output and error are the job's log. Where one job runs at a time, what its programs
-//!   print stands where they printed it. A [`PrintListener`] hears all of it, too.
-//! * The environment is that of the worker without its secrets ([`SECRET_VARIABLES`]), but for those that
+//! * Standard input is empty. Standard output and error are the job's log. If one job runs at a time, the output of its programs
+//!   stands where they printed it. A [`PrintListener`] gets all output, too.
+//! * The environment is the worker's environment without its secrets ([`SECRET_VARIABLES`]), except for those that
 //!   [`Script::passing`] names.
 //! * A process can be killed and restarted at any time.
-//! * A process that has no more jobs runs the exit handlers of its script, and writes and closes what the script opened, for at most
-//!   [`limits::END_MS_MAX`]. What fails or lasts longer is logged as an error.
-//! * A job may fork its process. A child in which `main` returns or raises ends there, with the status of a program that does so.
+//! * A process without further jobs runs the exit handlers of its script, and writes and closes the script's files, for at most
+//!   [`limits::END_MS_MAX`]. A handler that fails or takes longer is logged as an error.
+//! * A job may fork its process. A child in which `main` returns or raises ends there, with the usual status of a program.
 //!
 //! # What Gristmill guarantees
 //!
-//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, or
-//!   [`limits::FLUSH_EVERY_MS_MAX`] where there are many processes for each processor, even while the next job computes
+//! * A job's outcome leaves its process within [`limits::FLUSH_EVERY_MS`] of its end, or within
+//!   [`limits::FLUSH_EVERY_MS_MAX`] if there are many processes for each processor, even while the next job computes
 //!   or blocks. In Python, this needs a moment in which other threads can run: native code that holds the interpreter's
-//!   lock, such as a regular expression that backtracks for long, delays it.
+//!   lock, such as a long backtracking regular expression, delays it.
 //! * A job's time counts from its own start. A synchronous job that exceeds its timeout is killed with its process. An
 //!   asynchronous one ends alone: Python cancels its task; JavaScript abandons it, and it holds its slot until it ends
 //!   by itself. A process whose abandoned jobs hold half of its slots is replaced when its other jobs have ended, or
 //!   killed after [`limits::GIVE_UP_GRACE_MS`].
 //! * A start of a process that fails charges no job: the jobs go back to the worker, and the start is tried again.
-//! * Where a process that starts finds the script or a module of its own changed, all older processes are replaced.
+//! * If a starting process finds the script or a module of its own changed, all older processes are replaced.
 //! * Only the job that kills its process, writes into our pipes or exceeds its timeout is charged an attempt.
-//!   Unanswered jobs of the same process run again, in the same runner. Among jobs that run beside each other, one that keeps the
-//!   event loop from turning is at fault for all that exceed their timeouts meanwhile (`slot/overdue.rs`).
-//! * Asynchronous jobs see nothing that others set in their context: variables of `contextvars`, stores of `AsyncLocalStorage`.
-//! * Output through the language's own streams becomes the job's log, up to the limit, regardless of the job's end:
-//!   timeout, crash and the end of its process included.
-//! * A value is a snapshot of the moment at which `main` returns it. Later jobs cannot change it.
+//!   Unanswered jobs of the same process run again in the same runner. If concurrent jobs exceed their timeouts because one of
+//!   them keeps the event loop from turning, that one is charged for all (`slot/overdue.rs`).
+//! * Asynchronous jobs do not see values that others set in their context: variables of `contextvars`, stores of `AsyncLocalStorage`.
+//! * Output through the language's own streams becomes the job's log, up to the limit, whatever the job's end: also after
+//!   a timeout, a crash or the end of its process.
+//! * A value is a snapshot at the time when `main` returns it. Later jobs cannot change it.
 //! * A recall ([`Handler::recall`](gristmill_worker::Handler::recall)) is answered within milliseconds, even while a
 //!   job computes or blocks. A job either begins or is returned, never both.
-//! * Jobs whose process dies by a signal while their worker stops are released, uncharged: see `slot/stop.rs`.
-//! * A slot notices a drain within [`limits::SIGNALS_EVERY_MS`], and its process sees it as a recall. Then no job
-//!   begins; jobs that have begun end and are answered.
+//! * If a process dies by a signal while its worker stops, its jobs are released without charge: see `slot/stop.rs`.
+//! * A slot notices a drain within [`limits::SIGNALS_EVERY_MS`], and its process gets it as a recall. Then no further job
+//!   begins. Jobs that have begun end and are answered.
 
 mod answers;
 mod capped;

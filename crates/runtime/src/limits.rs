@@ -4,115 +4,115 @@
 
 use gristmill_model::limits::VALUE_BYTES_MAX;
 
-/// Milliseconds after which a finished job's outcome leaves the script process, whatever the process
-/// does next. Short beside anything a person or a commit waits for, long beside a write.
+/// The time after which a finished job's outcome leaves the script process, whatever the process does next. It is short
+/// beside anything that a person or a commit waits for, and long beside a write. Milliseconds.
 pub const FLUSH_EVERY_MS: u64 = 2;
 
-/// Processes for each processor from which on outcomes leave later: sending takes more processor time than quick jobs do.
+/// The number of processes per processor above which outcomes leave later, because sending takes more processor time
+/// than quick jobs.
 pub const PROCESSES_FLUSHED_AT_ONCE: u64 = 4;
 
 /// The largest such time in milliseconds, for many processes.
 pub const FLUSH_EVERY_MS_MAX: u64 = 8;
 
-/// Intervals between two flushes that a job may run past its timeout before its process is killed: the time in which the
-/// outcome of a job that ended just in time may still be under way.
+/// The number of flush intervals that a job may run past its timeout before its process is killed. In this time the
+/// outcome of a job that ended just in time may still be on its way.
 pub const TIMEOUT_SLACK_FLUSHES: u64 = 3;
 
-/// Milliseconds between two reads of what jobs print while nobody follows it. Each job of a script that runs for a
-/// millisecond marks its end there, and waking a thread for each mark costs more than the job.
+/// The time between two reads of output that nobody follows. Each job of a script that runs for a millisecond marks its
+/// end there, and waking a thread for each mark costs more than the job. Milliseconds.
 pub const OUTPUT_READ_EVERY_MS: u64 = 10;
 
-/// Bytes that were read at once from which on the next read does not wait: well below [`PIPE_BYTES`].
+/// If one read returns this many bytes, the next read does not wait. It is well below [`PIPE_BYTES`].
 pub const OUTPUT_READ_AT_ONCE_BYTES: usize = 64 << 10;
 
-/// Bytes of a line that a listener of what is printed hears in one piece: as many as a pipe takes whole.
+/// The longest line that a listener gets in one piece. A pipe takes this many bytes as a whole.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Bytes of one frame from a script at most: one value of the largest size, and what else may have
-/// gathered before a flush.
+/// The largest frame from a script: one value of the largest size, and other outcomes that gathered before a flush. Bytes.
 pub const FRAME_BYTES_MAX: usize = VALUE_BYTES_MAX + (8 << 20);
 
-/// Bytes of one job's input when it finalizes: its payload, its memo and the outcomes of its children.
+/// The largest input of a job that finalizes: its payload, its memo and the outcomes of its children. Bytes.
 pub const FINALIZING_BYTES_MAX: usize = 64 << 20;
 
-/// Asynchronous jobs that run at once in one process, by default. High enough to hide the latency of
-/// remote calls, low enough for the usual rate limits and file descriptor limits.
+/// The default number of concurrent asynchronous jobs in one process. It is high enough to hide the latency of remote
+/// calls, and low enough for the usual limits of rates and file descriptors.
 pub const CONCURRENCY_DEFAULT: u32 = 32;
 
-/// Jobs that run at once in one process at most, asynchronous ones or in threads.
+/// The largest number of concurrent jobs in one process, asynchronous ones or in threads.
 pub const CONCURRENCY_MAX: u32 = 4_096;
 
-/// Jobs that a process is given before it is replaced: their numbers fit 32 bits with room to spare.
+/// The number of jobs that a process gets before it is replaced. Their numbers fit 32 bits with room to spare.
 pub const JOBS_PER_PROCESS_MAX: u32 = 1 << 30;
 
-/// Milliseconds that a process has to answer a job by itself that its shim has given up at its timeout, before it is killed.
+/// The time that a process has to answer a job that its shim gave up at its timeout, before it is killed. Milliseconds.
 pub const GIVE_UP_GRACE_MS: u64 = 1_000;
 
-/// Bytes that a shim puts into one record among the output: with its head no more than `PIPE_BUF`.
+/// Bytes that a shim puts into one record of the output. With its head, a record is no longer than `PIPE_BUF`.
 pub const RECORD_BYTES_MAX: usize = 4_096 - 22;
 
-/// Milliseconds that a script may take to start: imports of large libraries included.
+/// The time limit of a script's start, including imports of large libraries. Milliseconds.
 pub const START_MS_MAX: u64 = 300_000;
 
-/// Milliseconds after a failed start until the next process is tried. They double with each further failure.
+/// The pause between a failed start and the next try. It doubles with each further failure. Milliseconds.
 pub const START_AGAIN_MS: u64 = 500;
 
-/// The longest such pause: a corrected script runs soon, and an import that takes seconds does not load the machine all the
-/// time.
+/// The longest such pause. A corrected script runs soon, and an import that takes seconds does not load the machine all
+/// the time.
 pub const START_AGAIN_MS_MAX: u64 = 10_000;
 
-/// Milliseconds between two tellings of the same error of failing starts.
+/// The time between two reports of the same error of failing starts. Milliseconds.
 pub const SAID_AGAIN_MS: u64 = 60_000;
 
-/// Milliseconds from one telling of failing starts to that of another error.
+/// The time between a report of failing starts and a report of another error. Milliseconds.
 pub const SAID_OF_ANOTHER_ERROR_MS: u64 = 5_000;
 
-/// Files of one script whose changes are noticed at most. Reading them takes milliseconds.
+/// The largest number of files of one script whose changes are noticed. Reading them takes milliseconds.
 pub const CODE_FILES_MAX: usize = 1_000;
 
-/// Bytes of a file whose imports are looked for. Larger ones are made by bundlers, and import nothing of their own.
+/// The largest file whose imports are searched. Larger ones come from bundlers, and import no modules of their own. Bytes.
 pub const CODE_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Milliseconds between two looks at whether the code of a script has changed, where its processes are to be replaced then.
+/// The interval of looking for changes of a script's code, if its processes are replaced then. Milliseconds.
 pub const RELOAD_LOOK_EVERY_MS: u64 = 500;
 
-/// Milliseconds for which no process may be there, and none start, before work that comes to an end by itself gives up.
+/// The time without any process, while starts fail, after which work that ends by itself gives up. Milliseconds.
 pub const START_PATIENCE_MS: u64 = 60_000;
 
-/// Milliseconds that the fork server may take to start, or to answer.
+/// The time limit of the fork server's start, and of its answers. Milliseconds.
 pub const FORK_SERVER_MS_MAX: u64 = 10_000;
 
-/// Milliseconds that a script's exit handlers, threads and files may take when its process ends in order. Then they are
-/// interrupted, and named.
+/// The time limit of a script's exit handlers, threads and files when its process ends normally. After it, they are
+/// interrupted and named. Milliseconds.
 pub const END_MS_MAX: u64 = 5_000;
 
-/// Milliseconds that a script process may take in all to end by itself when the handler shuts down. Then it is killed.
+/// The time limit of a script process's own end when the handler shuts down. After it, the process is killed. Milliseconds.
 pub const SHUT_DOWN_MS_MAX: u64 = 2 * END_MS_MAX;
 
-/// Milliseconds that a process may take to exit when it has said that it does, or has closed its answers.
+/// The time in which a process must exit after it has announced this, or has closed its answers. Milliseconds.
 pub const EXIT_MS_MAX: u64 = 2_000;
 
-/// Milliseconds that a process may take to say which job keeps another one beyond its timeout.
+/// The time in which a process must report which job keeps another one beyond its timeout. Milliseconds.
 pub const ANSWER_MS_MAX: u64 = 500;
 
-/// Milliseconds in which a worker notices that it is to stop, where the same signal reached a script's process first.
+/// The time in which a worker notices that it should stop, if the same signal reached a script's process first. Milliseconds.
 pub const STOP_NOTICED_MS_MAX: u64 = 500;
 
-/// Milliseconds that the guard may take to end, before it is killed.
+/// The time in which the guard must end before it is killed. Milliseconds.
 pub const GUARD_END_MS_MAX: u64 = 2_000;
 
-/// Milliseconds between two looks at whether the worker drains or a job was cancelled.
+/// The interval of looking whether the worker drains or a job was cancelled. Milliseconds.
 pub const SIGNALS_EVERY_MS: u64 = 20;
 
-/// Groups of outcomes that may wait for the worker's task before the process is slowed down.
+/// The number of groups of outcomes that may wait for the worker's task before the process is slowed down.
 pub const OUTCOMES_WAITING_MAX: usize = 64;
 
-/// Bytes that the pipes to and from a script hold: a whole micro-batch, so that the next one is there
-/// when the last one ends. The kernel's limit for a user without privileges.
+/// The size of the pipes to and from a script. A whole micro-batch fits, so that the next one is there when the last
+/// one ends. This is the kernel's limit for a user without privileges. Bytes.
 pub const PIPE_BYTES: usize = 1 << 20;
 
 /// Bytes of a process's output in the error of a crash.
 pub const CRASH_OUTPUT_BYTES_MAX: usize = 4 << 10;
 
-/// Processes of one handler at most.
+/// The largest number of processes of one handler.
 pub const PROCESSES_MAX: usize = 256;

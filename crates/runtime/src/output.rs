@@ -1,9 +1,9 @@
 //! The output of a warm process on file descriptors 1 and 2, and its assignment to jobs.
 //!
-//! The shims catch what scripts print in their own language, and write it into the pipe as records that name the job. What else
-//! comes was written past them: by native code, or by programs that a job started. To tell whose it is, a shim writes
-//! another record when a job ends that ran long enough to have started anything. Where one job runs at a time, what came before
-//! a record is that job's, too, so that both stand in the order in which they were written.
+//! The shims catch what scripts print in their own language, and write it into the pipe as records that name the job.
+//! All other output was written past them: by native code, or by programs that a job started. To assign it, a shim
+//! writes another record when a job ends that ran long enough to have started a program. If one job runs at a time,
+//! output before a record belongs to that record's job, so that both stand in the order in which they were written.
 
 mod lines;
 
@@ -18,7 +18,7 @@ use crate::output::lines::Lines;
 
 pub use crate::output::lines::{PrintListener, StandardStream};
 
-/// Before a record's nonce, kind, number and length.
+/// The bytes before a record's nonce, kind, number and length.
 const RECORD_START: [u8; 5] = *b"\0GRST";
 const NONCE_END: usize = RECORD_START.len() + 8;
 const HEAD_BYTES: usize = NONCE_END + 9;
@@ -31,20 +31,20 @@ const KIND_PRINTED_TO_ERROR: u8 = 3;
 /// The output of one process, split by job.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// How a record of this process begins: unknown to the script, so that it cannot be forged.
+    /// The first bytes of a record of this process. The script does not know them, so it cannot forge a record.
     start: [u8; NONCE_END],
     /// Output that no record has claimed yet.
     pub unclaimed: CappedLog,
     /// The numbers of the jobs that the process may have. Records of other jobs are dropped.
     pub numbers: Range<u32>,
-    /// Whether the process runs one job at a time.
+    /// True if the process runs one job at a time.
     pub is_one_at_a_time: bool,
     logs: HashMap<u32, CappedLog>,
     /// The output of followed jobs since the last call.
     news: Option<Vec<(u32, Vec<u8>)>>,
-    /// On their way to a listener, if there is one.
+    /// The lines on their way to a listener, if there is one.
     lines: Option<Lines>,
-    /// The start of a possible record.
+    /// The beginning of a possible record.
     partial: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Processes bytes that were read.
+    /// Processes read bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.partial.is_empty() {
             self.split(bytes);
@@ -86,7 +86,7 @@ impl Output {
                 word(head, NONCE_END + 1),
                 word(head, NONCE_END + 5),
             );
-            // No shim writes a longer one.
+            // No shim writes a longer record.
             let length = (length as usize).min(RECORD_BYTES_MAX);
             let Some(body) = bytes.get(at + HEAD_BYTES..at + HEAD_BYTES + length) else {
                 break;
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// Gives raw output to a job.
+    /// Assigns raw output to a job.
     fn claim(&mut self, number: u32) {
         if !self.unclaimed.is_empty() {
             let raw = std::mem::take(&mut self.unclaimed);
@@ -170,9 +170,9 @@ impl Output {
         }
     }
 
-    /// How many bytes at the end may be the beginning of a record.
+    /// The number of bytes at the end that may be the beginning of a record.
     fn partial_record_bytes(&self, bytes: &[u8]) -> usize {
-        // A record that is whole but for its end begins with all of the start.
+        // A record that lacks only its end begins with the whole start.
         let from = bytes.len().saturating_sub(HEAD_BYTES + RECORD_BYTES_MAX - 1);
         if let Some(at) = memmem::find(&bytes[from..], &self.start) {
             return bytes.len() - from - at;
@@ -200,7 +200,7 @@ impl Output {
         self.logs.entry(number).or_default().append(log);
     }
 
-    /// Of how many jobs there are logs.
+    /// The number of jobs with logs.
     pub fn logs_count(&self) -> usize {
         self.logs.len()
     }
@@ -219,7 +219,7 @@ impl Output {
         }
     }
 
-    /// Whether somebody follows a job.
+    /// Reports whether somebody follows a job.
     pub fn is_followed(&self) -> bool {
         self.news.is_some()
     }
@@ -229,7 +229,7 @@ impl Output {
         self.news.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Takes all raw output that is left.
+    /// Takes all remaining raw output.
     pub fn take_unclaimed(&mut self) -> CappedLog {
         let partial = std::mem::take(&mut self.partial);
         self.push_raw(&partial);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn records_say_whose_output_it_is_however_the_bytes_arrive() {
+    fn records_assign_output_however_the_bytes_arrive() {
         let forged = record(NONCE + 1, KIND_ENDED, 3, b"");
         let stream = [
             b"one\0",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_runs_alone_has_its_output_and_its_programs_in_the_order_in_which_they_were_written() {
+    fn output_of_a_lone_job_and_its_programs_stays_in_order() {
         let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let told = heard.clone();
         let listener = PrintListener::new(move |stream, text| {

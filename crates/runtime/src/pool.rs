@@ -1,4 +1,5 @@
-//! The queues between the worker's tasks and the threads that drive processes, one a runner, and what these threads share.
+//! The queues between the worker's tasks and the threads that drive processes, one for each runner, and the state that
+//! these threads share.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,7 +37,7 @@ impl Signals {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether its output has a follower.
+    /// Reports whether its output has a follower.
     pub fn is_followed(&self) -> bool {
         self.followed.load(Ordering::Acquire)
     }
@@ -50,7 +51,7 @@ impl Signals {
     }
 }
 
-/// The worker's requests for a micro-batch, as it sends them.
+/// The worker's requests for a micro-batch, in the form of its message.
 #[derive(Debug)]
 pub(crate) struct Wishes {
     pub draining: bool,
@@ -63,14 +64,13 @@ pub(crate) struct Wishes {
 pub(crate) enum Told {
     /// Outcomes of jobs.
     Outcomes(Box<Outcomes>),
-    /// How far running jobs are.
+    /// The progress of running jobs.
     Progress(Vec<(u32, Progress)>),
     /// The output of a running job.
     Printed(u32, Vec<u8>),
 }
 
-/// One micro-batch on its way through the pool. Dropping it tells the worker's task that nothing
-/// more will come.
+/// One micro-batch on its way through the pool. Dropping it tells the worker's task that no more outcomes will come.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub micro_batch: MicroBatch,
@@ -79,18 +79,18 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Hands outcomes to the worker's task, which never waits for long: where it falls behind, the
-    /// process is slowed down rather than memory filled. A task that has gone away takes nothing.
+    /// Passes outcomes to the worker's task, which never waits for long. If the task falls behind, the process is
+    /// slowed down, so that memory does not fill. If the task is gone, the outcomes are dropped.
     pub fn answer(&self, outcomes: Outcomes) {
         let _ = self.events.blocking_send(Told::Outcomes(Box::new(outcomes)));
     }
 
-    /// Sends progress or output, unless the worker's task is behind: newer news follows.
+    /// Sends progress or output. If the worker's task is behind, drops it, because newer news follows.
     pub fn tell(&self, told: Told) {
         let _ = self.events.try_send(told);
     }
 
-    /// Releases all of an unanswered micro-batch, without waiting.
+    /// Releases an unanswered micro-batch as a whole, without waiting.
     pub fn return_whole(self) {
         self.tell(Told::Outcomes(Box::new(Outcomes {
             returned: self.micro_batch.indexes(),
@@ -98,7 +98,7 @@ impl Work {
         })));
     }
 
-    /// Whether the receiver of outcomes is gone.
+    /// Reports whether the receiver of outcomes is gone.
     pub fn is_abandoned(&self) -> bool {
         self.events.is_closed()
     }
@@ -115,7 +115,7 @@ pub(crate) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Abandoned before its end: its process must learn it.
+        // It was abandoned before its end, and its process must learn this.
         if !self.events.is_closed() {
             self.events.close();
             self.pool.wake(self.runner);
@@ -132,11 +132,11 @@ pub(crate) struct Started {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Work>,
-    /// Whether the worker recalls the jobs that the runner has not begun.
+    /// True if the worker recalls the jobs that the runner has not begun.
     is_recalled: bool,
 }
 
-/// What a runner can do.
+/// The condition of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     /// It has no process, and starts one when there is work.
@@ -149,21 +149,21 @@ enum Condition {
 
 #[derive(Debug)]
 struct State {
-    /// One a runner.
+    /// The queue of each runner.
     queues: Vec<Queue>,
-    /// One a runner.
+    /// The condition of each runner.
     conditions: Vec<Condition>,
     shutting_down: bool,
     graceful: bool,
-    /// Whether a process has ever started.
+    /// True after a process has started for the first time.
     is_proven: bool,
-    /// How the first start of a process went, once known; any success counts more than it.
+    /// The result of the first start of a process, if known. Any later success replaces it.
     started: Option<Result<Started, Arc<RuntimeError>>>,
     starts: Starts,
-    /// Since when no runner has had a process.
+    /// The time since which no runner has had a process.
     without_since: Option<Instant>,
     worker: Option<RunnerListener>,
-    /// Why no runner will take jobs again.
+    /// The reason why no runner will take jobs again.
     failed: Option<String>,
 }
 
@@ -199,31 +199,31 @@ impl State {
     }
 }
 
-/// Whether a slot may start a process.
+/// The answer to the question whether a slot may start a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MayStart {
     Now,
-    /// Starts have failed lately, and the slot gives back what it has. It asks again then, or when it is woken.
+    /// Starts have failed lately, and the slot gives its jobs back. It asks again at this time, or when it is woken.
     Later(Option<Instant>),
 }
 
 /// The queues before the processes.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The name of the script, for people.
+    /// The script's name, for people.
     name: String,
     state: Mutex<State>,
     wakers: Vec<OwnedFd>,
-    /// Wakes the watcher of the code, at the end alone.
+    /// Wakes the watcher of the code, only at the end.
     watcher: OwnedFd,
     started: tokio::sync::Notify,
     code: Mutex<Code>,
-    /// The script, where its text names what it imports.
+    /// The script, if its text names its imports.
     names_imports: Option<PathBuf>,
-    /// That of the newest code that a process has loaded.
+    /// The generation of the newest code that a process has loaded.
     generation: AtomicU64,
     listener: ProcessListener,
-    /// For so long no process may be there, and none start, before no runner takes jobs again.
+    /// The time without any process, while starts fail, after which no runner takes jobs again.
     patience: Option<Duration>,
 }
 
@@ -233,7 +233,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool of so many slots for a script. It gives up when for so long no process could start and none was there.
+    /// A pool with this many slots for a script. It gives up after this time without a process and without a successful
+    /// start.
     pub fn new(
         script: &Script,
         slots: usize,
@@ -304,7 +305,7 @@ impl Pool {
         let runner = runner % self.wakers.len();
         {
             let mut state = lock(&self.state);
-            // The pool takes no work once it shuts down: the ticket then ends at once.
+            // A pool that shuts down takes no work, so the ticket ends at once.
             if !state.shutting_down {
                 state.queues[runner].waiting.push_back(work);
             }
@@ -318,25 +319,25 @@ impl Pool {
         }
     }
 
-    /// The next micro-batch for a runner that has none. A recall before it was pushed does not concern it.
+    /// The next micro-batch for a runner that has none. An earlier recall does not affect it.
     pub fn next(&self, runner: usize) -> Option<Work> {
         let mut state = lock(&self.state);
         state.queues[runner].is_recalled = false;
         state.queues[runner].waiting.pop_front()
     }
 
-    /// Whether a runner was recalled since the last call, and the jobs pushed since then.
+    /// Reports whether a runner was recalled since the last call, and returns the jobs pushed since then.
     pub fn take(&self, runner: usize) -> (bool, VecDeque<Work>) {
         let queue = std::mem::take(&mut lock(&self.state).queues[runner]);
         (queue.is_recalled, queue.waiting)
     }
 
-    /// Whether a micro-batch waits for a runner.
+    /// Reports whether a micro-batch waits for a runner.
     pub fn has_next(&self, runner: usize) -> bool {
         !lock(&self.state).queues[runner].waiting.is_empty()
     }
 
-    /// Releases the jobs that wait for a runner, and makes its slot release those that have not begun.
+    /// Releases the jobs that wait for a runner, and makes its slot release jobs that have not begun.
     pub fn recall(&self, runner: usize) {
         let runner = runner % self.wakers.len();
         let waiting = {
@@ -348,7 +349,7 @@ impl Pool {
         self.wake(runner);
     }
 
-    /// Whether a runner was recalled since the last call.
+    /// Reports whether a runner was recalled since the last call.
     pub fn take_recall(&self, runner: usize) -> bool {
         std::mem::take(&mut lock(&self.state).queues[runner].is_recalled)
     }
@@ -380,7 +381,7 @@ impl Pool {
         None
     }
 
-    /// Tells the worker of its runners from now on.
+    /// Reports changes of runners to the worker from now on.
     pub fn listen(&self, worker: RunnerListener) {
         let mut state = lock(&self.state);
         for (slot, condition) in state.conditions.iter().enumerate() {
@@ -394,8 +395,8 @@ impl Pool {
         state.worker = Some(worker);
     }
 
-    /// Whether a slot without a process may start one. Where it may not, its runner is out; also where it tries for all, unless
-    /// its start needs a job.
+    /// Reports whether a slot without a process may start one. If not, its runner is out. The runner of a slot that
+    /// tries for all is out, too, unless its start needs a job.
     pub fn may_start(&self, slot: usize, needs_job: bool, now: Instant) -> MayStart {
         let mut state = lock(&self.state);
         if !state.starts.are_failing() {
@@ -416,13 +417,13 @@ impl Pool {
         }
     }
 
-    /// Whether slots without a process wait with their starts, or one of them is to try for all.
+    /// Reports whether slots without a process wait with their starts, or one of them should try for all.
     pub fn are_starts_failing(&self) -> bool {
         lock(&self.state).starts.are_failing()
     }
 
-    /// A slot's process has imported the script, whose files were as in `before` when it started. Returns the generation of its
-    /// code.
+    /// Notes that a slot's process has imported the script, whose files were as in `before` at its start. Returns the
+    /// generation of its code.
     pub fn start_succeeded(
         &self,
         slot: Option<usize>,
@@ -454,12 +455,12 @@ impl Pool {
         if !changed.is_empty() {
             self.listener.tell(&code_changed(&self.name, &changed));
         }
-        // Slots that are out are back, and older processes are replaced.
+        // Slots that are out come back, and older processes are replaced.
         self.wake_all();
         generation
     }
 
-    /// The script is a program, which starts anew for each job.
+    /// Notes that the script is a program, which starts for each job.
     pub fn is_program(&self) {
         let before = self.look_at_code();
         lock(&self.code).loaded(&before, Vec::new());
@@ -467,7 +468,7 @@ impl Pool {
         self.started.notify_waiters();
     }
 
-    /// A slot has started a program for a job.
+    /// Notes that a slot has started a program for a job.
     pub fn program_started(&self, slot: usize) {
         let changed = {
             let mut code = lock(&self.code);
@@ -492,7 +493,7 @@ impl Pool {
         }
     }
 
-    /// A slot has no process any more.
+    /// Notes that a slot no longer has a process.
     pub fn process_ended(&self, slot: usize) {
         let mut state = lock(&self.state);
         if state.conditions[slot] == Condition::Working {
@@ -500,7 +501,7 @@ impl Pool {
         }
     }
 
-    /// The start of a slot's process has failed. Its runner is out before its jobs are given back.
+    /// Notes that the start of a slot's process has failed. Its runner is out before its jobs are given back.
     pub fn start_failed(&self, slot: usize, error: RuntimeError) {
         let (_, changed) = self.changed_code();
         let news = {
@@ -509,14 +510,14 @@ impl Pool {
             let now = Instant::now();
             let failed = state.starts.failed(slot, &error, now);
             let working = state.working();
-            // Of programs, many start at once, and the first failure may be that of one too many.
+            // Many programs start at once, so the first failure may mean that there is one too many.
             let may_be_one_too_many = matches!(state.started, Some(Ok(_))) && error.is_shortage();
             let is_first = !state.is_proven && !may_be_one_too_many;
             let without = state.without_since.map(|since| now.duration_since(since));
             let lasted = failed.lasted.min(without.unwrap_or_default());
             let gives_up = self.patience.is_some_and(|patience| lasted >= patience);
             if is_first {
-                // Whoever waits for the first start tells of it.
+                // The caller that waits for the first start reports the error.
                 state.fail(error.to_string());
                 state.started.get_or_insert(Err(Arc::new(error)));
                 None
@@ -535,7 +536,7 @@ impl Pool {
         self.wake_all();
     }
 
-    /// A thread that drives processes has panicked: no runner takes jobs again.
+    /// Notes that a thread that drives processes has panicked. No runner takes jobs again.
     pub fn panicked(&self) {
         let mut state = lock(&self.state);
         state.fail(RuntimeError::Panicked.to_string());
@@ -544,12 +545,12 @@ impl Pool {
         self.started.notify_waiters();
     }
 
-    /// The files of the code as they are now.
+    /// The current files of the code.
     pub fn look_at_code(&self) -> Seen {
         lock(&self.code).look()
     }
 
-    /// The same, and which have changed since a process loaded them.
+    /// The current files of the code, and those that have changed since a process loaded them.
     pub fn changed_code(&self) -> (Seen, Vec<PathBuf>) {
         let code = lock(&self.code);
         let now = code.look();
@@ -557,12 +558,12 @@ impl Pool {
         (now, changed)
     }
 
-    /// A process has imported further files.
+    /// Notes that a process has imported further files.
     pub fn imported(&self, files: Vec<PathBuf>) {
         lock(&self.code).imported(files);
     }
 
-    /// Tells something of the processes.
+    /// Passes a message about the processes on.
     pub fn tell(&self, words: &str) {
         self.listener.tell(words);
     }
@@ -590,8 +591,7 @@ impl Pool {
         lock(&self.state).started.as_ref()?.as_ref().ok().copied()
     }
 
-    /// Ends the pool: what waits is dropped, and the slots end; where it is `graceful`, they let idle
-    /// processes end by themselves.
+    /// Ends the pool: waiting jobs are dropped, and the slots end. If `graceful`, they let idle processes end by themselves.
     pub fn shut_down(&self, graceful: bool) {
         let mut state = lock(&self.state);
         state.shutting_down = true;

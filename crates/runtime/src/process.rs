@@ -39,7 +39,7 @@ const OUTCOMES_FD: i32 = 4;
 const CONTROL_FD: i32 = 5;
 const BELL_FD: i32 = 7;
 
-/// Bytes of the page of words that we share with the shim, and where in it they are.
+/// The size of the page of words that we share with the shim, and the positions of the words.
 const CONTROL_BYTES: usize = 64;
 const LIMIT_AT: u64 = 0;
 const QUESTIONS_AT: u64 = 4;
@@ -47,30 +47,30 @@ const OVERDUE_AT: u64 = 8;
 const BEGUN_AT: u64 = 12;
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Reads of a stream that never runs dry before the others get their turn.
+/// The number of reads of a stream that never runs dry before the other streams get their turn.
 const READS_IN_A_ROW_MAX: usize = 16;
 
-/// Everything that starting a process needs.
+/// Everything that is needed to start a process.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub script: Script,
-    /// Asynchronous jobs at once in one process.
+    /// The number of concurrent asynchronous jobs in one process.
     pub concurrency: u32,
-    /// Synchronous Python jobs at once in one process.
+    /// The number of concurrent synchronous Python jobs in one process.
     pub threads: u32,
     pub jobs_per_process_max: u32,
     pub start_ms_max: u64,
     pub cancel_grace: Duration,
     pub guard: Guard,
     pub fork_server: Option<Arc<ForkServer>>,
-    /// After so long a finished job's outcome leaves its process.
+    /// The time after which a finished job's outcome leaves its process.
     pub flush_every_ms: u64,
-    /// Hears what processes print.
+    /// Receives the output of processes.
     pub prints: Option<PrintListener>,
 }
 
 impl Recipe {
-    /// Jobs at once in one process.
+    /// The number of concurrent jobs in one process.
     pub fn concurrency_of(&self, started: Started) -> u32 {
         match (started.is_async, self.script.runtime()) {
             (true, _) => self.concurrency,
@@ -80,27 +80,27 @@ impl Recipe {
     }
 }
 
-/// A process that imports its script or has done so.
+/// A process that is importing its script, or has imported it.
 #[derive(Debug)]
 pub(crate) struct WarmProcess {
     child: GroupChild,
-    /// Closed when it is to end.
+    /// The requests. They are closed to end the process.
     requests: Option<OwnedFd>,
     outcomes: OwnedFd,
     printed: OwnedFd,
     printed_ended: bool,
-    /// When it is read again, where that is not at once.
+    /// The time of the next read of its output, unless that is at once.
     read_printed_at: Option<Instant>,
     control: OwnedFd,
     bell: OwnedFd,
     questions: u32,
     nonce: u64,
-    /// The deadline of the import; then the script's properties, once it is imported.
+    /// The deadline of the import, and after the import the script's properties.
     start_deadline: Instant,
     ready: Option<Started>,
     outgoing: VecDeque<Outgoing>,
     incoming: Vec<u8>,
-    /// Where reads go first.
+    /// The buffer for reads.
     scratch: Box<[u8]>,
     /// Output on file descriptors 1 and 2.
     pub output: Output,
@@ -132,30 +132,30 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     pub frames: Vec<OutcomesFrame>,
-    /// A frame did not hold, or the process closed its answers.
+    /// A frame was invalid, or the process closed its answers.
     pub broken: Option<ProtocolError>,
     pub ended: bool,
     /// The script has been imported.
     pub became_ready: bool,
-    /// The files of the modules that it has imported, as far as it says so.
+    /// The files of the imported modules, as far as the process reports them.
     pub files: Vec<PathBuf>,
     /// The script cannot be imported.
     refused: Option<Failure>,
 }
 
-/// How far jobs had begun in a process, as it wrote down itself.
+/// The progress of jobs in a process, as the process wrote it down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begun {
-    /// It does not say.
+    /// The process does not report it.
     Unknown,
-    /// Up to this number. Of these, some ran.
+    /// Jobs have begun up to this number. Some of them ran.
     To(u32),
-    /// Up to this number. Of these, the last one ran.
+    /// Jobs have begun up to this number. The last one ran.
     Last(u32),
 }
 
 impl WarmProcess {
-    /// Starts a process. It is ready once it has imported its script.
+    /// Starts a process. It is ready after it has imported its script.
     pub fn start(recipe: &Recipe) -> Result<WarmProcess, RuntimeError> {
         let mut process = WarmProcess::spawn(recipe).map_err(|source| RuntimeError::Spawn {
             program: recipe.script.program_name(),
@@ -181,17 +181,17 @@ impl WarmProcess {
         Ok(process)
     }
 
-    /// The script's properties, once it is imported.
+    /// The script's properties, after the import.
     pub fn ready(&self) -> Option<Started> {
         self.ready
     }
 
-    /// When it must have imported its script, while it has not.
+    /// The time by which it must have imported its script, until it has.
     pub fn start_deadline(&self) -> Option<Instant> {
         self.ready.is_none().then_some(self.start_deadline)
     }
 
-    /// Why a process that is not ready never will be, if so.
+    /// The reason why a process will never be ready, if there is one.
     pub fn start_failure(&mut self, recipe: &Recipe, arrived: &mut Arrived) -> Option<RuntimeError> {
         if self.ready.is_some() {
             return None;
@@ -281,14 +281,14 @@ impl WarmProcess {
         }
     }
 
-    /// Has the process begin no more jobs below this number.
+    /// Tells the process to begin no more jobs below this number.
     pub fn limit(&self, number: u32) {
-        // The page and the bell are ours, and writing to them has no way to fail: the bell's counter is far from full.
+        // The page and the bell are ours, and writing to them cannot fail: the bell's counter is far from full.
         let _ = rustix::io::pwrite(&self.control, &number.to_le_bytes(), LIMIT_AT);
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Asks the process which job keeps this one, whose time is over, from ending.
+    /// Asks the process which job keeps this overdue job from ending.
     pub fn ask_for_culprit(&mut self, overdue: u32) {
         self.questions = self.questions.wrapping_add(1);
         let _ = rustix::io::pwrite(&self.control, &overdue.to_le_bytes(), OVERDUE_AT);
@@ -296,7 +296,7 @@ impl WarmProcess {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// How far jobs have begun, or had when the process died.
+    /// The progress of jobs, also at the process's death.
     pub fn begun(&self) -> Begun {
         let mut words = [0; 8];
         if rustix::io::pread(&self.control, &mut words, BEGUN_AT) != Ok(words.len()) {
@@ -313,8 +313,7 @@ impl WarmProcess {
         }
     }
 
-    /// Writes and reads without blocking, after waiting at most `timeout_ms` for the
-    /// process or for `interrupt`.
+    /// Writes and reads without blocking, after it has waited at most `timeout_ms` for the process or for `interrupt`.
     pub fn wait(
         &mut self,
         mut timeout_ms: Option<u64>,
@@ -349,7 +348,7 @@ impl WarmProcess {
         if let Err(broken) = self.read_frames(&mut arrived) {
             arrived.broken = Some(broken);
         }
-        // After the frames: a job's output precedes its outcome.
+        // This comes after the frames, because a job's output precedes its outcome.
         self.read_printed();
         if arrived.became_ready {
             let printed = self.output.take_unclaimed();
@@ -369,7 +368,7 @@ impl WarmProcess {
             match rustix::io::write(requests, front.rest()) {
                 Ok(bytes) => front.written += bytes,
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-                // The process has gone or closed its end: that shows elsewhere.
+                // The process is gone or has closed its end, which is noticed elsewhere.
                 Err(Errno::PIPE) => self.outgoing.clear(),
                 Err(error) => return Err(error.into()),
             }
@@ -402,7 +401,7 @@ impl WarmProcess {
     fn read_frames(&mut self, arrived: &mut Arrived) -> Result<(), ProtocolError> {
         let mut closed = false;
         let mut reads = 0;
-        // At the end of the process everything is read; before, others get their turn.
+        // At the end of the process everything is read. Before, the other streams get their turn.
         while arrived.ended || reads < READS_IN_A_ROW_MAX {
             reads += 1;
             let bytes = match read_ready(self.outcomes.as_fd(), &mut self.scratch) {
@@ -419,7 +418,7 @@ impl WarmProcess {
                 break;
             }
         }
-        // A closed pipe of a process that is about to end is its end.
+        // A closed pipe means that the process is about to end.
         if closed && !arrived.ended && !self.child.wait_ms(EXIT_MS_MAX) {
             return Err(ProtocolError::Closed);
         }

@@ -1,11 +1,11 @@
-//! A process a job: Bash scripts and any program.
+//! One process for each job: Bash scripts and any program.
 //!
-//! The payload's JSON and a line feed are on standard input. Standard output is the value: JSON, or
-//! text where it is not JSON; nothing is `null`, and line feeds at the end do not count. Standard
-//! error is the log. An exit status other than 0 fails the job with the end of standard error. The
-//! environment identifies the job: `GRISTMILL_JOB` (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`,
-//! `GRISTMILL_QUEUE`, and, if the job has them, `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object),
-//! `GRISTMILL_DEADLINE` (seconds since 1970) and `TRACEPARENT`.
+//! Standard input has the payload's JSON and a line feed. Standard output is the value: JSON, or a text if it is not
+//! JSON. Empty output is `null`, and line feeds at the end do not count. Standard error is the log. An exit status
+//! other than 0 fails the job with the end of standard error. The environment identifies the job: `GRISTMILL_JOB`
+//! (`42:7`), `GRISTMILL_ATTEMPT`, `GRISTMILL_BATCH`, `GRISTMILL_KIND`, `GRISTMILL_QUEUE`, and, if the job has them,
+//! `GRISTMILL_KEY`, `GRISTMILL_GROUP`, `GRISTMILL_TAGS` (a JSON object), `GRISTMILL_DEADLINE` (seconds since 1970) and
+//! `TRACEPARENT`.
 
 pub mod template;
 
@@ -44,13 +44,13 @@ pub(crate) struct ProgramSlot {
 enum Ended {
     Completed(PackedArray),
     Failed(JobError),
-    /// The pool shuts down or the worker stops: it was killed in the middle.
+    /// The pool shuts down or the worker stops. The program was killed in the middle.
     Released,
-    /// The program could not be started, which is no fault of the job.
+    /// The program could not be started, and the job is not at fault.
     NotStarted(io::Error),
 }
 
-/// A running program, and its output so far.
+/// A running program and its output so far.
 struct Running {
     child: GroupChild,
     input: Option<OwnedFd>,
@@ -93,7 +93,7 @@ impl ProgramSlot {
     }
 
     fn run(&self, work: &Work) {
-        // Recalled jobs that have not begun are cut off the end.
+        // Recalled jobs that have not begun are cut off at the end.
         let end = Cell::new(work.micro_batch.jobs_count());
         for job in work.micro_batch.jobs() {
             if job.index >= end.get() {
@@ -128,7 +128,7 @@ impl ProgramSlot {
         }
     }
 
-    /// Gives back the jobs from `first` on, where that is asked for.
+    /// Gives back the jobs from `first` on, if they were recalled.
     fn heed_recall(&self, work: &Work, first: u32, end: &Cell<u32>) {
         if self.pool.take_recall(self.number) && first < end.get() {
             work.answer(Outcomes {
@@ -215,7 +215,7 @@ impl Running {
             if work.is_abandoned() || grace_ends.is_some_and(|ends| Instant::now() >= ends) {
                 self.child.end();
                 self.read();
-                let message = "it went on after it was cancelled, and was killed";
+                let message = "it continued after it was cancelled, and was killed";
                 return Ok(Ended::Failed(JobError::new("cancelled", message)));
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -249,7 +249,7 @@ impl Running {
                 return Ok(Ended::Failed(JobError::new("ValueTooLarge", message)));
             }
             if ended {
-                // Kill the processes that it left running; this ends its output.
+                // Kill the processes that it left running. This ends its output.
                 let status = self.child.end();
                 self.read_to_end();
                 if status.success() {
@@ -265,7 +265,7 @@ impl Running {
         }
     }
 
-    /// Waits for something to do; whether the program has ended.
+    /// Waits for an event. Returns whether the program has ended.
     fn wait(&self, timeout_ms: Option<u64>, waker: &OwnedFd) -> io::Result<bool> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.child.exit_fd(), PollFlags::IN),
@@ -322,7 +322,7 @@ impl Running {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
             poll_ms(&mut fds, Some(0)).is_ok_and(|ready| ready > 0)
         };
-        // At most the capacity of the pipes: processes outside the group may still write.
+        // Reads at most the capacity of the pipes, because processes outside the group may still write.
         for _ in 0..4 * crate::limits::PIPE_BYTES / READ_BYTES {
             let output_left = self.output_open && is_there(self.output.as_fd());
             let errors_left = self.errors_open && is_there(self.errors.as_fd());
@@ -349,7 +349,7 @@ impl Running {
     }
 }
 
-/// Whether a program cannot be started because of the job's own item, in its arguments: it is too long, or has a NUL.
+/// Reports whether a program cannot start because of the job's own item in its arguments: it is too long, or contains a NUL.
 fn is_of_job(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -358,7 +358,7 @@ fn is_of_job(error: &io::Error) -> bool {
 }
 
 impl Ended {
-    /// Puts the limit into a timeout's message.
+    /// Adds the limit to a timeout's message.
     fn with_timeout_of(self, timeout_ms: Option<u64>) -> Ended {
         match self {
             Ended::Failed(error) if error.error_type == "timeout" => {
@@ -371,8 +371,8 @@ impl Ended {
     }
 }
 
-/// The variables that say which job it is. Those that say nothing of this one are not set, whatever the worker's own environment
-/// has.
+/// The variables that identify the job. Variables that do not apply to it are removed, whatever the worker's own
+/// environment has.
 fn identity(job: MicroBatchJob<'_>) -> Vec<(&'static str, Option<String>)> {
     let context = JobContext::detached(&job);
     let tags = context.tags();
@@ -395,11 +395,11 @@ fn identity(job: MicroBatchJob<'_>) -> Vec<(&'static str, Option<String>)> {
             context.traceparent().map(|parent| parent.to_string()),
         ),
     ];
-    // No name, key or tag holds a NUL, which an environment cannot.
+    // Names, keys and tags contain no NUL, which an environment cannot have.
     variables.into()
 }
 
-/// The output of a program, as a value.
+/// The value from the output of a program.
 fn value(written: &[u8]) -> Ended {
     let Ok(text) = std::str::from_utf8(written) else {
         return Ended::Failed(JobError::new(

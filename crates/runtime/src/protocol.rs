@@ -1,11 +1,11 @@
 //! The frames between Gristmill and a warm script process, version 2.
 //!
-//! A process takes a stream of jobs and answers with a stream of outcomes. Its jobs are numbered through, from 0, over its
-//! whole life; a process is replaced before the numbers reach
-//! [`JOBS_PER_PROCESS_MAX`](crate::limits::JOBS_PER_PROCESS_MAX), so that they never wrap.
+//! A process takes a stream of jobs and answers with a stream of outcomes. Its jobs are numbered from 0 over its whole
+//! life. A process is replaced before the numbers reach [`JOBS_PER_PROCESS_MAX`](crate::limits::JOBS_PER_PROCESS_MAX),
+//! so that they never wrap.
 //!
-//! Frames travel over two pipes of their own; standard input, output and error are not involved. All
-//! numbers are little-endian. A frame is a header and a body:
+//! Frames travel over two separate pipes. Standard input, output and error are not involved. All numbers are
+//! little-endian. A frame is a header and a body:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -21,23 +21,25 @@
 //! | 18 `refused` | process | JSON: `Note::Failed`'s error, for a script that cannot be imported |
 //! | 19 `outcomes` | process | see below |
 //!
-//! `run` adds jobs to the stream: number of the first one (4), flags (4; bit 0: finalizing; bits 1 and 2: the
-//! payloads may have integers beyond 2^53, and numbers beyond the largest double), timeout in milliseconds (4; 0:
-//! none), length of the identity (4), the identity (JSON: see [`MicroBatch::identity_json`](gristmill_worker::MicroBatch::identity_json)),
-//! then the packed payloads as they are stored; of jobs that finalize, arrays of payload, memo and outcomes of children. There is
-//! no flag for care: jobs that are suspected of killing processes are sent one by one, each when the process has nothing else.
+//! `run` adds jobs to the stream: number of the first one (4), flags (4; bit 0: finalizing; bits 1 and 2: the payloads
+//! may have integers beyond 2^53, and numbers beyond the largest double), timeout in milliseconds (4; 0: none), length
+//! of the identity (4), the identity (JSON: see
+//! [`MicroBatch::identity_json`](gristmill_worker::MicroBatch::identity_json)), then the packed payloads in their
+//! stored form. For jobs that finalize, these are arrays of payload, memo and outcomes of children. There is no flag
+//! for care: jobs that are suspected of killing processes are sent one by one, each when the process has no other job.
 //!
-//! `outcomes`: the number up to which jobs have begun (4), number *n* of completed jobs (4), bytes of values
-//! (4), 0 (4), *n* numbers of jobs (4 each), *n* durations in microseconds (4 each), the values as a packed array
-//! (one JSON text a line, as in [`gristmill_model::packed`]), then notes, one JSON text a line: what
-//! stands out (`Note`), among it how far a running job is. The jobs may be of several `run` frames.
+//! `outcomes`: the number up to which jobs have begun (4), number *n* of completed jobs (4), bytes of values (4), 0
+//! (4), *n* numbers of jobs (4 each), *n* durations in microseconds (4 each), the values as a packed array (one JSON
+//! text in each line, as in [`gristmill_model::packed`]), then notes, one JSON text in each line: everything else
+//! (`Note`), such as the progress of a running job. The jobs may come from several `run` frames.
 //!
-//! The process begins jobs in the order of their numbers, each as soon as one of its slots is free, answers them in any order,
-//! and at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS) after each has ended.
+//! The process begins jobs in the order of their numbers, each as soon as one of its slots is free. It answers them in
+//! any order, at most [`FLUSH_EVERY_MS`](crate::limits::FLUSH_EVERY_MS) after each has ended.
 //!
 //! # Words in shared memory
 //!
-//! Beside the pipes there is one page of shared memory (a memfd) with words of 4 bytes. It can be read after the process is dead.
+//! Beside the pipes there is one page of shared memory (a memfd) with words of 4 bytes. It can be read after the
+//! process's death.
 //!
 //! | word | written by | what |
 //! | --- | --- | --- |
@@ -47,33 +49,36 @@
 //! | 3 | shims that can | the number up to which jobs have begun |
 //! | 4 | shims that can | how well word 3 is kept |
 //!
-//! Word 4 is 0 where word 3 is not kept; 1 where jobs run beside each other; 2 where one job runs at a time, so that the
-//! last one that has begun is the one that runs.
+//! Word 4 is 0 if word 3 is not kept, 1 if jobs run concurrently, and 2 if one job runs at a time, so that the last one
+//! that has begun is the running one.
 //!
-//! Gristmill raises the limit to what it has sent so far, and rings the *bell* (an eventfd). The process answers
-//! with the note `recalled`, within milliseconds and also while its jobs run: those numbers had not begun and
-//! never will. Jobs below the limit in frames that it has yet to read are among them, and are dropped when they are
-//! read. Drains, cancels and recalls are all this one mechanism: Gristmill decides afterwards what becomes of the jobs.
+//! Gristmill raises the limit to the number of jobs that it has sent so far, and rings the *bell* (an eventfd). The
+//! process answers with the note `recalled` within milliseconds, even while its jobs run: those numbers have not begun
+//! and never will. They include jobs below the limit in frames that it has not read yet, which are dropped when they
+//! are read. Drains, cancels and recalls all use this one mechanism. Gristmill decides afterwards about the jobs.
 //!
-//! Where jobs run beside each other and one is beyond its timeout, Gristmill asks which job keeps it, and rings the bell. The process
-//! answers with the note `culprit`: the number of a job, such as one that blocks the event loop, or nothing where the job is about to
-//! be answered. A process that does not answer within [`ANSWER_MS_MAX`](crate::limits::ANSWER_MS_MAX) does not know: then each job
-//! that had begun runs again, alone, and none is charged before.
+//! If jobs run concurrently and one exceeds its timeout, Gristmill asks which job keeps it, and rings the bell. The
+//! process answers with the note `culprit`: the number of a job, for example one that blocks the event loop, or no
+//! number if the job is about to be answered. A process that does not answer within
+//! [`ANSWER_MS_MAX`](crate::limits::ANSWER_MS_MAX) does not know. Then each job that had begun runs again, alone, and
+//! none is charged before.
 //!
 //! # The end
 //!
-//! The end of its requests tells a process to end. It runs the exit handlers of its script, and writes and closes what the
-//! script opened, within [`END_MS_MAX`](crate::limits::END_MS_MAX); the note `unended` says what failed or took longer. A process
-//! that ends by itself says so before, with the note `exiting`, if it can: it is killed if it has not ended after
-//! [`EXIT_MS_MAX`](crate::limits::EXIT_MS_MAX).
+//! The end of its requests tells a process to end. It runs the exit handlers of its script, and writes and closes the
+//! script's files, within [`END_MS_MAX`](crate::limits::END_MS_MAX). The note `unended` names what failed or took
+//! longer. A process that ends by itself announces this with the note `exiting`, if it can. It is killed if it has not
+//! ended after [`EXIT_MS_MAX`](crate::limits::EXIT_MS_MAX).
 //!
-//! In the shims one operation gives a job to a runner or takes it back, so that it never has two owners: the call of an iterator that the
-//! runners and the recalling thread share (Python), or a compare-and-exchange of the next number (JavaScript).
+//! In the shims, one operation gives a job to a runner or takes it back, so that it never has two owners: the call of
+//! an iterator that the runners and the recalling thread share (Python), or a compare-and-exchange of the next number
+//! (JavaScript).
 //!
 //! # Records among the output
 //!
-//! Into file descriptor 1's pipe a shim writes records: `\0GRST`, the nonce (8), a kind (1), the number of a job (4) and a length (4), then
-//! as many bytes. A record is written at once and is no longer than `PIPE_BUF`, so that others who write there cannot tear it.
+//! A shim writes records into file descriptor 1's pipe: `\0GRST`, the nonce (8), a kind (1), the number of a job (4), a
+//! length (4), and then this many bytes. A record is written at once and is no longer than `PIPE_BUF`, so that other
+//! writers cannot tear it.
 //!
 //! | kind | what |
 //! | --- | --- |
@@ -81,8 +86,8 @@
 //! | 1 | the job printed these bytes |
 //! | 2 | the bytes that the job printed beyond its limit, in all, as a number (8) |
 //!
-//! Nothing that arrives is trusted: lengths, counts, numbers and JSON are checked, a job can be
-//! answered once, and a frame that does not hold ends the process.
+//! No incoming data is trusted: lengths, counts, numbers and JSON are checked, a job can be answered once, and an
+//! invalid frame ends the process.
 
 mod numbers;
 
@@ -113,16 +118,16 @@ const KIND_OUTCOMES: u32 = 19;
 #[derive(Debug, Serialize)]
 pub(crate) struct Hello<'a> {
     pub protocol: u32,
-    /// In decimal, since JSON readers lose bits of large numbers.
+    /// In decimal, because JSON readers lose bits of large numbers.
     pub nonce: String,
     /// Absolute path of the script.
     pub script: &'a str,
     pub value_bytes_max: usize,
     pub log_bytes_max: usize,
     pub traceback_bytes_max: usize,
-    /// Asynchronous jobs at once.
+    /// The number of concurrent asynchronous jobs.
     pub concurrency: u32,
-    /// Synchronous jobs at once, in languages that have threads.
+    /// The number of concurrent synchronous jobs, in languages with threads.
     pub threads: u32,
     pub flush_every_ms: u64,
     pub end_ms_max: u64,
@@ -131,16 +136,16 @@ pub(crate) struct Hello<'a> {
 /// The process's answer to [`Hello`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Ready {
-    /// The runtime's name and version, as it says itself.
+    /// The runtime's name and version, as it reports them.
     pub runtime: String,
-    /// Whether `main` is asynchronous.
+    /// True if `main` is asynchronous.
     pub is_async: bool,
-    /// The files of the modules that it has imported, without libraries, where it says so.
+    /// The files of the imported modules, without libraries, if the process reports them.
     #[serde(default)]
     pub files: Vec<PathBuf>,
 }
 
-/// A failure as the shims say it.
+/// A failure in the form of the shims.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Failure {
     #[serde(rename = "type")]
@@ -150,7 +155,7 @@ pub(crate) struct Failure {
     pub traceback: Option<String>,
     #[serde(default)]
     pub permanent: bool,
-    /// Seconds.
+    /// The delay. Seconds.
     #[serde(default)]
     pub retry_after: Option<f64>,
 }
@@ -175,7 +180,7 @@ impl From<Failure> for JobError {
 pub(crate) struct Run<'a> {
     /// The number of the first one.
     pub first: u32,
-    /// Whether they finalize.
+    /// True if they finalize.
     pub finalizing: bool,
     pub timeout_ms: Option<u64>,
     pub identity: &'a str,
@@ -201,32 +206,32 @@ pub(crate) enum Note {
     Done {
         index: u32,
         duration_us: u32,
-        /// A packed array of one.
+        /// A packed array with one item.
         value: PackedArray,
         siblings: Box<RawValue>,
     },
-    /// How far a job is.
+    /// The progress of a job.
     Progress {
         index: u32,
         #[serde(flatten)]
         progress: Progress,
     },
-    /// These numbers had not begun, and never will.
+    /// Jobs with these numbers have not begun, and never will.
     Recalled { from: u32, to: u32 },
-    /// The process begins no more jobs, since abandoned jobs hold too many of its slots.
+    /// The process begins no more jobs, because abandoned jobs hold too many of its slots.
     Exhausted,
-    /// Which job keeps another one beyond its timeout.
+    /// The job that keeps another one beyond its timeout.
     Culprit { index: Option<u32> },
     /// The process exits by itself.
     Exiting,
-    /// What the process could not end in order.
+    /// Parts of the script that the process could not end normally.
     Unended(String),
-    /// Files of its own that the process has imported while it ran jobs.
+    /// The script's own files that the process has imported while it ran jobs.
     Imported(Vec<PathBuf>),
 }
 
 impl Note {
-    /// The number of the job that it speaks of.
+    /// The number of the job in the note.
     pub fn number_mut(&mut self) -> Option<&mut u32> {
         match self {
             Note::Failed { index, .. }
@@ -250,7 +255,7 @@ pub(crate) struct OutcomesFrame {
     pub begun: u32,
     pub numbers: Vec<u32>,
     pub durations_us: Vec<u32>,
-    /// A packed array of as many values, not yet checked; empty where there are none.
+    /// A packed array with as many values, not checked yet. Empty if there are none.
     pub values: String,
     pub notes: Vec<Note>,
 }
@@ -326,8 +331,8 @@ fn put_header(frame: &mut Vec<u8>, body_bytes: usize, kind: u32, nonce: u64) {
     frame.extend_from_slice(&nonce.to_le_bytes());
 }
 
-/// Takes the first whole frame off the front of `bytes`: the frame and how long it was, or `None`
-/// while more bytes are needed.
+/// Takes the first complete frame from the front of `bytes`. Returns the frame and its length, or `None` if more bytes
+/// are needed.
 pub(crate) fn read_frame(bytes: &[u8], nonce: u64) -> Result<Option<(Frame, usize)>, ProtocolError> {
     let Some(header) = bytes.get(..HEADER_BYTES) else {
         return Ok(None);
@@ -412,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_outcomes_and_asks_for_more_until_they_are_whole() {
+    fn outcomes_are_read_when_they_are_complete() {
         let mut rest: Vec<u8> = [0u32, 1, 10, 11].into_iter().flat_map(u32::to_le_bytes).collect();
         rest.extend_from_slice(b"[1\n,2]{\"recalled\":{\"from\":2,\"to\":5}}\n\"exhausted\"\n");
         let bytes = outcomes(2, 6, &rest);
@@ -433,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_hold() {
+    fn invalid_frames_are_refused() {
         for (bytes, error) in [
             (frame(KIND_READY, NONCE + 1, b"{}"), ProtocolError::Nonce),
             (frame(99, NONCE, b""), ProtocolError::Kind(99)),

@@ -13,7 +13,7 @@ use crate::error::RuntimeError;
 use crate::interpreter::{Interpreter, Runtime, Version, find_program};
 use crate::script::environment::withhold_secrets;
 
-/// One program each, cut into files by subject.
+/// One program for each language, cut into files by subject.
 const PYTHON_SHIM: &str = concat!(
     include_str!("shims/python/protocol.py"),
     include_str!("shims/python/spawning.py"),
@@ -37,34 +37,34 @@ const JAVASCRIPT_SHIM: &str = concat!(
     include_str!("shims/javascript/starting.js"),
 );
 
-/// Reads the shim from its file in memory, so that nothing is left on disk and no argument shows it.
+/// Reads the shim from its file in memory, so that no file stays on disk and no argument shows it.
 const PYTHON_START: &str = "exec(compile(open('/dev/fd/6', encoding='utf-8').read(), '<gristmill>', 'exec'), \
                             {'__name__': '<gristmill>'})";
 const JAVASCRIPT_START: &str = "import('node:fs').then((fs) => new Function('fs', 'load', \
                                 fs.readFileSync('/dev/fd/6', 'utf8') + '\\n//# sourceURL=gristmill-shim.js')\
                                 (fs, (url) => import(url)))";
 
-/// Versions from which on a runtime can do something.
+/// The versions from which a runtime has a feature.
 const PYTHON_MIN: Version = (3, 8);
 const NODE_MIN: Version = (18, 0);
 const NODE_TYPESCRIPT_MIN: Version = (22, 6);
 
-/// Where interpreters are looked for.
+/// The places where interpreters are searched.
 #[derive(Debug, Clone, Default)]
 pub struct DetectOptions {
     /// Use this interpreter, whatever is installed.
     pub interpreter: Option<PathBuf>,
-    /// Search these folders, written as in `PATH`, rather than those of `PATH`.
+    /// Search these folders, written as in `PATH`, instead of those in `PATH`.
     pub search_path: Option<OsString>,
 }
 
-/// Something that can run jobs.
+/// A script or program that can run jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     path: PathBuf,
     runtime: Runtime,
     command: Vec<OsString>,
-    /// Secrets of the environment that it gets.
+    /// The secrets of the environment that it gets.
     passed: Vec<OsString>,
 }
 
@@ -74,18 +74,17 @@ enum Language {
     JavaScript,
     TypeScript,
     Shell,
-    /// Whatever its first line says, as the kernel reads it.
+    /// A file that the kernel executes by its first line.
     Executable,
 }
 
 impl Script {
-    /// Detects the language and the interpreter of a script: by its first line
-    /// (`#!/usr/bin/env deno`) and its extension.
+    /// Detects the language and the interpreter of a script by its first line (`#!/usr/bin/env deno`) and its extension.
     ///
-    /// Python is `$GRISTMILL_PYTHON`, the active virtual environment's, that of a `.venv` beside the
-    /// script, or `python3`. JavaScript runs on Node, Deno or Bun, in this order; TypeScript on Deno,
-    /// Bun or Node 22.6 and newer. `$GRISTMILL_NODE`, `$GRISTMILL_DENO`, `$GRISTMILL_BUN` and
-    /// `$GRISTMILL_BASH` name others than those in `PATH`.
+    /// Python is `$GRISTMILL_PYTHON`, the Python of the active virtual environment or of a `.venv` beside the script,
+    /// or `python3`. JavaScript runs on Node, Deno or Bun, in this order, and TypeScript on Deno, Bun or Node 22.6 and
+    /// newer. `$GRISTMILL_NODE`, `$GRISTMILL_DENO`, `$GRISTMILL_BUN` and `$GRISTMILL_BASH` name other interpreters than
+    /// those in `PATH`.
     pub fn detect(path: &Path, options: &DetectOptions) -> Result<Script, RuntimeError> {
         let no_script = |source| RuntimeError::NoScript {
             path: path.to_owned(),
@@ -115,8 +114,8 @@ impl Script {
         })
     }
 
-    /// A program with arguments, run once a job: the payload on its standard input, the value on its
-    /// standard output.
+    /// A program with arguments, which runs once for each job: the payload is on its standard input, and the value on
+    /// its standard output.
     pub fn program(argv: Vec<OsString>, options: &DetectOptions) -> Result<Script, RuntimeError> {
         let name = argv.first().ok_or(RuntimeError::NoProgram)?;
         let path = find_program(name, options.search_path.as_deref()).ok_or_else(|| RuntimeError::Spawn {
@@ -134,8 +133,8 @@ impl Script {
         })
     }
 
-    /// The same, with these variables of the environment, too. Without it, a script gets all but the
-    /// [secrets of Gristmill](crate::SECRET_VARIABLES), and the names of stores that are databases.
+    /// Adds these variables of the environment. Without this, a script gets all variables except the [secrets of
+    /// Gristmill](crate::SECRET_VARIABLES) and the names of stores that are databases.
     pub fn passing<Name: AsRef<OsStr>>(mut self, names: &[Name]) -> Script {
         self.passed
             .extend(names.iter().map(|name| name.as_ref().to_owned()));
@@ -165,7 +164,7 @@ impl Script {
             .map_or_else(String::new, |program| program.to_string_lossy().into_owned())
     }
 
-    /// The command to start: once for a warm process, once a job for a program.
+    /// The command to start: once for a warm process, and once for each job of a program.
     pub(crate) fn command(&self) -> Command {
         let mut words = self.command.iter();
         let mut command = Command::new(words.next().map_or_else(|| "".as_ref(), OsString::as_os_str));
@@ -174,7 +173,7 @@ impl Script {
         command
     }
 
-    /// The command of a process that forks the warm ones, where the runtime can.
+    /// The command of a process that forks the warm ones, if the runtime can fork.
     pub(crate) fn fork_server_command(&self) -> Option<Command> {
         (self.runtime == Runtime::Python).then(|| {
             let mut command = self.command();
@@ -199,7 +198,7 @@ fn first_line(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
-/// The program that a first line such as `#!/usr/bin/env -S deno run` names.
+/// The program in a first line such as `#!/usr/bin/env -S deno run`.
 fn shebang_program(first_line: &str) -> Option<String> {
     let mut words = first_line.strip_prefix("#!")?.split_whitespace();
     let name = |word: &str| word.rsplit('/').next().map(str::to_owned);
@@ -274,7 +273,7 @@ fn find_interpreter(
         let mut order: Vec<Runtime> = candidates.to_vec();
         order.sort_by_key(|runtime| Some(*runtime) != asked);
         for runtime in order {
-            // The first one that will do ends the search, since each is asked for its version.
+            // The first suitable one ends the search, because each is asked for its version.
             if found.iter().any(|interpreter| will_do(interpreter, language)) {
                 break;
             }
@@ -320,8 +319,8 @@ fn command_line(interpreter: &Interpreter, language: Language, script: &Path) ->
     match interpreter.runtime {
         Runtime::Python => words.extend(["-c", PYTHON_START].map(OsString::from)),
         Runtime::Node => {
-            // `export` in a .js file without a package.json: known by its syntax from 22.7 on, and
-            // with a flag from 20.10 on.
+            // `export` in a .js file without a package.json: recognised by its syntax from 22.7 on, and with a flag
+            // from 20.10 on.
             if ((20, 10)..(22, 7)).contains(&version) && version.0 != 21 {
                 words.push("--experimental-detect-module".into());
             }
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_a_language_by_extension_or_first_line() {
+    fn a_language_is_recognised_by_extension_or_first_line() {
         for (name, text, expected) in [
             ("a.py", "", Some(Language::Python)),
             ("a.mjs", "", Some(Language::JavaScript)),
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_missing_and_what_to_do() {
+    fn an_error_names_the_missing_interpreter_and_the_remedy() {
         let nowhere = DetectOptions {
             search_path: Some("/nonexistent".into()),
             ..DetectOptions::default()

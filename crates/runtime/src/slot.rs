@@ -1,5 +1,5 @@
-//! The thread that drives one warm process: it starts it, feeds it jobs, hands outcomes on,
-//! and replaces it when a job kills it or runs too long, or when its code has changed.
+//! The thread that drives one warm process. It starts the process, feeds it jobs, passes outcomes on, and replaces it
+//! when a job kills it or runs too long, or when its code has changed.
 
 mod crash;
 mod life;
@@ -24,14 +24,14 @@ use crate::starts::code::Seen;
 use crate::stream::{SentPiece, Stream};
 use overdue::Question;
 
-/// Why a process is replaced while it has work.
+/// The reason why a process with jobs is replaced.
 #[derive(Debug)]
 enum Culprit {
-    /// The job with this number did it: it is charged, the others run again.
+    /// The job with this number did it. It is charged, and the others run again.
     Known(u32, JobError),
-    /// A job did it, and if it is alone it is charged; otherwise it is looked for.
+    /// A job did it. If it is alone, it is charged. Otherwise it is searched for.
     Suspected(JobError),
-    /// One of these did it, and is looked for.
+    /// One of these jobs did it, and is searched for.
     Among(Vec<u32>),
 }
 
@@ -43,23 +43,23 @@ pub(crate) struct Slot {
     process: Option<WarmProcess>,
     /// The jobs of the process.
     stream: Stream,
-    /// In the order in which the worker gave them.
+    /// The micro-batches, in the order in which the worker gave them.
     in_flight: Vec<InFlight>,
     next_id: u64,
-    /// The limit that was sent to the process and is not answered yet.
+    /// The limit that was sent to the process and has no answer yet.
     recalling: Option<u32>,
-    /// The process gets no more jobs, and is replaced when it has answered its jobs.
+    /// The process gets no more jobs, and is replaced after it has answered its jobs.
     is_retiring: bool,
     /// Abandoned jobs that still run, by their numbers, with the time of their abandonment.
     unwanted: BTreeMap<u32, Instant>,
-    /// The script's files when the process started, and the generation of its code once it has loaded them.
+    /// The script's files at the start of the process, and the generation of its code after the import.
     code_before: Seen,
     generation: u64,
-    /// When a process is tried again, where starts have failed and nobody wakes this slot for it.
+    /// The time of the next try to start a process after failed starts, unless something wakes this slot.
     start_again_at: Option<Instant>,
-    /// The last question which job keeps another one beyond its timeout.
+    /// The last question about the job that keeps another one beyond its timeout.
     question: Option<Question>,
-    /// When the process is killed, where it says that it exits.
+    /// The time when the process is killed after it announced its exit.
     exits_by: Option<Instant>,
 }
 
@@ -84,8 +84,8 @@ impl Slot {
         }
     }
 
-    /// Runs until the pool shuts down. The first slot starts its process at once, so that a script
-    /// that cannot be imported is known before there is work.
+    /// Runs until the pool shuts down. The first slot starts its process at once, so that a script that cannot be
+    /// imported is known before there is work.
     pub fn drive(mut self) {
         if self.number == 0 {
             self.start_process();
@@ -95,7 +95,7 @@ impl Slot {
             self.heed_signals();
             self.end_unwanted();
             self.feed();
-            // Do not wait for jobs that ended without the process, by a drain or a failed start.
+            // Do not wait for jobs that ended without the process, through a drain or a failed start.
             if !self.forget_done()
                 && let Err(error) = self.wait()
             {
@@ -107,7 +107,7 @@ impl Slot {
         for micro_batch in &mut self.in_flight {
             micro_batch.release_waiting();
         }
-        // A process in the middle of something is not waited for.
+        // Nobody waits for a process that is in the middle of a job.
         match self.process.take() {
             Some(process)
                 if self.in_flight.is_empty() && self.pool.is_graceful() && process.ready().is_some() =>
@@ -124,8 +124,7 @@ impl Slot {
             .is_some_and(|process| process.ready().is_some())
     }
 
-    /// Takes the worker's jobs for this runner. Until the process is ready, they stay where a recall finds them at
-    /// once.
+    /// Takes the worker's jobs for this runner. Until the process is ready, they stay where a recall finds them at once.
     fn take_work(&mut self) {
         let (is_recalled, mut waiting) = if self.is_ready() {
             self.pool.take(self.number)
@@ -179,7 +178,7 @@ impl Slot {
                     unwanted.insert(number, since);
                 }
                 if number >= runs_to {
-                    // The process cannot skip a single job: it returns all, and the rest is sent again.
+                    // The process cannot skip a single job. It returns all, and the rest is sent again.
                     recalls |= is_unwanted || is_draining;
                     // A suspect has begun before.
                     micro_batch.is_recalled |= is_recalled && !piece.careful;
@@ -194,7 +193,7 @@ impl Slot {
         self.follow(is_followed);
     }
 
-    /// Has the process give back all that it has not begun.
+    /// Makes the process return all jobs that it has not begun.
     fn recall(&mut self) {
         if self.recalling.is_none()
             && let Some(process) = &self.process
@@ -243,8 +242,8 @@ impl Slot {
         }
     }
 
-    /// Ends the process where it runs what was given up: at once if it runs nothing else, or when the grace of a job
-    /// that was cancelled is over.
+    /// Ends the process if it runs abandoned jobs: at once if it runs no other job, or when the grace period of a
+    /// cancelled job is over.
     fn end_unwanted(&mut self) {
         if self.unwanted.is_empty() {
             return;
@@ -260,7 +259,7 @@ impl Slot {
             piece.is_answered() || owner.is_none_or(|owner| owner.work.is_abandoned())
         };
         if grace_is_over || self.stream.pieces.iter().all(is_given_up) {
-            let message = "it went on after it was cancelled; its process was killed";
+            let message = "it continued after it was cancelled; its process was killed";
             self.replace(Culprit::Known(*number, JobError::new("cancelled", message)));
         }
     }
@@ -284,7 +283,7 @@ impl Slot {
         let now = Instant::now();
         for place in 0..self.in_flight.len() {
             while let Some(careful) = self.in_flight[place].next_is_careful() {
-                // A suspect has the process for itself.
+                // A suspect has the process to itself.
                 let has_suspect = self
                     .stream
                     .pieces
@@ -331,7 +330,7 @@ impl Slot {
         process.output.numbers.end = self.stream.next_number();
     }
 
-    /// The first moment at which something is over, where nothing comes before.
+    /// The first deadline, if no event comes before.
     fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref()?;
         let timeout = self.overdue_at();
@@ -351,7 +350,7 @@ impl Slot {
         let waker = self.pool.waker(self.number);
         let Some(process) = &mut self.process else {
             let mut fds = [rustix::event::PollFd::new(waker, rustix::event::PollFlags::IN)];
-            // Without a process nothing is under way: only new work, the end or a new start can come.
+            // Without a process, only new work, the end or a new start can come.
             let again_ms = self.start_again_at.map(milliseconds_until);
             crate::descriptors::poll_ms(&mut fds, again_ms).map_err(RuntimeError::Plumbing)?;
             self.pool.acknowledge(self.number);
@@ -488,7 +487,7 @@ impl Slot {
         Ok(())
     }
 
-    /// The process gives back these numbers.
+    /// Notes that the process returns these numbers.
     fn take_recalled(&mut self, numbers: std::ops::Range<u32>, now: Instant) {
         self.stream.note_begun(numbers.start, now);
         let mut back: BTreeMap<u64, Vec<(u32, bool)>> = BTreeMap::new();
@@ -514,7 +513,7 @@ impl Slot {
         }
     }
 
-    /// The jobs that may have killed the process, by their numbers, and whether they were seen to run.
+    /// The numbers of the jobs that may have killed the process, and whether they were seen to run.
     fn suspects(&self, begun: Begun) -> (Vec<u32>, bool) {
         let unanswered = self.stream.pieces.iter().flat_map(numbered);
         let unanswered: Vec<u32> = unanswered.map(|(number, _)| number).collect();
@@ -538,7 +537,7 @@ impl Slot {
         }
     }
 
-    /// Ends the process, and has its jobs run again in a new one as the culprit demands.
+    /// Ends the process. Its jobs run again in a new one, as the culprit requires.
     fn replace(&mut self, culprit: Culprit) {
         let Some(mut process) = self.take_process() else {
             return;
@@ -561,7 +560,7 @@ impl Slot {
             Culprit::Suspected(error) => {
                 let (suspects, were_seen) = self.suspects(begun);
                 let piece = suspects.first().and_then(|number| self.stream.piece_of(*number));
-                // A process that died before it got to the job looks alike, unless it was seen to run it.
+                // A process that died before it got to the job looks the same, unless it was seen to run the job.
                 let is_sure = piece
                     .map(|piece| &self.stream.pieces[piece])
                     .is_some_and(|piece| {
@@ -600,7 +599,7 @@ impl Slot {
         }
     }
 
-    /// Takes back all that a process that is gone has not answered. Suspects will run with care.
+    /// Takes back all jobs that a dead process has not answered. Suspects will run with care.
     fn take_all_back(&mut self, suspects: &[u32]) {
         let stream = std::mem::replace(&mut self.stream, Stream::new(Instant::now()));
         for micro_batch in &mut self.in_flight {
@@ -624,7 +623,7 @@ impl Slot {
     }
 }
 
-/// The numbers of a piece's jobs that are not answered, and their places.
+/// The numbers and places of a piece's unanswered jobs.
 fn numbered(piece: &SentPiece) -> impl Iterator<Item = (u32, u32)> + '_ {
     piece
         .unanswered()

@@ -1,9 +1,9 @@
-//! The starts of a handler's processes: what becomes of the jobs when they fail, and when the next one is tried.
+//! The starts of a handler's processes: the handling of jobs when they fail, and the time of the next try.
 //!
-//! A start fails where the interpreter cannot be started, where the script cannot be imported, or where the process dies before
-//! its first job begins. No job has begun then, so none is charged: they go back to the worker, and the runner is *out*. Until
-//! a start succeeds, all runners without a process are out, and one of them after the other tries again, each after a longer
-//! pause. Runners with a process go on.
+//! A start fails if the interpreter cannot start, if the script cannot be imported, or if the process dies before its
+//! first job begins. No job has begun then, so none is charged: they go back to the worker, and the runner is *out*.
+//! Until a start succeeds, all runners without a process are out. They try again one after the other, each after a
+//! longer pause. Runners with a process continue.
 
 pub(crate) mod code;
 pub(crate) mod imports;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use crate::error::RuntimeError;
 use crate::limits::{SAID_AGAIN_MS, SAID_OF_ANOTHER_ERROR_MS, START_AGAIN_MS, START_AGAIN_MS_MAX};
 
-/// Hears, in words, what becomes of the processes of a script while jobs run: starts that fail, and changes of its code.
+/// Receives messages about the processes of a script while jobs run: failed starts, and changes of its code.
 #[derive(Clone)]
 pub struct ProcessListener(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl ProcessListener {
-    /// Calls `listener`, which must not block for long. The words may have several lines, and text of the script.
+    /// Calls `listener`, which must not block for long. A message may have several lines, and text of the script.
     pub fn new(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
         ProcessListener(Arc::new(listener))
     }
@@ -44,7 +44,7 @@ impl std::fmt::Debug for ProcessListener {
     }
 }
 
-/// A time in which starts fail.
+/// A period in which starts fail.
 #[derive(Debug)]
 struct Failing {
     since: Instant,
@@ -56,33 +56,33 @@ struct Failing {
     is_told: bool,
 }
 
-/// How the starts of all slots go.
+/// The state of the starts of all slots.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
     failing: Option<Failing>,
-    /// The error that was told last, and when.
+    /// The error in the last message, and the message's time.
     told: Option<(String, Instant)>,
 }
 
-/// A failed start, as it is told.
+/// The data of a message about a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FailedStart {
-    /// Whether it is worth telling: not each of many alike is.
+    /// True if it is worth a message. Not each of many similar failures is.
     pub is_news: bool,
-    /// When the next one is tried, from now on.
+    /// The time until the next try.
     pub again_after: Duration,
-    /// Since when starts have failed.
+    /// The time since which starts have failed.
     pub lasted: Duration,
     pub failures: u32,
 }
 
 impl Starts {
-    /// Whether starts fail, so that slots wait with theirs.
+    /// Reports whether starts fail, so that slots wait with theirs.
     pub fn are_failing(&self) -> bool {
         self.failing.is_some()
     }
 
-    /// When a slot may look again whether it may start a process. `None` where it is woken then.
+    /// The time when a slot may ask again whether it may start a process. `None` if it is woken instead.
     pub fn again_at(&self) -> Option<Instant> {
         self.failing
             .as_ref()
@@ -90,7 +90,7 @@ impl Starts {
             .map(|failing| failing.again_at)
     }
 
-    /// Whether a slot may start a process now: one at a time where starts fail, after a pause.
+    /// Reports whether a slot may start a process now. While starts fail, one slot at a time may, after a pause.
     pub fn may_start(&mut self, slot: usize, now: Instant) -> bool {
         let Some(failing) = &mut self.failing else {
             return true;
@@ -101,7 +101,7 @@ impl Starts {
         failing.trying == Some(slot)
     }
 
-    /// A start of a slot has failed with an error that reads so.
+    /// Notes that a start of a slot has failed with this error.
     pub fn failed(&mut self, slot: usize, error: &RuntimeError, now: Instant) -> FailedStart {
         let first = Duration::from_millis(START_AGAIN_MS);
         let failing = self.failing.get_or_insert_with(|| Failing {
@@ -113,7 +113,7 @@ impl Starts {
             is_told: false,
         });
         failing.failures += 1;
-        // Of starts that were under way together, the first one counts.
+        // Of several starts at the same time, only the first failure counts.
         if failing.trying == Some(slot) {
             failing.trying = None;
             failing.pause = (failing.pause * 2).min(Duration::from_millis(START_AGAIN_MS_MAX));
@@ -141,7 +141,7 @@ impl Starts {
         }
     }
 
-    /// A start has succeeded: how many had failed before it, and for how long, where that was told.
+    /// Notes a successful start. Returns the number of failures before it and their period, if they were reported.
     pub fn succeeded(&mut self, now: Instant) -> Option<(u32, Duration)> {
         let failing = self.failing.take()?;
         failing
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn one_slot_after_the_other_tries_again_after_longer_pauses() {
+    fn slots_try_again_one_after_the_other_after_longer_pauses() {
         let begin = Instant::now();
         let at = |milliseconds: u64| begin + Duration::from_millis(milliseconds);
         let mut starts = Starts::default();
         assert!(starts.may_start(0, at(0)) && starts.may_start(1, at(0)));
-        // Both were under way: that is one failure as for the pause.
+        // Both starts ran at the same time, which counts as one failure for the pause.
         assert!(starts.failed(0, &error("a"), at(10)).is_news);
         let second = starts.failed(1, &error("a"), at(11));
         assert!(!second.is_news);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_error_is_told_once_a_minute_and_another_one_sooner() {
+    fn the_same_error_is_reported_once_a_minute_and_another_one_sooner() {
         let begin = Instant::now();
         let mut starts = Starts::default();
         let mut told = Vec::new();

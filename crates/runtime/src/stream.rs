@@ -1,11 +1,11 @@
-//! The jobs that a process has been given and has not answered, by their numbers.
+//! The unanswered jobs of a process, by their numbers.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use gristmill_model::Positions;
 
-/// Times at which jobs began that are kept at least.
+/// The least number of kept start times of jobs.
 const BEGUN_KEPT_MIN: usize = 256;
 
 /// Jobs of one `run` frame.
@@ -21,9 +21,9 @@ pub(crate) struct SentPiece {
     answered_count: usize,
     /// All jobs before this one are answered.
     first_unanswered: usize,
-    /// Whether it is one job that is suspected of killing its process, and has the process for itself.
+    /// True if this is one job that is suspected of killing its process. It has the process to itself.
     pub careful: bool,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     pub timeout_ms: Option<u64>,
 }
 
@@ -36,12 +36,12 @@ impl SentPiece {
         self.answered_count == self.places.len()
     }
 
-    /// Whether the job with this index is here and not answered.
+    /// Reports whether the job with this index is here and not answered.
     pub fn expects(&self, index: u32) -> bool {
         self.answered.get(index as usize) == Some(&false)
     }
 
-    /// Notes that the job with this index is answered, or is here no more.
+    /// Notes that the job with this index is answered, or no longer here.
     pub fn answer(&mut self, index: u32) {
         let answered = &mut self.answered[index as usize];
         self.answered_count += usize::from(!*answered);
@@ -51,12 +51,12 @@ impl SentPiece {
         }
     }
 
-    /// The number of the first job that is not answered.
+    /// The number of the first unanswered job.
     pub fn first_unanswered(&self) -> Option<u32> {
         (!self.is_answered()).then(|| self.first + self.first_unanswered as u32)
     }
 
-    /// The indexes that are not answered.
+    /// The indexes of unanswered jobs.
     pub fn unanswered(&self) -> impl Iterator<Item = u32> + '_ {
         let indexes = self.answered.iter().enumerate().skip(self.first_unanswered);
         indexes
@@ -68,15 +68,15 @@ impl SentPiece {
 /// The jobs of one process.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// In the order of their numbers.
+    /// The pieces in the order of their numbers.
     pub pieces: VecDeque<SentPiece>,
     next_number: u32,
-    /// How far jobs had begun when, as the process said.
+    /// The numbers up to which jobs had begun, with their times, as the process reported them.
     begun: VecDeque<(u32, Instant)>,
-    /// As many of these are kept without a look at which of them matter.
+    /// This many entries are kept before the unneeded ones are removed.
     begun_kept_max: usize,
     begun_to: u32,
-    /// When the process last said anything, or was given something while it had nothing.
+    /// The time of the process's last message, or of the first job after it had none.
     heard_at: Instant,
 }
 
@@ -92,7 +92,7 @@ impl Stream {
         }
     }
 
-    /// Whether everything is answered.
+    /// Reports whether all jobs are answered.
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(SentPiece::is_answered)
     }
@@ -102,12 +102,12 @@ impl Stream {
         self.next_number
     }
 
-    /// The number of the first job that is not answered.
+    /// The number of the first unanswered job.
     pub fn first_unanswered(&self) -> Option<u32> {
         self.pieces.iter().find_map(SentPiece::first_unanswered)
     }
 
-    /// Numbers the jobs in these places, which the process is given.
+    /// Numbers the jobs in these places, which the process gets.
     pub fn push(
         &mut self,
         owner: u64,
@@ -134,14 +134,14 @@ impl Stream {
         });
     }
 
-    /// Which piece a number is in.
+    /// The index of the piece with a number.
     pub fn piece_of(&self, number: u32) -> Option<usize> {
         let piece = self.pieces.partition_point(|piece| piece.end() <= number);
         self.pieces.get(piece).filter(|found| found.first <= number)?;
         Some(piece)
     }
 
-    /// Notes how far jobs have begun.
+    /// Notes the number up to which jobs have begun.
     pub fn note_begun(&mut self, begun: u32, now: Instant) {
         let begun = begun.min(self.next_number);
         if begun > self.begun_to {
@@ -151,13 +151,13 @@ impl Stream {
         self.heard_at = now;
     }
 
-    /// The number up to which jobs have begun, as far as the process has said so.
+    /// The number up to which jobs have begun, as far as the process has reported it.
     pub fn begun_to(&self) -> u32 {
         self.begun_to
     }
 
-    /// When a job began, as far as it is known: at the latest when the process had said so. Where it has
-    /// not, the first job that is not answered has run since the process said anything.
+    /// The start of a job, as far as it is known: at the latest the time of the process's report. Without a report, the
+    /// first unanswered job has run since the process's last message.
     pub fn began_at(&self, number: u32) -> Option<Instant> {
         if number < self.begun_to {
             let known = self.begun.iter().find(|(begun, _)| *begun > number);
@@ -166,7 +166,7 @@ impl Stream {
         (self.first_unanswered() == Some(number)).then_some(self.heard_at)
     }
 
-    /// The first deadline of the jobs that run, and whose it is. `late_ms` is what a job may be late.
+    /// The first deadline of running jobs, and the job's number. `late_ms` is the time that a job may be late.
     pub fn first_deadline(&self, late_ms: u64) -> Option<(Instant, u32)> {
         let deadlines = self.pieces.iter().filter_map(|piece| {
             let number = piece.first_unanswered()?;
@@ -175,14 +175,14 @@ impl Stream {
         deadlines.min()
     }
 
-    /// The deadline of a job of a piece, if it runs and has one.
+    /// The deadline of a job in a piece, if it runs and has one.
     pub fn deadline_of(&self, piece: &SentPiece, number: u32, late_ms: u64) -> Option<Instant> {
         let allowed_ms = piece.timeout_ms?.saturating_add(late_ms);
         self.began_at(number)?
             .checked_add(std::time::Duration::from_millis(allowed_ms))
     }
 
-    /// The jobs below this number that are not answered.
+    /// The unanswered jobs below this number.
     pub fn unanswered_below(&self, end: u32) -> Vec<u32> {
         let unanswered = self
             .pieces
@@ -191,7 +191,7 @@ impl Stream {
         unanswered.filter(|number| *number < end).collect()
     }
 
-    /// How many jobs are not answered.
+    /// The number of unanswered jobs.
     pub fn unanswered_count(&self) -> usize {
         let counts = self
             .pieces
@@ -200,13 +200,13 @@ impl Stream {
         counts.sum()
     }
 
-    /// Whether a job is here and not answered.
+    /// Reports whether a job is here and not answered.
     pub fn expects(&self, number: u32) -> bool {
         let piece = self.piece_of(number).map(|piece| &self.pieces[piece]);
         piece.is_some_and(|piece| piece.expects(number - piece.first))
     }
 
-    /// Forgets what is answered. What is kept is bounded by what is not, however long a job runs beside others that come and go.
+    /// Forgets answered jobs. Unanswered jobs bound the kept data, however long a job runs while others come and go.
     pub fn forget_past(&mut self) {
         self.pieces.retain(|piece| !piece.is_answered());
         let first = self.first_unanswered().unwrap_or(self.next_number);
@@ -219,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// Keeps only those times at which jobs began that have not ended.
+    /// Keeps only the start times of jobs that have not ended.
     fn forget_begun(&mut self) {
         let unanswered = self
             .pieces
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_beside_a_long_job_is_forgotten() {
+    fn jobs_that_ended_beside_a_long_one_are_forgotten() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut stream = Stream::new(start);
@@ -274,7 +274,7 @@ mod tests {
         let mut stream = Stream::new(start);
         stream.push(1, &Positions::from(0..3), false, Some(100), start);
         stream.push(2, &Positions::from(0..2), false, Some(10), start);
-        // Nothing is known: the first job runs, others do not yet.
+        // Nothing is known: the first job runs, and others do not yet.
         assert_eq!(stream.first_deadline(0), Some((at(100), 0)));
         stream.note_begun(2, at(5));
         stream.note_begun(4, at(8));
@@ -293,7 +293,7 @@ mod tests {
         stream.pieces[0].answer(2);
         stream.forget_past();
         assert_eq!(stream.piece_of(2), None);
-        // Number 4 has not been said to begin, but nothing is before it.
+        // The start of number 4 was not reported, but no job is before it.
         assert_eq!(stream.first_deadline(0), Some((at(18), 4)));
         stream.pieces[0].answer(1);
         stream.forget_past();

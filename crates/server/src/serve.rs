@@ -215,8 +215,10 @@ pub fn routes(engine: Engine, trust: Trust, rate: RateLimiter) -> Result<(App, R
 }
 
 /// Adds the Host header to a request that names its host in the URI, as all requests over HTTP/2 do. If both name a
-/// host, the URI counts. Refuses a request with several Host headers (RFC 9112, section 3.2): a proxy before the server
-/// may have used another of them than the checks of foreign pages do.
+/// host, the URI counts.
+///
+/// Refuses a request with several Host headers (RFC 9112, section 3.2): a proxy before the server may have used another
+/// of them than the checks of foreign pages do.
 async fn name_host(mut request: Request, next: Next) -> Response {
     let hosts = request.headers().get_all(header::HOST).iter().count();
     if hosts > 1 {

@@ -2,8 +2,10 @@
 //!
 //! The folder holds two files. Both are written as a whole and renamed into place, so that any number of servers can
 //! read them at any time (from a shared or a copied folder):
+//!
 //! * `keys.json`: the signing keys, newest last. The newest key signs; all verify. Secret: only its owner can read it.
 //! * `tokens.json`: every issued token without its signature, and the time of its revocation.
+//!
 //! A token that is not on the list is refused even if its signature is valid, so a lost list lets nobody in.
 
 mod browser;

@@ -1,6 +1,8 @@
-//! Claims that wait for work. Waiting claims of the same queues and kinds stand in line at one gate. When there may be
-//! work, the first claim of a line tries. The next one tries only if the first got jobs. A submit therefore costs one
-//! claim for each gate, not one for each waiting agent.
+//! Claims that wait for work.
+//!
+//! Waiting claims of the same queues and kinds stand in line at one gate. When there may be work, the first claim of a
+//! line tries. The next one tries only if the first got jobs. A submit therefore costs one claim for each gate, not one
+//! for each waiting agent.
 
 use std::collections::HashMap;
 use std::future::Future;

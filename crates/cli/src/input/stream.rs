@@ -37,9 +37,10 @@ impl Pipe {
     }
 }
 
-/// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes. The readers of
-/// lines and rows look ahead in [`pending`](Stream::pending) and accept only whole items, so a later process can always
-/// continue at the accepted position. The longest item bounds the look-ahead.
+/// A buffered reader that keeps bytes until they are accepted, and counts and hashes accepted bytes.
+///
+/// The readers of lines and rows look ahead in [`pending`](Stream::pending) and accept only whole items, so a later
+/// process can always continue at the accepted position. The longest item bounds the look-ahead.
 pub(super) struct Stream {
     reader: Box<dyn Read + Send>,
     pipe: Option<Pipe>,

@@ -1,5 +1,6 @@
-//! The submitted jobs of a run that have not ended. They limit the feeder, and are shown as progress. Jobs that the
-//! run's jobs spawn are counted separately, because they are not items of its input.
+//! The submitted jobs of a run that have not ended. They limit the feeder, and are shown as progress.
+//!
+//! Jobs that the run's jobs spawn are counted separately, because they are not items of its input.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
-//! `gristmill run --halt`: no job begins after enough jobs have failed. Jobs that run ahead of the count could fail,
-//! too. A runner with free slots therefore takes the next job only while the limit is not reached. Jobs queue at a
-//! runner only as long as the limit would hold if all of them failed.
+//! `gristmill run --halt`: no job begins after enough jobs have failed.
+//!
+//! Jobs that run ahead of the count could fail, too. A runner with free slots therefore takes the next job only while
+//! the limit is not reached. Jobs queue at a runner only as long as the limit would hold if all of them failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,13 @@
-//! The options of libpq (PostgreSQL 17's, and those of 18 that it has besides), and what is made of each.
+//! The options of libpq (of PostgreSQL 17, and the additional ones of 18), and the use of each.
 
-/// What is made of an option.
+/// The use of an option.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use {
-    /// It is taken.
+    /// It is used.
     Taken,
-    /// These values say what is done anyway; others are refused, with the remedy.
+    /// These values describe the normal behaviour. Others are refused with the remedy.
     Only(&'static [&'static str], &'static str),
-    /// It is refused, with the remedy.
+    /// It is refused with the remedy.
     Refused(&'static str),
 }
 
@@ -16,7 +16,7 @@ pub(super) enum Use {
 pub(super) struct KnownOption {
     /// Its name in URLs and service files.
     pub name: &'static str,
-    /// The environment variable that gives it where nothing else does.
+    /// The environment variable with its default.
     pub variable: Option<&'static str>,
     pub usage: Use,
 }
@@ -32,8 +32,8 @@ const fn option(name: &'static str, variable: &'static str, usage: Use) -> Known
 const KERBEROS: Use = Use::Refused("Gristmill does not log in by GSSAPI; use a password or a certificate");
 const REVOCATION: Use = Use::Refused("Gristmill reads no lists of revoked certificates; remove it");
 
-/// All of them. Where a service file or a variable gives one that is refused, a connection without it would not be the one that
-/// was asked for.
+/// All options. If a service file or a variable has a refused option, the connection is refused, because a connection
+/// without the option would not be the intended one.
 pub(super) const OPTIONS: &[KnownOption] = &[
     option("host", "PGHOST", Use::Taken),
     option("hostaddr", "PGHOSTADDR", Use::Taken),

@@ -1,5 +1,5 @@
-//! The connection service file: `~/.pg_service.conf`, or that which `PGSERVICEFILE` names, and then `pg_service.conf` in the
-//! folder that `PGSYSCONFDIR` names (PostgreSQL's documentation, section "The Connection Service File").
+//! The connection service file: `~/.pg_service.conf` or the file in `PGSERVICEFILE`, and then `pg_service.conf` in the
+//! folder in `PGSYSCONFDIR` (PostgreSQL's documentation, section "The Connection Service File").
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub(super) fn read(
     ))
 }
 
-/// The lines of a service; `None` where there is none of the name.
+/// The lines of a service. `None` if there is no service with this name.
 fn section(text: &str, service: &str) -> Result<Option<Vec<(String, String)>>, String> {
     let mut pairs: Option<Vec<(String, String)>> = None;
     for (number, line) in text.lines().enumerate() {
@@ -73,7 +73,7 @@ fn section(text: &str, service: &str) -> Result<Option<Vec<(String, String)>>, S
         if name == "service" {
             return Err(wrong("a service names no other one"));
         }
-        // As in libpq, the first of several counts.
+        // The first of several values counts, as in libpq.
         if pairs.iter().all(|(known, _)| known != name) {
             pairs.push((name.to_owned(), value.to_owned()));
         }

@@ -8,7 +8,7 @@ fn gather(place: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
 }
 
 #[test]
-fn places_are_read_as_libpq_reads_them() {
+fn places_are_read_like_in_libpq() {
     for (place, expected) in [
         ("postgresql://", ""),
         (
@@ -33,7 +33,7 @@ fn places_are_read_as_libpq_reads_them() {
 }
 
 #[test]
-fn the_place_comes_before_the_service_and_that_before_the_environment() {
+fn the_place_comes_before_the_service_and_the_service_before_the_environment() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("services");
     std::fs::write(&file, "[jobs]\nhost=of-service\nport=5433\n").unwrap();
@@ -61,7 +61,7 @@ fn the_place_comes_before_the_service_and_that_before_the_environment() {
     );
 }
 
-/// No option of libpq is ignored: each is taken, or refused by its name, wherever it stands.
+/// No option of libpq is ignored: each is used, or refused by its name, in every place.
 #[test]
 fn every_option_is_taken_or_refused_by_name() {
     for option in OPTIONS {

@@ -1,7 +1,7 @@
 //! The two forms of a connection's place: `postgresql://user@host/database?name=value`, and `name=value name='value'`
 //! (PostgreSQL's documentation, section "Connection Strings").
 
-/// The settings of a place, in their order. A later one replaces an earlier one.
+/// The settings of a place in order. A later one replaces an earlier one.
 pub(super) fn pairs(place: &str) -> Result<Vec<(String, String)>, String> {
     let rest = ["postgresql://", "postgres://"]
         .iter()
@@ -53,7 +53,7 @@ fn of_url(rest: &str) -> Result<Vec<(String, String)>, String> {
     Ok(pairs)
 }
 
-/// A host and its port. An IPv6 address stands in brackets.
+/// A host and its port. An IPv6 address is in brackets.
 fn host_and_port(text: &str) -> (&str, &str) {
     if let Some((address, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (address, rest.strip_prefix(':').unwrap_or(rest));
@@ -61,7 +61,7 @@ fn host_and_port(text: &str) -> (&str, &str) {
     text.split_once(':').unwrap_or((text, ""))
 }
 
-/// Text with `%20` for a blank.
+/// Decodes text such as `%20` for a blank.
 fn decoded(text: &str) -> Result<String, String> {
     let wrong = || "a percent sign stands before two hexadecimal digits; write %25 for itself".to_owned();
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! How schemas come from one layout to another: tables by migrations, code as a whole.
+//! Changes of schemas from one layout to another: tables by migrations, code as a whole.
 
 use gristmill_postgres_link::layout::{Error, SchemaLayout};
 use gristmill_private_postgres::shared;
@@ -37,7 +37,7 @@ const FIRST_SCHEMA: SchemaLayout = SchemaLayout {
     stop_others: |_| String::new(),
 };
 
-/// The next version, with changed functions and without some.
+/// The next version. Some functions are changed, and some are missing.
 const SECOND_SCHEMA: SchemaLayout = SchemaLayout {
     layout: Layout {
         tables: &[
@@ -152,7 +152,7 @@ async fn a_failed_migration_of_a_schema_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_migrate_a_schema_at_once() {
+async fn many_processes_migrate_a_schema_at_once() {
     let url = shared().create_database().unwrap();
     let mut first = connect(&url).await;
     FIRST_SCHEMA.apply(&mut first).await.unwrap();
@@ -176,7 +176,7 @@ async fn many_migrate_a_schema_at_once() {
 }
 
 #[tokio::test]
-async fn a_schema_of_a_development_version_is_told_from_a_new_one() {
+async fn a_schema_of_a_development_version_is_not_taken_for_a_new_one() {
     let client = connect(&shared().create_database().unwrap()).await;
     assert!(FIRST_SCHEMA.read(&client).await.unwrap().is_none());
     client

@@ -1,4 +1,4 @@
-//! A name is held by one process at a time, also across lost connections.
+//! One process at a time holds a name, even across lost connections.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn database(url: &str) -> String {
     url.split(['/', '?']).nth(3).unwrap().to_owned()
 }
 
-/// The server process that holds the only name of a database, once there is one that is not `other`.
+/// The server process that holds the only name of a database, as soon as it is not `other`.
 async fn holder(server: &PrivatePostgres, database: &str, other: &str) -> String {
     loop {
         let holder = server.psql(database, HOLDERS).unwrap().trim().to_owned();
@@ -26,7 +26,7 @@ async fn holder(server: &PrivatePostgres, database: &str, other: &str) -> String
 }
 
 #[tokio::test]
-async fn a_name_is_held_by_one_until_it_is_let_go() {
+async fn one_process_holds_a_name_until_it_lets_go() {
     let url = shared().create_database().unwrap();
     let held = NameLock::try_take(&url, "x").await.unwrap().unwrap();
     assert!(NameLock::try_take(&url, "x").await.unwrap().is_none());
@@ -34,7 +34,7 @@ async fn a_name_is_held_by_one_until_it_is_let_go() {
     let elsewhere = shared().create_database().unwrap();
     assert!(NameLock::try_take(&elsewhere, "x").await.unwrap().is_some());
     drop(held);
-    // The server lets go of it once it has seen that the connection ended.
+    // The server releases the lock after it has seen the end of the connection.
     while NameLock::try_take(&url, "x").await.unwrap().is_none() {}
 }
 
@@ -52,7 +52,7 @@ async fn a_lost_connection_takes_the_name_again() {
     drop(held);
 }
 
-/// The server does not notice that nobody hears it, and keeps the lock: its process is ended, and the name is not lost.
+/// The server does not notice that its client is gone, and keeps the lock. Its process is ended, and the name is not lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_connection_is_given_up_and_the_name_taken_again() {
     let url = shared().create_database().unwrap();
@@ -74,7 +74,7 @@ async fn a_name_that_another_took_meanwhile_is_lost() {
     let database = database(&url);
     let held = NameLock::try_take(&url, "x").await.unwrap().unwrap();
     let before = holder(shared(), &database, "").await;
-    // Whoever waits for the lock gets it the moment its holder ends. It stays until the test has seen the loss.
+    // The waiter gets the lock as soon as its holder ends, and keeps it until the test has seen the loss.
     let waiter = {
         let database = database.clone();
         std::thread::spawn(move || {
@@ -98,7 +98,7 @@ async fn a_name_that_another_took_meanwhile_is_lost() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_told() {
+async fn an_unreachable_database_is_reported() {
     let error = NameLock::try_take("postgresql:///none?host=/nowhere", "x")
         .await
         .unwrap_err();

@@ -40,7 +40,7 @@ fn request(reports: Vec<Report>) -> ExchangeRequest {
     }
 }
 
-/// A message with this head and these segments, whatever they are.
+/// A message with this head and these segments, valid or not.
 fn message(head: &str, segments: &[&[u8]]) -> Vec<u8> {
     let mut message = b"GMX1".to_vec();
     message.extend((head.len() as u32).to_le_bytes());
@@ -155,7 +155,7 @@ fn a_slice_travels_with_the_keys_and_tags_of_its_own_jobs() {
 }
 
 #[test]
-fn wrong_keys_and_tags_are_refused_and_say_of_which_jobs() {
+fn wrong_keys_and_tags_are_refused_with_their_jobs() {
     let head = |labelled: bool| {
         let labelled = if labelled { r#","labelled":true"# } else { "" };
         format!(
@@ -236,7 +236,7 @@ fn foreign_values_must_be_one_array_with_a_value_for_each_position() {
 }
 
 #[test]
-fn a_request_with_wrong_parts_is_refused_and_says_where() {
+fn a_request_with_wrong_parts_is_refused_with_their_place() {
     for (head, segments, says) in [
         ("{}".to_owned(), 0, "number"),
         ("[]".to_owned(), 0, "head is invalid"),
@@ -281,7 +281,7 @@ fn a_request_with_wrong_parts_is_refused_and_says_where() {
 }
 
 #[test]
-fn foreign_texts_are_cut_and_hold_no_nul() {
+fn foreign_texts_are_cut_and_lose_their_nul_characters() {
     let mut long = report();
     long.failed[0].error.message = "x\0".repeat(ERROR_MESSAGE_BYTES_MAX);
     long.failed[0].error.traceback = Some("\0end".to_owned());

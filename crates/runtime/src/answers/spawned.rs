@@ -1,4 +1,5 @@
-//! What a job spawns, as a script says it. It is read apart from its frame, since a mistake in it fails the job, and not the process.
+//! The children that a script spawns. They are read separately from their frame, because a mistake in them fails the
+//! job, not the process.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use serde_json::value::RawValue;
 #[serde(deny_unknown_fields)]
 struct ScriptSpawn {
     children: Vec<ScriptChildren>,
-    /// A packed array of one.
+    /// The memo, as a packed array with one item.
     memo: PackedArray,
     #[serde(default)]
     on_failure: OnChildFailure,
@@ -23,7 +24,7 @@ struct ScriptSpawn {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptChildren {
-    /// That of the parent, where `None`.
+    /// The kind. `None` means the kind of the parent.
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
@@ -36,7 +37,7 @@ struct ScriptChildren {
 }
 
 impl ScriptChildren {
-    /// Children of a parent of `kind`, in as many batches as they need.
+    /// The children of a parent of `kind`, in as many batches as needed.
     fn into_batches(self, kind: &str) -> Result<Vec<ChildBatch>, String> {
         let options = self.options.unwrap_or_default();
         if options.delay_ms.is_some() {
@@ -44,7 +45,7 @@ impl ScriptChildren {
                 "`delay_ms` is for submits: children take `run_at`, in milliseconds since 1970".to_owned(),
             );
         }
-        // Without a delay, nothing is counted from now.
+        // Without a delay, no option depends on the current time.
         let options = options.check(Timestamp(0)).map_err(|refused| refused.told())?;
         let tags = self.tags.unwrap_or_default();
         let batches = self.payloads.0.into_iter().map(|payloads| ChildBatch {
@@ -57,7 +58,7 @@ impl ScriptChildren {
     }
 }
 
-/// The batches of all these children, which a call has spawned.
+/// The batches of all children of one call.
 fn batches(children: Vec<ScriptChildren>, kind: &str, call: &str) -> Result<Vec<ChildBatch>, String> {
     let mut all = Vec::new();
     for children in children {
@@ -85,7 +86,7 @@ pub(crate) fn siblings(body: &RawValue, kind: &str) -> Result<Vec<ChildBatch>, S
 fn read<'a, T: Deserialize<'a>>(body: &'a RawValue, call: &str) -> Result<T, String> {
     serde_json::from_str(body.get()).map_err(|error| {
         let message = error.to_string();
-        // The script never sees the text whose columns are counted.
+        // The script does not see the text whose columns are counted.
         let problem = message
             .rsplit_once(" at line ")
             .map_or(&*message, |(problem, _)| problem);

@@ -1,11 +1,11 @@
 //! The guard kills the process groups of our children when Gristmill itself is killed.
 //!
-//! The kernel kills a child whose parent dies, but not what the child has started in turn. The guard
-//! is one small shell in a process group of its own: it reads on its standard input which groups
-//! there are, and when its input ends, which only the end of Gristmill (or of the handler) brings
-//! about, it kills those that are left and ends too.
+//! The kernel kills a child whose parent dies, but not the child's own children. The guard is a small shell in its own
+//! process group. It reads the current groups from its standard input. When its input ends, which happens only when
+//! Gristmill (or the handler) ends, it kills the remaining groups and ends, too.
 //!
-//! Nobody waits for it without a limit. A guard that has ended, or that is stopped (SIGSTOP) and reads nothing more, is replaced.
+//! Nobody waits for it without a limit. A guard that has ended, or that is stopped (SIGSTOP) and reads nothing more, is
+//! replaced.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -21,8 +21,8 @@ use crate::child::orphans::own;
 use crate::descriptors::poll_ms;
 use crate::limits::GUARD_END_MS_MAX;
 
-/// A signal that stops all processes of a service reaches the guard, too: it stays until Gristmill has ended.
-/// `+12` adds group 12, `-12` forgets it. The list is short: one group a process of the pool.
+/// A signal that stops all processes of a service also reaches the guard, which stays until Gristmill has ended.
+/// `+12` adds group 12, and `-12` forgets it. The list is short: one group for each process of the pool.
 const WATCH: &str = r#"
 groups=' '
 trap '' HUP INT TERM
@@ -42,7 +42,7 @@ pub(crate) struct Guard(Arc<Mutex<Watched>>);
 
 #[derive(Debug)]
 struct Watched {
-    /// `None` where it was lost and no other could be started. Without a guard, jobs continue.
+    /// The guard's shell. `None` if it was lost and no other could be started. Without a guard, jobs continue.
     shell: Option<Shell>,
     groups: BTreeSet<i32>,
 }
@@ -62,14 +62,14 @@ impl Guard {
         }))))
     }
 
-    /// Has the group killed if we end before it is forgotten.
+    /// Makes the guard kill the group if we end before the group is forgotten.
     pub fn watch(&self, group: Pid) {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.groups.insert(group.as_raw_nonzero().get());
         watched.tell('+', group.as_raw_nonzero().get());
     }
 
-    /// The group has ended.
+    /// Notes that the group has ended.
     pub fn forget(&self, group: Pid) {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watched.groups.remove(&group.as_raw_nonzero().get());
@@ -84,7 +84,7 @@ impl Watched {
         {
             return;
         }
-        // It has ended, or reads nothing. Dropped, it is killed.
+        // The shell has ended or reads nothing. Dropping it kills it.
         self.shell = None;
         let started = Shell::start().and_then(|mut shell| {
             self.groups.iter().try_for_each(|group| shell.tell('+', *group))?;
@@ -129,7 +129,8 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Fails where the shell has ended, or has read nothing of a whole pipe. A line is short, and so written whole or not at all.
+    /// Fails if the shell has ended, or has read nothing of a full pipe. A line is short, so it is written completely
+    /// or not at all.
     fn tell(&mut self, sign: char, group: i32) -> io::Result<()> {
         let line = format!("{sign}{group}\n");
         match &mut self.input {
@@ -138,7 +139,7 @@ impl Shell {
         }
     }
 
-    /// Lets it do its work and end; whether it did in time.
+    /// Lets it do its work and end. Returns whether it ended in time.
     fn end(mut self) -> bool {
         self.input = None;
         let Some(pid) = Pid::from_raw(self.process.id().cast_signed()) else {
@@ -154,7 +155,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // One that has ended is not hit: its number is its own until it is waited for.
+        // If the shell has ended, the signal hits no other process: its number is its own until it is waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
         own::remove(self.process.id());
@@ -167,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A process in a group of its own that ends only when it is killed.
+    /// A process in its own group that ends only when it is killed.
     fn sleeper() -> Child {
         Command::new("sleep")
             .arg("1000")
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_stopped_is_not_waited_for_and_its_groups_are_killed_all_the_same() {
+    fn nobody_waits_for_a_stopped_guard_and_its_groups_are_killed_all_the_same() {
         let guard = Guard::start().unwrap();
         let mut child = sleeper();
         guard.watch(group_of(&child));
@@ -197,19 +198,19 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_reads_nothing_more_is_replaced_by_one_that_knows_all_groups() {
+    fn a_guard_that_stops_reading_is_replaced_by_one_that_knows_all_groups() {
         let guard = Guard::start().unwrap();
         let mut child = sleeper();
         guard.watch(group_of(&child));
         let first = guard.0.lock().unwrap().shell.as_ref().unwrap().process.id();
         stop(&guard);
-        // More than a pipe holds. These groups do not exist.
+        // These are more than a pipe holds. The groups do not exist.
         for number in 0..20_000 {
             guard.forget(Pid::from_raw(0x4000_0000 + number).unwrap());
         }
         let second = guard.0.lock().unwrap().shell.as_ref().unwrap().process.id();
         assert_ne!(first, second);
-        // As when Gristmill ends: the guard alone does it.
+        // As at the end of Gristmill, only the guard kills the groups.
         guard.0.lock().unwrap().groups.clear();
         drop(guard);
         assert_eq!(child.wait().unwrap().signal(), Some(9));

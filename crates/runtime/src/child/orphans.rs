@@ -1,5 +1,5 @@
-//! Reaping by process 1. In a container, the program is often the first process: it becomes the parent of all processes whose own
-//! parent has ended, such as those that jobs left in the background. Nobody else can reap them.
+//! Reaping by process 1. In a container, the program is often the first process. It becomes the parent of all processes
+//! whose own parent has ended, such as those that jobs left in the background, and only it can reap them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 
-/// How often process 1 looks for orphans that have ended.
+/// The interval at which process 1 looks for ended orphans.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The processes that this one has started and reaps where it needs their status.
+/// The processes that this one has started and reaps when it needs their status.
 pub(crate) mod own {
     use std::collections::BTreeSet;
     use std::sync::{Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub(crate) mod own {
     }
 }
 
-/// Reaps orphans from now on, if this is process 1. Otherwise the system's first process does.
+/// Reaps orphans from now on, if this is process 1. Otherwise the system's first process reaps them.
 pub fn reap_as_first_process() {
     if getpid().as_raw_nonzero().get() != 1 {
         return;
@@ -46,7 +46,7 @@ pub fn reap_as_first_process() {
         let mut before = BTreeSet::new();
         loop {
             let ended = ended_children(1);
-            // A process that was waited for at this moment is gone by the next look.
+            // A process that is being waited for at this moment is gone at the next look.
             ended
                 .intersection(&before)
                 .copied()
@@ -78,7 +78,8 @@ fn ended_children(parent: u32) -> BTreeSet<u32> {
     .collect()
 }
 
-/// Whether a line of `/proc/ID/stat` is of a child of `parent` that has ended. The name before the state may hold anything.
+/// Reports whether a line of `/proc/ID/stat` belongs to an ended child of `parent`. The name before the state may
+/// contain anything.
 fn is_zombie_of(stat: &str, parent: u32) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else {
         return false;
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zombies_are_told_from_other_children() {
+    fn zombies_are_distinguished_from_other_children() {
         for (stat, is_one) in [
             ("12 (sleep) Z 1 12 12 0", true),
             ("12 (a) b) Z 1 12", true),
@@ -109,7 +110,7 @@ mod tests {
     fn a_child_that_has_ended_is_found_until_it_is_reaped() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let us = std::process::id();
-        // Its output ends when it does; its state is seen a moment later at most.
+        // The child's output ends when it does. Its state is visible at most a moment later.
         while !ended_children(us).contains(&child.id()) {
             std::thread::yield_now();
         }

@@ -1,11 +1,11 @@
-//! What processes print, as it comes, for a listener: in whole lines, so that those of several processes do not mix.
+//! The output of processes for a listener, in whole lines, so that lines of several processes do not mix.
 
 use std::sync::Arc;
 
 use crate::limits::LINE_BYTES_MAX;
 
-/// Standard output or standard error. What is written past a script's own streams, such as by programs that a job starts, counts
-/// as standard output.
+/// Standard output or standard error. Output that is written past a script's own streams, for example by programs that
+/// a job starts, counts as standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandardStream {
     /// Standard output.
@@ -16,12 +16,12 @@ pub enum StandardStream {
 
 type Listen = dyn Fn(StandardStream, &str) + Send + Sync;
 
-/// Hears what the processes of a script print, whether jobs run or not.
+/// Receives the output of a script's processes, whether jobs run or not.
 #[derive(Clone)]
 pub struct PrintListener(Arc<Listen>);
 
 impl PrintListener {
-    /// Calls `listener`, which must not block for long, with whole lines, or with parts of long ones.
+    /// Calls `listener` with whole lines, or with parts of long ones. It must not block for long.
     pub fn new(listener: impl Fn(StandardStream, &str) + Send + Sync + 'static) -> Self {
         PrintListener(Arc::new(listener))
     }
@@ -37,7 +37,7 @@ impl std::fmt::Debug for PrintListener {
 #[derive(Debug)]
 pub(crate) struct Lines {
     listener: PrintListener,
-    /// The beginnings of lines.
+    /// The unfinished lines.
     output: Vec<u8>,
     error: Vec<u8>,
 }
@@ -51,14 +51,14 @@ impl Lines {
         }
     }
 
-    /// Adds text, and tells what is whole.
+    /// Adds text, and passes complete lines on.
     pub fn push(&mut self, stream: StandardStream, bytes: &[u8]) {
         let begun = match stream {
             StandardStream::Output => &mut self.output,
             StandardStream::Error => &mut self.error,
         };
         begun.extend_from_slice(bytes);
-        // Bars of progress end their lines with a carriage return.
+        // Progress bars end their lines with a carriage return.
         let mut end = memchr::memrchr2(b'\n', b'\r', begun).map_or(0, |at| at + 1);
         if begun.len() - end > LINE_BYTES_MAX {
             end = whole_characters(begun);
@@ -69,7 +69,7 @@ impl Lines {
         }
     }
 
-    /// Tells what is left, as the last line of a job.
+    /// Passes the rest on, as the last line of a job.
     pub fn flush(&mut self) {
         for (stream, begun) in [
             (StandardStream::Output, &mut self.output),
@@ -89,7 +89,7 @@ impl Drop for Lines {
     }
 }
 
-/// How many bytes there are without the beginning of a character at the end.
+/// The number of bytes without an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_hears_whole_lines_and_the_rest_at_the_end() {
+    fn a_listener_gets_whole_lines_and_the_rest_at_the_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let told = heard.clone();
         let listener = PrintListener::new(move |stream, text| {
@@ -124,7 +124,7 @@ mod tests {
                 of(StandardStream::Error, "10%\r")
             ]
         );
-        // A long line is told in parts, of whole characters.
+        // A long line comes in parts of whole characters.
         let long = "é".repeat(LINE_BYTES_MAX);
         lines.push(StandardStream::Output, &long.as_bytes()[..LINE_BYTES_MAX + 2]);
         let [(_, part)] = &take()[..] else {

@@ -11,8 +11,8 @@ use crate::limits::{CRASH_OUTPUT_BYTES_MAX, SHUT_DOWN_MS_MAX};
 use crate::protocol::Note;
 
 impl WarmProcess {
-    /// Lets the process end by itself, so that the script's exit handlers run and its files are written; kills it where it does
-    /// not. The log says what could not be ended in order, and what was printed.
+    /// Lets the process end by itself, so that the script's exit handlers run and its files are written. Kills it if it
+    /// does not end. The log has what could not end normally, and the output.
     pub fn shut_down(mut self, script: &Path) {
         // The end of the requests tells the shim to end.
         self.requests = None;
@@ -37,7 +37,8 @@ impl WarmProcess {
         }
     }
 
-    /// Reads what the process says and prints until it has ended. Whether it has, and what it could not end in order.
+    /// Reads the messages and output of the process until it has ended. Returns whether it has, and what it could not
+    /// end normally.
     fn wait_for_end(&mut self) -> (bool, Vec<String>) {
         let deadline = Instant::now() + Duration::from_millis(SHUT_DOWN_MS_MAX);
         let mut unended = Vec::new();

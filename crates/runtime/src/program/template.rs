@@ -6,8 +6,9 @@ use std::process::Command;
 
 use gristmill_model::item;
 
-/// The command with the payload in its arguments: `{}` is the payload, and `{field}` a field of it, text without quotes and other
-/// values as the payload has them. Braces around anything else stay as they are: programs such as awk have their own.
+/// The command with the payload in its arguments: `{}` is the payload, and `{field}` a field of it, texts without
+/// quotes and other values as in the payload. Braces around anything else do not change: programs such as awk have
+/// their own.
 pub(crate) fn fill(command: Command, payload: &str) -> Command {
     let has_placeholder = |argument: &OsStr| argument.as_encoded_bytes().contains(&b'{');
     if !command.get_args().any(has_placeholder) {
@@ -27,7 +28,7 @@ pub(crate) fn fill(command: Command, payload: &str) -> Command {
     filled
 }
 
-/// The names in braces in an argument that are probably meant as fields: words, not behind a `$` as in a shell.
+/// The names in braces in an argument that are probably fields: words, except after a `$` as in a shell.
 pub fn field_names(template: &str) -> Vec<&str> {
     let is_word = |name: &str| {
         name.starts_with(|letter: char| letter.is_alphabetic() || letter == '_')
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_payload_and_its_fields_stand_in_arguments() {
+    fn the_payload_and_its_fields_replace_braces_in_arguments() {
         let object =
             r#"{"url":"https://x/a b", "n":3,"{":1, "id":123456789012345678901, "price":1.10,"far":1e400}"#;
         for (template, payload, expected) in [
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn words_in_braces_are_meant_as_fields() {
+    fn words_in_braces_count_as_fields() {
         for (template, expected) in [
             ("{url}?n={page_size}", ["url", "page_size"].as_slice()),
             ("{} { print } ${HOME} x{3} {a,b} {\"k\":1} {", &[]),

@@ -1,13 +1,13 @@
-//! Looks for numbers in packed JSON that a double may not hold, before a script's language reads them.
+//! Searches packed JSON for numbers that a double may not hold, before a script's language reads them.
 
-/// Digits of an integer from which on a double may not hold it: 2^53 has 16.
+/// The number of digits from which a double may not hold an integer: 2^53 has 16.
 const LONG_DIGITS: usize = 16;
 
-/// Digits before the point, or of the exponent, from which on a number may be beyond 1.8e308.
+/// The number of digits before the point, or of the exponent, from which a number may exceed 1.8e308.
 const FAR_DIGITS: usize = 309;
 const FAR_EXPONENT_DIGITS: usize = 3;
 
-/// Numbers that stand out. A shim looks at them one by one; some are in texts, or can be held after all.
+/// Large numbers. A shim checks them one by one. Some are inside of texts, or fit after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outstanding {
     /// An integer with many digits.
@@ -17,7 +17,7 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    /// Those of a JSON text. Looks at one byte in sixteen, and at each letter e.
+    /// The large numbers in a JSON text. Reads one byte in sixteen, and each letter e.
     pub fn find(text: &str) -> Outstanding {
         let text = text.as_bytes();
         let far_exponent = memchr::memchr2_iter(b'e', b'E', text).any(|at| is_far_exponent(text, at));
@@ -55,7 +55,7 @@ fn is_far_exponent(text: &[u8], at: usize) -> bool {
         && rest[..FAR_EXPONENT_DIGITS].iter().all(u8::is_ascii_digit)
 }
 
-/// Whether digits from `start` on are a number's first: not behind a point, a quote or a letter.
+/// Reports whether the digits from `start` on may begin a number: they do not follow a point, a quote or a letter.
 fn may_begin_number(text: &[u8], start: usize) -> bool {
     let before = start.checked_sub(1).map(|at| text[at]);
     before.is_none_or(|byte| matches!(byte, b'[' | b',' | b':' | b'-' | b' ' | b'\t'))

@@ -1,14 +1,15 @@
-//! The environment of scripts and programs: that of this process, without the secrets of Gristmill.
+//! The environment of scripts and programs: the environment of this process without the secrets of Gristmill.
 //!
-//! It keeps secrets out of values, logs and crash reports. A script runs as the same user: it is no barrier against one that
-//! looks for secrets elsewhere, such as in files of that user.
+//! This keeps secrets out of values, logs and crash reports. A script runs as the same user, so this does not stop a
+//! script that searches for secrets elsewhere, for example in files of the user.
 
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
 use gristmill_model::WEBHOOK_SECRET_VARIABLE;
 
-/// Variables that hold a secret of Gristmill, or name the file of one: tokens, passwords of databases, keys of models and of receivers.
+/// Variables with a secret of Gristmill, or with the name of a secret's file: tokens, passwords of databases, keys of
+/// models and of receivers.
 pub const SECRET_VARIABLES: [&str; 11] = [
     WEBHOOK_SECRET_VARIABLE,
     "AGENT_TOKEN",
@@ -23,10 +24,10 @@ pub const SECRET_VARIABLES: [&str; 11] = [
     "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
 ];
 
-/// Variables that name a store: a file, or the address of a database, which may have a password.
+/// Variables that name a store: a file, or the address of a database, which may contain a password.
 pub const STORE_VARIABLES: [&str; 2] = ["GRISTMILL_STORE", "GRISTMILL_MEMORY"];
 
-/// Keeps a command from getting the secrets of this process's environment, but for those that are passed on.
+/// Removes the secrets of this process's environment from a command, except for those that are passed.
 pub(crate) fn withhold_secrets(command: &mut Command, passed: &[OsString]) {
     let stores = STORE_VARIABLES
         .into_iter()
@@ -38,7 +39,7 @@ pub(crate) fn withhold_secrets(command: &mut Command, passed: &[OsString]) {
     }
 }
 
-/// Whether a store is a database's: as a URL, or by settings as libpq takes them.
+/// Reports whether a store is a database, named by a URL or by settings in libpq's form.
 fn is_address(store: &OsStr) -> bool {
     let store = store.to_string_lossy();
     ["://", "host=", "password="]
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_secrets_are_withheld_but_those_that_are_passed() {
+    fn all_secrets_are_withheld_except_for_passed_ones() {
         let mut command = Command::new("true");
         withhold_secrets(&mut command, &["PGPASSWORD".into(), "PATH".into()]);
         let withheld: Vec<&OsStr> = command
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_databases_are_told_from_files() {
+    fn addresses_of_databases_and_files_are_distinguished() {
         for (store, expected) in [
             ("postgresql://me:secret@db/jobs", true),
             ("host=db password=secret", true),

@@ -8,10 +8,10 @@ use crate::answers::Said;
 use crate::protocol::{Frame, read_frame};
 use crate::stream::Stream;
 
-/// Jobs that the process was given.
+/// The number of jobs that the process got.
 const JOBS: u32 = 8;
 
-/// Reads frames up to the first that is not whole or does not hold.
+/// Reads frames up to the first incomplete or invalid one.
 pub fn read_frames(mut bytes: &[u8]) {
     let now = Instant::now();
     let mut stream = Stream::new(now);

@@ -11,7 +11,7 @@ use crate::in_flight::InFlight;
 use crate::limits::{CRASH_OUTPUT_BYTES_MAX, EXIT_MS_MAX};
 
 impl Slot {
-    /// The process has ended: a job did it, or the worker stops.
+    /// Handles the end of a process with jobs: a job caused it, or the worker stops.
     pub(super) fn crash(&mut self) {
         let Some(process) = &mut self.process else { return };
         let is_late = self.exits_by.is_some_and(|at| Instant::now() >= at);
@@ -36,7 +36,7 @@ impl Slot {
         self.replace(Culprit::Suspected(error));
     }
 
-    /// Whether the process, which had jobs, ended because the worker stops. They are then released.
+    /// Reports whether a process with jobs ended because the worker stops. The jobs are then released.
     fn is_part_of_stop(&self, status: ExitStatus) -> bool {
         let with_jobs = || {
             self.in_flight

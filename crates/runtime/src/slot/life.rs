@@ -24,7 +24,7 @@ impl Slot {
         }
     }
 
-    /// No process can be had now: gives back what waits for it, uncharged.
+    /// Gives waiting jobs back without charge, because no process can start now.
     pub(super) fn start_failed(&mut self, error: RuntimeError) {
         self.process = None;
         self.forget_process();
@@ -43,8 +43,8 @@ impl Slot {
         }
     }
 
-    /// Starts a process, where there is work for it, or where this slot tries for all whether one can start again. Where
-    /// others have just failed to, gives back what it has.
+    /// Starts a process if there is work for it, or if this slot tries for all whether one can start again. If others
+    /// have just failed, gives its jobs back.
     pub(super) fn start_if_wanted(&mut self) {
         let has_work = !self.in_flight.is_empty() || self.pool.has_next(self.number);
         self.start_again_at = None;
@@ -61,7 +61,7 @@ impl Slot {
         }
     }
 
-    /// Replaces a process whose code is not the newest, when what it has begun has ended.
+    /// Replaces a process with outdated code after its running jobs have ended.
     pub(super) fn retire_outdated(&mut self) {
         if self.is_ready() && !self.is_retiring && self.generation < self.pool.generation() {
             self.is_retiring = true;
@@ -83,7 +83,8 @@ impl Slot {
         self.is_retiring = false;
     }
 
-    /// Whether no job has begun in a process that has some, as far as the process says. JavaScript does not say so in time.
+    /// Reports whether no job has begun in a process with jobs, as far as the process reports it. JavaScript does not
+    /// report it in time.
     pub(super) fn has_begun_nothing(&self) -> bool {
         let Some(process) = &self.process else {
             return false;
@@ -95,7 +96,7 @@ impl Slot {
             }
     }
 
-    /// The process has ended as a start that fails: no job is charged, and the next process waits.
+    /// Handles the end of a process as a failed start: no job is charged, and the next process waits.
     pub(super) fn died_before_work(&mut self, status: String) {
         let Some(mut process) = self.take_process() else {
             return;

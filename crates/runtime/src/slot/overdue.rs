@@ -1,7 +1,7 @@
-//! Jobs that run past their timeouts: which of them is charged.
+//! Decides which of the jobs that run past their timeouts is charged.
 //!
-//! Of jobs that run beside each other, the one whose time is over first need not be the one at fault: another one may keep the
-//! event loop from turning. The process is asked; where it does not know, those that run are run again, alone.
+//! If jobs run concurrently, the one whose time is over first need not be at fault: another one may keep the event loop
+//! from turning. The process is asked. If it does not know, the running jobs run again, alone.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,14 @@ use crate::process::{Begun, WarmProcess};
 /// A question to the process: which job keeps another one beyond its timeout.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question {
-    /// When it is asked again, or has not been answered.
+    /// The time when the question is asked again, or counts as unanswered.
     ends_at: Instant,
     is_answered: bool,
 }
 
 impl Slot {
-    /// How long after its timeout a job may be answered. A shim with several jobs at once ends one by itself.
+    /// The time after its timeout in which a job may still be answered. A shim with several jobs at once ends an
+    /// overdue one by itself.
     fn late_ms(&self) -> u64 {
         let started = self.process.as_ref().and_then(WarmProcess::ready);
         let slack_ms = self.recipe.flush_every_ms * TIMEOUT_SLACK_FLUSHES;
@@ -31,14 +32,14 @@ impl Slot {
         }
     }
 
-    /// When something is to be done about a job past its timeout.
+    /// The time of the next action about a job past its timeout.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         let (deadline, _) = self.stream.first_deadline(self.late_ms())?;
         Some(deadline.max(self.question.map_or(deadline, |question| question.ends_at)))
     }
 
-    /// Of jobs that run one at a time, the one that runs, where the process wrote it down. Those before it that are not
-    /// answered have ended, and only their outcomes are not here yet.
+    /// The running job, if jobs run one at a time and the process wrote it down. Unanswered jobs before it have ended,
+    /// and only their outcomes have not arrived yet.
     pub(super) fn running(&self) -> Option<u32> {
         match self.process.as_ref()?.begun() {
             Begun::Last(end) => end.checked_sub(1).filter(|number| self.stream.expects(*number)),
@@ -46,7 +47,7 @@ impl Slot {
         }
     }
 
-    /// Ends the process where a job is past its timeout, once it is known which one is at fault, or that nobody knows.
+    /// Ends the process if a job is past its timeout and the culprit is known, or nobody knows it.
     pub(super) fn end_overdue(&mut self) {
         let now = Instant::now();
         let Some((deadline, number)) = self.stream.first_deadline(self.late_ms()) else {
@@ -61,14 +62,14 @@ impl Slot {
         if concurrency == Some(1) {
             let running = self.running().unwrap_or(number);
             if self.timeout_of(running).is_none() {
-                // The running job has no limit. It delays the outcome of the one that seemed late.
+                // The running job has no limit. It delays the outcome of the job that seemed late.
                 self.stream.note_begun(running + 1, now);
                 return;
             }
             self.charge_timeout(running);
             return;
         }
-        // Whatever the process says, a job ends when it has had its time twice.
+        // Whatever the process says, a job ends when it has used its time twice.
         let has_had_enough = self
             .timeout_of(number)
             .is_some_and(|timeout| now.duration_since(deadline) >= timeout);
@@ -86,7 +87,7 @@ impl Slot {
         }
     }
 
-    /// The answer of the process. A job is charged once its own time is over.
+    /// Handles the process's answer. A job is charged when its own time is over.
     pub(super) fn take_culprit(&mut self, culprit: Option<u32>) {
         let Some(question) = &mut self.question else {
             return;
@@ -123,7 +124,7 @@ impl Slot {
         self.replace(Culprit::Known(number, JobError::new("timeout", message)));
     }
 
-    /// Looks for the culprit among the jobs that run.
+    /// Searches for the culprit among the running jobs.
     fn suspect_running(&mut self, number: u32) {
         let begun = match self.process.as_ref().map(WarmProcess::begun) {
             Some(Begun::To(end)) => end,

@@ -1,6 +1,7 @@
-//! Ends of processes that are part of a stop of the worker. Some managers signal all processes of a service or a job at once:
-//! `scancel` of Slurm, systemd with `KillMode=control-group`, a shell that ends its process group. A script's process then dies
-//! while its worker stops, often before the worker has seen its own signal. Its jobs are not to blame.
+//! Ends of processes that are part of a stop of the worker. Some managers signal all processes of a service or job at
+//! once: `scancel` of Slurm, systemd with `KillMode=control-group`, or a shell that ends its process group. A script's
+//! process then dies while its worker stops, often before the worker has received its own signal. Its jobs are not to
+//! blame.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -17,11 +18,11 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// Shells and programs that end at a signal say so by this number plus the signal's.
+/// Shells and programs that end because of a signal exit with this number plus the signal's.
 const SIGNALLED: i32 = 128;
 
-/// Whether a process of this slot ended like this because its worker stops. Waits a moment for the news of that, where the
-/// process was asked to end.
+/// Reports whether a process of this slot ended like this because its worker stops. Waits a moment for the news of a
+/// stop if the process was asked to end.
 pub(crate) fn is_part_of_stop(
     status: ExitStatus,
     pool: &Pool,
@@ -52,8 +53,8 @@ pub(crate) fn is_part_of_stop(
     true
 }
 
-/// Whether a signal may have ended it that asks programs to end. Nobody knows that of a process whose parent, the fork server,
-/// has ended, too.
+/// Reports whether a signal may have ended it that asks programs to end. This is unknown for a process whose parent,
+/// the fork server, has ended, too.
 fn was_asked_to_end(status: ExitStatus) -> bool {
     let asks = [SIGHUP, SIGINT, SIGTERM];
     match (status.signal(), status.code()) {
@@ -70,8 +71,8 @@ mod tests {
     use crate::starts::ProcessListener;
 
     #[test]
-    fn ends_are_told_apart() {
-        // As the kernel writes them: the signal, or the status times 256.
+    fn kinds_of_ends_are_distinguished() {
+        // In the kernel's form: the signal, or the status times 256.
         let asked = [1, 2, 15, 129 << 8, 130 << 8, 143 << 8, 0x7f];
         let others = [0, 1 << 8, 2 << 8, 127 << 8, 137 << 8, 9, 6, 11];
         for raw in asked {

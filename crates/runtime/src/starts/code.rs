@@ -1,9 +1,9 @@
-//! The code that the processes of a script have loaded, and whether it has changed since.
+//! The code that the processes of a script have loaded, and its changes since then.
 //!
-//! Compared are the contents of the script and of its own modules: those that a process says it has imported, at its start or later,
-//! and in JavaScript those that the text [imports](super::imports). Where a process
-//! that starts finds them changed, it begins a new generation, and the slots replace the processes of the older ones: old and
-//! new code run side by side only while jobs that have begun end.
+//! The contents of the script and of its own modules are compared: modules that a process reports as imported, at its
+//! start or later, and in JavaScript those that the text [imports](super::imports). If a starting process finds them
+//! changed, it begins a new generation, and the slots replace the processes of older ones. Old and new code run side by
+//! side only until running jobs have ended.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::CODE_FILES_MAX;
 
-/// What a file held, and by what it is seen without a reading that it still does.
+/// The contents of a file, and marks that show without a reading that it still has them.
 #[derive(Debug, Clone, Copy)]
 struct Contents {
     digest: u64,
@@ -22,7 +22,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// What a file holds now. `None` where it cannot be read.
+    /// The current contents of a file. `None` if it cannot be read.
     fn read(path: &Path, before: Option<&Contents>) -> Option<Contents> {
         let marks = marks(&std::fs::metadata(path).ok()?);
         if let Some(before) = before.filter(|before| before.marks == marks) {
@@ -48,17 +48,17 @@ fn marks(metadata: &Metadata) -> [i128; 5] {
     ]
 }
 
-/// The contents of the files at one moment.
+/// The contents of the files at one time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen(BTreeMap<PathBuf, Option<Contents>>);
 
 impl Seen {
-    /// Whether the files, of which there are some, are the same and hold the same.
+    /// Reports whether the files are the same with the same contents, and there is at least one.
     pub fn is_as(&self, other: &Seen) -> bool {
         !self.0.is_empty() && self.0.keys().eq(other.0.keys()) && self.changed(other).is_empty()
     }
 
-    /// The files whose contents differ in `other`, of those that both know.
+    /// The files that both know and whose contents differ in `other`.
     fn changed(&self, other: &Seen) -> Vec<PathBuf> {
         let digest = |contents: &Option<Contents>| contents.map(|contents| contents.digest);
         let differs = |(path, contents): &(&PathBuf, &Option<Contents>)| {
@@ -95,7 +95,7 @@ impl Code {
         self.generation
     }
 
-    /// The files as they are now.
+    /// The current files.
     pub fn look(&self) -> Seen {
         let now = |(path, before): (&PathBuf, &Option<Contents>)| {
             (path.clone(), Contents::read(path, before.as_ref()))
@@ -103,7 +103,7 @@ impl Code {
         Seen(self.loaded.0.iter().map(now).collect())
     }
 
-    /// Those of the files that have changed since a process loaded them, if any has.
+    /// The files that have changed since a process loaded them.
     pub fn changed(&self, now: &Seen) -> Vec<PathBuf> {
         match self.generation {
             0 => Vec::new(),
@@ -111,8 +111,8 @@ impl Code {
         }
     }
 
-    /// A process has loaded the files, which were as in `before` when it started, and says that these are its own. Returns the
-    /// files by whose change it begins a new generation.
+    /// Notes that a process has loaded its files, which were as in `before` at its start. Returns the changed files
+    /// that begin a new generation.
     pub fn loaded(&mut self, before: &Seen, files: Vec<PathBuf>) -> Vec<PathBuf> {
         let changed = self.changed(before);
         for file in files {
@@ -121,7 +121,7 @@ impl Code {
             }
             self.loaded.0.entry(file).or_default();
         }
-        // A file that a process writes while it imports is none that somebody else has changed.
+        // A file that a process writes during its import does not count as changed by somebody else.
         self.loaded = self.look();
         if self.generation == 0 || !changed.is_empty() {
             self.generation += 1;
@@ -129,7 +129,7 @@ impl Code {
         changed
     }
 
-    /// A process has imported these files, too, while it ran jobs. They count as loaded as they are now.
+    /// Notes that a process has also imported these files while it ran jobs. Their current contents count as loaded.
     pub fn imported(&mut self, files: Vec<PathBuf>) {
         for file in files {
             if self.loaded.0.len() >= CODE_FILES_MAX {
@@ -159,7 +159,7 @@ mod tests {
             [""; 0].map(PathBuf::from)
         );
         assert_eq!((code.generation(), code.changed(&code.look())), (1, vec![]));
-        // It is written again, with the same text.
+        // The file is written again with the same text.
         write(&module, "a");
         assert_eq!(code.changed(&code.look()), Vec::<PathBuf>::new());
         write(&module, "b");
@@ -167,19 +167,19 @@ mod tests {
         let before = code.look();
         assert_eq!(code.loaded(&before, Vec::new()), std::slice::from_ref(&module));
         assert_eq!((code.generation(), code.changed(&code.look())), (2, vec![]));
-        // A process writes a file of its own while it imports.
+        // A process writes a file of its own during its import.
         let before = code.look();
         write(&module, "c");
         assert_eq!(code.loaded(&before, Vec::new()), Vec::<PathBuf>::new());
         assert_eq!(code.generation(), 2);
-        // One that a job imports is loaded as it is then.
+        // A file that a job imports is loaded with its contents at that time.
         let late = folder.path().join("late.py");
         write(&late, "a");
         code.imported(vec![late.clone(), module.clone()]);
         assert_eq!(code.changed(&code.look()), Vec::<PathBuf>::new());
         write(&late, "b");
         assert_eq!(code.changed(&code.look()), std::slice::from_ref(&late));
-        // A script that is gone has changed.
+        // A missing script has changed.
         std::fs::remove_file(&script).unwrap();
         assert_eq!(code.changed(&code.look()), [late, script]);
     }

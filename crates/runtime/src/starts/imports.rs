@@ -1,12 +1,13 @@
-//! The files that a script in JavaScript or TypeScript imports, as its text names them: by relative paths in `import`,
-//! `export … from` and `require`. Not all runtimes can say what they have loaded, and what a job imports later is named, too.
+//! The files that a script in JavaScript or TypeScript imports, found in its text: relative paths in `import`, `export
+//! … from` and `require`. Not all runtimes report what they have loaded, and the text also has the imports that a job
+//! makes later.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::limits::{CODE_FILE_BYTES_MAX, CODE_FILES_MAX};
 
-/// What a path may lack at its end.
+/// The endings that a path may omit.
 const ENDINGS: [&str; 10] = [
     "", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".json",
 ];
@@ -40,7 +41,7 @@ fn read(file: &Path) -> String {
     String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }
 
-/// The relative paths that a text imports. One in a comment counts, too: then a file is watched in vain.
+/// The relative paths that a text imports. A path in a comment counts, too. The file is then watched needlessly.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     memchr::memchr3_iter(b'"', b'\'', b'`', text.as_bytes()).filter_map(|at| {
         let (before, rest) = (&text[..at], &text[at + 1..]);
@@ -52,7 +53,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a text ends with what stands before the path of an import.
+/// Reports whether a text ends with the words before the path of an import.
 fn is_import(before: &str) -> bool {
     let before = before.trim_end();
     let (before, words): (&str, &[&str]) = match before.strip_suffix('(') {
@@ -68,10 +69,10 @@ fn is_import(before: &str) -> bool {
     words.iter().any(is_word)
 }
 
-/// The file that a relative path names.
+/// The file of a relative path.
 fn resolved(folder: &Path, name: &str) -> Option<PathBuf> {
     let name = name.split(['?', '#']).next()?;
-    // TypeScript names a module by the file that it would be compiled to.
+    // TypeScript names a module by the file that its compilation would give.
     let source = name.strip_suffix("js").map(|name| format!("{name}ts"));
     let whole = ENDINGS.iter().map(|ending| format!("{name}{ending}"));
     let index = ENDINGS[1..].iter().map(|ending| format!("{name}/index{ending}"));
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_imports_are_found_with_their_own() {
+    fn relative_imports_are_found_with_their_own_imports() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let write = |name: &str, text: &str| {

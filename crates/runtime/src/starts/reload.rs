@@ -1,6 +1,6 @@
 //! Replaces the processes of a script as soon as its code has changed.
 //!
-//! A process on trial loads the changed code first, so that code that cannot be loaded replaces nothing.
+//! A process on trial loads the changed code first, so that unusable code replaces nothing.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::process::{Recipe, WarmProcess};
 use crate::starts::code::Seen;
 use crate::starts::words::change_refused;
 
-/// Looks at the code again and again, until the pool shuts down.
+/// Reads the code repeatedly, until the pool shuts down.
 pub(crate) fn watch(pool: &Pool, recipe: &Recipe) {
     let (mut before, mut refused) = (Seen::default(), Seen::default());
     while !pool.is_shutting_down() {
@@ -24,7 +24,7 @@ pub(crate) fn watch(pool: &Pool, recipe: &Recipe) {
             return;
         }
         let (seen, changed) = pool.changed_code();
-        // What is being written is not complete yet.
+        // A file that is being written is not complete yet.
         let is_at_rest = seen.is_as(&before);
         before = seen;
         if changed.is_empty() || !is_at_rest || before.is_as(&refused) {
@@ -43,7 +43,7 @@ pub(crate) fn watch(pool: &Pool, recipe: &Recipe) {
     }
 }
 
-/// Loads the code in a process of its own, which then ends.
+/// Loads the code in a separate process, which then ends.
 fn load_on_trial(pool: &Pool, recipe: &Recipe) -> Result<(Started, Vec<PathBuf>), RuntimeError> {
     let mut process = WarmProcess::start(recipe)?;
     loop {

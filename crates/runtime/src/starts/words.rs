@@ -1,4 +1,4 @@
-//! What is told of the processes of a script, in words.
+//! The texts of messages about the processes of a script.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::RuntimeError;
 use crate::starts::FailedStart;
 
-/// Changed files that are named at most.
+/// The largest number of changed files that a message names.
 const FILES_NAMED_MAX: usize = 3;
 
 /// A start has failed, and is tried again.
@@ -70,7 +70,7 @@ pub(crate) fn change_refused(script: &str, files: &[PathBuf], error: &RuntimeErr
     )
 }
 
-/// Each job of a program starts the program anew.
+/// Each job of a program starts the program again.
 pub(crate) fn program_changed(program: &Path) -> String {
     format!(
         "{} has changed: jobs that begin from now on run the new one",
@@ -92,7 +92,7 @@ fn have_changed(files: &[PathBuf]) -> String {
     }
 }
 
-/// A span in the unit that suits it.
+/// A span in a suitable unit.
 fn span(span: Duration) -> String {
     match span.as_millis() {
         milliseconds @ 0..1_000 => format!("{milliseconds} ms"),

@@ -1,4 +1,4 @@
-//! Jobs that fork, or start processes of their own language: no child takes itself for the process that runs jobs.
+//! Jobs that fork, or start processes of their own language. A child must not act as the process that runs jobs.
 
 use gristmill_runtime::{RuntimeOptions, ScriptHandler};
 use gristmill_worker::Handler;
@@ -32,7 +32,7 @@ def work(n):
 
 const JOBS: u32 = 200;
 
-/// Runs so many jobs, and compares each value with the one that its payload has.
+/// Runs this many jobs, and compares each value with the value in its payload.
 async fn check(name: &str, handler: &ScriptHandler, jobs: u32, expected: impl Fn(u32) -> Value) {
     let payloads: Vec<Value> = (0..jobs).map(Value::from).collect();
     let (ended, _) = run(handler, &payloads, None).await;
@@ -105,7 +105,7 @@ def main(n):
     }
 }
 
-/// The processes of multiprocessing find the functions of a script, also of one whose name is no identifier.
+/// The processes of multiprocessing find the functions of a script, even if the script's name is not an identifier.
 #[tokio::test(flavor = "multi_thread")]
 async fn multiprocessing_works_by_all_its_methods() {
     let text = "

@@ -1,4 +1,4 @@
-//! Code that changes while its processes run: old and new code do not mix without a word.
+//! Code that changes while its processes run. Old and new code do not mix silently.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{Ended, PATIENCE, Subject, micro_batch, run_on, warm_subjects, warm_subjects_of};
 
-/// A script that returns what stands in it, and in a module beside it.
+/// A script that returns its own text and the text of a module beside it.
 struct Edited {
     folder: tempfile::TempDir,
     is_python: bool,
@@ -123,7 +123,7 @@ async fn with_reload_all_processes_are_replaced_at_a_change() {
         for runner in [0, 1] {
             started.gives(runner, "two one").await;
         }
-        // What cannot be loaded replaces nothing.
+        // Unusable code replaces nothing.
         std::fs::write(script.path(), "this is no code (").unwrap();
         let told = started.told();
         // Bun says what it expected.
@@ -155,7 +155,7 @@ async fn a_module_that_a_job_imports_is_watched_from_then_on() {
     let started = Started::new(&subject, &script, true).await;
     let late = script.folder.path().join("late.py");
     let begun = std::time::Instant::now();
-    // What the file holds when its import is noticed is no change: a later one is.
+    // The contents of the file when its import is noticed are not a change. A later edit is.
     for edits in 0.. {
         std::fs::write(&late, format!("text = {edits}\n")).unwrap();
         let work = micro_batch(&[json!("late")], None);

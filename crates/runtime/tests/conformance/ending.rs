@@ -1,4 +1,4 @@
-//! A process that ends by itself is found out, and one that has no more jobs ends in order.
+//! A process that ends by itself is noticed, and a process without further jobs ends normally.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ export async function main(does) {
     }
 }
 
-/// Node's exit waits for its threads, and one of them waits for somebody to write to the FIFO.
+/// Node's exit waits for its threads, and one of them waits for a writer of the FIFO.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_says_that_it_exits_and_does_not_is_killed() {
     let text = "
@@ -151,7 +151,7 @@ def main(n):
                 .output()
                 .unwrap();
             assert_eq!(String::from_utf8(unpacked.stdout).unwrap(), lines);
-            // The directory of an archive is its end.
+            // The directory of an archive is at its end.
             let archive = std::fs::read(folder.join("archive.zip")).unwrap();
             assert!(
                 archive.windows(4).any(|bytes| bytes == b"PK\x05\x06"),

@@ -1,4 +1,4 @@
-//! The scripts in `examples/` do what they say.
+//! The scripts in `examples/` do what their comments say.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Starts of processes that fail while jobs run: no job is charged, and all run when a process can start again.
+//! Starts of processes that fail while jobs run. No job is charged, and all run when a process can start again.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Changes, Ended, PATIENCE, Subject, micro_batch, run, run_on, warm_subjects};
 
-/// A script whose import fails as `import` says while the file `broken` lies beside it.
+/// A script whose import fails in the way of `import` while the file `broken` exists beside it.
 struct Breakable {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -77,7 +77,7 @@ async fn a_script_that_cannot_be_loaded_any_more_charges_nobody_and_runs_when_it
             let changes = Changes::of(&handler);
             script.breaks();
             let (ended, _) = run(&handler, &[json!(1), json!("die"), json!(2)], None).await;
-            // The outcome of the first one may have been lost with its process.
+            // The outcome of the first job may have been lost with its process.
             assert!(
                 ended[0] == completed(1) || ended[0] == Ended::Returned,
                 "{}: {ended:?}",
@@ -85,7 +85,7 @@ async fn a_script_that_cannot_be_loaded_any_more_charges_nobody_and_runs_when_it
             );
             assert_eq!(ended[1..], [Ended::Returned, Ended::Returned], "{}", subject.name);
             assert_eq!(changes.next(), RunnerChange::Out(0));
-            // What comes meanwhile goes back at once.
+            // Jobs that come meanwhile go back at once.
             let (ended, _) = run(&handler, &[json!(3)], None).await;
             assert_eq!(ended, [Ended::Returned], "{}", subject.name);
             let reason = told.recv_timeout(PATIENCE).unwrap();
@@ -127,7 +127,7 @@ async fn a_further_process_that_cannot_start_leaves_the_others_at_work() {
         let work = || micro_batch(&[json!(1), json!(2)], None);
         let (ended, _) = run_on(&handler, 1, work()).await;
         assert_eq!(ended, [Ended::Returned, Ended::Returned], "{}", subject.name);
-        // The third one waits with the second, and the first one runs.
+        // The third job waits with the second, and the first one runs.
         let mut out = [changes.next(), changes.next()];
         out.sort_by_key(|change| format!("{change:?}"));
         assert_eq!(out, [RunnerChange::Out(1), RunnerChange::Out(2)]);
@@ -158,7 +158,7 @@ async fn work_that_ends_by_itself_gives_up_where_no_process_is_left() {
         handler.check().await.unwrap();
         let changes = Changes::of(&handler);
         script.breaks();
-        // Where it is not seen that this one ran, it is to run alone, and goes back.
+        // If the job was not seen to run, it must run alone, and goes back.
         run(&handler, &[json!("die")], None).await;
         let (ended, _) = run(&handler, &[json!(1)], None).await;
         assert_eq!(ended, [Ended::Returned], "{}", subject.name);
@@ -177,7 +177,7 @@ async fn a_process_that_dies_before_its_first_job_begins_charges_nobody() {
         .iter()
         .filter(|subject| subject.runtime == Runtime::Python)
     {
-        // As where the system allows the user no further thread.
+        // Simulates a system that allows the user no further thread.
         let script = Breakable::new(
             subject,
             "import threading; start = threading.Thread.start; \
@@ -193,7 +193,7 @@ async fn a_process_that_dies_before_its_first_job_begins_charges_nobody() {
         handler.check().await.unwrap();
         let changes = Changes::of(&handler);
         script.breaks();
-        // The first process is as it was: a job ends it, and no further one begins a job.
+        // The first process still works. A job ends it, and no further process begins a job.
         let (ended, _) = run(&handler, &[json!("die")], None).await;
         assert_eq!(ended[0].error().error_type, "crash");
         let (ended, _) = run(&handler, &[json!(1)], None).await;
@@ -234,7 +234,7 @@ async fn a_program_that_cannot_be_started_charges_nobody() {
     assert_eq!(changes.next(), RunnerChange::Back(0));
     let (ended, _) = run(&handler, &[json!(2), json!(3)], None).await;
     assert_eq!(ended, [completed(2), completed(3)]);
-    // One that never could ends its worker.
+    // A program that could never start ends its worker.
     let script = script();
     std::fs::remove_file(&path).unwrap();
     let handler = ScriptHandler::new(script, &RuntimeOptions::default()).unwrap();

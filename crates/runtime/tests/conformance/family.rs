@@ -37,7 +37,7 @@ fn finalizing(payloads: &str, memos: &str, children: &str) -> MicroBatch {
 const CHILDREN: &str = r#"[{"job":"7:0","state":"completed","value":{"n":1}},
     {"job":"7:1","state":"dead","error":{"type":"E","message":"no"}}]"#;
 
-/// A mistake in what a job spawns fails this job for good, by name, and no other job of its process.
+/// A mistake in the children that a job spawns fails this job for good, by name, and no other job of its process.
 #[tokio::test(flavor = "multi_thread")]
 async fn misspelt_options_of_children_are_named() {
     for subject in warm_subjects() {
@@ -69,7 +69,7 @@ async fn misspelt_options_of_children_are_named() {
                 panic!("{name}: {} is taken: {ended:?}", payloads[place]);
             };
             assert!(error.message.contains(told), "{name}: {error:?}");
-            // The call itself fails where the name is one of its own.
+            // The call itself fails if the name is one of its own.
             assert_eq!(error.permanent, ![2, 3].contains(&place), "{name}: {error:?}");
         }
         assert_eq!(ended[6], Ended::Suspended, "{name}");

@@ -1,4 +1,4 @@
-//! When outcomes come, and what a drain, a cancel and more processes change.
+//! The arrival of outcomes, and the effects of a drain, a cancel and more processes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -132,7 +132,8 @@ fn ignored_signals() -> u64 {
 /// A signal that stops a service may reach its processes before the worker, or after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_whose_process_is_stopped_with_their_worker_are_released() {
-    // A shell cannot undo that its parent ignores a signal, as whatever a shell without job control starts by `&` ignores SIGINT.
+    // A shell cannot undo that its parent ignores a signal. A process that a shell without job control starts with `&`
+    // ignores SIGINT.
     let ignores_interrupts = ignored_signals() & (1 << (Signal::INT.as_raw() - 1)) != 0;
     for subject in subjects() {
         for (signal, is_first) in [("TERM", true), ("TERM", false), ("INT", false), ("KILL", true)] {
@@ -199,7 +200,7 @@ async fn a_cancelled_job_is_killed_after_its_grace_and_others_go_on() {
         let ended: Vec<Ended> = recorder.ended().into_values().collect();
         assert_eq!(ended[0], Ended::Completed(json!(1)), "{}", subject.name);
         assert_eq!(ended[2], Ended::Completed(json!(2)), "{}", subject.name);
-        // Where it had not begun when that was seen, it is not run at all.
+        // If the job had not begun when the cancel was noticed, it does not run at all.
         if ended[1] != Ended::Released {
             assert_eq!(ended[1].error().error_type, "cancelled", "{}", subject.name);
         }
@@ -260,7 +261,7 @@ async fn processes_run_at_once_and_stay_warm() {
         let gates = [Gate::new(), Gate::new()];
         let (_, first) = start(&handler, &[gates[0].block()]);
         let (_, second) = start_on(1, &handler, &[gates[1].block()]);
-        // The second gate is waited at although nobody has opened the first one.
+        // A job waits at the second gate although nobody has opened the first one.
         gates[1].open("b").await;
         gates[0].open("a").await;
         finish(first).await;

@@ -125,7 +125,7 @@ async fn the_death_of_the_fork_server_harms_no_job() {
     gate.open("go").await;
     let went_on = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
     assert_eq!(went_on.value()[0], before.value()[0]);
-    // And so does the one that replaces it.
+    // The process that replaces it does, too.
     let died = run_in(&handler, 0, json!("die")).await;
     assert_eq!(died.error().error_type, "crash", "{died:?}");
     let after = run_in(&handler, 0, json!(0)).await;

@@ -1,4 +1,4 @@
-//! What the suite runs on, and a worker's side that remembers what it was told.
+//! The runtimes that the suite tests, and a worker's side that records what it receives.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes, RunnerChange,
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// No test waits longer than this for something that should come.
+/// The longest wait of a test for an event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A runtime to test.
@@ -40,7 +40,7 @@ fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../build/tools")
 }
 
-/// The runtimes that are installed. What is missing is said on standard error.
+/// The installed runtimes. Missing ones are reported on standard error.
 pub fn subjects() -> Vec<Subject> {
     let only = std::env::var("GRISTMILL_TEST_RUNTIMES").ok();
     let wanted = SUBJECTS.iter().filter(|(name, ..)| {
@@ -114,7 +114,7 @@ impl Subject {
         Script::detect(path, &options).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// A script of this text, in a folder of its own.
+    /// A script with this text in its own folder.
     pub fn script_of(&self, name: &str, text: &str) -> (tempfile::TempDir, Script) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
@@ -134,7 +134,7 @@ impl Subject {
     }
 }
 
-/// How one job ended.
+/// The end of one job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ended {
     Completed(Value),
@@ -160,7 +160,7 @@ impl Ended {
     }
 }
 
-/// A worker's side of a micro-batch. Panics where a job is answered twice.
+/// A worker's side of a micro-batch. It panics if a job is answered twice.
 #[derive(Debug, Default)]
 pub struct Recorder {
     ended: Mutex<BTreeMap<u32, Ended>>,
@@ -178,12 +178,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// What jobs spawned, in the order in which they said so.
+    /// The children that jobs spawned, in the order of the reports.
     pub fn spawned(&self) -> Vec<Suspended> {
         self.spawned.lock().unwrap().clone()
     }
 
-    /// What jobs spawned for their parents.
+    /// The siblings that jobs spawned.
     pub fn siblings(&self) -> Vec<Siblings> {
         self.siblings.lock().unwrap().clone()
     }
@@ -192,7 +192,7 @@ impl Recorder {
         self.ended.lock().unwrap().clone()
     }
 
-    /// What a job said last of how far it is.
+    /// The last progress that a job reported.
     pub fn progress_of(&self, position: u32) -> Option<Progress> {
         self.progress.lock().unwrap().get(&position).cloned()
     }
@@ -206,12 +206,12 @@ impl Recorder {
             .unwrap_or_default()
     }
 
-    /// From now on somebody follows what jobs print.
+    /// Follows the output of jobs from now on.
     pub fn follow(&self) {
         self.followed.store(true, Ordering::SeqCst);
     }
 
-    /// What a job was said to print while it ran.
+    /// The reported output of a running job.
     pub fn printed(&self, position: u32) -> String {
         let printed = self.printed.lock().unwrap();
         let bytes = printed.get(&position).cloned().unwrap_or_default();
@@ -260,8 +260,8 @@ impl Recorder {
         .await;
     }
 
-    /// Waits until the handler has acted on the drain: it asks, tells the process, and asks again; or
-    /// has released what it had not begun at all.
+    /// Waits until the handler has acted on the drain: it asks, tells the process, and asks again; or has released jobs
+    /// that it had not begun at all.
     pub async fn until_drain_is_heard(&self) {
         self.until("the drain", |recorder| {
             let asked = recorder.asked_while_draining.load(Ordering::SeqCst);
@@ -360,18 +360,18 @@ pub fn micro_batch(payloads: &[Value], timeout_ms: Option<u64>) -> MicroBatch {
     packed(builder.finish(), timeout_ms)
 }
 
-/// A micro-batch whose jobs may take so long.
+/// A micro-batch whose jobs have this time limit.
 pub fn timed(payloads: &[Value], timeout_ms: u64) -> MicroBatch {
     micro_batch(payloads, Some(timeout_ms))
 }
 
-/// A micro-batch of what is packed already.
+/// A micro-batch of packed payloads.
 pub fn packed(payloads: PackedArray, timeout_ms: Option<u64>) -> MicroBatch {
     MicroBatch::new(vec![slice(payloads, timeout_ms)])
 }
 
-/// A micro-batch with jobs of batch 42, and others of batch 43 on their fifth attempt, of a group, with a deadline, and the
-/// first of them with a key and a tag of its own.
+/// A micro-batch with jobs of batch 42, and others of batch 43 on their fifth attempt, of a group, with a deadline, and
+/// the first of them with its own key and tag.
 pub fn of_two_batches(payloads: &[Value], others: &[Value]) -> MicroBatch {
     let [first, second] = [payloads, others].map(|payloads| {
         let mut builder = PackedBuilder::new();
@@ -436,7 +436,7 @@ fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
     }
 }
 
-/// Runs one micro-batch to its end: how each job ended, in order, and the recorder with the logs.
+/// Runs one micro-batch to its end. Returns the end of each job, in order, and the recorder with the logs.
 pub async fn run(
     handler: &ScriptHandler,
     payloads: &[Value],
@@ -445,12 +445,12 @@ pub async fn run(
     run_work(handler, micro_batch(payloads, timeout_ms)).await
 }
 
-/// The same, of any micro-batch.
+/// Like `run`, for any micro-batch.
 pub async fn run_work(handler: &ScriptHandler, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
     run_on(handler, 0, work).await
 }
 
-/// The same, on any runner.
+/// Like `run_work`, on any runner.
 pub async fn run_on(handler: &ScriptHandler, runner: usize, work: MicroBatch) -> (Vec<Ended>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let jobs = work.jobs_count();
@@ -469,7 +469,7 @@ pub async fn run_on(handler: &ScriptHandler, runner: usize, work: MicroBatch) ->
     (ended.into_values().collect(), recorder)
 }
 
-/// What a worker hears of the runners of a handler.
+/// The changes of a handler's runners that a worker receives.
 pub struct Changes(mpsc::Receiver<RunnerChange>);
 
 impl Changes {
@@ -483,7 +483,7 @@ impl Changes {
         self.0.recv_timeout(PATIENCE).expect("no change")
     }
 
-    /// The reason for which no runner takes jobs any more.
+    /// The reason why no runner takes jobs any more.
     pub fn failed(&self) -> String {
         loop {
             if let RunnerChange::Failed(reason) = self.next() {
@@ -493,7 +493,7 @@ impl Changes {
     }
 }
 
-/// A FIFO in a folder of its own: what a job reads from it blocks until the test writes.
+/// A FIFO in its own folder. A job that reads from it blocks until the test writes.
 pub struct Gate {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -519,27 +519,27 @@ impl Gate {
         serde_json::json!({"do": "block", "fifo": self.path})
     }
 
-    /// The same of a job that is [waited for](Gate::until_waited_at).
+    /// The payload of a job that waits here and announces this: [`until_waited_at`](Gate::until_waited_at).
     pub fn announced_block(&self) -> Value {
         serde_json::json!({"do": "block", "fifo": self.path, "here": self.announced()})
     }
 
-    /// The payload of an asynchronous job that waits here, beside others, until it is let go.
+    /// The payload of an asynchronous job that waits here, beside others, until it is released.
     pub fn wait(&self) -> Value {
         serde_json::json!({"do": "wait", "here": self.announced(), "file": self.released()})
     }
 
-    /// A FIFO to which a job that is here writes.
+    /// A FIFO to which a waiting job writes.
     fn announced(&self) -> PathBuf {
         self.path.with_extension("announced")
     }
 
-    /// Exists once the job may go.
+    /// This file exists when the job may continue.
     fn released(&self) -> PathBuf {
         self.path.with_extension("released")
     }
 
-    /// Waits until the job is here that said that it announces itself.
+    /// Waits until the job that announces itself is here.
     pub async fn until_waited_at(&self) {
         let path = self.announced();
         // Opening a FIFO to read waits for its writer.
@@ -551,12 +551,12 @@ impl Gate {
             .unwrap();
     }
 
-    /// Lets the asynchronous job that waits here go.
+    /// Releases the waiting asynchronous job.
     pub fn let_go(&self) {
         std::fs::write(self.released(), "").unwrap();
     }
 
-    /// Waits until a job waits here, and lets it go on with `text`.
+    /// Waits until a job waits here, and lets it continue with `text`.
     pub async fn open(&self, text: &'static str) {
         let path = self.path.clone();
         // Opening a FIFO to write waits for its reader.

@@ -80,7 +80,7 @@ export async function main(payload) {
 }";
     for subject in subjects() {
         for blocks in ["at once", "task"] {
-            // The first ones begin, and so are overdue, before the one that blocks.
+            // The first jobs begin, and so are overdue, before the one that blocks.
             let payloads = [json!(0), json!(1), json!(blocks), json!(3), json!(4)];
             let (_folder, handler) = handler(&subject, python, javascript).await;
             let (ended, _) = run(&handler, &payloads, Some(TIMEOUT_MS)).await;
@@ -95,7 +95,7 @@ export async function main(payload) {
     }
 }
 
-/// Longer than the timeout, but not so long that the process is killed.
+/// The delay is longer than the timeout, but not so long that the process is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn time_in_which_the_event_loop_does_not_turn_is_not_charged_to_those_who_wait() {
     let python = "
@@ -135,7 +135,7 @@ export async function main(payload) {
     }
 }
 
-/// A job that goes on after its cancellation keeps nobody else.
+/// A job that continues after its cancellation delays no other job.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_does_not_let_itself_be_cancelled_is_charged_alone() {
     let python = "

@@ -1,4 +1,4 @@
-//! A job that kills its process, hangs or runs too long is found out, and charged alone.
+//! A job that kills its process, hangs or runs too long is detected, and only this job is charged.
 
 use gristmill_runtime::Runtime;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A child never outlives us, however we end.
+//! A child never outlives us, whatever our end.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Gate, PATIENCE, Recorder, micro_batch, run, subjects, warm_subjects};
 
-/// Names the runtime in the environment of the program that is to be killed.
+/// Names the runtime in the environment of the program that will be killed.
 const VICTIM: &str = "GRISTMILL_TEST_VICTIM";
 const VICTIM_TEST: &str = "lifetime::victim";
 
@@ -48,8 +48,7 @@ fn pids(text: &Value) -> Vec<i64> {
         .collect()
 }
 
-/// Not a test by itself: runs a job that starts a process of its own, prints both ids, and blocks
-/// until it is killed.
+/// Not a test itself: runs a job that starts its own process, prints both ids, and blocks until it is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn victim() {
     let Ok(name) = std::env::var(VICTIM) else { return };
@@ -76,7 +75,7 @@ async fn victim() {
     tokio::join!(running, report);
 }
 
-/// Starts this test program anew as a victim.
+/// Starts this test program again as a victim.
 fn start_victim(name: &str) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", VICTIM_TEST, "--nocapture", "--test-threads=1"])
@@ -137,7 +136,7 @@ async fn what_a_program_leaves_running_dies_with_its_job() {
         let (ended, _) = run(&handler, &[json!({"do": "spawn"})], None).await;
         for pid in pids(ended[0].value()) {
             let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            // Killed by its group before the job was answered; its reaper may take its time.
+            // Its group was killed before the job was answered. Its reaper may take its time.
             if let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
                 await_end("bash", &[process]);
             }
@@ -155,7 +154,7 @@ async fn a_timeout_takes_the_whole_group() {
             Some(1_000),
         )
         .await;
-        // The process was alive when it answered, and both are gone when the hang is answered.
+        // The process was alive when it answered. Both are gone when the hang is answered.
         for pid in pids(ended[0].value()) {
             let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
             if let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -177,7 +176,7 @@ fn signals_of_the_terminal_do_not_reach_children() {
             let group = rustix::process::getpgid(Some(child)).unwrap();
             assert_eq!(group, child, "{}", subject.name);
             assert_ne!(group, rustix::process::getpgrp());
-            // Killed from outside while idle: replaced when there is work.
+            // A process that is killed from outside while idle is replaced when there is work.
             rustix::process::kill_process(child, Signal::KILL).unwrap();
             let (after, _) = run(&handler, &[json!({"do": "pid"})], None).await;
             assert_ne!(after[0].value(), ended[0].value(), "{}", subject.name);

@@ -1,6 +1,6 @@
-//! A random machine drives one handler with runs, recalls, drains and cancels of jobs that sleep, fail, fork, crash, print and run
-//! too long. Whatever comes first: each job is answered exactly once, none begins twice unless a job killed its process in between,
-//! jobs begin in their order, and each log is its job's own.
+//! A random machine drives one handler with runs, recalls, drains and cancels of jobs that sleep, fail, fork, crash,
+//! print and run too long. In any order of events, each job is answered exactly once, none begins twice unless a job
+//! killed its process in between, jobs begin in their order, and each log belongs to its job.
 //!
 //! `GRISTMILL_TEST_SEED` chooses another seed.
 
@@ -17,7 +17,7 @@ use crate::harness::{Ended, PATIENCE, Recorder, Subject, micro_batch, warm_subje
 const STEPS: usize = 60;
 const CRASHES_MAX: usize = 4;
 const HANGS_MAX: usize = 2;
-/// Long beside anything that a job does on a machine that is busy with other things.
+/// This is long beside any work of a job on a busy machine.
 const TIMEOUT_MS: u64 = 4_000;
 
 /// A sequence of numbers from a seed.
@@ -124,7 +124,7 @@ impl Machine {
                 }
             }
             _ => {
-                // Something is to happen before the next step.
+                // Something should happen before the next step.
                 if let Some(call) = self.calls.get(call) {
                     call.recorder.until_answered(1).await;
                 }
@@ -144,7 +144,7 @@ struct Counts {
 
 /// The jobs that began, as they wrote it down themselves.
 struct BegunJobs {
-    /// A job's id and its process's, in the order in which jobs began.
+    /// The ids of jobs and their processes, in the order in which jobs began.
     in_order: Vec<(u64, u64)>,
     /// The processes in which each job began.
     pids_of: BTreeMap<u64, Vec<u64>>,
@@ -168,7 +168,7 @@ impl BegunJobs {
         }
         let calls = machine.calls.iter();
         let does: Vec<&str> = calls.flat_map(|call| call.does.iter().copied()).collect();
-        // A job that is given up by a shim leaves its process alive.
+        // A job that a shim gives up leaves its process alive.
         let kills = |id: u64| does[id as usize] == "crash" || does[id as usize] == "hang";
         let killed = in_order.iter().filter(|(id, _)| kills(*id));
         BegunJobs {
@@ -232,7 +232,7 @@ async fn drive(subject: &Subject, stem: &str, options: &RuntimeOptions, seed: u6
     machine.handler.shut_down().await;
 }
 
-/// Each job of a call ended as it can.
+/// Checks that each job of a call had a possible end.
 fn check(name: &str, call: &Call, begun: &BegunJobs, counts: &mut Counts) {
     let ended = call.recorder.ended();
     assert_eq!(ended.len(), call.does.len(), "{name}: {ended:?}");
@@ -272,7 +272,7 @@ fn check(name: &str, call: &Call, begun: &BegunJobs, counts: &mut Counts) {
         }
         let is_answered = matches!(ended, Ended::Completed(_) | Ended::Failed(_));
         assert!(!is_answered || !pids.is_empty(), "{what}");
-        // Every process in which it began and did not end was killed by a job.
+        // A job killed every process in which this job began and did not end.
         let before = pids.len() - usize::from(is_answered).min(pids.len());
         assert!(
             pids[..before].iter().all(|pid| begun.killed.contains(pid)),
@@ -293,7 +293,7 @@ async fn drive_all(stem: &str, concurrency: u32) {
         let options = RuntimeOptions {
             processes: 2,
             concurrency,
-            // Cancels concern what has not begun.
+            // Cancels affect jobs that have not begun.
             cancel_grace_ms: 600_000,
             ..RuntimeOptions::default()
         };

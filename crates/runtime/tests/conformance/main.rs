@@ -1,5 +1,5 @@
-//! One suite for all runtimes that are installed: Python, Node, Deno and Bun, synchronous and
-//! asynchronous, and Bash. `scripts/install-runtimes.sh` installs what is not there.
+//! One suite for all installed runtimes: Python, Node, Deno and Bun, synchronous and asynchronous, and Bash.
+//! `scripts/install-runtimes.sh` installs the missing ones.
 
 mod children;
 mod code;

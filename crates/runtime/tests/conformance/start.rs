@@ -1,4 +1,4 @@
-//! What is wrong with a script is said before there is work.
+//! Faults of a script are reported before there is work.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::{Changes, Ended, PATIENCE, Subject, run, warm_subjects};
 
-/// Starts a script of this text and says why it cannot be run.
+/// Starts a script with this text, and returns the reason why it cannot run.
 async fn refusal(subject: &Subject, python: &str, javascript: &str, options: &RuntimeOptions) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (name, text) = if subject.name == "python" {
@@ -23,7 +23,7 @@ async fn refusal(subject: &Subject, python: &str, javascript: &str, options: &Ru
         .expect("no answer");
     let error = checked.expect_err("the script was accepted").to_string();
     assert!(error.contains(name), "{}: {error}", subject.name);
-    // Work that comes all the same goes back uncharged, and its worker ends with the same words.
+    // Work that comes all the same goes back without charge, and its worker ends with the same words.
     let changes = Changes::of(&handler);
     let (ended, _) = run(&handler, &[json!(1), json!(2)], None).await;
     assert_eq!(ended, [Ended::Returned, Ended::Returned], "{}", subject.name);

@@ -1,5 +1,5 @@
-//! A process takes a stream of jobs: what has not begun can be had back, jobs of several micro-batches run beside each other,
-//! and time is counted from each job's own start.
+//! A process takes a stream of jobs: jobs that have not begun can be taken back, jobs of several micro-batches run
+//! concurrently, and time counts from each job's own start.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ async fn what_has_not_begun_comes_back_while_a_job_blocks() {
             subject.name
         );
         finish(running_second).await;
-        // What is given after a recall runs, and in its order.
+        // Jobs that come after a recall run in their order.
         let (third, running_third) = start(&handler, &[json!(6)]);
         gate.open("ended").await;
         finish(running).await;
@@ -208,7 +208,7 @@ async fn synchronous_python_jobs_run_in_threads() {
             .collect();
         let (recorder, running) = start(&handler, &payloads[..2]);
         let (other, running_other) = start(&handler, &[payloads[2].clone(), json!(1)]);
-        // All three are waited at, although none has been opened.
+        // Jobs wait at all three gates, although none has been opened.
         for gate in &gates {
             gate.until_waited_at().await;
         }
@@ -281,7 +281,7 @@ async fn time_counts_from_each_jobs_own_start() {
     for subject in warm_subjects() {
         let handler = Arc::new(subject.handler("actions"));
         handler.check().await.unwrap();
-        // Each takes less than the limit, all of them more.
+        // Each takes less than the limit, and all of them together take more.
         let sleeps = vec![json!({"do": "sleep", "ms": 300}); 5];
         let (ended, _) = run_work(&handler, timed(&sleeps, 1_200)).await;
         assert!(
@@ -314,7 +314,7 @@ async fn a_process_is_replaced_when_it_has_had_its_share() {
     }
 }
 
-/// What a job of batch 42 is told of itself.
+/// The identity that a job of batch 42 gets.
 pub fn told(position: u32, key: Value, tags: Value) -> Value {
     json!({
         "id": format!("42:{position}"), "attempt": 1, "key": key, "batch": 42, "kind": "script:actions", "queue": "default",

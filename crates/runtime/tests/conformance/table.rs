@@ -1,14 +1,14 @@
-//! The table: what a job does, and how it and its neighbours end, in every runtime.
+//! The table of a job's action and the ends of the job and its neighbours, in every runtime.
 
 use gristmill_runtime::Runtime;
 use serde_json::{Value, json};
 
 use crate::harness::{Ended, Subject, run, subjects, warm_subjects};
 
-/// What is expected of a job.
+/// The expected end of a job.
 enum Expect {
     Value(Value),
-    /// The error's type, and what its message holds.
+    /// The error's type, and a part of its message.
     Error(&'static str, &'static str),
 }
 
@@ -16,7 +16,7 @@ use Expect::{Error, Value as Is};
 
 const MEBIBYTES_20: usize = 20 << 20;
 
-/// Cases of every language: a name, the payload, what is expected.
+/// Cases of every language: a name, the payload and the expected end.
 fn common() -> Vec<(&'static str, Value, Expect)> {
     vec![
         (
@@ -131,7 +131,7 @@ fn check(subject: &Subject, name: &str, ended: &Ended, expected: &Expect) {
     }
 }
 
-/// Runs each case between two honest jobs, which must end as if it were not there.
+/// Runs each case between two ordinary jobs, which must end as if the case were not there.
 async fn check_all(subject: &Subject, cases: Vec<(&'static str, Value, Expect)>) {
     let handler = subject.handler("actions");
     for (name, payload, expected) in cases {
@@ -219,7 +219,7 @@ async fn python_keeps_integers_of_any_size_and_says_what_it_cannot_read() {
         ended[&0].value().to_string(),
         serde_json::from_str::<Value>(big).unwrap().to_string()
     );
-    // Python 3.11 and newer refuse to convert text of so many digits; older ones return it.
+    // Python 3.11 and newer refuse to convert a text with this many digits. Older ones return it.
     if let Ended::Failed(error) = &ended[&1] {
         assert!(
             error
@@ -317,7 +317,7 @@ async fn what_a_job_prints_is_its_log() {
     }
 }
 
-/// Prints 32 MB, or 1 GB where `GRISTMILL_TEST_SCALE=full`.
+/// Prints 32 MB, or 1 GB with `GRISTMILL_TEST_SCALE=full`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_output_is_cut_counted_and_held_nowhere() {
     let full = std::env::var("GRISTMILL_TEST_SCALE").is_ok_and(|scale| scale == "full");

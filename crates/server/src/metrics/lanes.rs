@@ -1,6 +1,7 @@
-//! The metrics of jobs by kind and queue, in Prometheus's text format. The store keeps the counts, so this module
-//! writes the text itself, without counters of this process. It declares each family even while there are no jobs, so
-//! that no rule names a missing metric.
+//! The metrics of jobs by kind and queue, in Prometheus's text format.
+//!
+//! The store keeps the counts, so this module writes the text itself, without counters of this process. It declares
+//! each family even while there are no jobs, so that no rule names a missing metric.
 
 use std::fmt::{Display, Write};
 

@@ -1,6 +1,7 @@
-//! Reads and describes the parameters of a tool. Clients send what a person typed: a number as a text, or an empty text
-//! or null for an absent value. The schemas use only the types and formats of JSON Schema, because clients choose their
-//! input fields and check results by them.
+//! Reads and describes the parameters of a tool.
+//!
+//! Clients send what a person typed: a number as a text, or an empty text or null for an absent value. The schemas use
+//! only the types and formats of JSON Schema, because clients choose their input fields and check results by them.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

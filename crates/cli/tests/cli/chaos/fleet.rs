@@ -1,9 +1,10 @@
 //! Kills servers, agents, workers and the database at random times under load, behind a network that drops, delays and
-//! repeats requests, and stops some processes past their leases. At the end each job has exactly one outcome. `STORE`
-//! names the stores (`sqlite,postgres` by default). `CYCLES` is the number of kills (6 by default, may be 0). `KILL`
-//! names the targets (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` silences the
-//! connections to PostgreSQL). `SEED` is the start of the random numbers. `LEASE` is the time for which a silent worker
-//! keeps its jobs (2s by default, so that the default tests are quick). With `GROUPS`, the store knows this many
+//! repeats requests, and stops some processes past their leases. At the end each job has exactly one outcome.
+//!
+//! `STORE` names the stores (`sqlite,postgres` by default). `CYCLES` is the number of kills (6 by default, may be 0).
+//! `KILL` names the targets (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` silences
+//! the connections to PostgreSQL). `SEED` is the start of the random numbers. `LEASE` is the time for which a silent
+//! worker keeps its jobs (2s by default, so that the default tests are quick). With `GROUPS`, the store knows this many
 //! groups, and each batch belongs to one of them. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is
 //! behind this pooler, and with `LINK=1` behind a link that delivers in small pieces.
 

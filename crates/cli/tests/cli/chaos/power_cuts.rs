@@ -1,7 +1,9 @@
 //! Cuts the power of a machine with PostgreSQL under a fleet's load. QEMU logs each write and each flush of its disk.
 //! At a cut, the disk keeps the flushed data and any part of the rest. Then the machine's file system and PostgreSQL
-//! recover, and the store is compared with the data that was acknowledged before the cut. `CUTS` is the number of cuts
-//! (200 by default), and `SEED` the start of the random numbers. It needs root, to mount disks.
+//! recover, and the store is compared with the data that was acknowledged before the cut.
+//!
+//! `CUTS` is the number of cuts (200 by default), and `SEED` the start of the random numbers. It needs root, to mount
+//! disks.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

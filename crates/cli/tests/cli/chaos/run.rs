@@ -1,7 +1,8 @@
-//! Kills `gristmill run` repeatedly at random times, and runs the same command again until it is done. `CYCLES` is the
-//! number of kills (5 by default), and `SEED` the start of the random numbers. After every kill the store must be sound
-//! and hold everything that it reported as committed. At the end of every run each line has one outcome, in order, and
-//! no committed job ran again.
+//! Kills `gristmill run` repeatedly at random times, and runs the same command again until it is done.
+//!
+//! `CYCLES` is the number of kills (5 by default), and `SEED` the start of the random numbers. After every kill the
+//! store must be sound and hold everything that it reported as committed. At the end of every run each line has one
+//! outcome, in order, and no committed job ran again.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
