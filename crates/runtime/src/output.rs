@@ -213,9 +213,9 @@ impl Output {
     /// Starts or stops keeping output for [`Output::take_news`].
     pub fn follow(&mut self, followed: bool) {
         if followed {
-            drop(self.news.get_or_insert_default())
+            self.news.get_or_insert_default();
         } else {
-            self.news = None
+            self.news = None;
         }
     }
 

@@ -75,9 +75,9 @@ impl Slot {
         if let Some(mut process) = self.take_process() {
             tracing::debug!("a script process is replaced by a new one");
             if is_outdated || self.stream.next_number() >= self.recipe.jobs_per_process_max {
-                process.shut_down(self.recipe.script.path())
+                process.shut_down(self.recipe.script.path());
             } else {
-                drop(process.end())
+                process.end();
             }
         }
         self.is_retiring = false;

@@ -159,9 +159,9 @@ impl Transaction<'_> {
         )?;
         self.memory.add_rank(head.lane_id, slice.rank, slice.run_at.0);
         if slice.run_at <= self.now {
-            drop(self.supplied.insert(head.lane_id))
+            self.supplied.insert(head.lane_id);
         } else {
-            self.woke = true
+            self.woke = true;
         }
         Ok(())
     }
