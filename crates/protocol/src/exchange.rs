@@ -409,36 +409,10 @@ fn checked(
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
     }
-    let mut logs: Vec<JobLog> = Vec::with_capacity(report.logs.len());
-    for mut log in report.logs {
-        if !spoken_of.contains(log.position) || logs.last().is_some_and(|last| last.position >= log.position)
-        {
-            return Err(FrameError::Head(format!(
-                "the report of batch {} under lease {} has logs that are not of its jobs, by position ascending",
-                report.batch, report.lease
-            )));
-        }
-        log.text = clean(log.text, LOG_BYTES_MAX);
-        *log_bytes_left = log_bytes_left.checked_sub(log.text.len()).ok_or_else(|| {
-            FrameError::Head(format!("the logs are over {LOG_BYTES_PER_EXCHANGE_MAX} bytes"))
-        })?;
-        logs.push(log);
-    }
+    let logs = checked_logs(report.logs, &spoken_of, log_bytes_left, wrong)?;
     let mut failed: Vec<FailedJob> = report.failed.into_iter().map(cut).collect();
     failed.sort_by_key(|failed| failed.position);
-    let mut earlier: Vec<EarlierFailure> = Vec::with_capacity(report.earlier.len());
-    for failure in report.earlier {
-        let log = failure.log.map(|log| clean(log, LOG_BYTES_MAX));
-        let log_bytes = log.as_ref().map_or(0, String::len);
-        *log_bytes_left = log_bytes_left.checked_sub(log_bytes).ok_or_else(|| {
-            FrameError::Head(format!("the logs are over {LOG_BYTES_PER_EXCHANGE_MAX} bytes"))
-        })?;
-        earlier.push(EarlierFailure {
-            error: cut_error(failure.error),
-            log,
-            ..failure
-        });
-    }
+    let earlier = checked_earlier(report.earlier, log_bytes_left)?;
     Ok(Report {
         lease: report.lease,
         batch: report.batch,
@@ -453,6 +427,53 @@ fn checked(
         logs,
         writes: Vec::new(),
     })
+}
+
+/// The logs of a report, each of another of its jobs.
+fn checked_logs(
+    received: Vec<JobLog>,
+    jobs: &Positions,
+    log_bytes_left: &mut usize,
+    wrong: impl Fn(String) -> FrameError,
+) -> Result<Vec<JobLog>, FrameError> {
+    let mut logs: Vec<JobLog> = Vec::with_capacity(received.len());
+    for mut log in received {
+        if !jobs.contains(log.position) || logs.last().is_some_and(|last| last.position >= log.position) {
+            return Err(wrong(
+                "has logs that are not of its jobs, by position ascending".to_owned(),
+            ));
+        }
+        log.text = clean(log.text, LOG_BYTES_MAX);
+        take_log_bytes(log_bytes_left, log.text.len())?;
+        logs.push(log);
+    }
+    Ok(logs)
+}
+
+/// The failed attempts before the last one, with their texts cut.
+fn checked_earlier(
+    received: Vec<EarlierFailure>,
+    log_bytes_left: &mut usize,
+) -> Result<Vec<EarlierFailure>, FrameError> {
+    let mut earlier = Vec::with_capacity(received.len());
+    for failure in received {
+        let log = failure.log.map(|log| clean(log, LOG_BYTES_MAX));
+        take_log_bytes(log_bytes_left, log.as_ref().map_or(0, String::len))?;
+        earlier.push(EarlierFailure {
+            error: cut_error(failure.error),
+            log,
+            ..failure
+        });
+    }
+    Ok(earlier)
+}
+
+/// Subtracts the bytes of a log from those that the exchange may carry.
+fn take_log_bytes(left: &mut usize, bytes: usize) -> Result<(), FrameError> {
+    *left = left
+        .checked_sub(bytes)
+        .ok_or_else(|| FrameError::Head(format!("the logs are over {LOG_BYTES_PER_EXCHANGE_MAX} bytes")))?;
+    Ok(())
 }
 
 /// The positions of failed jobs, ascending.
