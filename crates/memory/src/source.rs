@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(texts(&mut lines), ["Bees hum."; 3]);
         let mut mails = Mbox::new(
             "x",
-            Endless::reader(b"From ada\nSubject: x\n\nBees hum.\n"),
+            Endless::reader(b"From ada Mon May  1 09:30:00 2023\nSubject: x\n\nBees hum.\n"),
             &options,
         );
         assert_eq!(texts(&mut mails), ["Bees hum."; 3]);

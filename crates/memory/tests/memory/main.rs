@@ -3,6 +3,7 @@
 mod elsewhere;
 mod embed;
 mod export;
+mod mail_archive;
 mod pipeline;
 mod postgres_store;
 mod quality;

@@ -43,6 +43,7 @@ fn text(beginning: &str, part: &str, bytes: usize) -> String {
 #[test]
 fn reading_is_linear() {
     const MAIL: &str = "From: ada@bees.example\nSubject: Bees\n\n";
+    const HTML_MAIL: &str = "From: ada@bees.example\nContent-Type: text/html\n\n";
     let unbroken = "beeshumanddrum";
     for (format, beginning, part) in [
         (Format::Text, "", unbroken),
@@ -54,7 +55,14 @@ fn reading_is_linear() {
         (Format::JsonLines, "", "{\"text\": \"Bees hum.\"}\n"),
         (Format::Mail, MAIL, unbroken),
         (Format::Mail, MAIL, "> Bees hum.\nThey drum.\n"),
-        (Format::Mbox, "From ada\nFrom: ada@bees.example\n\n", unbroken),
+        (Format::Mail, MAIL, "On Monday Ada wrote:\n> Hum.\n"),
+        (Format::Mail, MAIL, "-- \nAda\n>"),
+        (Format::Mail, HTML_MAIL, "<blockquote>Hum.<br>"),
+        (
+            Format::Mbox,
+            "From ada Mon May  1 09:30:00 2023\nFrom: ada@bees.example\n\n",
+            unbroken,
+        ),
         (Format::Srt, "00:01 --> 00:02\n", unbroken),
         (Format::Srt, "00:01 --> 00:02\n", "<"),
         (
