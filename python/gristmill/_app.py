@@ -474,7 +474,7 @@ class App(Operations):
             return self.engine().counts(queue)
         check_names("app.counts(…)", conditions, CONDITIONS)
         query = as_query(conditions_of(queue=queue, **conditions))
-        counts: dict[str, int] = ask(self.engine(), "GET", "/jobs/count", query)["states"]
+        counts: dict[str, int] = ask(self.engine(), "count_jobs", query)["states"]
         return counts
 
     def forget(self, name: str) -> bool:

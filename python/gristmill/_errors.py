@@ -26,6 +26,10 @@ class StoreError(GristmillError):
     """
 
 
+class NotFound(StoreError):
+    """The store has no such job, schedule or batch."""
+
+
 class SubmitFailed(StoreError):
     """A `submit_many` failed on its way. `submitted` has the jobs of the first items, which are stored: the items behind them can
     be submitted again. Only where the connection broke while a portion was stored, that portion may be stored as well; the

@@ -1,34 +1,33 @@
 //! The engine: submitting, waiting for results, runs, workers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use axum::Router;
-use gristmill_engine::{
-    Engine as Inner, EngineError, EngineSettings, EventCursor, Unique, is_postgres, open_store,
-};
+use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, EventCursor, is_postgres, open_store};
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{
-    After, BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, PackedBuilder, RunId, Tag,
-    Timestamp,
+    BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, OnFailure, PackedBuilder, RunId,
+    Tag, Timestamp,
 };
+use gristmill_operations::local::carry_out;
+use gristmill_operations::read::read_request;
+use gristmill_operations::{JobOptions, Refused, UniqueOptions, check_after, check_names};
 use gristmill_store::{Change, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
-use crate::api;
 use crate::events::Events;
-use crate::feeder::{Feeder, advanced, first_step, pack};
+use crate::feeder::{Feeder, advanced, pack};
 use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER};
 use crate::outcomes::{Ended, ended, pieces};
 use crate::owned::Owned;
 use crate::payload::Encoder;
 use crate::portions::Portions;
 use crate::printed::Printed;
-use crate::store_error;
 use crate::waiting::{OpenCall, runtime, wait};
 use crate::worker::{KindSpec, Plan, Until, Worker};
+use crate::{refusal, store_error};
 
 /// What the jobs of one submit have in common.
 #[derive(FromPyObject)]
@@ -41,7 +40,7 @@ pub struct Common {
     #[pyo3(item)]
     options: String,
     #[pyo3(item)]
-    delay_ms: Option<i64>,
+    delay_ms: Option<u64>,
     #[pyo3(item)]
     expires_ms: Option<i64>,
     #[pyo3(item)]
@@ -54,40 +53,41 @@ pub struct Common {
 impl Common {
     /// A batch without jobs, for a submit at this moment.
     pub fn read(self, now: Timestamp) -> PyResult<NewBatch> {
+        self.check(now).map_err(refusal)
+    }
+
+    fn check(self, now: Timestamp) -> Result<NewBatch, Refused> {
+        check_names(&self.kind, &self.queue)?;
         let mut options = read_options(&self.options)?;
-        if let Some(delay_ms) = self.delay_ms {
-            options.run_at = Some(now.plus_ms(delay_ms));
-        }
-        if let Some(expires_ms) = self.expires_ms {
-            options.expires_at = Some(now.plus_ms(expires_ms));
-        }
-        let after: Result<Vec<After>, _> = self.after.iter().map(|text| text.parse()).collect();
+        options.delay_ms = self.delay_ms;
+        options.expires_at = self.expires_ms.map(|expires_ms| now.plus_ms(expires_ms).0);
         Ok(NewBatch {
             queue: self.queue,
-            options,
+            options: options.check(now)?,
             tags: self
                 .tags
                 .into_iter()
                 .map(|(name, value)| Tag::all(name, value))
                 .collect(),
-            after: after.map_err(|error: gristmill_model::dependency::ParseAfterError| {
-                PyValueError::new_err(error.to_string())
-            })?,
+            after: check_after(&self.after, OnFailure::default())?,
             ..NewBatch::new(self.kind, PackedBuilder::new().finish())
         })
     }
 }
 
-fn read_options(options: &str) -> PyResult<BatchOptions> {
-    serde_json::from_str(options).map_err(|error| PyValueError::new_err(format!("invalid options: {error}")))
+fn read_options(options: &str) -> Result<JobOptions, Refused> {
+    read_request(options.as_bytes())
+        .map_err(|error| Refused::invalid(format!("invalid options: {error}"), "see docs/python.md"))
+}
+
+fn batch_options(options: &str, now: Timestamp) -> Result<BatchOptions, Refused> {
+    read_options(options)?.check(now)
 }
 
 /// A store with its operations.
 #[pyclass(frozen, module = "gristmill._native")]
 pub struct Engine {
     inner: Owned<Inner>,
-    /// The operations of the API, once one is used.
-    operations: Owned<Mutex<Option<Router>>>,
     /// The clock of a test.
     clock: Option<Arc<ManualClock>>,
 }
@@ -96,22 +96,8 @@ impl Engine {
     fn new(inner: Inner, clock: Option<Arc<ManualClock>>) -> Engine {
         Engine {
             inner: Owned::new(inner),
-            operations: Owned::new(Mutex::new(None)),
             clock,
         }
-    }
-
-    fn operations(&self) -> PyResult<Router> {
-        let mut operations = self
-            .operations
-            .get()?
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(operations) = &*operations {
-            return Ok(operations.clone());
-        }
-        let made = api::operations(self.inner.get()?).map_err(store_error)?;
-        Ok(operations.insert(made).clone())
     }
 
     fn store(&self) -> PyResult<Arc<dyn Store>> {
@@ -196,10 +182,8 @@ impl Engine {
         to_plain: Bound<'_, PyAny>,
     ) -> PyResult<(i64, u32)> {
         let engine = self.inner.get()?.clone();
-        let mut builder = PackedBuilder::new();
-        Encoder { to_plain: &to_plain }.push(&mut builder, &payload)?;
         let job = NewBatch {
-            payloads: builder.finish(),
+            payloads: Encoder { to_plain: &to_plain }.packed(&payload)?,
             ..common.read(engine.store().now())?
         };
         let id = wait(py, async move { engine.submit_one(job).await })?.map_err(store_error)?;
@@ -217,16 +201,16 @@ impl Engine {
         unique: &str,
     ) -> PyResult<(i64, u32)> {
         let engine = self.inner.get()?.clone();
-        let unique: Unique = serde_json::from_str(unique)
-            .map_err(|error| PyValueError::new_err(format!("invalid deduplication: {error}")))?;
-        let (mut payloads, mut keys) = (PackedBuilder::new(), PackedBuilder::new());
-        Encoder { to_plain: &to_plain }.push(&mut payloads, &payload)?;
-        keys.push_value(key).map_err(store_error)?;
+        let unique: Result<UniqueOptions, String> = read_request(unique.as_bytes());
+        let unique = unique
+            .map_err(|error| PyValueError::new_err(format!("invalid deduplication: {error}")))?
+            .check()
+            .map_err(refusal)?;
         let batch = NewBatch {
-            payloads: payloads.finish(),
+            payloads: Encoder { to_plain: &to_plain }.packed(&payload)?,
             ..common.read(engine.store().now())?
         };
-        let batch = KeyedBatch::new(batch, keys.finish(), unique);
+        let batch = KeyedBatch::with_keys(batch, [key].into_iter(), unique).map_err(store_error)?;
         let submitted =
             wait(py, async move { engine.submit_keyed(vec![batch]).await })?.map_err(store_error)?;
         let job = submitted.first().and_then(|submitted| submitted.jobs.first());
@@ -395,20 +379,22 @@ impl Engine {
         pieces.map(|piece| piece.into_python(py)).collect()
     }
 
-    // --- the operations of the API, and events ---
+    // --- operations and events ---
 
-    /// Carries out an operation of the HTTP API: its status and body. `target` is a path below /api/v1, with its query.
-    #[pyo3(signature = (method, target, body=None))]
-    fn request<'py>(
+    /// Carries out the operation of this name: its answer as JSON. `subject` is the job, schedule or tag that it is about, and
+    /// `request` has its parameters as JSON.
+    fn carry_out(
         &self,
-        py: Python<'py>,
-        method: String,
-        target: String,
-        body: Option<Vec<u8>>,
-    ) -> PyResult<(u16, Bound<'py, PyBytes>)> {
-        let answer = api::carry_out(self.operations()?, method, target, body);
-        let (status, answer) = wait(py, answer)?.map_err(store_error)?;
-        Ok((status, PyBytes::new(py, &answer)))
+        py: Python<'_>,
+        operation: String,
+        subject: String,
+        request: String,
+    ) -> PyResult<String> {
+        let engine = self.inner.get()?.clone();
+        let answer = wait(py, async move {
+            carry_out(&engine, &operation, &subject, &request).await
+        })?;
+        answer.map_err(refusal)
     }
 
     /// Listens to events: those after a cursor, or those from now on.
@@ -515,7 +501,6 @@ impl Engine {
     }
 
     /// Submits the items of a map for this worker, of a run from where that stands.
-    #[pyo3(signature = (worker, kind, queue, options, run=None))]
     fn feeder(
         &self,
         py: Python<'_>,
@@ -523,20 +508,22 @@ impl Engine {
         kind: String,
         queue: String,
         options: &str,
-        run: Option<String>,
+        run: String,
     ) -> PyResult<Feeder> {
-        let store = self.store()?;
-        let options = read_options(options)?;
-        let step = match run {
-            Some(name) => {
-                let runs = store.clone();
-                let run = wait(py, async move { runs.run(&name).await })?.map_err(store_error)?;
-                let run = run.ok_or_else(|| store_error("the run was deleted while it began"))?;
-                Some(first_step(run.id, run.progress))
-            }
-            None => None,
+        let engine = self.inner.get()?.clone();
+        let options = batch_options(options, engine.store().now()).map_err(refusal)?;
+        let runs = engine.store().clone();
+        let run = wait(py, async move { runs.run(&run).await })?.map_err(store_error)?;
+        let run = run.ok_or_else(|| store_error("the run was deleted while it began"))?;
+        let feeder = gristmill_operations::feeder::Feeder {
+            engine,
+            run: run.id,
+            progress: run.progress,
+            kind,
+            queue,
+            options,
         };
-        Feeder::start(store, worker.news()?, (kind, queue), options, step)
+        Feeder::start(feeder, worker.news()?)
     }
 
     // --- workers ---

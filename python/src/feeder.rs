@@ -1,92 +1,34 @@
 //! Submits the items of a map in the background, in order.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gristmill_model::limits::BATCH_BYTES_TARGET;
-use gristmill_model::{BatchOptions, NewBatch, PackedArray, PackedBuilder, RunId};
-use gristmill_store::{RunAdvance, RunState, Store, StoreError};
+use gristmill_engine::end_reason;
+use gristmill_model::{BatchLimits, PackedArray, PackedCutter};
+use gristmill_operations::feeder::{FedBatch, FeedFollower, Feeder as RunFeeder, InputBatch};
+use gristmill_operations::limits::BATCHES_FED_MAX;
+use gristmill_store::run::RunProgress;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::limits::{BATCH_JOBS, BATCHES_FED_MAX, SUBMIT_BYTES};
 use crate::news::News;
 use crate::outcomes::Piece;
 use crate::owned::Owned;
 use crate::payload::Encoder;
 use crate::waiting::{runtime, wait};
 
-/// The part that submits.
-struct Submitter {
-    store: Arc<dyn Store>,
-    news: Arc<News>,
-    kind: String,
-    queue: String,
-    options: BatchOptions,
-    /// The run whose input the items are, and how far that has been submitted.
-    run: Option<RunAdvance>,
-}
-
-impl Submitter {
-    async fn submit_all(mut self, mut fed: mpsc::Receiver<PackedArray>) {
-        while let Some(first) = fed.recv().await {
-            let mut group = vec![first];
-            let mut bytes = group[0].as_str().len();
-            // Whatever has gathered meanwhile shares one transaction.
-            while bytes < SUBMIT_BYTES && group.len() < BATCHES_FED_MAX {
-                let Ok(next) = fed.try_recv() else { break };
-                bytes += next.as_str().len();
-                group.push(next);
-            }
-            if let Err(error) = self.submit(group).await {
-                self.news.push(Piece::Broken(error.to_string()));
-                return;
-            }
-        }
-        if let Err(error) = self.end().await {
-            self.news.push(Piece::Broken(error.to_string()));
-        }
-    }
-
-    async fn submit(&mut self, group: Vec<PackedArray>) -> Result<(), StoreError> {
-        let counts: Vec<u32> = group.iter().map(PackedArray::count).collect();
-        if let Some(run) = &mut self.run {
-            for payloads in &group {
-                run.progress = advanced(run.progress, payloads);
-            }
-        }
-        let batches = group.into_iter().map(|payloads| NewBatch {
-            queue: self.queue.clone(),
-            options: self.options.clone(),
-            ..NewBatch::new(self.kind.as_str(), payloads)
-        });
-        let ids = self.store.submit(batches.collect(), self.run).await?;
-        for (batch, count) in ids.into_iter().zip(counts) {
-            self.news.push(Piece::Submitted(batch, count));
-        }
-        Ok(())
-    }
-
-    async fn end(&self) -> Result<(), StoreError> {
-        match self.run {
-            Some(run) => {
-                let end = RunAdvance {
-                    state: RunState::Submitted,
-                    ..run
-                };
-                self.store.submit(Vec::new(), Some(end)).await.map(drop)
-            }
-            None => Ok(()),
+impl FeedFollower for News {
+    fn submitted(&self, batches: &[FedBatch], _: RunProgress) {
+        for fed in batches {
+            self.push(Piece::Submitted(fed.batch, fed.jobs));
         }
     }
 }
 
 /// The progress of a run after these items, each a line.
-pub fn advanced(
-    before: gristmill_store::run::RunProgress,
-    payloads: &PackedArray,
-) -> gristmill_store::run::RunProgress {
+pub fn advanced(before: RunProgress, payloads: &PackedArray) -> RunProgress {
     let mut digest = crc32fast::Hasher::new_with_initial_len(before.crc32, before.bytes);
     let mut after = before;
     for item in payloads.items() {
@@ -100,6 +42,8 @@ pub fn advanced(
     after
 }
 
+type Fed = Result<InputBatch, Infallible>;
+
 /// Submits the items of a map in the background.
 #[pyclass(frozen, module = "gristmill._native")]
 pub struct Feeder {
@@ -107,7 +51,9 @@ pub struct Feeder {
 }
 
 struct Feeding {
-    batches: Option<mpsc::Sender<PackedArray>>,
+    batches: Option<mpsc::Sender<Fed>>,
+    /// The progress of the run after all items that were fed.
+    progress: RunProgress,
     submitting: Option<JoinHandle<()>>,
 }
 
@@ -116,27 +62,23 @@ impl Feeder {
         Ok(self.feeding.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts to submit for the waiter of `news`.
-    pub fn start(
-        store: Arc<dyn Store>,
-        news: Arc<News>,
-        (kind, queue): (String, String),
-        options: BatchOptions,
-        run: Option<RunAdvance>,
-    ) -> PyResult<Feeder> {
-        let (sender, fed) = mpsc::channel(BATCHES_FED_MAX);
-        let submitter = Submitter {
-            store,
-            news,
-            kind,
-            queue,
-            options,
-            run,
-        };
-        let submitting = runtime()?.spawn(submitter.submit_all(fed));
+    /// Starts to submit for the waiter of `news`, from the position of the run on.
+    pub fn start(mut feeder: RunFeeder, news: Arc<News>) -> PyResult<Feeder> {
+        let (sender, fed) = mpsc::channel::<Fed>(BATCHES_FED_MAX);
+        let progress = feeder.progress;
+        let submitting = runtime()?.spawn(async move {
+            let ended = match feeder.feed(fed, &*news, std::future::pending()).await {
+                Ok(_) => feeder.end().await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = ended {
+                news.push(Piece::Broken(reason));
+            }
+        });
         Ok(Feeder {
             feeding: Owned::new(Mutex::new(Feeding {
                 batches: Some(sender),
+                progress,
                 submitting: Some(submitting),
             })),
         })
@@ -156,13 +98,27 @@ impl Feeder {
     ) -> PyResult<usize> {
         let packed = pack(&items, &to_plain, Some(first))?;
         let bytes = packed.iter().map(|payloads| payloads.as_str().len()).sum();
-        let sender = self.lock()?.batches.clone();
-        let sender =
-            sender.ok_or_else(|| PyRuntimeError::new_err("the map is already at the end of its items"))?;
-        wait(py, async move {
+        let (sender, fed) = {
+            let mut feeding = self.lock()?;
+            let sender = feeding.batches.clone();
+            let sender = sender
+                .ok_or_else(|| PyRuntimeError::new_err("the map is already at the end of its items"))?;
+            let mut fed = Vec::with_capacity(packed.len());
             for payloads in packed {
+                feeding.progress = advanced(feeding.progress, &payloads);
+                fed.push(InputBatch {
+                    end_reason: end_reason(&payloads),
+                    payloads,
+                    rejected: Vec::new(),
+                    progress: feeding.progress,
+                });
+            }
+            (sender, fed)
+        };
+        wait(py, async move {
+            for batch in fed {
                 // Where the submits have failed, the news say so.
-                let _ = sender.send(payloads).await;
+                let _ = sender.send(Ok(batch)).await;
             }
         })?;
         Ok(bytes)
@@ -200,33 +156,14 @@ pub fn pack<'py>(
     first: Option<u64>,
 ) -> PyResult<Vec<PackedArray>> {
     let encoder = Encoder { to_plain };
+    let mut cutter = PackedCutter::new(BatchLimits::default());
     let mut packed = Vec::new();
-    let mut builder = PackedBuilder::new();
     for (index, item) in (0..).zip(items) {
-        match first {
-            Some(first) => encoder.push_item(&mut builder, item, first + index)?,
-            None => encoder.push(&mut builder, item)?,
-        }
-        if is_full(&builder) {
-            packed.push(std::mem::take(&mut builder).finish());
-        }
+        packed.extend(match first {
+            Some(first) => encoder.cut_item(&mut cutter, item, first + index)?,
+            None => encoder.cut(&mut cutter, item)?,
+        });
     }
-    if builder.count() > 0 {
-        packed.push(builder.finish());
-    }
+    packed.extend(cutter.rest());
     Ok(packed)
-}
-
-/// Whether a batch takes no further payload.
-pub fn is_full(builder: &PackedBuilder) -> bool {
-    builder.count() >= BATCH_JOBS || builder.bytes() >= BATCH_BYTES_TARGET
-}
-
-/// The step of a run that nothing was submitted in yet.
-pub fn first_step(run: RunId, progress: gristmill_store::run::RunProgress) -> RunAdvance {
-    RunAdvance {
-        run,
-        progress,
-        state: RunState::Submitting,
-    }
 }

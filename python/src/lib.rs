@@ -1,7 +1,6 @@
 //! The extension module below the Python package: a thin layer over the engine. `gristmill/_native.pyi` is its interface in
 //! Python's terms.
 
-mod api;
 mod callbacks;
 mod engine;
 mod events;
@@ -18,8 +17,10 @@ mod printed;
 mod waiting;
 mod worker;
 
+use gristmill_operations::Refused;
 use pyo3::prelude::*;
 
+pyo3::import_exception!(gristmill._errors, NotFound);
 pyo3::import_exception!(gristmill._errors, StoreError);
 pyo3::import_exception!(gristmill._errors, WorkerError);
 
@@ -58,6 +59,14 @@ mod _native {
 /// An error of the store or the engine, for Python.
 fn store_error(error: impl std::fmt::Display) -> PyErr {
     StoreError::new_err(error.to_string())
+}
+
+/// A refusal of an operation, for Python.
+fn refusal(refused: Refused) -> PyErr {
+    match refused {
+        Refused::NotFound { .. } => NotFound::new_err(refused.to_string()),
+        refused => StoreError::new_err(refused.told()),
+    }
 }
 
 /// An error of a worker or its processes, for Python.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use gristmill_model::limits::JSON_DEPTH_MAX;
-use gristmill_model::{PackedBuilder, PackedError};
+use gristmill_model::{BatchLimits, PackedArray, PackedBuilder, PackedCutter, PackedError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -21,8 +21,17 @@ pub struct Encoder<'c, 'py> {
 }
 
 impl<'py> Encoder<'_, 'py> {
-    /// Adds an object to a packed array.
-    pub fn push(&self, builder: &mut PackedBuilder, value: &Bound<'py, PyAny>) -> PyResult<()> {
+    /// Packs one object.
+    pub fn packed(&self, value: &Bound<'py, PyAny>) -> PyResult<PackedArray> {
+        let mut cutter = PackedCutter::new(BatchLimits::default());
+        let full = self.cut(&mut cutter, value)?;
+        Ok(full
+            .or_else(|| cutter.rest())
+            .unwrap_or_else(|| PackedBuilder::new().finish()))
+    }
+
+    /// Adds an object to a cutter of batches. Returns a batch that is full now.
+    pub fn cut(&self, cutter: &mut PackedCutter, value: &Bound<'py, PyAny>) -> PyResult<Option<PackedArray>> {
         let raised = RefCell::new(None);
         let item = Item {
             value,
@@ -30,7 +39,7 @@ impl<'py> Encoder<'_, 'py> {
             raised: &raised,
             depth: 0,
         };
-        let pushed = builder.push_value(&item);
+        let pushed = cutter.push_value(&item);
         pushed.map_err(|error| match (raised.take(), error) {
             (Some(raised), _) => raised,
             (None, PackedError::NotJson { reason, .. }) => PyTypeError::new_err(reason),
@@ -45,13 +54,13 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     /// Adds one of many items. An error names it by its number, from 0.
-    pub fn push_item(
+    pub fn cut_item(
         &self,
-        builder: &mut PackedBuilder,
+        cutter: &mut PackedCutter,
         value: &Bound<'py, PyAny>,
         number: u64,
-    ) -> PyResult<()> {
-        self.push(builder, value).map_err(|error| {
+    ) -> PyResult<Option<PackedArray>> {
+        self.cut(cutter, value).map_err(|error| {
             let py = value.py();
             let text = format!("item {number}: {}", error.value(py));
             let kind = error.get_type(py);

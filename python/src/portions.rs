@@ -1,13 +1,12 @@
 //! Submits many items in portions, one after the other: a portion is packed while the one before it is stored.
 
 use gristmill_engine::{Engine, EngineError};
-use gristmill_model::{BatchId, NewBatch, PackedBuilder};
+use gristmill_model::{BatchId, BatchLimits, NewBatch, PackedCutter};
+use gristmill_operations::limits::SUBMIT_BYTES_TARGET;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tokio::task::JoinHandle;
 
-use crate::feeder::is_full;
-use crate::limits::SUBMIT_BYTES;
 use crate::payload::Encoder;
 use crate::store_error;
 use crate::waiting::{runtime, wait};
@@ -42,29 +41,25 @@ impl<'py> Portions<'py> {
         encoder: &Encoder<'_, 'py>,
     ) -> PyResult<()> {
         let (mut group, mut bytes) = (Vec::new(), 0);
-        let mut builder = PackedBuilder::new();
+        let mut cutter = PackedCutter::new(BatchLimits::default());
         for (number, item) in (0..).zip(payloads.try_iter()?) {
-            encoder.push_item(&mut builder, &item?, number)?;
-            if !is_full(&builder) {
+            let Some(payloads) = encoder.cut_item(&mut cutter, &item?, number)? else {
                 continue;
-            }
-            let payloads = std::mem::take(&mut builder).finish();
+            };
             bytes += payloads.as_str().len();
             group.push(NewBatch {
                 payloads,
                 ..template.clone()
             });
-            if bytes >= SUBMIT_BYTES {
+            if bytes >= SUBMIT_BYTES_TARGET {
                 self.begin(py, std::mem::take(&mut group))?;
                 bytes = 0;
             }
         }
-        if builder.count() > 0 {
-            group.push(NewBatch {
-                payloads: builder.finish(),
-                ..template.clone()
-            });
-        }
+        group.extend(cutter.rest().map(|payloads| NewBatch {
+            payloads,
+            ..template.clone()
+        }));
         if group.is_empty() {
             Ok(())
         } else {

@@ -18,6 +18,18 @@ def test_results_come_in_order_and_once(app):
     assert list(app.map(shop.double.function, [])) == []
 
 
+def test_the_items_of_a_map_are_counted_as_submitted(tmp_path):
+    app = shop.define(gristmill.App(str(tmp_path / "jobs.db")))
+    assert len(list(app.map(shop.double.function, range(2_500)))) == 2_500
+    # The counts are in the store once it is closed.
+    app.close()
+    app = gristmill.App(str(tmp_path / "jobs.db"))
+    counted = app.stats()["hops"]["submit"]
+    app.close()
+    assert counted["items"] == 2_500
+    assert counted["batches"] == sum(counted["end_reasons"].values()) == 3
+
+
 def test_results_as_they_come_are_all_of_them(app):
     read, write = os.pipe()
     path = f"/proc/{os.getpid()}/fd/{read}"

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import gc
 import http.server
+import json
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
+import urllib.request
 
 import pytest
 import shop
@@ -17,6 +19,7 @@ import shop
 import gristmill
 from gristmill._process import program_path
 from gristmill._remote import connection
+from gristmill._remote.engine import OPERATIONS
 
 
 @contextlib.contextmanager
@@ -67,6 +70,30 @@ def app(server, request):
         job.queue = request.node.name[:60]
     yield app
     app.close()
+
+
+def test_each_operation_is_one_of_the_description(server, tmp_path):
+    """A store in this process has the operations of the HTTP API by the same names, except those about the fleet."""
+    with urllib.request.urlopen(f"{server}/api/v1/openapi.json") as answer:
+        paths = json.load(answer)["paths"]
+    described = {
+        operation["operationId"]: (method.upper(), path.removeprefix("/api/v1"))
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    }
+    for name, (method, path) in OPERATIONS.items():
+        described_method, described_path = described[name]
+        assert (described_method, re.sub(r"\{\w+\}", "{}", described_path)) == (method, path), name
+    own = gristmill.App(str(tmp_path / "jobs.db"))
+    unknown = []
+    for name in OPERATIONS:
+        try:
+            own.engine().carry_out(name, "1:0", '{"no_such_member": 1}')
+        except gristmill.StoreError as error:
+            if "needs a server" in str(error):
+                unknown.append(name)
+    own.close()
+    assert unknown == ["workers"]
 
 
 def test_jobs_are_submitted_run_and_awaited(app):

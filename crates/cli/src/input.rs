@@ -19,9 +19,10 @@ mod resume;
 mod source;
 mod stream;
 
-pub use batch_reader::{BatchReader, InputBatch};
+pub use batch_reader::BatchReader;
 pub use dialect::DialectArguments;
 pub use error::InputError;
 pub use format::Format;
+pub use gristmill_operations::feeder::InputBatch;
 pub use resume::Reopened;
 pub use source::{Fingerprint, Input};

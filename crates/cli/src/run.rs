@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, anyhow};
 use gristmill_engine::{Engine, Handler, RunningWorker, WorkerSettings};
 use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_operations::feeder::Feeder;
 use gristmill_store::RunState;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -34,7 +35,7 @@ use tokio::time::Instant;
 
 use crate::arguments::run::RunArguments;
 use crate::exit::Exit;
-use crate::input::Format;
+use crate::input::{BatchReader, Format};
 use crate::interrupt::{CLOSE_MAX, Interrupt, how_it_ends, summary_of};
 use crate::output::progress::{Progress, Snapshot};
 use crate::output::summary::{Again, Standing, Summary};
@@ -44,7 +45,7 @@ use crate::span::show_number_of;
 use crate::store::location::StoreLocation;
 use crate::store::open::engine_over;
 use backlog::Backlog;
-use feeder::{Fed, FeedError, Feeder};
+use feeder::{FeedError, Held, read_in_background};
 use halt::{GatedHandler, HaltGate};
 use hook::hook_of;
 use identity::queue_of;
@@ -225,8 +226,7 @@ impl Run<'_> {
         };
         let writing = tokio::spawn(writer.write(output));
         let reads_further = reader.is_some();
-        let feeding = reader
-            .map(|reader| tokio::spawn(self.feeder(&plan, &backlog).feed(reader, self.interrupt.clone())));
+        let feeding = reader.map(|reader| tokio::spawn(self.feed(&plan, &backlog, reader)));
         let mut outcome = {
             let progress = Progress::new(self.arguments.quiet, self.arguments.output_file().is_none());
             let look = || self.look(&plan, &backlog, stage.borrow().all_fed);
@@ -329,21 +329,38 @@ impl Run<'_> {
         Ok(worker.start())
     }
 
-    fn feeder(&self, plan: &Plan, backlog: &Arc<Backlog>) -> Feeder {
-        Feeder {
-            store: self.engine.store().clone(),
+    /// Submits the batches of the input until it ends, or the program is interrupted: `false`.
+    fn feed(
+        &self,
+        plan: &Plan,
+        backlog: &Arc<Backlog>,
+        reader: BatchReader,
+    ) -> impl Future<Output = Result<bool, FeedError>> + Send + 'static {
+        let mut feeder = Feeder {
+            engine: self.engine.clone(),
             run: plan.run,
+            progress: reader.progress(),
             kind: plan.kind.clone(),
             queue: queue_of(&self.request.name),
             options: plan::batch_options(self.arguments),
+        };
+        let held = Held {
+            store: self.engine.store().clone(),
             backlog: backlog.clone(),
+        };
+        let mut interrupt = self.interrupt.clone();
+        async move {
+            let stop = async {
+                interrupt.wait().await;
+            };
+            feeder.feed(read_in_background(reader), &held, stop).await
         }
     }
 
     /// Runs the three tasks to their ends. If one fails or the program is interrupted, stops the others.
     async fn conduct(
         &self,
-        mut feeding: Option<JoinHandle<Result<Fed, FeedError>>>,
+        mut feeding: Option<JoinHandle<Result<bool, FeedError>>>,
         worker: Option<RunningWorker>,
         mut writing: JoinHandle<Result<Written, WriteError>>,
         (stage, backlog, gate): (&watch::Sender<Stage>, &Backlog, Option<&HaltGate>),
@@ -363,8 +380,7 @@ impl Run<'_> {
                 fed = join(&mut feeding), if feeding.is_some() => {
                     feeding = None;
                     match fed {
-                        Ok(Ok(Fed::Whole)) => outcome.fed = true,
-                        Ok(Ok(Fed::Interrupted)) => {}
+                        Ok(Ok(is_whole)) => outcome.fed = is_whole,
                         Err(error) if error.is_cancelled() => {}
                         Err(error) => outcome.note(error.into()),
                         // Jobs that were already read run to their end. An error of the store ends everything.

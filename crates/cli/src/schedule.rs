@@ -84,8 +84,8 @@ async fn put(arguments: &SchedulePutArguments) -> anyhow::Result<Exit> {
         expires_after_ms: arguments.expires.map(milliseconds),
         key: key_of(arguments)?,
         tags: tags_of(arguments)?,
-        catch_up: arguments.catch_up.into(),
-        overlap: arguments.overlap.into(),
+        catch_up: arguments.catch_up,
+        overlap: arguments.overlap,
     };
     let store = arguments.store.open_or_create().await?;
     store.put_schedules(vec![schedule]).await?;

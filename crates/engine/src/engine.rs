@@ -191,19 +191,26 @@ impl Engine {
 
     /// Submits untyped batches, all or none.
     pub async fn submit_batches(&self, batches: Vec<NewBatch>) -> Result<Vec<BatchId>, EngineError> {
-        self.submit_step(batches, None).await
+        let with_end = |batch: NewBatch| {
+            let end = end_reason(&batch.payloads);
+            (batch, end)
+        };
+        self.submit_step(batches.into_iter().map(with_end).collect(), None)
+            .await
     }
 
-    /// Submits untyped batches, all or none, and moves a run's position in its input with them.
+    /// Submits untyped batches, all or none, each with the reason why it is no larger, and moves a run's position in its input
+    /// with them.
     pub async fn submit_step(
         &self,
-        mut batches: Vec<NewBatch>,
+        batches: Vec<(NewBatch, EndReason)>,
         advance: Option<RunAdvance>,
     ) -> Result<Vec<BatchId>, EngineError> {
         let ends: Vec<(u32, EndReason)> = batches
             .iter()
-            .map(|batch| (batch.payloads.count(), end_reason(&batch.payloads)))
+            .map(|(batch, end)| (batch.payloads.count(), *end))
             .collect();
+        let mut batches: Vec<NewBatch> = batches.into_iter().map(|(batch, _)| batch).collect();
         let spans = SubmitSpans::begin(&mut batches);
         let ids = self.shared.store.submit(batches, advance).await?;
         spans.end(ids.iter().copied().map(Some));
@@ -339,8 +346,8 @@ impl Engine {
     }
 }
 
-/// The reason why a batch is not larger.
-fn end_reason(payloads: &PackedArray) -> EndReason {
+/// Returns why a batch of the default size is no larger.
+pub fn end_reason(payloads: &PackedArray) -> EndReason {
     if payloads.as_str().len() >= BATCH_BYTES_TARGET {
         EndReason::Bytes
     } else if payloads.count() >= SUBMIT_BATCH_JOBS {

@@ -47,7 +47,7 @@ pub mod settings;
 pub mod testing;
 pub mod work;
 
-pub use engine::Engine;
+pub use engine::{Engine, end_reason};
 pub use error::EngineError;
 pub use events::Events;
 pub use gristmill_model::{

@@ -9,16 +9,17 @@ use crate::rng::Rng;
 /// The growth of the delay from retry to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BackoffName))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Backoff {
-    /// The base delay each time.
+    /// The same delay each time.
     Constant,
-    /// The base delay times the number of failed attempts.
+    /// The delay times the number of failed attempts.
     Linear,
-    /// The base delay, doubled with each failed attempt.
+    /// Doubles each time.
     Exponential,
     // Full jitter: <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
-    /// Uniformly between 0 and the exponential delay.
+    /// Random, up to the exponential delay.
     #[default]
     Jitter,
 }

@@ -1,20 +1,36 @@
-//! Requests and options as types. Each has one check, which the command line, the server, spawning scripts and Python share.
+//! Requests, options and operations as types and functions, each with its one check. The command line, the server, scripts that
+//! spawn, Python and other languages use the same ones.
 //!
 //! * [`options`] has the options of jobs, which a submit, a schedule and a spawn share.
 //! * [`submit`] has the request of a submit, and cuts its payloads into batches.
+//! * [`jobs`], [`schedules`], [`controls`], [`history`], [`backlog`] and [`stats`] are the operations on an engine, with their
+//!   requests and answers.
+//! * [`feeder`] submits the input of a run, batch by batch.
+//! * [`local`] carries out an operation by its name, for a program in another language that has the store itself.
+//! * [`access`] is what a caller may touch.
 //! * An impossible request is [`Refused`], with the problem, its place and the remedy.
 //!
 //! Invariants: a check needs no store and no clock; the time is a parameter. An option is a field of one struct, and a name that
-//! the struct does not have is an error.
+//! the struct does not have is an error. Nothing here knows of HTTP, and nothing of Python.
 
+pub mod access;
+pub mod backlog;
+pub mod controls;
+pub mod feeder;
+pub mod history;
+pub mod jobs;
 pub mod limits;
+pub mod local;
 pub mod options;
 pub mod priority;
 pub mod read;
 pub mod refused;
+pub mod schedules;
+pub mod stats;
 pub mod submit;
 pub mod unique;
 
+pub use access::Access;
 pub use options::{JobOptions, RetryOptions, check_after, check_names};
 pub use priority::Priority;
 pub use read::{read_job, read_states};

@@ -10,8 +10,8 @@ use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
-use gristmill_model::bounded;
 use gristmill_model::bounded::near::with_near_name;
+use gristmill_operations::read::read_request;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,9 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::limits::{
-    BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE, ENTRIES_PER_BODY_MAX, READ_ASIDE_FROM_BYTES,
-};
+use crate::limits::{BODY_ARRIVES_WITHIN, BODY_BYTES_PER_SECOND_MIN, BODY_GRACE, READ_ASIDE_FROM_BYTES};
 use crate::room::Place;
 
 /// A whole body, decompressed. It keeps its place in its room until it is dropped.
@@ -201,10 +199,9 @@ impl JsonBody {
 
 /// Reads JSON as `T`, which can borrow from it.
 pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiError> {
-    let read = bounded::within(ENTRIES_PER_BODY_MAX, || serde_json::from_slice(bytes));
-    read.map_err(|error| {
+    read_request(bytes).map_err(|error| {
         ApiError::invalid(
-            format!("the body cannot be read: {}", with_near_name(&error.to_string())),
+            format!("the body cannot be read: {error}"),
             "see this operation in /api/v1/openapi.json",
         )
     })

@@ -321,6 +321,9 @@ impl From<Refused> for ApiError {
         match refused {
             Refused::Invalid { error, remedy } => ApiError::Invalid { error, remedy },
             Refused::TooLarge { what, limit } => ApiError::TooLarge { what, limit },
+            Refused::Forbidden { error, remedy } => ApiError::Forbidden { error, remedy },
+            Refused::NotFound { what, id } => ApiError::NotFound { what, id },
+            Refused::Store(error) => ApiError::Store(error),
         }
     }
 }
@@ -333,10 +336,7 @@ impl From<StoreError> for ApiError {
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Store(error) => ApiError::Store(error),
-            other => ApiError::invalid(other.to_string(), "correct the request"),
-        }
+        Refused::from(error).into()
     }
 }
 

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use gristmill_model::limits::CONTROLS_MAX;
-pub use gristmill_operations::limits::{JOBS_PER_REQUEST_MAX, TAGS_READ_MAX, TIMESTAMP_MS_MAX};
+pub use gristmill_operations::limits::{
+    BATCH_IDS_LOOKED_AT_MAX, JOBS_PER_REQUEST_MAX, SEARCH_BATCHES_MAX, SEARCH_BYTES_MAX, SELECTED_JOBS_MAX,
+    TAGS_READ_MAX,
+};
 pub use gristmill_protocol::limits::{ITEM_BYTES_MAX, KINDS_MAX, KINDS_READ_MAX, LOG_BYTES_PER_EXCHANGE_MAX};
 
 /// The largest body of a request on the wire. Bytes.
@@ -41,10 +43,6 @@ pub const READ_ASIDE_MAX: usize = 4;
 
 /// The bytes of one step of decompression. Each step takes room before it begins.
 pub const DECODED_STEP_BYTES: usize = 4 << 20;
-
-/// The number of entries of all lists and objects in one body, without payloads and values. It bounds the memory that a
-/// short body can become.
-pub const ENTRIES_PER_BODY_MAX: usize = 1_000_000;
 
 /// The binary logarithm of the largest accepted zstd window. It bounds a decoder's memory to 8 MiB, which takes room, too.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -86,9 +84,6 @@ pub const HEAD_BYTES_MAX_HTTP2: u32 = 16 << 10;
 
 /// The interval at which the token of a stream or of a waiting request is checked again.
 pub const TOKEN_CHECKED_EVERY: Duration = Duration::from_secs(1);
-
-/// The number of job ids in one cancel or retry.
-pub const SELECTED_JOBS_MAX: usize = 10_000;
 
 /// The number of queues that one token or one request may name.
 pub const QUEUES_MAX: usize = 100;
@@ -166,21 +161,6 @@ pub const AGENT_NAME_BYTES_MAX: usize = 100;
 /// Batches on one page of a listing.
 pub const BATCH_ROWS_MAX: u32 = 200;
 
-/// Bytes of a text to search for.
-pub const SEARCH_TEXT_BYTES_MAX: usize = 200;
-
-/// The number of newest jobs that one search reads, rounded up to a whole batch.
-pub const SEARCH_JOBS_MAX: u64 = 100_000;
-
-/// The number of batches that one search reads. Each costs two queries.
-pub const SEARCH_BATCHES_MAX: usize = 1_000;
-
-/// Bytes of payloads and values that one search reads, rounded up to a whole batch.
-pub const SEARCH_BYTES_MAX: usize = 256 << 20;
-
-/// The number of jobs that one search returns.
-pub const SEARCH_ROWS_MAX: u32 = 100;
-
 /// The number of concurrent searches. It bounds their share of the processor.
 pub const SEARCHES_MAX: usize = 4;
 
@@ -204,9 +184,6 @@ pub const RECALL_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs in one listing, which counts the jobs of each.
 pub const RUN_ROWS_MAX: u32 = 100;
-
-/// The number of batch ids that one listing reads, matching or not.
-pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
 
 /// The greatest `age_ms_max` of a request. Milliseconds.
 pub const AGE_MS_MAX: u64 = 60_000;
@@ -242,11 +219,7 @@ pub const METRIC_LANES_MAX: usize = 200;
 
 /// The number of entries to read of a list or object that has its own limit: one more than the limit, so that the later
 /// check names it.
-pub const SELECTED_JOBS_READ_MAX: usize = SELECTED_JOBS_MAX + 1;
-/// See [`SELECTED_JOBS_READ_MAX`].
 pub const OUTCOMES_READ_MAX: usize = OUTCOMES_PER_REQUEST_MAX + 1;
-/// See [`SELECTED_JOBS_READ_MAX`].
-pub const CONTROLS_READ_MAX: usize = CONTROLS_MAX + 1;
 
 /// The number of concurrent operations. Each has one open transaction.
 pub const OPERATIONS_RUNNING_MAX: usize = 8;
@@ -256,6 +229,3 @@ pub const OPERATION_BYTES_MAX: usize = 16 << 10;
 
 /// The number of kept operations. The oldest ended one is forgotten first.
 pub const OPERATIONS_KEPT_MAX: usize = 100;
-
-/// Names in one condition of a filter: states, effects, tags.
-pub const NAMES_READ_MAX: usize = 100;

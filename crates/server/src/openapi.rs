@@ -98,15 +98,15 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
             endpoints::workers::register::register,
             endpoints::workers::list::workers
         ))
-        .routes(routes!(endpoints::schedules::list::schedules))
+        .routes(routes!(endpoints::schedules::schedules))
         .routes(routes!(
-            endpoints::schedules::single::schedule,
-            endpoints::schedules::single::put_schedule,
-            endpoints::schedules::single::delete_schedule
+            endpoints::schedules::schedule,
+            endpoints::schedules::put_schedule,
+            endpoints::schedules::delete_schedule
         ))
-        .routes(routes!(endpoints::schedules::single::pause_schedule))
-        .routes(routes!(endpoints::schedules::single::resume_schedule))
-        .routes(routes!(endpoints::schedules::single::trigger_schedule))
+        .routes(routes!(endpoints::schedules::pause_schedule))
+        .routes(routes!(endpoints::schedules::resume_schedule))
+        .routes(routes!(endpoints::schedules::trigger_schedule))
         .routes(routes!(
             endpoints::controls::controls,
             endpoints::controls::put_controls

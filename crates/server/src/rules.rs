@@ -185,7 +185,7 @@ fn admit(app: &App, rule: Option<&Rule>, request: &Request) -> Result<Caller, Ap
         ));
     }
     if rule.queues == QueueRule::All {
-        caller.check_all_queues()?;
+        caller.access.check_all_queues()?;
     }
     Ok(caller)
 }

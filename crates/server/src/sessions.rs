@@ -85,7 +85,7 @@ const TOKEN_PREFIX: &str = "token:";
 /// The row of an agent's worker. Its owner comes from the token, whatever the agent reports.
 pub fn new_worker(caller: &Caller, name: &str, host: &str, process_id: u32) -> NewWorker {
     NewWorker {
-        name: format!("{}/{name}", caller.subject),
+        name: format!("{}/{name}", caller.access.subject),
         // This is never just the name of this machine, because the process does not run here.
         host: format!("{host}, over HTTP"),
         process_id,
@@ -106,7 +106,7 @@ impl Owner {
     }
 
     fn is(&self, caller: &Caller) -> bool {
-        *self.subject == *caller.subject && *self.token == *caller.token
+        *self.subject == *caller.access.subject && *self.token == *caller.token
     }
 }
 
@@ -150,7 +150,7 @@ impl Sessions {
     /// Starts the session of a worker that the caller has just registered.
     pub fn begin(&self, caller: &Caller, worker: WorkerId) {
         let owner = Owner {
-            subject: caller.subject.to_string(),
+            subject: caller.access.subject.to_string(),
             token: caller.token.to_string(),
         };
         self.remember(worker, owner);

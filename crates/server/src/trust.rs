@@ -20,12 +20,14 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
 use gristmill_model::Clock;
+use gristmill_operations::Access;
+use gristmill_operations::access::QueueScope;
 
 pub use browser::{COOKIE, check_same_origin};
 pub use folder::{NewToken, TrustError, TrustFolder};
 pub use token::TokenRecord;
 
-use crate::caller::{Caller, QueueScope};
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::limits::{CLOCK_SKEW_MS_MAX, TRUST_RELOADED_EVERY};
 use folder::Contents;
@@ -174,10 +176,12 @@ impl TokenTrust {
             return Err(refuse("the token and the server's list of tokens differ"));
         }
         Ok(Caller {
-            subject: claims.sub.as_str().into(),
+            access: Access {
+                subject: claims.sub.as_str().into(),
+                queues: QueueScope::new(claims.queues.iter().map(String::as_str)),
+            },
             token: claims.jti.as_str().into(),
             role: Some(claims.role),
-            queues: QueueScope::new(claims.queues.iter().map(String::as_str)),
         })
     }
 }

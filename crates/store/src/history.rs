@@ -30,14 +30,16 @@ pub struct HistoryFilter {
 
 /// The period of a row of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Period))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum HistoryPeriod {
-    /// The whole time.
+    /// All time.
     #[default]
     All,
-    /// An hour.
+    /// One hour.
     Hour,
-    /// A day, of UTC.
+    /// One day in UTC.
     Day,
 }
 

@@ -17,29 +17,31 @@ use crate::StoreError;
 /// The action for moments that passed while no process ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = CatchUpName))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
     // A delay of up to `SCHEDULE_LATE_MS_MAX` counts as on time.
-    /// They are left out.
+    /// Skip them.
     Skip,
-    /// One job for all of them.
+    /// Submit one job for all of them.
     #[default]
     One,
-    /// A job for each.
+    /// Submit one job for each.
     All,
 }
 
 /// The action while the last job has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = OverlapName))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// The next one is submitted beside it.
+    /// Submit the next job too.
     #[default]
     Allow,
-    /// The moment is left out.
+    /// Skip the moment.
     Skip,
-    /// It is cancelled for the next one.
+    /// Cancel the last job, and submit the next.
     Replace,
 }
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from .._errors import NotFound
 from .._options import check_names
 from .._process import stop_import
-from .requests import ask, moment_ms, pages, part, without_none
+from .requests import ask, moment_ms, pages, without_none
 
 if TYPE_CHECKING:
     from .._handle import Handle
@@ -52,9 +53,9 @@ class Operations:
         check_names("app.find(…)", conditions, (*CONDITIONS, "newest", "limit"))
         query = as_query(conditions_of(**conditions))
         if newest:
-            listed = ask(self.engine(), "GET", "/jobs", {**query, "newest": "true", "limit": limit})["jobs"]
+            listed = ask(self.engine(), "jobs", {**query, "newest": True, "limit": limit})["jobs"]
             return map(JobRow.of, listed)
-        return map(JobRow.of, pages(self.engine(), "/jobs", "jobs", query, limit))
+        return map(JobRow.of, pages(self.engine(), "jobs", "jobs", query, limit))
 
     def details(self, job: str | Handle[Any]) -> JobDetails | None:
         """Everything that is known of one job; None where there is no such job.
@@ -65,7 +66,7 @@ class Operations:
         """
         from .records import JobDetails
 
-        view = ask(self.engine(), "GET", f"/jobs/{part(str(job))}", is_optional=True)
+        view = ask(self.engine(), "job", subject=str(job), is_optional=True)
         return None if view is None else JobDetails.of(view)
 
     def tag_values(self, tag: str) -> Iterator[tuple[str, int]]:
@@ -75,7 +76,7 @@ class Operations:
         >>> list(app.tag_values("customer"))
         [('7', 3)]
         """
-        rows = pages(self.engine(), f"/tags/{part(tag)}", "values", {}, None)
+        rows = pages(self.engine(), "tag_values", "values", {}, None, tag)
         return ((row["value"], row["jobs"]) for row in rows)
 
     def cancel(self, *jobs: str | Handle[Any], **conditions: Any) -> int:
@@ -126,7 +127,7 @@ class Operations:
         >>> app.pause_jobs("holiday", handle), app.drain(), handle.state()
         (1, 0, 'paused')
         """
-        return self._change("pause", jobs, conditions, reason=reason, until=moment_ms(until_moment))
+        return self._change("pause_jobs", jobs, conditions, reason=reason, until=moment_ms(until_moment))
 
     def resume_jobs(self, reason: str | None, *jobs: str | Handle[Any], **conditions: Any) -> int:
         """Ends the jobs' pauses of this reason, or all their own. How many jobs that were.
@@ -135,7 +136,7 @@ class Operations:
         >>> app.pause_jobs("holiday", handle), app.resume_jobs("holiday", handle), handle.state()
         (1, 1, 'waiting')
         """
-        return self._change("resume", jobs, conditions, reason=reason)
+        return self._change("resume_jobs", jobs, conditions, reason=reason)
 
     def _change(self, what: str, jobs: Iterable[Any], conditions: dict[str, Any], **members: Any) -> int:
         stop_import(f"app.{what}(…)")
@@ -148,7 +149,7 @@ class Operations:
             body["jobs"] = named
         else:
             body["filter"] = conditions_of(**conditions)
-        changed: int = ask(self.engine(), "POST", f"/jobs/{what}", body=body)["changed"]
+        changed: int = ask(self.engine(), what, body)["changed"]
         return changed
 
     # --- schedules ---
@@ -206,7 +207,7 @@ class Operations:
             "catch_up": catch_up,
             "overlap": overlap,
         }
-        return Schedule.of(ask(self.engine(), "PUT", f"/schedules/{part(name)}", body=body))
+        return Schedule.of(ask(self.engine(), "put_schedule", body, name))
 
     def schedules(self) -> Iterator[Schedule]:
         """All schedules, by name.
@@ -220,7 +221,7 @@ class Operations:
 
         after = None
         while True:
-            page = ask(self.engine(), "GET", "/schedules", {"after": after, "limit": PAGE_ROWS})["schedules"]
+            page = ask(self.engine(), "schedules", {"after": after, "limit": PAGE_ROWS})["schedules"]
             yield from map(Schedule.of, page)
             if len(page) < PAGE_ROWS:
                 return
@@ -234,7 +235,7 @@ class Operations:
         """
         from .records import Schedule
 
-        view = ask(self.engine(), "GET", f"/schedules/{part(name)}", is_optional=True)
+        view = ask(self.engine(), "schedule", subject=name, is_optional=True)
         return None if view is None else Schedule.of(view)
 
     def pause_schedule(self, name: str, until: Moment | None = None) -> Schedule:
@@ -271,14 +272,17 @@ class Operations:
         >>> app.delete_schedule("nightly"), app.delete_schedule("nightly")
         (True, False)
         """
-        deleted: bool = ask(self.engine(), "DELETE", f"/schedules/{part(name)}", is_optional=True) is not None
-        return deleted
+        try:
+            ask(self.engine(), "delete_schedule", subject=name)
+        except NotFound:
+            return False
+        return True
 
     def _change_schedule(self, name: str, change: str, body: dict[str, Any] | None = None) -> Schedule:
         from .records import Schedule
 
         stop_import(f"app.{change}_schedule(…)")
-        return Schedule.of(ask(self.engine(), "POST", f"/schedules/{part(name)}/{change}", body=body))
+        return Schedule.of(ask(self.engine(), f"{change}_schedule", body, name))
 
     # --- pauses, limits, shares ---
 
@@ -363,15 +367,15 @@ class Operations:
         """
         from .records import Control
 
-        return [Control.of(view) for view in ask(self.engine(), "GET", "/controls")["controls"]]
+        return [Control.of(view) for view in ask(self.engine(), "controls")["controls"]]
 
     def _put_control(self, effect: dict[str, Any], scope: dict[str, Any]) -> None:
         stop_import("a pause or a limit")
         check_names("a pause, a limit or a share", scope, SCOPE)
-        ask(self.engine(), "PUT", "/controls", body={"controls": [{"scope": scope_of(**scope), "effect": effect}]})
+        ask(self.engine(), "put_controls", {"controls": [{"scope": scope_of(**scope), "effect": effect}]})
 
     def _lift(self, request: dict[str, Any]) -> int:
-        lifted: int = ask(self.engine(), "POST", "/controls/lift", body=request)["lifted"]
+        lifted: int = ask(self.engine(), "lift_controls", request)["lifted"]
         return lifted
 
     # --- watching ---
@@ -409,7 +413,7 @@ class Operations:
         from .records import HistoryRow
 
         query = {"kind": kind_of(job), "queue": queue, "since": moment_ms(since), "until": moment_ms(until), "by": by}
-        return [HistoryRow.of(row) for row in ask(self.engine(), "GET", "/history", query)["rows"]]
+        return [HistoryRow.of(row) for row in ask(self.engine(), "history", query)["rows"]]
 
     def backlog(self, *, job: Job[..., Any] | str | None = None, queue: str | None = None) -> dict[str, Any]:
         """The work that is left for workers, of a job, a queue, both or all: the numbers of jobs `due`, `running`, `jobs` (both
@@ -419,7 +423,7 @@ class Operations:
         >>> app.backlog(job=double)["due"]
         3
         """
-        backlog: dict[str, Any] = ask(self.engine(), "GET", "/backlog", {"kind": kind_of(job), "queue": queue})
+        backlog: dict[str, Any] = ask(self.engine(), "backlog", {"kind": kind_of(job), "queue": queue})
         return backlog
 
     def stats(self) -> dict[str, Any]:
@@ -430,7 +434,7 @@ class Operations:
         >>> app.stats()["batches"]
         1
         """
-        stats: dict[str, Any] = ask(self.engine(), "GET", "/stats")
+        stats: dict[str, Any] = ask(self.engine(), "stats")
         return stats
 
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
-from urllib.parse import quote, urlencode
 
-from .._errors import StoreError
+from .._errors import NotFound, StoreError
 from .._values import to_plain
 
 # Rows of one page of a listing.
@@ -18,26 +17,27 @@ PAGE_ROWS = 1_000
 class Carrier(Protocol):
     """An engine, here or elsewhere."""
 
-    def request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]: ...
+    def carry_out(self, operation: str, subject: str, request: str) -> str: ...
 
 
 def ask(
     carrier: Carrier,
-    method: str,
-    path: str,
-    query: Mapping[str, Any] | None = None,
-    body: Any = None,
+    operation: str,
+    request: Mapping[str, Any] | None = None,
+    subject: str | None = None,
     is_optional: bool = False,
 ) -> Any:
-    """The answer to an operation. One that is refused raises `StoreError`; with `is_optional`, what is not there is None."""
-    given = {name: value for name, value in (query or {}).items() if value is not None}
-    target = f"{path}?{urlencode(given)}" if given else path
-    encoded = None if body is None else json.dumps(body, default=to_plain, allow_nan=False).encode()
-    status, answer = carrier.request(method, target, encoded)
-    if status == 404 and is_optional:
-        return None
-    body = accepted(status, answer)
-    return json.loads(body) if body else {}
+    """The answer to an operation of the HTTP API, by its `operationId`; `subject` is the job, schedule or tag that it is about. One
+    that is refused raises `StoreError`; with `is_optional`, what is not there is None."""
+    if subject in ("", ".", ".."):
+        raise ValueError(f"{subject!r} is not a name")
+    encoded = json.dumps(without_none(request or {}), default=to_plain, allow_nan=False)
+    try:
+        return json.loads(carrier.carry_out(operation, subject or "", encoded))
+    except NotFound:
+        if is_optional:
+            return None
+        raise
 
 
 def accepted(status: int, answer: bytes) -> bytes:
@@ -53,32 +53,28 @@ def refused(status: int, answer: bytes) -> StoreError:
         refusal = json.loads(answer)
         error, remedy = refusal["error"], refusal["remedy"]
         # Some errors name the remedy themselves.
-        return StoreError(error if remedy in error else f"{error}: {remedy}")
+        told = error if remedy in error else f"{error}: {remedy}"
+        return NotFound(told) if status == 404 else StoreError(told)
     except (ValueError, KeyError, TypeError):
         text = answer[:200].decode(errors="replace")
         return StoreError(f"the server answered with status {status}, not as Gristmill does: {text!r}; check its address")
 
 
-def pages(carrier: Carrier, path: str, rows: str, query: Mapping[str, Any], limit: int | None) -> Iterator[Any]:
+def pages(
+    carrier: Carrier, operation: str, rows: str, query: Mapping[str, Any], limit: int | None, subject: str | None = None
+) -> Iterator[Any]:
     """The rows of a listing, a page at a time, at most `limit`."""
     after = None
     left = limit
     while left is None or left > 0:
         page_rows = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
-        page = ask(carrier, "GET", path, {**query, "after": after, "limit": page_rows})
+        page = ask(carrier, operation, {**query, "after": after, "limit": page_rows}, subject)
         yield from page[rows]
         if left is not None:
             left -= len(page[rows])
         after = page.get("next")
         if after is None:
             return
-
-
-def part(text: str) -> str:
-    """A name as a part of a path."""
-    if text in ("", ".", ".."):
-        raise ValueError(f"{text!r} is not a name")
-    return quote(text, safe="")
 
 
 def moment_ms(moment: datetime | float | None) -> int | None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from .._errors import StoreError
 from .._items.portions import encoded, portions
@@ -19,6 +20,34 @@ from .watching import Watcher
 WAIT_FIRST_S, WAIT_S_MAX = 0.1, 2.0
 # How much longer than its wait a request may take. Seconds.
 WAIT_SLACK_S = 30.0
+
+# The method and path of each operation; {} stands for what it is about.
+OPERATIONS = {
+    "jobs": ("GET", "/jobs"),
+    "count_jobs": ("GET", "/jobs/count"),
+    "job": ("GET", "/jobs/{}"),
+    "tag_values": ("GET", "/tags/{}"),
+    "cancel": ("POST", "/jobs/cancel"),
+    "retry": ("POST", "/jobs/retry"),
+    "discard": ("POST", "/jobs/discard"),
+    "prioritise": ("POST", "/jobs/prioritise"),
+    "pause_jobs": ("POST", "/jobs/pause"),
+    "resume_jobs": ("POST", "/jobs/resume"),
+    "schedules": ("GET", "/schedules"),
+    "schedule": ("GET", "/schedules/{}"),
+    "put_schedule": ("PUT", "/schedules/{}"),
+    "pause_schedule": ("POST", "/schedules/{}/pause"),
+    "resume_schedule": ("POST", "/schedules/{}/resume"),
+    "trigger_schedule": ("POST", "/schedules/{}/trigger"),
+    "delete_schedule": ("DELETE", "/schedules/{}"),
+    "controls": ("GET", "/controls"),
+    "put_controls": ("PUT", "/controls"),
+    "lift_controls": ("POST", "/controls/lift"),
+    "history": ("GET", "/history"),
+    "backlog": ("GET", "/backlog"),
+    "stats": ("GET", "/stats"),
+    "workers": ("GET", "/workers"),
+}
 
 FINAL = ("completed", "dead", "cancelled", "expired")
 
@@ -44,8 +73,15 @@ class RemoteEngine:
 
     # --- operations ---
 
-    def request(self, method: str, target: str, body: bytes | None = None) -> tuple[int, bytes]:
-        return self.connection.send(method, target, body)
+    def carry_out(self, operation: str, subject: str, request: str) -> str:
+        method, path = OPERATIONS[operation]
+        target = path.format(quote(subject, safe=""))
+        given = json.loads(request)
+        if given and method == "GET":
+            words = {name: json.dumps(value) if isinstance(value, bool) else value for name, value in given.items()}
+            target = f"{target}?{urlencode(words)}"
+        body = request.encode() if method in ("POST", "PUT") else None
+        return accepted(*self.connection.send(method, target, body)).decode() or "{}"
 
     def events(self, after: str | None = None) -> RemoteEvents:
         return RemoteEvents(self.connection, after)
@@ -98,13 +134,13 @@ class RemoteEngine:
         if common["after"]:
             options["after"] = common["after"]
         body = f"{json.dumps(options)[:-1]},{payloads}}}".encode()
-        return json.loads(accepted(*self.request("POST", "/jobs", body)))
+        return json.loads(accepted(*self.connection.send("POST", "/jobs", body)))
 
     # --- results ---
 
     def job(self, batch: int, position: int) -> dict[str, Any] | None:
         """All data of a job; None where there is no such job."""
-        found: dict[str, Any] | None = ask(self, "GET", f"/jobs/{batch}:{position}", is_optional=True)
+        found: dict[str, Any] | None = ask(self, "job", subject=f"{batch}:{position}", is_optional=True)
         return found
 
     def wait_job(self, batch: int, position: int, timeout: float | None = None) -> Any:
@@ -155,22 +191,22 @@ class RemoteEngine:
     # --- asking and changing ---
 
     def counts(self, queue: str | None = None, batch: int | None = None) -> dict[str, int]:
-        counts: dict[str, int] = ask(self, "GET", "/jobs/count", {"queue": queue, "batch": batch})["states"]
+        counts: dict[str, int] = ask(self, "count_jobs", {"queue": queue, "batch": batch})["states"]
         return counts
 
     def payloads(self, kind: str) -> list[str]:
-        listed = ask(self, "GET", "/jobs", {"limit": PAGE_ROWS, "kind": kind})["jobs"]
+        listed = ask(self, "jobs", {"limit": PAGE_ROWS, "kind": kind})["jobs"]
         found = [self.job(*_numbers(row["job"])) for row in listed]
         return [json.dumps(job["payload"]) for job in found if job is not None]
 
     def cancel_jobs(self, jobs: list[tuple[int, int]]) -> int:
         names = [f"{batch}:{position}" for batch, position in jobs]
-        changed: int = ask(self, "POST", "/jobs/cancel", body={"jobs": names})["changed"]
+        changed: int = ask(self, "cancel", {"jobs": names})["changed"]
         return changed
 
     def cancel_batch(self, batch: int) -> None:
         """Cancels what has not ended of a batch."""
-        ask(self, "POST", "/jobs/cancel", body={"filter": {"batch": batch}})
+        ask(self, "cancel", {"filter": {"batch": batch}})
 
 
 def ended(job: dict[str, Any]) -> tuple[str, str | None, tuple[str, str, str | None] | None]:

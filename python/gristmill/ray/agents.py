@@ -277,7 +277,7 @@ class Agents:
         """Lets the server release the jobs of a lost agent now. Where the tokens do not allow that, its lease ends them."""
         connection = Connection(self._app.store, self._token)
         try:
-            for worker in ask(self._app.engine(), "GET", "/workers")["workers"]:
+            for worker in ask(self._app.engine(), "workers")["workers"]:
                 if worker["name"].endswith(f"/{agent.name}"):
                     accepted(*connection.send("DELETE", f"/workers/{worker['worker']}"))
         except GristmillError:

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use gristmill_store::HistoryPeriod;
 
 use crate::arguments::shared::StoreArguments;
 use crate::span::parse_span;
@@ -22,8 +23,8 @@ Examples:
 #[command(after_help = HISTORY_HELP)]
 pub struct HistoryArguments {
     /// The period of a row
-    #[arg(long, value_enum, default_value_t = Period::All)]
-    pub by: Period,
+    #[arg(long, value_enum, default_value_t = HistoryPeriod::All)]
+    pub by: HistoryPeriod,
     /// Only jobs of this kind
     #[arg(long)]
     pub kind: Option<String>,
@@ -42,15 +43,4 @@ pub struct HistoryArguments {
     /// Print one JSON line for each row
     #[arg(long)]
     pub json: bool,
-}
-
-/// The period of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Period {
-    /// All time
-    All,
-    /// One hour
-    Hour,
-    /// One day in UTC
-    Day,
 }

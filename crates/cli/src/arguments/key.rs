@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use gristmill_model::{Debounce, DebouncedPayloads, KeyScope, OnDuplicate, Unique};
 
 use crate::arguments::hook::HookArguments;
@@ -19,11 +19,11 @@ pub struct KeyArguments {
     #[arg(long, value_name = "FIELD")]
     pub key_field: Option<String>,
     /// Action if another job has the key
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDuplicateArgument::Skip)]
-    pub on_duplicate: OnDuplicateArgument,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDuplicate::Skip)]
+    pub on_duplicate: OnDuplicate,
     /// The jobs among which a key is unique
-    #[arg(long, value_enum, value_name = "SCOPE", default_value_t = KeyScopeArgument::Kind)]
-    pub key_scope: KeyScopeArgument,
+    #[arg(long, value_enum, value_name = "SCOPE", default_value_t = KeyScope::Kind)]
+    pub key_scope: KeyScope,
     /// Keep keys for at least this time, even after the job ends
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub key_period: Option<Duration>,
@@ -36,28 +36,6 @@ pub struct KeyArguments {
     /// With --debounce: pass all payloads as a list
     #[arg(long, requires = "debounce")]
     pub debounce_merge: bool,
-}
-
-/// The action if another job has the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OnDuplicateArgument {
-    /// Keep the other job, and submit nothing
-    Skip,
-    /// Cancel the other job, and submit this one
-    Replace,
-    /// If the other job is running, run this one after it; else as skip
-    Rerun,
-    /// Fail, and submit nothing at all
-    Reject,
-}
-
-/// The jobs among which a key is unique.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum KeyScopeArgument {
-    /// Jobs of the same kind
-    Kind,
-    /// Jobs on the same queue
-    Queue,
 }
 
 impl KeyArguments {
@@ -80,16 +58,8 @@ impl KeyArguments {
             return None;
         }
         Some(Unique {
-            scope: match self.key_scope {
-                KeyScopeArgument::Kind => KeyScope::Kind,
-                KeyScopeArgument::Queue => KeyScope::Queue,
-            },
-            on_duplicate: match self.on_duplicate {
-                OnDuplicateArgument::Skip => OnDuplicate::Skip,
-                OnDuplicateArgument::Replace => OnDuplicate::Replace,
-                OnDuplicateArgument::Rerun => OnDuplicate::Rerun,
-                OnDuplicateArgument::Reject => OnDuplicate::Reject,
-            },
+            scope: self.key_scope,
+            on_duplicate: self.on_duplicate,
             period_ms: self.key_period.map(milliseconds),
             debounce: self.debounce.map(|delay| Debounce {
                 delay_ms: milliseconds(delay),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use gristmill_model::{BatchOptions, RecurrenceRule, parse_priority};
 use gristmill_store::{CatchUp, Overlap};
 
@@ -73,11 +73,11 @@ pub struct SchedulePutArguments {
     #[arg(long, value_name = "SPAN", conflicts_with = "cron", value_parser = parse_span)]
     pub every: Option<Duration>,
     /// Action for moments that passed while no worker or server ran
-    #[arg(long, value_enum, default_value_t = CatchUpArgument::One)]
-    pub catch_up: CatchUpArgument,
+    #[arg(long, value_enum, default_value_t = CatchUp::One)]
+    pub catch_up: CatchUp,
     /// Action while the last job has not ended
-    #[arg(long, value_enum, default_value_t = OverlapArgument::Allow)]
-    pub overlap: OverlapArgument,
+    #[arg(long, value_enum, default_value_t = Overlap::Allow)]
+    pub overlap: Overlap,
     /// The queue of its jobs: selects the workers
     #[arg(long, default_value = gristmill_model::batch::DEFAULT_QUEUE)]
     pub queue: String,
@@ -207,48 +207,6 @@ impl SchedulePutArguments {
             group: self.group.clone(),
             hooks: self.hooks.hooks(),
             ..BatchOptions::default()
-        }
-    }
-}
-
-/// The action for missed moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CatchUpArgument {
-    /// Skip them
-    Skip,
-    /// Submit one job for all of them
-    One,
-    /// Submit one job for each
-    All,
-}
-
-impl From<CatchUpArgument> for CatchUp {
-    fn from(argument: CatchUpArgument) -> Self {
-        match argument {
-            CatchUpArgument::Skip => CatchUp::Skip,
-            CatchUpArgument::One => CatchUp::One,
-            CatchUpArgument::All => CatchUp::All,
-        }
-    }
-}
-
-/// Action while the last job has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OverlapArgument {
-    /// Submit the next job too
-    Allow,
-    /// Skip the moment
-    Skip,
-    /// Cancel the last job, and submit the next
-    Replace,
-}
-
-impl From<OverlapArgument> for Overlap {
-    fn from(argument: OverlapArgument) -> Self {
-        match argument {
-            OverlapArgument::Allow => Overlap::Allow,
-            OverlapArgument::Skip => Overlap::Skip,
-            OverlapArgument::Replace => Overlap::Replace,
         }
     }
 }

@@ -83,8 +83,8 @@ pub struct RetryArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..ATTEMPTS_MAX as i64))]
     pub retries: Option<u32>,
     /// Growth of the delay from retry to retry
-    #[arg(long, value_enum, default_value_t = BackoffArgument::Jitter)]
-    pub backoff: BackoffArgument,
+    #[arg(long, value_enum, default_value_t = Backoff::Jitter)]
+    pub backoff: Backoff,
     /// Delay before the first retry
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
     pub retry_delay: Duration,
@@ -104,12 +104,7 @@ impl RetryArguments {
     fn policy_or(&self, attempts_max: u32) -> RetryPolicy {
         RetryPolicy {
             attempts_max: self.retries.map_or(attempts_max, |retries| retries + 1),
-            backoff: match self.backoff {
-                BackoffArgument::Constant => Backoff::Constant,
-                BackoffArgument::Linear => Backoff::Linear,
-                BackoffArgument::Exponential => Backoff::Exponential,
-                BackoffArgument::Jitter => Backoff::Jitter,
-            },
+            backoff: self.backoff,
             delay_ms: milliseconds(self.retry_delay),
             ..RetryPolicy::default()
         }
@@ -119,19 +114,6 @@ impl RetryArguments {
     pub fn timeout_ms(&self) -> Option<u64> {
         self.timeout.map(milliseconds)
     }
-}
-
-/// The growth of the delay from retry to retry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BackoffArgument {
-    /// The same delay each time.
-    Constant,
-    /// The delay times the number of failed attempts.
-    Linear,
-    /// Doubles each time.
-    Exponential,
-    /// Random, up to the exponential delay.
-    Jitter,
 }
 
 /// The concurrency of scripts.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use gristmill_batching::EndReason;
 use gristmill_model::limits::PAYLOAD_BYTES_MAX;
-use gristmill_model::{BatchLimits, JobError, PackedArray, PackedBuilder, PackedError, Rejected};
+use gristmill_model::{BatchLimits, JobError, PackedBuilder, PackedError, Rejected};
+use gristmill_operations::feeder::InputBatch;
 use gristmill_store::run::RunProgress;
 
 use super::csv_rows::{Row, RowReader, count_lines, leading_line_feeds};
@@ -15,19 +16,6 @@ use super::lines::{EXCERPT_BYTES_MAX, Line, LineFinder};
 use super::parquet::REFUSED_ROW_MARK;
 use super::places::Places;
 use super::stream::Stream;
-
-/// Packed items of an input.
-#[derive(Debug)]
-pub struct InputBatch {
-    /// One payload for each item.
-    pub payloads: PackedArray,
-    /// The items that cannot run.
-    pub rejected: Vec<Rejected>,
-    /// The place of the input after these items.
-    pub progress: RunProgress,
-    /// The reason why the batch is not larger.
-    pub end_reason: EndReason,
-}
 
 /// The way to find the items of a stream.
 enum Items {

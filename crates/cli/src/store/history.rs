@@ -4,7 +4,7 @@ use gristmill_model::{Clock, SystemClock, Timestamp};
 use gristmill_store::{HistoryFilter, HistoryPeriod, HistoryRow};
 use serde_json::json;
 
-use crate::arguments::history::{HistoryArguments, Period};
+use crate::arguments::history::HistoryArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::table::{Align, Table};
@@ -23,11 +23,7 @@ pub async fn history(arguments: HistoryArguments) -> anyhow::Result<Exit> {
         queue: arguments.queue,
         since: arguments.since.map(ago),
         until: arguments.until.map(ago),
-        by: match arguments.by {
-            Period::All => HistoryPeriod::All,
-            Period::Hour => HistoryPeriod::Hour,
-            Period::Day => HistoryPeriod::Day,
-        },
+        by: arguments.by,
     };
     let rows = store.history(&filter).await?;
     if arguments.json {
@@ -64,7 +60,7 @@ fn line(row: &HistoryRow) -> serde_json::Value {
     })
 }
 
-fn table(rows: &[HistoryRow], by: Period) -> String {
+fn table(rows: &[HistoryRow], by: HistoryPeriod) -> String {
     let numbers = [
         "completed",
         "dead",
@@ -76,7 +72,7 @@ fn table(rows: &[HistoryRow], by: Period) -> String {
         "p99",
     ];
     let names = [("kind", Align::Left), ("queue", Align::Left)];
-    let from = (by != Period::All).then_some(("from (UTC)", Align::Left));
+    let from = (by != HistoryPeriod::All).then_some(("from (UTC)", Align::Left));
     let header: Vec<_> = from
         .into_iter()
         .chain(names)

@@ -5,30 +5,36 @@ use serde::{Deserialize, Serialize};
 /// The scope within which a key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = KeyScopeName))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
-    /// Those of the same kind, on whatever queue. Not with a token that reaches some queues only.
+    /// Jobs of the same kind.
+    ///
+    /// On all queues. Not with a token that gives access to some queues only.
     #[default]
     Kind,
-    /// Those on the same queue, of whatever kind.
+    /// Jobs on the same queue.
     Queue,
 }
 
 /// The action if another job has the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = OnDuplicateName))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum OnDuplicate {
-    /// It is left out; the other one stands for it, with the higher priority of the two.
+    /// Keep the other job, and submit nothing.
+    ///
+    /// The other job stands for this one, with the higher priority of the two.
     #[default]
     Skip,
     // An ended job cannot be replaced: within its period it stands for the new one.
-    /// It takes the place of the other one, which is cancelled.
+    /// Cancel the other job, and submit this one.
     Replace,
     // Of several such jobs, the last one runs.
-    /// It runs once more after the other one, where that runs, has completed; otherwise it is left out.
+    /// If the other job is running, run this one after it; else as skip.
     Rerun,
-    /// The whole submit is refused.
+    /// Fail, and submit nothing at all.
     Reject,
 }
 

@@ -59,9 +59,9 @@ pub async fn sign_out(headers: HeaderMap) -> Result<Response, ApiError> {
 
 fn view(app: &App, caller: &Caller) -> impl IntoResponse {
     let view = SessionView {
-        subject: &caller.subject,
+        subject: &caller.access.subject,
         role: caller.role,
-        queues: caller.queues.to_string(),
+        queues: caller.access.queues.to_string(),
         tokens: matches!(app.trust, Trust::Tokens(_)),
         version: env!("CARGO_PKG_VERSION"),
     };

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_model::{Control, Effect, Timestamp};
-use gristmill_store::{LaneMetrics, Store};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use gristmill_operations::backlog::{Backlog, BacklogQuery, OpenWork};
 
 use crate::app::App;
 use crate::body::Query;
@@ -16,97 +13,11 @@ use crate::error::{ApiError, Refusal};
 use crate::limits::BACKLOG_COUNTED_ANEW_PIECES_MAX;
 use crate::rate::watched::{Figure, Watched};
 
-/// The counted jobs. An omitted condition matches all.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct BacklogQuery {
-    /// Only of this kind. A kind without jobs has an empty backlog.
-    #[serde(default)]
-    kind: Option<String>,
-    /// Only on this queue. Required for a token with several queues but not all.
-    #[serde(default)]
-    queue: Option<String>,
-}
-
-/// The work that is left for workers.
-#[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
-pub struct Backlog {
-    /// Due and running jobs together: the number to scale workers by.
-    jobs: u64,
-    /// Jobs that a worker could claim now.
-    due: u64,
-    /// Jobs that workers hold.
-    running: u64,
-    /// Due jobs of queues and kinds that are paused or limited to 0 running jobs. No worker can claim them.
-    held_back: u64,
-    /// Jobs that are not due yet: scheduled, blocked or paused by themselves.
-    later: u64,
-    /// How long the oldest due job has been due. Seconds; 0 without one.
-    oldest_due_seconds: f64,
-    /// When they were counted. Milliseconds since 1970.
-    counted_at: i64,
-}
-
-/// A count of the open jobs.
-#[derive(Debug)]
-pub struct Counted {
-    lanes: Vec<LaneMetrics>,
-    controls: Vec<Control>,
-    at: Timestamp,
-}
-
-impl Figure for Arc<Counted> {
+impl Figure for Arc<OpenWork> {
     fn is_cheap(&self) -> bool {
         let pieces: u64 = self.lanes.iter().map(|lane| lane.pieces).sum();
         pieces <= BACKLOG_COUNTED_ANEW_PIECES_MAX
     }
-}
-
-async fn count(store: Arc<dyn Store>) -> Result<Arc<Counted>, ApiError> {
-    let controls = store.controls().await?;
-    let lanes = store.open_lanes().await?;
-    let at = store.now();
-    Ok(Arc::new(Counted { lanes, controls, at }))
-}
-
-impl Backlog {
-    /// The backlog of these lanes.
-    fn of<'a>(lanes: impl Iterator<Item = &'a LaneMetrics>, controls: &[Control], now: Timestamp) -> Self {
-        let mut backlog = Backlog::default();
-        let mut oldest_due_at = None;
-        for lane in lanes {
-            backlog.running += lane.running;
-            backlog.later += lane.waiting - lane.due;
-            if is_held_back(controls, lane) {
-                backlog.held_back += lane.due;
-            } else {
-                backlog.due += lane.due;
-                oldest_due_at = oldest_due_at.into_iter().chain(lane.oldest_due_at).min();
-            }
-        }
-        backlog.jobs = backlog.due + backlog.running;
-        let age_ms = oldest_due_at.map_or(0, |since| now.since_ms(since).max(0));
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "no job is due for longer than a float counts exactly"
-        )]
-        let seconds = age_ms as f64 / 1e3;
-        backlog.oldest_due_seconds = seconds;
-        backlog.counted_at = now.0;
-        backlog
-    }
-}
-
-/// Reports whether workers claim no job of a queue and kind, whatever its group.
-fn is_held_back(controls: &[Control], lane: &LaneMetrics) -> bool {
-    controls.iter().any(|control| {
-        let stops = matches!(
-            control.effect,
-            Effect::Pause { .. } | Effect::Concurrency { jobs_max: 0 }
-        );
-        stops && control.scope.covers(&lane.queue, &lane.kind, "")
-    })
 }
 
 /// Read the backlog, for autoscalers
@@ -129,84 +40,15 @@ pub async fn backlog(
     Extension(caller): Extension<Caller>,
     Query(query): Query<BacklogQuery>,
 ) -> Result<Json<Backlog>, ApiError> {
-    let queue = caller.filter_queue(query.queue)?;
-    let store = app.store().clone();
-    let stopping = app.clone();
-    let counted = app
-        .state::<Watched<Arc<Counted>>>()
-        .get(
-            move || count(store.clone()),
-            async move { stopping.stopped().await },
-        )
+    let queue = query.queue(&caller.access)?;
+    let (store, stopping) = (app.store().clone(), app.clone());
+    let count = move || {
+        let store = store.clone();
+        async move { Ok(Arc::new(OpenWork::count(&*store).await?)) }
+    };
+    let work = app
+        .state::<Watched<Arc<OpenWork>>>()
+        .get(count, async move { stopping.stopped().await })
         .await?;
-    let lanes = counted.lanes.iter().filter(|lane| {
-        query.kind.as_ref().is_none_or(|kind| **kind == *lane.kind)
-            && queue.as_ref().is_none_or(|queue| **queue == *lane.queue)
-    });
-    Ok(Json(Backlog::of(lanes, &counted.controls, counted.at)))
-}
-
-#[cfg(test)]
-mod tests {
-    use gristmill_model::Scope;
-
-    use super::*;
-
-    fn lane(kind: &str, due: u64, oldest_due_at: i64) -> LaneMetrics {
-        LaneMetrics {
-            kind: kind.into(),
-            queue: "default".into(),
-            waiting: due + 10,
-            due,
-            running: 1,
-            oldest_due_at: Some(Timestamp(oldest_due_at)),
-            ..LaneMetrics::default()
-        }
-    }
-
-    fn control(kind: &str, group: Option<&str>, effect: Effect) -> Control {
-        let scope = Scope {
-            kind: Some(kind.to_owned()),
-            group: group.map(str::to_owned),
-            ..Scope::default()
-        };
-        Control { scope, effect }
-    }
-
-    #[test]
-    fn held_back_jobs_ask_for_no_worker() {
-        let lanes = [lane("a", 3, 1_000), lane("b", 4, 500)];
-        let pause = || Effect::Pause {
-            reason: "deploy".to_owned(),
-            until: None,
-        };
-        let limit = |jobs_max| Effect::Concurrency { jobs_max };
-        for (controls, due, oldest_due_seconds) in [
-            (vec![], 7, 2.5),
-            (vec![control("b", None, pause())], 3, 2.0),
-            (vec![control("b", None, limit(0))], 3, 2.0),
-            (vec![control("b", None, limit(1))], 7, 2.5),
-            (vec![control("b", Some("acme"), pause())], 7, 2.5),
-            (
-                vec![control("b", None, pause()), control("a", None, pause())],
-                0,
-                0.0,
-            ),
-        ] {
-            let expected = Backlog {
-                jobs: due + 2,
-                due,
-                running: 2,
-                held_back: 7 - due,
-                later: 20,
-                oldest_due_seconds,
-                counted_at: 3_000,
-            };
-            assert_eq!(
-                Backlog::of(lanes.iter(), &controls, Timestamp(3_000)),
-                expected,
-                "{controls:?}"
-            );
-        }
-    }
+    Ok(Json(query.backlog(queue.as_deref(), &work)))
 }

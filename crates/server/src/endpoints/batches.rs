@@ -3,12 +3,12 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::BatchId;
+use gristmill_operations::jobs::newest_batches::{descending, newest};
 use gristmill_operations::read_states;
 use gristmill_store::{BatchSummary, JobCounts, JobFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::newest_batches::{descending, newest};
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
@@ -114,7 +114,7 @@ pub async fn batches(
             .transpose()?
             .unwrap_or_default(),
         kind: query.kind,
-        queue: caller.filter_queue(query.queue)?,
+        queue: caller.access.filter_queue(query.queue)?,
         group: query.group,
         ..JobFilter::default()
     };
@@ -126,9 +126,9 @@ pub async fn batches(
             ));
         }
         Some(before) => before - 1,
-        None => newest(&app, &filter).await?,
+        None => newest(&**app.store(), &filter).await?,
     };
-    let (matching, next) = descending(&app, &filter, newest, rows_max).await?;
+    let (matching, next) = descending(&**app.store(), &filter, newest, rows_max).await?;
     let ids: Vec<BatchId> = matching.iter().map(|jobs| jobs.batch).collect();
     // A prune may delete a batch in the meantime.
     let summaries = app.store().batch_summaries(&ids).await?;

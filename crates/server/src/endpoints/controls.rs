@@ -2,52 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use gristmill_model::{Control, Effect, Scope, bounded};
-use gristmill_store::ControlFilter;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use gristmill_operations::controls::{self, Controls, LiftRequest, Lifted};
 
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::error::{ApiError, Refusal};
-use crate::limits::{CONTROLS_READ_MAX, NAMES_READ_MAX};
-
-/// Controls.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Controls {
-    /// By age, without ended pauses.
-    #[serde(deserialize_with = "bounded::list::<_, _, CONTROLS_READ_MAX>")]
-    controls: Vec<Control>,
-}
-
-/// The controls to lift: those that match all conditions; at least one is required.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LiftRequest {
-    /// Only those with one of these effects: pause, concurrency, rate, share, aging.
-    #[serde(default, deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>")]
-    #[schema(example = json!(["pause"]))]
-    effects: Vec<String>,
-    /// Only those of exactly this scope.
-    #[serde(default)]
-    scope: Option<Scope>,
-    /// Only pauses with this reason.
-    #[serde(default)]
-    reason: Option<String>,
-}
-
-/// The lifted controls.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Lifted {
-    /// The number of controls.
-    lifted: u64,
-}
-
-async fn shown(app: &App) -> Result<Json<Controls>, ApiError> {
-    let controls = app.store().controls().await?;
-    Ok(Json(Controls { controls }))
-}
 
 /// List pauses, limits, shares and agings
 #[utoipa::path(
@@ -64,7 +23,7 @@ pub async fn controls(
     State(app): State<App>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<Controls>, ApiError> {
-    shown(&app).await
+    Ok(Json(controls::controls(&app.engine).await?))
 }
 
 /// Set pauses, limits, shares and agings
@@ -88,13 +47,7 @@ pub async fn put_controls(
     mut body: JsonBody,
 ) -> Result<Json<Controls>, ApiError> {
     let request: Controls = body.read().await?;
-    for control in &request.controls {
-        control
-            .check()
-            .map_err(|error| ApiError::invalid(error.to_string(), "give a value in this range"))?;
-    }
-    app.store().put_controls(request.controls).await?;
-    shown(&app).await
+    Ok(Json(controls::put_controls(&app.engine, request).await?))
 }
 
 /// Lift pauses, limits, shares and agings
@@ -117,28 +70,5 @@ pub async fn lift_controls(
     mut body: JsonBody,
 ) -> Result<Json<Lifted>, ApiError> {
     let request: LiftRequest = body.read().await?;
-    if request.effects.is_empty() && request.scope.is_none() && request.reason.is_none() {
-        return Err(ApiError::invalid(
-            "a request without conditions would lift all controls",
-            "name at least one: effects, scope or reason",
-        ));
-    }
-    let mut effects = Vec::new();
-    for given in &request.effects {
-        let known = Effect::NAMES.iter().find(|name| *name == given).ok_or_else(|| {
-            let cut: String = given.chars().take(40).collect();
-            ApiError::invalid(
-                format!("`{cut}` is not an effect"),
-                format!("give some of: {}", Effect::NAMES.join(", ")),
-            )
-        })?;
-        effects.push(*known);
-    }
-    let filter = ControlFilter {
-        effects,
-        scope: request.scope,
-        reason: request.reason,
-    };
-    let lifted = app.store().delete_controls(filter).await?;
-    Ok(Json(Lifted { lifted }))
+    Ok(Json(controls::lift_controls(&app.engine, request).await?))
 }

@@ -8,8 +8,6 @@ pub mod groups;
 pub mod ids;
 pub mod list;
 pub mod results;
-pub mod search;
-pub mod selection;
 pub mod submit;
 pub mod submit_stream;
 pub mod submitted;

@@ -10,6 +10,8 @@ use futures::future::BoxFuture;
 use futures::{Stream, stream};
 use gristmill_engine::live_logs::{FollowedJobs, LiveLogs};
 use gristmill_model::{BatchId, LogEvent, TagCondition};
+use gristmill_operations::access::run_id;
+use gristmill_operations::jobs::details::details_of;
 use gristmill_operations::read_job;
 use gristmill_store::JobFilter;
 use serde::Deserialize;
@@ -17,8 +19,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
 use super::events::ServerSentEvent;
-use super::jobs::details::details_of;
-use super::jobs::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
@@ -73,15 +73,15 @@ impl LogsQuery {
         }
         if let Some(job) = self.job {
             let job = read_job(&job)?;
-            details_of(app, caller, job).await?;
+            details_of(&**app.store(), &caller.access, job).await?;
             return Ok(FollowedJobs::Job(job));
         }
         Ok(FollowedJobs::Matching(Box::new(JobFilter {
             kind: self.kind,
-            queue: caller.filter_queue(self.queue)?,
+            queue: caller.access.filter_queue(self.queue)?,
             group: self.group,
             run: match self.run {
-                Some(run) => Some(run_id(app, caller, &run).await?),
+                Some(run) => Some(run_id(&**app.store(), &caller.access, &run).await?),
                 None => None,
             },
             batch: self.batch.map(BatchId),

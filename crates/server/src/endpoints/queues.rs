@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_operations::stats::QueueCounts;
 use gristmill_store::{KindCounts, StoreError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -26,57 +27,11 @@ pub struct QueuesQuery {
     age_ms_max: Option<u64>,
 }
 
-/// The jobs of one kind on one queue, by state.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct QueueCounts {
-    /// The queue.
-    queue: String,
-    /// The kind.
-    kind: String,
-    /// Ready to be claimed.
-    waiting: u64,
-    /// Waiting for their time.
-    scheduled: u64,
-    /// Waiting for other jobs.
-    blocked: u64,
-    /// Held by their own pauses.
-    paused: u64,
-    /// Held by a worker.
-    running: u64,
-    /// Ended with a value.
-    completed: u64,
-    /// Out of attempts.
-    dead: u64,
-    /// Ended by a cancel.
-    cancelled: u64,
-    /// Ended because no worker started them in time.
-    expired: u64,
-}
-
 /// The queues that the token gives access to.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Queues {
     /// By queue and kind.
     queues: Vec<QueueCounts>,
-}
-
-impl From<&KindCounts> for QueueCounts {
-    fn from(kind: &KindCounts) -> Self {
-        let counts = kind.counts;
-        QueueCounts {
-            queue: kind.queue.to_string(),
-            kind: kind.kind.to_string(),
-            waiting: counts.waiting,
-            scheduled: counts.scheduled,
-            blocked: counts.blocked,
-            paused: counts.paused,
-            running: counts.running,
-            completed: counts.completed,
-            dead: counts.dead,
-            cancelled: counts.cancelled,
-            expired: counts.expired,
-        }
-    }
 }
 
 /// List queues
@@ -105,7 +60,7 @@ pub async fn queues(
         .await?;
     let mut queues: Vec<QueueCounts> = kinds
         .iter()
-        .filter(|kind| caller.queues.contains(&kind.queue))
+        .filter(|kind| caller.access.queues.contains(&kind.queue))
         .map(Into::into)
         .collect();
     queues.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));

@@ -55,10 +55,10 @@ fn a_listed_token_is_let_in_with_its_claims() {
     let (token, record) = fixture.create(Role::Agent, &["default", "mail"]);
     let caller = fixture.trust().authenticate(&bearer(&token)).unwrap();
     assert_eq!(
-        (&*caller.subject, &*caller.token, caller.role),
+        (&*caller.access.subject, &*caller.token, caller.role),
         ("group", &*record.jti, Some(Role::Agent))
     );
-    assert!(caller.queues.contains("mail") && !caller.queues.contains("other"));
+    assert!(caller.access.queues.contains("mail") && !caller.access.queues.contains("other"));
 }
 
 #[test]

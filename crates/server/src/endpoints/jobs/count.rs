@@ -2,25 +2,12 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use gristmill_store::JobCounts;
-use serde::Serialize;
-use utoipa::ToSchema;
+use gristmill_operations::jobs::list::{self, Counted, JobsQuery};
 
-use super::list::JobsQuery;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-
-/// The number of matching jobs.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Counted {
-    /// All of them.
-    jobs: u64,
-    /// Their number by state.
-    #[schema(value_type = Object)]
-    states: JobCounts,
-}
 
 /// Count jobs
 ///
@@ -41,17 +28,5 @@ pub async fn count_jobs(
     Extension(caller): Extension<Caller>,
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Counted>, ApiError> {
-    query.check_no_text()?;
-    if query.is_paged() {
-        return Err(ApiError::invalid(
-            "a count has no pages",
-            "omit `after`, `limit` and `newest`",
-        ));
-    }
-    let filter = query.filter(&app, &caller).await?;
-    let states = app.store().counts(&filter).await?;
-    Ok(Json(Counted {
-        jobs: states.total(),
-        states,
-    }))
+    Ok(Json(list::count_jobs(&app.engine, &caller.access, query).await?))
 }

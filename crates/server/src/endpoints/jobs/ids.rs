@@ -3,10 +3,10 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::BatchId;
+use gristmill_operations::jobs::list::JobsQuery;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::list::JobsQuery;
 use crate::app::App;
 use crate::body::Query;
 use crate::caller::Caller;
@@ -63,7 +63,7 @@ pub async fn job_ids(
             )
         })?),
     };
-    let filter = query.filter(&app, &caller).await?;
+    let filter = query.filter(&**app.store(), &caller.access).await?;
     // A page may be short although more follow, because the store also looks at batches without matching jobs.
     let found = app.store().job_ids(&filter, after, limit).await?;
     Ok(Json(JobIdsPage {

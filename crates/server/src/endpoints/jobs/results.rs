@@ -13,17 +13,16 @@ use bytes::Bytes;
 use futures::stream;
 use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{BatchId, RunId};
+use gristmill_operations::access::{has_batch, run_id};
 use gristmill_store::{BatchOutcomes, StoreError};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 
-use super::selection::run_id;
 use crate::app::App;
 use crate::body::Query;
 use crate::body::lines::{Lines, NDJSON_TYPE};
 use crate::caller::Caller;
-use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{LONG_POLLS_MAX, RESULT_BATCHES_MAX, WAIT_MS_MAX};
 
@@ -92,7 +91,7 @@ pub async fn results(
             Batches::Listed(listed.into_iter())
         }
         (None, Some(run)) if query.wait_ms.is_none() => {
-            let run = run_id(&app, &caller, &run).await?;
+            let run = run_id(&**app.store(), &caller.access, &run).await?;
             let mut batches = Batches::OfRun {
                 run,
                 caller: caller.clone(),
@@ -142,7 +141,7 @@ async fn listed(app: &App, caller: &Caller, text: &str) -> Result<Vec<BatchId>, 
     let mut batches = Vec::with_capacity(ids.len());
     for id in ids {
         let batch = BatchId(id.parse().map_err(|_| wrong(id))?);
-        let there = has_batch(app, caller, batch).await?;
+        let there = has_batch(&**app.store(), &caller.access, batch).await?;
         if !there || app.store().outcomes(batch).await?.is_none() {
             return Err(ApiError::NotFound {
                 what: "batch",
@@ -242,7 +241,7 @@ impl Batches {
             return Ok(());
         }
         let rows = app.store().run_batches(*run, *after, PAGE_ROWS_MAX).await?;
-        if let Some(foreign) = rows.iter().find(|row| !caller.queues.contains(&row.queue)) {
+        if let Some(foreign) = rows.iter().find(|row| !caller.access.queues.contains(&row.queue)) {
             return Err(ApiError::NotFound {
                 what: "batch",
                 id: foreign.batch.to_string(),

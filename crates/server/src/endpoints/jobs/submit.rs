@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use gristmill_model::{After, Prerequisite};
 use gristmill_operations::SubmitRequest;
+use gristmill_operations::access::has_batch;
 use gristmill_store::StoreError;
 
 use super::awaited::{Awaited, SubmitQuery};
@@ -12,14 +13,13 @@ use super::submitted::{store, traceparent};
 use crate::app::App;
 use crate::body::{JsonBody, Query, json};
 use crate::caller::Caller;
-use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 
 /// Refuses prerequisites that the caller has no access to, in the same way as the store refuses missing ones.
 async fn check_prerequisites(app: &App, caller: &Caller, after: &[After]) -> Result<(), ApiError> {
     for after in after {
         if let Prerequisite::Batch(batch) = after.prerequisite
-            && !has_batch(app, caller, batch).await?
+            && !has_batch(&**app.store(), &caller.access, batch).await?
         {
             return Err(StoreError::PrerequisiteUnknown(batch).into());
         }
@@ -56,9 +56,9 @@ pub async fn submit(
     let (by, now) = (caller.clone(), app.clock().now());
     let read = body.read_with(move |bytes| {
         let request: SubmitRequest<'_> = json(bytes)?;
-        by.check_queue(request.queue())?;
+        by.access.check_queue(request.queue())?;
         if let Some(unique) = request.unique()? {
-            by.check_key_scope(unique.scope)?;
+            by.access.check_key_scope(unique.scope)?;
         }
         Ok(request.cut(now)?)
     });

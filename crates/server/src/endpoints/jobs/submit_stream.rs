@@ -106,7 +106,7 @@ pub async fn submit_stream(
     check_type(request.headers(), NDJSON_TYPE)?;
     let queue = query.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
     check_names(&query.kind, &queue)?;
-    caller.check_queue(&queue)?;
+    caller.access.check_queue(&queue)?;
     let retry = query.attempts_max.map(|attempts_max| RetryOptions {
         attempts_max: Some(attempts_max),
         ..Default::default()

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gristmill_engine::Portions;
 use gristmill_model::Timestamp;
+use gristmill_operations::access::QueueScope;
 use gristmill_store::StoreError;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::start::OperationRequest;
 use crate::app::App;
-use crate::caller::{Caller, QueueScope};
+use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{OPERATIONS_KEPT_MAX, OPERATIONS_RUNNING_MAX};
 
@@ -174,8 +175,8 @@ impl Operation {
 
     fn is_shown_to(&self, caller: &Caller) -> bool {
         match &self.request.filter.queue {
-            Some(queue) => caller.queues.contains(queue),
-            None => caller.queues == QueueScope::All,
+            Some(queue) => caller.access.queues.contains(queue),
+            None => caller.access.queues == QueueScope::All,
         }
     }
 

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_operations::Priority;
+use gristmill_operations::jobs::selection::FilterRequest;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -11,7 +12,6 @@ use super::start::ChangeName;
 use crate::app::App;
 use crate::body::{NoQuery, PathText, Query};
 use crate::caller::Caller;
-use crate::endpoints::jobs::selection::FilterRequest;
 use crate::error::{ApiError, Refusal};
 
 /// An operation.

@@ -4,6 +4,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use gristmill_operations::Priority;
+use gristmill_operations::jobs::change::pause;
+use gristmill_operations::jobs::selection::FilterRequest;
 use gristmill_store::Change;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,8 +15,6 @@ use super::single::OperationView;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
-use crate::endpoints::jobs::change::pause;
-use crate::endpoints::jobs::selection::FilterRequest;
 use crate::error::{ApiError, Refusal};
 use crate::limits::OPERATION_BYTES_MAX;
 
@@ -134,7 +134,11 @@ pub async fn start_operation(
     let mut request: OperationRequest = body.read().await?;
     request.check_size()?;
     let change = request.change()?;
-    let filter = request.filter.clone().check(&app, &caller).await?;
+    let filter = request
+        .filter
+        .clone()
+        .check(&**app.store(), &caller.access)
+        .await?;
     request.filter.queue.clone_from(&filter.queue);
     let room = app.state::<Operations>().room()?;
     let portions = app.engine.portions(filter, change).await?;

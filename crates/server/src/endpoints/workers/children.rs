@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::BatchId;
 use gristmill_model::limits::{BATCH_JOBS_MAX, FINALIZED_JOBS_MAX};
+use gristmill_operations::access::has_batch;
 use gristmill_protocol::worker::{ChildrenAnswer, ChildrenRequest};
 use gristmill_store::family::child_outcomes;
 
@@ -11,7 +12,6 @@ use super::worker_id;
 use crate::app::App;
 use crate::body::{JsonBody, NoQuery, PathText, Query};
 use crate::caller::Caller;
-use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 
 /// Read the outcomes of children
@@ -47,7 +47,7 @@ pub async fn children(
         ));
     }
     let batch = BatchId(request.batch);
-    if !has_batch(&app, &caller, batch).await? {
+    if !has_batch(&**app.store(), &caller.access, batch).await? {
         return Err(ApiError::NotFound {
             what: "batch",
             id: batch.to_string(),

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_model::{JobState, Lease, Positions, Receipt, Report, WorkerId};
+use gristmill_operations::access::has_batch;
 use gristmill_protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
@@ -20,7 +21,6 @@ use super::worker_id;
 use crate::app::App;
 use crate::body::{Body, NoQuery, PathText, Query, check_type};
 use crate::caller::Caller;
-use crate::endpoints::has_batch;
 use crate::error::{ApiError, Refusal};
 use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
 use crate::sessions::Session;
@@ -122,7 +122,7 @@ fn check(exchange: &ExchangeRequest, caller: &Caller) -> Result<(), ApiError> {
         suspended.chain(report.siblings.iter().flat_map(|siblings| &siblings.children))
     });
     for queue in children.filter_map(|children| children.queue.as_ref()) {
-        caller.check_queue(queue)?;
+        caller.access.check_queue(queue)?;
     }
     match &exchange.want {
         Some(want) => check_want(want, caller),
@@ -167,7 +167,9 @@ pub(super) fn check_lanes(
             return Err(ApiError::invalid(error.to_string(), remedy));
         }
     }
-    queues.iter().try_for_each(|queue| caller.check_queue(queue))
+    Ok(queues
+        .iter()
+        .try_for_each(|queue| caller.access.check_queue(queue))?)
 }
 
 /// Commits and claims. Waits for jobs if the request asks for that.
@@ -242,7 +244,7 @@ pub(super) async fn recall(
         if receipt.refused.is_empty() {
             continue;
         }
-        if !has_batch(app, caller, report.batch).await? {
+        if !has_batch(&**app.store(), &caller.access, report.batch).await? {
             continue;
         }
         let Some(outcomes) = app.store().outcomes(report.batch).await? else {

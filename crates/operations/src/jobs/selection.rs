@@ -2,20 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use gristmill_model::{BatchId, JobId, RunId, TagCondition, Timestamp, bounded};
-use gristmill_operations::{read_job, read_states};
-use gristmill_store::{Changed, JobFilter, Selection};
+use gristmill_model::{BatchId, JobId, TagCondition, Timestamp, bounded};
+use gristmill_store::{Changed, JobFilter, Selection, Store};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::app::App;
-use crate::caller::{Caller, QueueScope};
-use crate::endpoints::has_batch;
-use crate::error::ApiError;
+use crate::access::{Access, has_batch, run_id};
 use crate::limits::{NAMES_READ_MAX, SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
+use crate::read::{read_job, read_states};
+use crate::refused::Refused;
 
 /// Either jobs by id, or all matching jobs.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SelectionRequest {
     /// These jobs.
@@ -23,7 +21,7 @@ pub struct SelectionRequest {
         default,
         deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
     )]
-    #[schema(max_items = 10_000, example = json!(["42:7", "42:8"]))]
+    #[cfg_attr(feature = "schema", schema(max_items = 10_000, example = json!(["42:7", "42:8"])))]
     jobs: Option<Vec<String>>,
     /// All matching jobs.
     #[serde(default)]
@@ -31,7 +29,8 @@ pub struct SelectionRequest {
 }
 
 /// Conditions that must all match; at least one is required.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
     /// Only in one of these states.
@@ -40,7 +39,7 @@ pub struct FilterRequest {
         deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>",
         skip_serializing_if = "Vec::is_empty"
     )]
-    #[schema(example = json!(["dead"]))]
+    #[cfg_attr(feature = "schema", schema(example = json!(["dead"])))]
     states: Vec<String>,
     /// Only of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +68,7 @@ pub struct FilterRequest {
         deserialize_with = "bounded::list::<_, _, NAMES_READ_MAX>",
         skip_serializing_if = "Vec::is_empty"
     )]
-    #[schema(max_items = 32, example = json!(["customer=7"]))]
+    #[cfg_attr(feature = "schema", schema(max_items = 32, example = json!(["customer=7"])))]
     tags: Vec<String>,
     /// Only with this deduplication key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,12 +78,13 @@ pub struct FilterRequest {
     key_prefix: Option<String>,
     /// Only children of this job, including siblings that its children spawned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "42:7")]
+    #[cfg_attr(feature = "schema", schema(example = "42:7"))]
     parent: Option<String>,
 }
 
 /// The result of a change.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ChangedView {
     /// The number of changed jobs.
     changed: u64,
@@ -108,11 +108,11 @@ impl SelectionRequest {
     }
 
     /// The selection, within the caller's queues.
-    pub async fn check(self, app: &App, caller: &Caller) -> Result<Selection, ApiError> {
+    pub async fn check(self, store: &dyn Store, access: &Access) -> Result<Selection, Refused> {
         match (self.jobs, self.filter) {
-            (Some(jobs), None) => by_id(app, caller, &jobs).await,
-            (None, Some(filter)) => Ok(Selection::Filter(filter.check(app, caller).await?)),
-            _ => Err(ApiError::invalid(
+            (Some(jobs), None) => by_id(store, access, &jobs).await,
+            (None, Some(filter)) => Ok(Selection::Filter(filter.check(store, access).await?)),
+            _ => Err(Refused::invalid(
                 "a selection needs either `jobs` or `filter`",
                 "give `jobs` (a list of ids), or `filter` (an object)",
             )),
@@ -120,9 +120,9 @@ impl SelectionRequest {
     }
 }
 
-async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection, ApiError> {
+async fn by_id(store: &dyn Store, access: &Access, jobs: &[String]) -> Result<Selection, Refused> {
     if jobs.len() > SELECTED_JOBS_MAX {
-        return Err(ApiError::TooLarge {
+        return Err(Refused::TooLarge {
             what: "the number of jobs in one selection".to_owned(),
             limit: format!("{SELECTED_JOBS_MAX} jobs"),
         });
@@ -131,7 +131,7 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
     let batches: BTreeSet<BatchId> = jobs.iter().map(|job| job.batch).collect();
     let mut own = BTreeSet::new();
     for batch in batches {
-        if has_batch(app, caller, batch).await? {
+        if has_batch(store, access, batch).await? {
             own.insert(batch);
         }
     }
@@ -142,7 +142,7 @@ async fn by_id(app: &App, caller: &Caller, jobs: &[String]) -> Result<Selection,
 
 impl FilterRequest {
     /// The filter, within the caller's queues.
-    pub async fn check(self, app: &App, caller: &Caller) -> Result<JobFilter, ApiError> {
+    pub async fn check(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
         let named = !self.states.is_empty()
             || self.kind.is_some()
             || self.queue.is_some()
@@ -156,7 +156,7 @@ impl FilterRequest {
             || self.key_prefix.is_some()
             || self.parent.is_some();
         if !named {
-            return Err(ApiError::invalid(
+            return Err(Refused::invalid(
                 "a filter without conditions would select all jobs",
                 "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
             ));
@@ -165,10 +165,10 @@ impl FilterRequest {
         Ok(JobFilter {
             states: states?.concat(),
             kind: self.kind,
-            queue: caller.filter_queue(self.queue)?,
+            queue: access.filter_queue(self.queue)?,
             group: self.group,
             run: match self.run {
-                Some(run) => Some(run_id(app, caller, &run).await?),
+                Some(run) => Some(run_id(store, access, &run).await?),
                 None => None,
             },
             batch: self.batch.map(BatchId),
@@ -180,20 +180,4 @@ impl FilterRequest {
             parent: self.parent.as_deref().map(read_job).transpose()?,
         })
     }
-}
-
-/// The id of the run with this name. A run whose first batch is outside of the caller's queues looks like a missing one.
-pub async fn run_id(app: &App, caller: &Caller, name: &str) -> Result<RunId, ApiError> {
-    let none = || ApiError::NotFound {
-        what: "run",
-        id: name.chars().take(80).collect(),
-    };
-    let run = app.store().run(name).await?.ok_or_else(none)?.id;
-    if caller.queues != QueueScope::All {
-        let first = app.store().run_batches(run, None, 1).await?;
-        if first.iter().any(|row| !caller.queues.contains(&row.queue)) {
-            return Err(none());
-        }
-    }
-    Ok(run)
 }

@@ -1,9 +1,8 @@
 //! Batches with matching jobs, the newest first. The store itself lists them in ascending order.
 
 use gristmill_model::BatchId;
-use gristmill_store::{BatchPositions, JobFilter, StoreError};
+use gristmill_store::{BatchPositions, JobFilter, Store, StoreError};
 
-use crate::app::App;
 use crate::limits::BATCH_IDS_LOOKED_AT_MAX;
 
 /// The largest number of ids in one query. The first query has twice as many as the wanted rows, because most batches
@@ -15,12 +14,9 @@ const STEP_BATCHES: u32 = 16;
 
 /// The newest matching batch, or 0 without one. The store lists ids in ascending order. Growing and then shrinking
 /// steps find the last one in a few dozen short queries.
-pub async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
+pub async fn newest(store: &dyn Store, filter: &JobFilter) -> Result<i64, StoreError> {
     let after = async |id: i64| -> Result<Option<i64>, StoreError> {
-        let found = app
-            .store()
-            .job_ids(filter, Some(BatchId(id)), STEP_BATCHES)
-            .await?;
+        let found = store.job_ids(filter, Some(BatchId(id)), STEP_BATCHES).await?;
         Ok(found.last().map(|jobs| jobs.batch.0))
     };
     let Some(mut known) = after(0).await? else {
@@ -46,7 +42,7 @@ pub async fn newest(app: &App, filter: &JobFilter) -> Result<i64, StoreError> {
 
 /// The matching jobs of batches from `newest` downwards, and the batch before which more may follow.
 pub async fn descending(
-    app: &App,
+    store: &dyn Store,
     filter: &JobFilter,
     newest: i64,
     rows_max: usize,
@@ -58,7 +54,7 @@ pub async fn descending(
         let low = (high - window_ids).max(lowest);
         window_ids = (2 * window_ids).min(WINDOW_IDS_MAX);
         let window = u32::try_from(high - low).unwrap_or(u32::MAX);
-        let found = app.store().job_ids(filter, Some(BatchId(low)), window).await?;
+        let found = store.job_ids(filter, Some(BatchId(low)), window).await?;
         for jobs in found.into_iter().rev().filter(|jobs| jobs.batch.0 <= high) {
             let last = jobs.batch.0;
             batches.push(jobs);

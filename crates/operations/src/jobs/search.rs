@@ -5,14 +5,11 @@
 use std::collections::BTreeSet;
 
 use gristmill_model::{BatchId, JobId, PackedArray, Positions};
-use gristmill_store::{BatchOutcomes, JobFilter, JobRow, Page, StoreError};
+use gristmill_store::{BatchOutcomes, JobFilter, JobRow, Page, Store, StoreError};
 
-use crate::app::App;
-use crate::endpoints::newest_batches::{descending, newest};
-use crate::error::ApiError;
-use crate::limits::{
-    SEARCH_BATCHES_MAX, SEARCH_BYTES_MAX, SEARCH_JOBS_MAX, SEARCH_TEXT_BYTES_MAX, SEARCHES_MAX,
-};
+use crate::jobs::newest_batches::{descending, newest};
+use crate::limits::{SEARCH_BATCHES_MAX, SEARCH_BYTES_MAX, SEARCH_JOBS_MAX, SEARCH_TEXT_BYTES_MAX};
+use crate::refused::Refused;
 
 /// The result of a search.
 #[derive(Debug)]
@@ -106,21 +103,21 @@ fn bytes_of(payloads: &PackedArray, outcomes: Option<&BatchOutcomes>) -> usize {
 }
 
 /// Searches the newest jobs that match `filter`, within the limits, for at most `rows_max` jobs with the text.
-pub async fn search(app: &App, filter: &JobFilter, text: &str, rows_max: usize) -> Result<Found, ApiError> {
+pub async fn search(
+    store: &dyn Store,
+    filter: &JobFilter,
+    text: &str,
+    rows_max: usize,
+) -> Result<Found, Refused> {
     if text.is_empty() || text.len() > SEARCH_TEXT_BYTES_MAX {
-        return Err(ApiError::invalid(
+        return Err(Refused::invalid(
             format!("`text` has {} bytes", text.len()),
             format!("give 1 to {SEARCH_TEXT_BYTES_MAX} bytes"),
         ));
     }
-    let _room = app.searches.try_acquire().map_err(|_| ApiError::TooMany {
-        what: "too many searches",
-        limit: format!("{SEARCHES_MAX} at once"),
-        retry_after_s: 1,
-    })?;
     let needle = Needle::new(text);
-    let newest = newest(app, filter).await?;
-    let (batches, next) = descending(app, filter, newest, SEARCH_BATCHES_MAX).await?;
+    let newest = newest(store, filter).await?;
+    let (batches, next) = descending(store, filter, newest, SEARCH_BATCHES_MAX).await?;
     let mut found = Found {
         rows: Vec::new(),
         searched: 0,
@@ -133,10 +130,10 @@ pub async fn search(app: &App, filter: &JobFilter, text: &str, rows_max: usize) 
             break;
         }
         // A prune may delete the batch in the meantime.
-        let Some(payloads) = app.store().payloads(jobs.batch).await? else {
+        let Some(payloads) = store.payloads(jobs.batch).await? else {
             continue;
         };
-        let outcomes = app.store().outcomes(jobs.batch).await?;
+        let outcomes = store.outcomes(jobs.batch).await?;
         found.searched += u64::from(jobs.positions.len());
         bytes += bytes_of(&payloads, outcomes.as_ref());
         let hits = hits(&needle, &jobs.positions, &payloads, outcomes.as_ref());
@@ -145,14 +142,14 @@ pub async fn search(app: &App, filter: &JobFilter, text: &str, rows_max: usize) 
                 found.is_all = false;
                 return Ok(found);
             }
-            found.rows.extend(row(app, jobs.batch, position).await?);
+            found.rows.extend(row(store, jobs.batch, position).await?);
         }
     }
     Ok(found)
 }
 
 /// One job as a listing shows it, unless it was deleted.
-async fn row(app: &App, batch: BatchId, position: u32) -> Result<Option<JobRow>, StoreError> {
+async fn row(store: &dyn Store, batch: BatchId, position: u32) -> Result<Option<JobRow>, StoreError> {
     let filter = JobFilter {
         batch: Some(batch),
         ..JobFilter::default()
@@ -161,7 +158,7 @@ async fn row(app: &App, batch: BatchId, position: u32) -> Result<Option<JobRow>,
         after: position.checked_sub(1).map(|position| JobId { batch, position }),
         limit: 1,
     };
-    let mut rows = app.store().jobs(&filter, page).await?;
+    let mut rows = store.jobs(&filter, page).await?;
     Ok(rows.pop().filter(|row| row.job == JobId { batch, position }))
 }
 
