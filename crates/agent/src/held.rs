@@ -21,11 +21,19 @@ impl Held {
     pub fn claimed(&mut self, lease: &Lease) {
         for slice in &lease.slices {
             let held = self.0.entry((lease.id, slice.batch)).or_default();
+            debug_assert!(
+                held.intersection(&slice.positions).is_empty(),
+                "a lease claims a job once"
+            );
             *held = held.union(&slice.positions);
         }
     }
 
     pub fn reported(&mut self, report: &Report, receipt: &Receipt) {
+        debug_assert!(
+            receipt.accepted.intersection(&receipt.refused).is_empty(),
+            "an outcome is either accepted or refused"
+        );
         self.remove(
             report.lease,
             report.batch,

@@ -124,9 +124,14 @@ impl Shared {
         let mut state = self.lock();
         state.numbered += 1;
         let number = state.numbered;
-        state.under_way.insert(number);
+        let is_new = state.under_way.insert(number);
+        assert!(is_new, "request {number} is numbered once");
         // The server has answered every request before the oldest unanswered one.
         let acknowledged = state.under_way.first().map_or(0, |oldest| oldest - 1);
+        assert!(
+            acknowledged < number,
+            "request {number} is not acknowledged before it is sent"
+        );
         drop(state);
         Ok(Numbered {
             shared: self,

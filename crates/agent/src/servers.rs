@@ -97,6 +97,11 @@ impl Servers {
     /// The current server, with its index.
     pub fn current(&self) -> (usize, &Server) {
         let index = self.current.load(Ordering::Relaxed);
+        assert!(
+            index < self.servers.len(),
+            "the current server {index} is one of {}",
+            self.servers.len()
+        );
         (index, &self.servers[index])
     }
 

@@ -21,6 +21,11 @@ pub(crate) fn split(reports: Vec<Report>, bytes_target: usize) -> Parts {
     let mut parts = vec![Vec::new()];
     let mut origins = Vec::new();
     let mut bytes = 0;
+    let reported = if cfg!(debug_assertions) {
+        jobs_in(&reports)
+    } else {
+        0
+    };
     for (origin, report) in reports.into_iter().enumerate() {
         let mut pieces = vec![report];
         while let Some(mut piece) = pieces.pop() {
@@ -44,11 +49,33 @@ pub(crate) fn split(reports: Vec<Report>, bytes_target: usize) -> Parts {
             origins.push(origin);
         }
     }
+    assert_eq!(
+        parts.iter().map(Vec::len).sum::<usize>(),
+        origins.len(),
+        "each report of a part has an origin"
+    );
+    assert!(origins.is_sorted(), "parts keep the order of the reports");
+    debug_assert_eq!(
+        parts.iter().map(|part| jobs_in(part)).sum::<u64>(),
+        reported,
+        "parts hold each reported job"
+    );
     Parts { parts, origins }
+}
+
+/// The number of jobs in reports, for assertions.
+fn jobs_in(reports: &[Report]) -> u64 {
+    let jobs = reports.iter().map(|report| u64::from(report.positions().len()));
+    jobs.sum()
 }
 
 /// One receipt for each original report.
 pub(crate) fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) -> Vec<Receipt> {
+    assert_eq!(
+        receipts.len(),
+        origins.len(),
+        "each report of a part has a receipt"
+    );
     let mut merged = vec![Receipt::default(); count];
     for (receipt, origin) in receipts.into_iter().zip(origins) {
         let whole = &mut merged[*origin];
@@ -98,6 +125,15 @@ fn halve(report: &mut Report) -> Option<Report> {
     }
     upper.released = report.released.difference(&lower_positions);
     report.released = report.released.intersection(&lower_positions);
+    assert_eq!(
+        (report.positions().len(), upper.positions().len()),
+        (lower_positions.len(), upper_positions.len()),
+        "the halves of a report have all of its {count} jobs"
+    );
+    assert!(
+        lower_positions.last() < upper_positions.first(),
+        "the halves of a report are disjoint"
+    );
     Some(upper)
 }
 

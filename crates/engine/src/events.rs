@@ -129,6 +129,7 @@ impl RecentPages {
             return Ok(Found::NothingFor(pause));
         }
         let page = read.await?;
+        assert!(page.next >= after, "a page of events never leads back");
         if self.latest.as_ref().is_none_or(|latest| page.next >= latest.next) {
             self.latest = Some(LatestRead {
                 next: page.next,
@@ -144,6 +145,10 @@ impl RecentPages {
         if self.pages.len() > PAGES_KEPT {
             self.pages.pop_front();
         }
+        assert!(
+            self.pages.len() <= PAGES_KEPT,
+            "at most {PAGES_KEPT} pages of events are kept"
+        );
         Ok(Found::Page(page))
     }
 }

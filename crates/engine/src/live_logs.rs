@@ -249,10 +249,16 @@ impl LiveLogs {
             self.ready.push_back(LogEvent::LeftOut { jobs });
         }
         self.is_left_out = is_left_out;
+        assert!(
+            self.jobs.len() <= LIVE_JOBS_MAX,
+            "{} followed jobs exceed their limit",
+            self.jobs.len()
+        );
         Ok(details)
     }
 
     async fn read_output(&mut self, followed: Vec<Followed>) -> Result<(), StoreError> {
+        let before = self.after;
         let page = self.store.live_output(followed, self.after).await?;
         let settled = self.store.now().plus_ms(-LATE_MS_MAX);
         for piece in page.pieces {
@@ -264,6 +270,10 @@ impl LiveLogs {
             }
         }
         self.read = self.read.split_off(&(self.after + 1));
+        assert!(
+            self.after >= before,
+            "the place in the live output moves from {before} only forward"
+        );
         Ok(())
     }
 
@@ -328,6 +338,10 @@ impl LiveLogs {
         if self.over.len() > OVER_KEPT_MAX {
             self.over.pop_front();
         }
+        assert!(
+            self.over.len() <= OVER_KEPT_MAX,
+            "at most {OVER_KEPT_MAX} ended attempts are remembered"
+        );
     }
 }
 

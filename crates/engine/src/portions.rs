@@ -80,11 +80,17 @@ impl Portions {
         if jobs.is_empty() {
             return Ok(None);
         }
+        let named: u64 = jobs.iter().map(|jobs| u64::from(jobs.positions.len())).sum();
         let selection = Selection::Packed {
             jobs,
             states: self.filter.states.clone(),
         };
         let changed = self.store.change(selection, self.change.clone()).await?;
+        assert!(
+            changed.changed <= named,
+            "{} jobs changed, but a portion has {named}",
+            changed.changed
+        );
         Ok(Some(changed.changed))
     }
 
@@ -104,6 +110,13 @@ impl Portions {
             .store
             .job_ids(&self.filter, self.after, LOOKED_AT_BATCHES)
             .await?;
+        let batches = page.iter().map(|jobs| Some(jobs.batch));
+        assert!(
+            std::iter::once(self.after)
+                .chain(batches)
+                .is_sorted_by(|one, next| one < next),
+            "a page of ids ascends from its cursor"
+        );
         self.after = page.last().map(|jobs| jobs.batch);
         if self.after.is_none_or(|after| after >= last) {
             self.last = None;
@@ -123,6 +136,12 @@ impl Portions {
         }) {
             portion.push(next);
         }
+        let jobs: u32 = portion.iter().map(|next| next.positions.len()).sum();
+        assert!(
+            portion.len() <= 1 || (portion.len() <= PORTION_BATCHES_MAX && jobs <= PORTION_JOBS_MAX),
+            "a portion of {} batches and {jobs} jobs exceeds its limits",
+            portion.len()
+        );
         portion
     }
 }

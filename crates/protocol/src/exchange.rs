@@ -238,6 +238,11 @@ impl ExchangeRequest {
                 writes: _,
             } = report;
             let completed = completed.map_or_else(Positions::new, |completed| {
+                assert_eq!(
+                    (completed.values.count(), completed.durations_us.len()),
+                    (completed.positions.len(), completed.positions.len() as usize),
+                    "each completed job has a value and a duration"
+                );
                 let durations = completed
                     .durations_us
                     .iter()
@@ -305,6 +310,7 @@ impl ExchangeRequest {
             };
             reports.push(checked(report, completed, &mut log_bytes_left)?);
         }
+        assert!(segments.next().is_none(), "each segment belongs to a report");
         Ok(ExchangeRequest {
             number: head.number,
             attempt: head.attempt,
@@ -405,6 +411,11 @@ fn checked(
             return Err(wrong(format!("spawns siblings that cannot be: {error}")));
         }
     }
+    assert!(
+        listed >= spoken_of.len() as usize,
+        "{listed} listed jobs cannot have {} positions",
+        spoken_of.len()
+    );
     listed -= spoken_of.len() as usize;
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
@@ -514,14 +525,18 @@ pub fn cut_error(error: JobError) -> JobError {
 
 /// The text, cut, and without NUL characters.
 pub fn clean(mut text: String, bytes_max: usize) -> String {
-    if text.len() > bytes_max {
-        text.truncate(text.floor_char_boundary(bytes_max));
-    }
+    let cut = |text: &mut String| text.truncate(text.floor_char_boundary(bytes_max));
+    cut(&mut text);
     if text.contains('\0') {
-        text.replace('\0', "\u{fffd}")
-    } else {
-        text
+        // A replaced character is longer.
+        text = text.replace('\0', "\u{fffd}");
+        cut(&mut text);
     }
+    assert!(
+        text.len() <= bytes_max,
+        "a cleaned text stays within {bytes_max} bytes"
+    );
+    text
 }
 
 impl ExchangeResponse {
@@ -534,6 +549,18 @@ impl ExchangeResponse {
                 .slices
                 .into_iter()
                 .map(|slice| {
+                    assert_eq!(
+                        slice.payloads.count(),
+                        slice.positions.len(),
+                        "each leased job has a payload"
+                    );
+                    assert!(
+                        slice
+                            .memos
+                            .as_ref()
+                            .is_none_or(|memos| memos.count() == slice.positions.len()),
+                        "each job that finalizes has a memo"
+                    );
                     segments.push(Segment::Text(slice.payloads.text().clone()));
                     let labels = slice.labels_of(&slice.positions);
                     if let Some(labels) = &labels {
@@ -647,6 +674,7 @@ fn read_lease(lease: LeaseHead, segments: &[&[u8]]) -> Result<Lease, FrameError>
             traceparent: slice.traceparent,
         });
     }
+    assert!(segments.next().is_none(), "each segment belongs to a slice");
     Ok(Lease { id: lease.id, slices })
 }
 

@@ -57,6 +57,12 @@ pub enum FrameError {
 pub(super) fn encode<H: Serialize>(head: &H, segments: &[Segment]) -> Bytes {
     // Heads are structs of this crate with string keys; serialising them cannot fail.
     let head = serde_json::to_vec(head).unwrap_or_default();
+    assert!(!head.is_empty(), "a head of this crate can be serialised");
+    assert!(
+        segments.len() <= SEGMENTS_MAX,
+        "a message of {} segments is one that its receiver refuses",
+        segments.len()
+    );
     let size: usize = segments.iter().map(|segment| 4 + segment.bytes().len()).sum();
     let mut message = BytesMut::with_capacity(8 + head.len() + size);
     message.put_slice(MAGIC);
@@ -66,6 +72,11 @@ pub(super) fn encode<H: Serialize>(head: &H, segments: &[Segment]) -> Bytes {
         message.put_u32_le(segment.bytes().len() as u32);
         message.put_slice(segment.bytes());
     }
+    assert_eq!(
+        message.len(),
+        8 + head.len() + size,
+        "a message has the announced length"
+    );
     message.freeze()
 }
 

@@ -86,6 +86,10 @@ impl Said {
                     let Some(number) = note.number_mut() else { continue };
                     let piece = stream.piece_of(*number).ok_or(ProtocolError::UnknownJob)?;
                     *number -= stream.pieces[piece].first;
+                    assert!(
+                        (*number as usize) < stream.pieces[piece].places.len(),
+                        "a note concerns a job of its piece"
+                    );
                     shares.entry(piece).or_default().notes.push(note);
                 }
             }
@@ -138,11 +142,17 @@ fn share_values<'a>(
         let piece = stream.piece_of(*number).ok_or(ProtocolError::UnknownJob)?;
         let sent = &stream.pieces[piece];
         let count = rest.partition_point(|(number, ..)| *number < sent.end());
+        assert!(count > 0, "each turn takes the values of at least one job");
         let (own, others) = rest.split_at_mut(count);
         own.iter_mut().for_each(|(number, ..)| *number -= sent.first);
         shares.entry(piece).or_default().completed = own.to_vec();
         rest = others;
     }
+    assert_eq!(
+        shares.values().map(|share| share.completed.len()).sum::<usize>(),
+        frame.numbers.len(),
+        "each value of a frame belongs to one piece"
+    );
     Ok(shares)
 }
 
@@ -307,6 +317,7 @@ impl Answers {
     pub fn into_outcomes(self, sent: &mut SentPiece, output: &mut Output) -> (Outcomes, usize) {
         let mut outcomes = Outcomes::default();
         let mut answered: Vec<u32> = self.failed.iter().map(|(index, ..)| *index).collect();
+        let count = self.count();
         if let Some((indexes, durations_us, values)) = self.completed {
             outcomes.completed = Some(Completed {
                 positions: indexes.iter().map(|index| sent.places[*index as usize]).collect(),
@@ -339,6 +350,12 @@ impl Answers {
             .map(|(index, siblings)| Siblings::one(sent.places[index as usize], siblings))
             .collect();
         answered.sort_unstable();
+        assert_eq!(answered.len(), count, "each answer becomes one outcome");
+        assert!(
+            answered.is_sorted_by(|one, next| one < next)
+                && answered.iter().all(|index| sent.expects(*index)),
+            "a job is answered once"
+        );
         answered.iter().for_each(|index| sent.answer(*index));
         if output.logs_count() > 0 {
             let logs = answered

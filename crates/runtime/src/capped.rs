@@ -24,6 +24,10 @@ impl CappedLog {
         let room = LOG_BYTES_MAX.saturating_sub(self.kept.len()).min(bytes.len());
         self.kept.extend_from_slice(&bytes[..room]);
         self.dropped_bytes += (bytes.len() - room) as u64;
+        assert!(
+            self.kept.len() <= LOG_BYTES_MAX,
+            "a log keeps at most {LOG_BYTES_MAX} bytes"
+        );
     }
 
     /// Notes that the writer itself has dropped this many bytes in total. Returns whether these are the first ones.
@@ -70,6 +74,11 @@ impl CappedLog {
                 "\n… {dropped_bytes} more bytes were dropped: a job's log is cut at {LOG_BYTES_MAX} bytes\n"
             ));
         }
+        assert!(
+            text.len() <= LOG_BYTES_MAX,
+            "a log with its note has {} bytes",
+            text.len()
+        );
         text
     }
 }

@@ -138,6 +138,11 @@ impl InFlight {
                 self.waiting.push_front(piece);
                 piece = Piece { places, careful };
             }
+            assert!(
+                piece.places.len() <= count,
+                "a piece has at most {count} jobs, not {}",
+                piece.places.len()
+            );
             let micro_batch = &self.work.micro_batch;
             match micro_batch.finalizing_items(&piece.places, FINALIZING_BYTES_MAX) {
                 None => return Some((micro_batch.payloads().select(&piece.places), piece)),
@@ -154,6 +159,12 @@ impl InFlight {
     /// Takes jobs back from the process in their order, each with whether it needs care. They are sent again before all
     /// waiting jobs, or given up.
     pub fn take_back(&mut self, jobs: &[(u32, bool)]) {
+        assert!(
+            jobs.len() <= self.sent_count,
+            "a process that has {} jobs cannot give back {}",
+            self.sent_count,
+            jobs.len()
+        );
         self.sent_count -= jobs.len();
         for run in jobs.chunk_by(|(_, one), (_, other)| one == other).rev() {
             let places = run.iter().map(|(place, _)| *place).collect();
@@ -167,6 +178,10 @@ impl InFlight {
 
     /// Charges a job with the failure of its process.
     pub fn charge(&mut self, place: u32, error: JobError, duration_us: u32, log: CappedLog) {
+        assert!(
+            self.sent_count > 0,
+            "only a job that the process has can be charged"
+        );
         self.sent_count -= 1;
         let mut logs = Vec::new();
         if !log.is_empty() {

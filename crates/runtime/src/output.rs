@@ -95,9 +95,15 @@ impl Output {
             self.take_record(kind, number, body);
             bytes = &bytes[at + HEAD_BYTES + length..];
         }
+        assert!(self.partial.is_empty(), "kept bytes are part of the next ones");
         let whole = bytes.len() - self.partial_record_bytes(bytes);
         self.push_raw(&bytes[..whole]);
         self.partial.extend_from_slice(&bytes[whole..]);
+        assert!(
+            self.partial.len() < HEAD_BYTES + RECORD_BYTES_MAX,
+            "{} bytes are kept, but a whole record is shorter",
+            self.partial.len()
+        );
     }
 
     fn push_raw(&mut self, bytes: &[u8]) {

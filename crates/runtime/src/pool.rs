@@ -174,6 +174,11 @@ impl State {
             0 => self.without_since.or_else(|| Some(Instant::now())),
             _ => None,
         };
+        assert_eq!(
+            self.without_since.is_some(),
+            self.conditions[slot] != Condition::Working && self.working() == 0,
+            "a pool is without a process exactly while no slot has one"
+        );
         let change = match (before == Condition::Out, condition == Condition::Out) {
             (false, true) => RunnerChange::Out(slot),
             (true, false) => RunnerChange::Back(slot),

@@ -328,6 +328,16 @@ impl Slot {
             now,
         );
         process.output.numbers.end = self.stream.next_number();
+        self.assert_sent();
+    }
+
+    /// Asserts that the stream and the micro-batches count the same jobs of the process.
+    fn assert_sent(&self) {
+        debug_assert_eq!(
+            self.in_flight.iter().map(|one| one.sent_count).sum::<usize>(),
+            self.stream.unanswered_count(),
+            "each job of the process belongs to a micro-batch"
+        );
     }
 
     /// The first deadline, if no event comes before.
@@ -452,6 +462,11 @@ impl Slot {
                     .tell(Told::Progress(progress.into_iter().map(placed).collect()));
             }
             let (outcomes, count) = answers.into_outcomes(sent, &mut process.output);
+            assert!(
+                count <= owner.sent_count,
+                "a process that has {} jobs cannot answer {count}",
+                owner.sent_count
+            );
             owner.sent_count -= count;
             if count > 0 {
                 owner.work.answer(outcomes);
@@ -483,7 +498,14 @@ impl Slot {
             if output.logs_count() > self.stream.unanswered_count() {
                 output.forget(|number| self.stream.expects(number));
             }
+            assert!(
+                output.logs_count() <= self.stream.unanswered_count(),
+                "a process has logs of {} jobs, but only {} unanswered jobs",
+                output.logs_count(),
+                self.stream.unanswered_count()
+            );
         }
+        self.assert_sent();
         Ok(())
     }
 
@@ -511,6 +533,7 @@ impl Slot {
         if self.recalling.is_some_and(|limit| limit <= numbers.end) {
             self.recalling = None;
         }
+        self.assert_sent();
     }
 
     /// The numbers of the jobs that may have killed the process, and whether they were seen to run.
@@ -612,6 +635,10 @@ impl Slot {
                 })
                 .collect();
             micro_batch.take_back(&jobs);
+            assert_eq!(
+                micro_batch.sent_count, 0,
+                "a process that is gone has no jobs of a micro-batch"
+            );
         }
         self.recalling = None;
         self.is_retiring = false;

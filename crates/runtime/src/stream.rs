@@ -49,6 +49,13 @@ impl SentPiece {
         while self.answered.get(self.first_unanswered) == Some(&true) {
             self.first_unanswered += 1;
         }
+        assert!(
+            self.first_unanswered <= self.answered_count && self.answered_count <= self.places.len(),
+            "a piece of {} jobs has {} answers, {} of them at its start",
+            self.places.len(),
+            self.answered_count,
+            self.first_unanswered
+        );
     }
 
     /// The number of the first unanswered job.
@@ -121,6 +128,11 @@ impl Stream {
         }
         let places: Vec<u32> = places.iter().collect();
         let first = self.next_number;
+        assert!(!places.is_empty(), "a piece has at least one job");
+        assert!(
+            self.pieces.back().is_none_or(|last| last.end() <= first),
+            "the numbers of a process's jobs ascend"
+        );
         self.next_number += places.len() as u32;
         self.pieces.push_back(SentPiece {
             owner,
@@ -145,6 +157,10 @@ impl Stream {
     pub fn note_begun(&mut self, begun: u32, now: Instant) {
         let begun = begun.min(self.next_number);
         if begun > self.begun_to {
+            assert!(
+                self.begun.back().is_none_or(|(last, _)| *last < begun),
+                "the number of begun jobs only grows"
+            );
             self.begun.push_back((begun, now));
             self.begun_to = begun;
         }
@@ -217,6 +233,18 @@ impl Stream {
             self.forget_begun();
             self.begun_kept_max = BEGUN_KEPT_MIN.max(2 * self.begun.len());
         }
+        assert!(
+            self.begun.len() <= self.begun_kept_max,
+            "{} kept starts exceed their limit of {}",
+            self.begun.len(),
+            self.begun_kept_max
+        );
+        debug_assert!(
+            self.pieces
+                .iter()
+                .is_sorted_by(|one, next| one.end() <= next.first),
+            "the pieces of a stream are disjoint and in order"
+        );
     }
 
     /// Keeps only the start times of jobs that have not ended.
@@ -233,6 +261,10 @@ impl Stream {
                 kept.push_back((begun, at));
             }
         }
+        assert!(
+            kept.len() <= self.unanswered_count(),
+            "a start is kept only for a job that runs"
+        );
         self.begun = kept;
     }
 }

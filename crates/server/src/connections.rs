@@ -135,8 +135,13 @@ impl State {
         let Some(open) = self.open.get_mut(&number) else {
             return;
         };
-        open.waits_since = Some(since);
-        self.waiting.insert(since, number);
+        let before = open.waits_since.replace(since);
+        assert!(
+            before.is_none() && open.requests == 0,
+            "a connection that waits or has a request cannot begin to wait"
+        );
+        let before = self.waiting.insert(since, number);
+        assert!(before.is_none(), "each wait has its own number");
         if let Some(origin) = self.origins.get_mut(&open.origin) {
             origin.waiting.insert(since, number);
         }
@@ -149,9 +154,15 @@ impl State {
         let Some(since) = open.waits_since.take() else {
             return;
         };
-        self.waiting.remove(&since);
+        let waited = self.waiting.remove(&since);
+        assert_eq!(waited, Some(number), "a wait belongs to its connection");
         if let Some(origin) = self.origins.get_mut(&open.origin) {
-            origin.waiting.remove(&since);
+            let waited = origin.waiting.remove(&since);
+            assert_eq!(
+                waited,
+                Some(number),
+                "an origin lists the waits of its connections"
+            );
         }
     }
 
@@ -159,6 +170,7 @@ impl State {
         self.end_to_wait(number);
         let open = self.open.remove(&number)?;
         if let Some(origin) = self.origins.get_mut(&open.origin) {
+            assert!(origin.open > 0, "an origin counts each of its connections");
             origin.open -= 1;
             if origin.open == 0 {
                 self.origins.remove(&open.origin);
@@ -222,9 +234,28 @@ impl Connections {
             waits_since: None,
             signal: signal.clone(),
         };
-        state.open.insert(number, open);
-        state.origins.entry(origin).or_default().open += 1;
+        let before = state.open.insert(number, open);
+        assert!(before.is_none(), "each connection has its own number");
+        let of_origin = state.origins.entry(origin).or_default();
+        of_origin.open += 1;
+        assert!(
+            of_origin.open <= self.limits.by_address_max,
+            "{} connections of one address exceed the limit of {}",
+            of_origin.open,
+            self.limits.by_address_max
+        );
+        assert!(
+            state.open.len() <= self.limits.all_max,
+            "{} connections exceed the limit of {}",
+            state.open.len(),
+            self.limits.all_max
+        );
         state.begin_to_wait(number);
+        debug_assert_eq!(
+            state.origins.values().map(|origin| origin.open).sum::<usize>(),
+            state.open.len(),
+            "the connections of all origins add up"
+        );
         drop(state);
         self.set_wait(&signal, self.limits.head_within);
         Some(Connection {
@@ -257,6 +288,7 @@ impl Connection {
         let Some(open) = state.open.get_mut(&self.number) else {
             return;
         };
+        assert!(open.requests > 0, "only a request that began can end");
         open.requests -= 1;
         if open.requests == 0 {
             state.begin_to_wait(self.number);

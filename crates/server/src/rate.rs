@@ -63,6 +63,11 @@ impl RateLimiter {
             });
         }
         bucket.left_milli -= 1_000;
+        assert!(
+            (0..full).contains(&bucket.left_milli),
+            "a bucket of {full} thousandths cannot have {} left",
+            bucket.left_milli
+        );
         Ok(())
     }
 }

@@ -101,13 +101,12 @@ impl Room {
         let mut taken = self.lock();
         taken.last += 1;
         let number = taken.last;
-        taken.bodies.insert(number);
-        taken
-            .shares
-            .entry(token.clone())
-            .or_default()
-            .bodies
-            .insert(number);
+        let is_new = taken.bodies.insert(number);
+        let share = taken.shares.entry(token.clone()).or_default();
+        assert!(
+            is_new && share.bodies.insert(number),
+            "each body has its own number"
+        );
         drop(taken);
         Place {
             room: self.clone(),
@@ -137,20 +136,36 @@ impl Room {
         }
         share.bytes = own;
         taken.bytes = all;
+        debug_assert_eq!(
+            taken.shares.values().map(|share| share.bytes).sum::<usize>(),
+            taken.bytes,
+            "the shares of a room add up to its bytes"
+        );
         true
     }
 
     fn give_back(&self, place: &Place, bytes: usize, leaves: bool) {
         let mut taken = self.lock();
+        assert!(
+            bytes <= taken.bytes && bytes <= place.bytes.max(bytes),
+            "a room of {} bytes cannot get {bytes} back",
+            taken.bytes
+        );
         taken.bytes -= bytes;
         if leaves {
             taken.bodies.remove(&place.number);
         }
         if let Some(share) = taken.shares.get_mut(&place.token) {
+            assert!(
+                bytes <= share.bytes,
+                "a token with {} bytes cannot give {bytes} back",
+                share.bytes
+            );
             share.bytes -= bytes;
             if leaves {
                 share.bodies.remove(&place.number);
                 if share.bodies.is_empty() {
+                    assert_eq!(share.bytes, 0, "a token without bodies has no bytes");
                     taken.shares.remove(&place.token);
                 }
             }

@@ -75,7 +75,10 @@ pub struct Waiter(watch::Sender<usize>);
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.send_modify(|waiters| *waiters -= 1);
+        self.0.send_modify(|waiters| {
+            debug_assert!(*waiters > 0, "each waiting request is counted");
+            *waiters -= 1;
+        });
     }
 }
 
@@ -177,10 +180,16 @@ impl Sessions {
             found_nothing: watch::Sender::new(0),
         };
         // Two requests may have looked the worker up at the same time. The first session wins.
-        sessions
+        let session = sessions
             .entry(worker)
             .or_insert_with(|| Arc::new(session))
-            .clone()
+            .clone();
+        assert!(
+            sessions.len() <= SESSIONS_MAX,
+            "{} sessions exceed their limit",
+            sessions.len()
+        );
+        session
     }
 
     /// Forgets a worker that has left or was lost.
@@ -281,15 +290,31 @@ impl Answers {
     fn acknowledge(&mut self, number: u64) {
         self.kept = self.kept.split_off(&number.saturating_add(1));
         self.floor = self.floor.max(number);
+        self.assert_above_floor();
     }
 
     fn keep(&mut self, number: u64, kept: Kept) {
-        self.kept.insert(number, kept);
+        assert!(
+            number > self.floor,
+            "an answer to request {number} is kept, but requests up to {} are finished",
+            self.floor
+        );
+        let before = self.kept.insert(number, kept);
+        assert!(before.is_none(), "request {number} is carried out once");
         while self.kept.len() > ANSWERS_KEPT_MAX {
             if let Some((first, _)) = self.kept.pop_first() {
                 self.floor = self.floor.max(first);
             }
         }
+        self.assert_above_floor();
+    }
+
+    fn assert_above_floor(&self) {
+        let first = self.kept.first_key_value();
+        assert!(
+            first.is_none_or(|(first, _)| *first > self.floor),
+            "an answer is kept only until its request is finished"
+        );
     }
 }
 

@@ -36,7 +36,10 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.0.send_modify(|count| {
+            debug_assert!(*count > 0, "each waiting claim is counted");
+            *count -= 1;
+        });
     }
 }
 
@@ -164,6 +167,11 @@ impl Wake {
                 if last.lease.as_ref().is_some_and(|lease: &Lease| lease.jobs() > 0) {
                     return Ok(last);
                 }
+                assert!(
+                    dry.since <= moment,
+                    "moments at a gate only grow, from {} to {moment}",
+                    dry.since
+                );
                 *dry = Dry {
                     since: moment,
                     next_run_at: last.next_run_at,

@@ -1,4 +1,5 @@
-//! What limits and aging cost a claim, beside the same work without: `cargo bench -p gristmill-store-postgres --bench limits`.
+//! Measures what limits and aging cost a claim, next to the same work without them: `cargo bench -p
+//! gristmill-store-postgres --bench limits`.
 //!
 //! No-op jobs, claimed and committed by one worker, on both stores, with each commit synced. Each figure is the median of
 //! several rounds on a fresh store, with its ratio to the first of its group; the rounds of a group take turns.
@@ -16,7 +17,7 @@ use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 const KIND: &str = "noop";
 
-/// What is submitted, and claimed by how many.
+/// The jobs to submit, and how they are claimed.
 struct Work {
     name: &'static str,
     groups: u32,
@@ -120,7 +121,7 @@ fn main() {
                     measure(&*store, work, controls).await
                 });
                 std::fs::remove_dir_all(&folder).expect("the folder goes");
-                // The first round does not count.
+                // The first round is a warm-up.
                 rates.extend((round > 0).then_some(rate));
             }
         }
@@ -136,7 +137,7 @@ fn main() {
     }
 }
 
-/// Jobs claimed and committed in a second.
+/// Returns how many jobs are claimed and committed in a second.
 async fn measure(store: &dyn Store, work: &Work, controls: &[Control]) -> f64 {
     let mut payloads = PackedBuilder::new();
     for number in 0..work.batch_jobs {

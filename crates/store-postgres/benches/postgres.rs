@@ -1,8 +1,8 @@
-//! How fast the PostgreSQL store is: `cargo bench -p gristmill-store-postgres --bench postgres`.
+//! Measures the speed of the PostgreSQL store: `cargo bench -p gristmill-store-postgres --bench postgres`.
 //!
-//! A private server with fsync on, below `TMPDIR`. Each figure stands beside a floor that was measured in the same run:
-//! the plainest SQL that moves the same bytes with as many syncs. Medians of `ROUNDS` rounds, after one that does not
-//! count. `ONLY` names a part: submit, drain, single, sql, latency, depth or lanes.
+//! It starts a private server with fsync on, below `TMPDIR`. Each figure stands next to a floor that the same run
+//! measured: the plainest SQL that moves the same bytes with as many syncs. The figures are medians of `ROUNDS` rounds,
+//! after a warm-up. `ONLY` names a part: submit, drain, single, sql, latency, depth or lanes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ async fn raw(url: &str) -> Client {
     client
 }
 
-/// `count` payloads of a hundred bytes, no two the same.
+/// `count` different payloads of a hundred bytes.
 fn payloads(count: u32, seed: u32) -> PackedArray {
     let items: Vec<String> = (0..count)
         .map(|number| format!("\"{:0>98}\"", u64::from(seed) * 1_000_003 + u64::from(number)))
@@ -182,7 +182,7 @@ async fn bulk_submit(server: &PrivatePostgres) {
     );
 }
 
-/// One worker drains what waits; the next exchange is sent while the last outcomes are made.
+/// One worker drains the store, and sends the next exchange while the last outcomes are made.
 async fn drain(server: &PrivatePostgres) {
     const BATCHES: u32 = 300;
     let url = server.create_database().expect("a database");
@@ -202,13 +202,13 @@ async fn drain(server: &PrivatePostgres) {
         for part in batches.collect::<Vec<_>>().chunks(30) {
             store.submit(part.to_vec(), None).await.expect("submitted");
         }
-        // Another process claims, as a rule: its payloads are not at hand.
+        // Usually another process claims, which does not have the payloads in memory.
         let store = open(&url).await;
         let began = Instant::now();
         let (mut reports, mut done) = (Vec::new(), 0);
         let mut under_way = Box::pin(exchange(store.clone(), worker, Vec::new(), 4_000));
         while f64::from(done) < jobs {
-            // One exchange carries reports while the jobs of the other are run.
+            // One exchange carries reports while the jobs of the other run.
             let claimed = under_way.await;
             under_way = Box::pin(exchange(
                 store.clone(),
@@ -271,7 +271,7 @@ async fn exchange(
     exchanged.lease.map(|lease| lease.slices).unwrap_or_default()
 }
 
-/// Callers that submit one job after the other.
+/// Callers submit one job after the other.
 async fn single_submits(server: &PrivatePostgres, callers: u32, each: u32) {
     let url = server.create_database().expect("a database");
     let store = open(&url).await;
@@ -327,7 +327,7 @@ async fn single_submits(server: &PrivatePostgres, callers: u32, each: u32) {
     );
 }
 
-/// A claim of 100 jobs, and a commit of 50, by themselves.
+/// Measures a claim of 100 jobs and a commit of 50, each alone.
 async fn small_exchanges(server: &PrivatePostgres) {
     let url = server.create_database().expect("a database");
     let store = open(&url).await;
@@ -408,7 +408,7 @@ enum Told {
     Notified,
 }
 
-/// From a submit to its job's start, fifty times a second, beside a row that is inserted. In turn.
+/// Measures the time from a submit to its job's start, fifty times a second, in turn with the insert of a bare row.
 async fn latencies(server: &PrivatePostgres) {
     let measurements = [
         ("submit to start, another handle", Told::Notified),
@@ -433,7 +433,7 @@ async fn latencies(server: &PrivatePostgres) {
     }
 }
 
-/// Jobs of one measurement of latency; the first ones do not count.
+/// Jobs in one measurement of latency; the first ones are a warm-up.
 const LATENCY_JOBS: u32 = 220;
 const LATENCY_WARM_UP_JOBS: usize = 20;
 
@@ -508,8 +508,8 @@ async fn bare_latency(server: &PrivatePostgres) -> Vec<Duration> {
     latencies.split_off(LATENCY_WARM_UP_JOBS)
 }
 
-/// Claims of 100 with little and with much waiting, in turn: after the checkpoint and the vacuum that loading causes, and
-/// then with dead rows at the head.
+/// Measures claims of 100 jobs while few and while many wait, in turn: first after the checkpoint and the vacuum that
+/// loading causes, then with dead rows at the head.
 async fn depth(server: &PrivatePostgres) {
     let little = filled(server, 10, 1_000).await;
     for (what, batches, jobs) in [
@@ -524,7 +524,7 @@ async fn depth(server: &PrivatePostgres) {
         for url in [&few, &much] {
             settle(url).await;
         }
-        // Handles that have not submitted: the payloads are not at hand.
+        // Handles that have not submitted do not have the payloads in memory.
         let (few, much) = (open(&few).await, open(&much).await);
         let workers = (register(&*few).await, register(&*much).await);
         let (mut of_few, mut of_much) = (Vec::new(), Vec::new());
@@ -543,7 +543,7 @@ async fn depth(server: &PrivatePostgres) {
             percentile(&of_few, 50),
             percentile(&of_much, 50) / percentile(&of_few, 50),
         );
-        // Nobody vacuums: all that was claimed lies dead before what waits.
+        // Nothing vacuums, so dead rows of all claimed jobs lie before the waiting ones.
         for _ in 0..20 {
             much.exchange(workers.1, Vec::new(), Some(want(10_000)))
                 .await
@@ -563,10 +563,11 @@ async fn depth(server: &PrivatePostgres) {
     }
 }
 
-/// Batches of one job that are spread over the lanes, where there are fewer lanes.
+/// Batches of one job, spread over the lanes where there are fewer lanes.
 const LANE_BATCHES: usize = 12_000;
 
-/// Claims of 100 with jobs in all of so many lanes, and with jobs in one of them. Then the rest is drained, with 1,000 a claim.
+/// Measures claims of 100 jobs while all lanes have jobs, and while one of them has. Then drains the rest, 1,000 jobs a
+/// claim.
 async fn lanes(server: &PrivatePostgres) {
     let mut few = None;
     for lanes in [10, 1_000, 10_000, 100_000] {
@@ -619,7 +620,7 @@ async fn lanes(server: &PrivatePostgres) {
     }
 }
 
-/// Stores batches of one job, in turn in so many groups; in none where that is 0.
+/// Stores batches of one job, in turn in `groups` groups, or in none where that is 0.
 async fn fill_lanes(url: &str, batches: usize, groups: usize) {
     let store = open(url).await;
     let pack = payloads(1, 1);
@@ -634,7 +635,7 @@ async fn fill_lanes(url: &str, batches: usize, groups: usize) {
     store.close().await.expect("closed");
 }
 
-/// A database in which so many batches wait.
+/// Makes a database in which this many batches wait.
 async fn filled(server: &PrivatePostgres, batches: usize, jobs: u32) -> String {
     let url = server.create_database().expect("a database");
     let store = open(&url).await;
@@ -648,7 +649,7 @@ async fn filled(server: &PrivatePostgres, batches: usize, jobs: u32) -> String {
     url
 }
 
-/// Does what the server does in its own time after much was written: the vacuum and the checkpoint.
+/// Runs the vacuum and the checkpoint, which the server otherwise does in its own time after many writes.
 async fn settle(url: &str) {
     let client = raw(url).await;
     for command in ["VACUUM (ANALYZE)", "CHECKPOINT"] {

@@ -1,10 +1,11 @@
-//! What the storage settings of the PostgreSQL store cost and save: `cargo bench -p gristmill-store-postgres --bench storage`.
+//! Measures what the storage settings of the PostgreSQL store cost and save: `cargo bench -p gristmill-store-postgres
+//! --bench storage`.
 //!
-//! Two tables. The first compares how the long columns are stored (payloads, values): sizes on disk, and how fast jobs
-//! are submitted and go through. The second compares the room that pages of `slice` and `held` leave for updates, and
-//! how soon they are vacuumed: sizes and dead rows after each slice was claimed in ten parts, and how fast that was.
-//! Each figure is the median of several rounds, in which the settings take turns, after one round that does not count.
-//! The server is private, with fsync on, below `TMPDIR`; `ROUNDS` says how many rounds.
+//! It prints two tables. The first compares ways to store the long columns (payloads, values): their sizes on disk, and
+//! the speed of submits and of whole jobs. The second compares how much space pages of `slice` and `held` leave for
+//! updates, and how soon they are vacuumed: sizes and dead rows after each slice was claimed in ten parts, and the
+//! speed. Each figure is the median of several rounds, in which the settings take turns, after a warm-up. The server is
+//! private, with fsync on, below `TMPDIR`; `ROUNDS` sets the number of rounds.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,7 @@ const PAGES: [(&str, &str); 4] = [
     ),
 ];
 
-/// What a round measured of one setting.
+/// The results of one setting in one round.
 struct Measured {
     submit: Duration,
     work: Duration,
@@ -59,7 +60,7 @@ struct Measured {
 fn main() {
     let rounds: usize =
         std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().expect("ROUNDS is a number"));
-    // Vacuum looks every second, not every minute: the rounds are short.
+    // Vacuum looks every second instead of every minute, because the rounds are short.
     let server = PrivatePostgres::start(&[
         ("fsync", "on"),
         ("autovacuum_naptime", "1s"),
@@ -151,7 +152,7 @@ fn pages_sql(setting: &str) -> String {
     statements.concat()
 }
 
-/// Measures each setting once a round; the first round does not count.
+/// Measures each setting once a round; the first round is a warm-up.
 fn take_turns(
     rounds: usize,
     settings: usize,
@@ -180,8 +181,8 @@ fn megabytes(stats: &StoreStats, table: &str) -> f64 {
     sizes.map(|size| size.row_bytes + size.index_bytes).sum::<u64>() as f64 / 1e6
 }
 
-/// Submits batches to a fresh store with a setting, and lets one worker take and answer so many jobs at a time until
-/// none are left.
+/// Submits batches to a fresh store with a setting. Then one worker takes and answers `jobs_per_claim` jobs at a time
+/// until none are left.
 async fn measure(server: &PrivatePostgres, batches: u32, jobs_per_claim: u32, setting: &str) -> Measured {
     let url = server.create_database().expect("a database is made");
     let store = PostgresStore::open(&url, PostgresOptions::default())

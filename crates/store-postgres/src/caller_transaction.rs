@@ -1,4 +1,4 @@
-//! Submitting within a transaction of the caller's.
+//! Submits within a transaction of the caller.
 
 use gristmill_model::{BatchId, NewBatch};
 use gristmill_store::StoreError;
@@ -16,17 +16,17 @@ use crate::submit::cache::{HITS, hits_params, read_hits};
 use crate::submit::{Circumstances, awaited, check_texts, may_be_over};
 
 impl PostgresStore {
-    /// Stores batches within a transaction of the caller's on the same database, and returns their ids: they are there
-    /// once the caller commits, and if it rolls back they never were. The caller's role must own the schema `gristmill`,
-    /// or have been granted its tables. An error leaves the transaction to be rolled back.
+    /// Stores batches within a transaction of the caller on the same database, and returns their ids. The jobs exist
+    /// once the caller commits; after a rollback they never existed. The caller's role must own the schema `gristmill`,
+    /// or have grants on its tables. After an error, the caller must roll the transaction back.
     ///
-    /// Workers are woken by the caller's COMMIT, as a rule. While the transaction is open it holds locks on the batches
-    /// that these wait for, if any: keep it short.
+    /// The caller's COMMIT normally wakes the workers. An open transaction holds locks on the batches that the new jobs
+    /// wait for, if any: keep it short.
     ///
     /// # Errors
     ///
-    /// As [`submit`](gristmill_store::Store::submit), and [`StoreError::Database`] for what the database says; nothing is tried
-    /// again.
+    /// Those of [`submit`](gristmill_store::Store::submit), and [`StoreError::Database`] for errors of the database;
+    /// nothing is retried.
     pub async fn submit_within(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,

@@ -1,4 +1,5 @@
-//! Changing jobs from outside: cancel, retry, discard, prioritise, pause and resume, by the same functions that SQL clients call.
+//! Changes of jobs from outside (cancel, retry, discard, prioritise, pause and resume), by the same functions that SQL
+//! clients call.
 
 pub(crate) mod pause;
 pub(crate) mod prune;
@@ -22,7 +23,7 @@ use crate::multirange::Multirange;
 use crate::query::filter::{Candidates, LOOK_BATCHES_MAX};
 use crate::query::tag::Narrowing;
 
-/// The statement that carries a change out.
+/// The statement for a change.
 fn sql(change: &Change) -> &'static str {
     match change {
         Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
@@ -34,7 +35,7 @@ fn sql(change: &Change) -> &'static str {
     }
 }
 
-/// What its statement takes besides the jobs.
+/// The parameters of the statement after the jobs.
 fn params(change: &Change) -> Vec<Param> {
     match change {
         Change::Cancel | Change::Retry | Change::Discard => Vec::new(),
@@ -78,7 +79,7 @@ impl Transaction {
         Ok(changed)
     }
 
-    /// Changes those of these jobs that are in one of the states (in any, if none is named).
+    /// Changes those of the named jobs that are in one of the states (in any, if none is named).
     async fn change_named(
         &mut self,
         change: &Change,
@@ -100,8 +101,8 @@ impl Transaction {
         })
     }
 
-    /// Changes what matches, a statement a portion, all in this transaction. All of the batches are locked before the
-    /// first portion is changed (see `gristmill.lock_batches`).
+    /// Changes the matching jobs, a portion per statement, all in this transaction. It locks all of the batches before
+    /// it changes the first portion (see `gristmill.lock_batches`).
     async fn change_matching(
         &mut self,
         change: &Change,
@@ -140,8 +141,8 @@ impl Transaction {
         Ok(changed)
     }
 
-    /// The batches that match and may have jobs in these states, by id ascending. Those that are submitted meanwhile are
-    /// left out, so that this ends however many they are.
+    /// The matching batches that may have jobs in these states, by id ascending. It ignores batches that are submitted
+    /// meanwhile, so that it always ends.
     async fn matching(
         &mut self,
         filter: &JobFilter,

@@ -1,11 +1,11 @@
-//! Claiming slices.
+//! Claims slices.
 //!
-//! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from which they can
-//! be claimed, and batch. Within a rank, those that are due come first. So a claim reads the heads of the wanted
-//! lanes, rank by rank, and seeks past everything that is not due. A claim skips slices that
-//! others are claiming, and locks only the slices that it takes, so no claim waits for another or finds too little.
-//! Others may roll back, or only change a slice: a claim that skipped some and has room says that there may be more soon, so
-//! that no worker ends its drain by it.
+//! The slices of a lane lie in the order of claims: by rank (the negated priority), by the moment from which they can
+//! be claimed, and by batch. Within a rank, due slices come first. So a claim reads the heads of the wanted lanes, rank
+//! by rank, and skips everything that is not due. A claim passes over slices that others are claiming, and locks only
+//! the slices that it takes, so no claim waits for another or finds too little. The other transactions may roll back,
+//! or only change a slice. So a claim that passed over slices and wants more jobs says that there may be more soon, and
+//! no worker ends its drain because of it.
 
 pub(crate) mod admitted_claim;
 pub(crate) mod claim_all;
@@ -32,10 +32,10 @@ use crate::failure::Result;
 use crate::limits::PASSED_OVER_AGAIN_MS;
 use crate::submit::lanes::NEWS;
 
-/// Slices that a claim looks at at least.
+/// The minimum number of slices that a claim looks at.
 const LOOK_SLICES_MIN: u32 = 4;
 
-/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
+/// With more wanted lanes than this, a claim first finds the lanes that have slices, by one seek each.
 pub(crate) const LANES_SOUGHT_MAX: usize = 256;
 
 /// Lanes that have slices, after the lane `$1`, up to `$2` of them.
@@ -45,8 +45,8 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      FROM busy b WHERE b.id IS NOT NULL) \
      SELECT id FROM busy WHERE id IS NOT NULL LIMIT $2";
 
-/// Puts `head` before a statement: the ranks of the lanes `$1` up to `$3` (or of other parameters), each found by one seek, however many
-/// slices lie between.
+/// Puts `head` before a statement: the ranks of the lanes `$1` up to `$3` (or of other parameters). One seek finds each
+/// of them, however many slices lie between.
 macro_rules! heads {
     ($lanes:literal, $rank_max:literal, $($rest:tt)+) => {
         concat!(
@@ -73,34 +73,34 @@ const LOOK: &str = heads!(
     include_str!("statements/take_line.sql")
 );
 
-/// The same of lanes whose jobs age.
+/// The same for lanes whose jobs age.
 const LOOK_AGING: &str = heads!(
     include_str!("statements/look_aging.sql"),
     include_str!("statements/take_line.sql")
 );
 
-/// When the next slice of the lanes `$1`, of ranks up to `$3`, is due after `$2`.
+/// The time after `$2` when the next slice of the lanes `$1`, with a rank up to `$3`, is due.
 const NEXT: &str = heads!(
     "SELECT min(s.run_at) FROM head h CROSS JOIN LATERAL (SELECT s.run_at FROM gristmill.slice s \
      WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at > $2 ORDER BY s.run_at LIMIT 1) s \
      WHERE h.rank IS NOT NULL"
 );
 
-/// Whether slices of the lanes `$1` have ranks above `$2`.
+/// Reports whether slices of the lanes `$1` have ranks above `$2`.
 const BEYOND: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
      SELECT FROM gristmill.slice s WHERE s.lane_id = l.id AND s.rank > $2 LIMIT 1) s)";
 
-/// How the jobs of lanes age; `None` where other controls are for one of them.
+/// How the jobs of each lane age; `None` if one of the lanes has other controls.
 type Agings = Option<Vec<Option<Aging>>>;
 
-/// A look into the lanes.
+/// A look at the heads of lanes.
 pub(crate) struct Look<Rows> {
-    /// The wanted lanes; `None` where they are many, and `busy` tells which of them have slices.
+    /// The wanted lanes; `None` if they are many and `busy` finds those with slices.
     lanes: Option<Vec<Lane>>,
-    /// How the jobs of each of them age, as far as the controls were known.
+    /// How the jobs of each lane age, as far as the controls were known.
     agings: Agings,
     news: Rows,
-    /// Nothing, where controls are for one of the lanes, or the lanes are many.
+    /// The found slices; `None` if one of the lanes has controls, or the lanes are many.
     rows: Option<Rows>,
     busy: Option<Rows>,
     round: Round,
@@ -108,7 +108,7 @@ pub(crate) struct Look<Rows> {
 }
 
 impl Look<Pending<Vec<Row>>> {
-    /// Waits for what was found.
+    /// Waits for the found slices.
     pub async fn arrive(self) -> Result<Look<Vec<Row>>> {
         let arrived = async |rows: Option<Pending<Vec<Row>>>| match rows {
             Some(rows) => rows.await.map(Some),
@@ -126,35 +126,35 @@ impl Look<Pending<Vec<Row>>> {
     }
 }
 
-/// What a claim took.
+/// The result of a claim.
 #[derive(Default)]
 pub(crate) struct Claimed {
     pub taken: Vec<Taken>,
-    /// When the next can be claimed, where there were fewer than wanted.
+    /// When the next job can be claimed, if the claim found fewer than wanted.
     pub next_run_at: Option<Pending<Vec<Row>>>,
-    /// The same, as far as it is known by now.
+    /// The same time, as far as it is known by now.
     pub next_at: Option<Timestamp>,
-    /// Whether jobs wait for others to be over.
+    /// Whether limits hold jobs back until others end.
     pub limited: bool,
 }
 
-/// A claim in the making.
+/// A claim in progress.
 struct Claim {
     jobs_max: u32,
     jobs: u32,
     bytes: u64,
-    /// By place in line.
+    /// The found slices, by place in line.
     found: BTreeMap<(Place, i64), Slice>,
     seen: Vec<i64>,
-    /// Whether other transactions have locked some of what was found.
+    /// Whether other transactions have locked some of the found slices.
     passed_over: bool,
-    /// Those lanes whose jobs age.
+    /// The aging of the lanes whose jobs age.
     agings: HashMap<i64, Aging>,
     now: Timestamp,
 }
 
 impl Transaction {
-    /// Sends the first look of a claim. The look reads as many slices as held enough jobs the last time.
+    /// Sends the first look of a claim. It reads as many slices as held enough jobs last time.
     pub async fn send_look(&self, want: &Want) -> Result<Option<Look<Pending<Vec<Row>>>>> {
         let jobs_max = want.jobs_max.min(LEASE_JOBS_MAX);
         if jobs_max == 0 {
@@ -215,7 +215,7 @@ impl Transaction {
         self.send(LOOK_AGING, params).await
     }
 
-    /// Takes due slices, in the order of claims, until there are enough. They are put under the lease with COMMIT.
+    /// Takes due slices, in the order of claims, until there are enough. COMMIT puts them under the lease.
     pub async fn claim(
         &mut self,
         worker: WorkerId,
@@ -251,8 +251,8 @@ impl Transaction {
                 break;
             };
             claim.learn(&lanes, &agings);
-            // The controls have changed meanwhile: all lanes are looked at, as if they were new. The jobs of new lanes may come
-            // before those that were found.
+            // The controls have changed since the look, so the claim looks at all lanes as if they were new. Jobs of
+            // new lanes may come before the found ones.
             let is_stale = look.agings.take().as_ref() != Some(&agings) || known != Some(lanes.len());
             let mut exhausted = match look.rows.take() {
                 Some(rows) if !is_stale => claim.add(&rows, look.slices_max)?,
@@ -288,7 +288,8 @@ impl Transaction {
         Ok(claimed)
     }
 
-    /// Asks when the next slice of these lanes is due. The answer comes with COMMIT, unless others are looked into after them.
+    /// Asks when the next slice of these lanes is due. The answer comes with COMMIT, unless the claim looks into other
+    /// lanes next.
     async fn send_next(&self, want: &Want, lanes: &[Lane], claimed: &mut Claimed) -> Result<()> {
         if let Some(before) = claimed.next_run_at.take() {
             let before = next_run_at(&before.await?)?;
@@ -305,13 +306,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Further lanes that have slices, of those that are wanted.
+    /// Finds further wanted lanes that have slices.
     async fn next_busy(&self, round: &mut Round, want: &Want) -> Result<Vec<Lane>> {
         let rows = self.send(BUSY, round.params()).await?.await?;
         round.wanted(&self.cache, want, &rows)
     }
 
-    /// Whether there is something that is not wanted now, and may be later.
+    /// Reports whether these lanes have jobs below the wanted priority.
     pub async fn is_beyond(&self, want: &Want, lanes: &[Lane]) -> Result<bool> {
         if want.priority_min.is_none() {
             return Ok(false);
@@ -322,7 +323,7 @@ impl Transaction {
         Ok(row.map_or(Ok(false), |row| row.try_get(0))?)
     }
 
-    /// Puts what was taken under the lease.
+    /// Puts the taken slices under the lease.
     pub fn hold(&mut self, worker: WorkerId, lease: i64, taken: &[Taken]) {
         self.cache.remember_claim(taken);
         for part in taken {
@@ -341,16 +342,16 @@ pub(crate) fn lane_ids(lanes: &[Lane]) -> Vec<i32> {
         .collect()
 }
 
-/// The way of a claim through many lanes, a part of them at a time: from where the last one ended, once around.
+/// The round of a claim through many lanes, a part of them at a time, from where the last claim ended.
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// The lane that it began after; 0 for the first.
+    /// The lane after which the round began; 0 for the first.
     began_after: i32,
     after: i32,
     is_wrapped: bool,
-    /// Whether all lanes were looked into.
+    /// Whether the claim has looked into all lanes.
     pub is_over: bool,
-    /// Whether it goes a part at a time.
+    /// Whether the round takes a part of the lanes at a time.
     is_parted: bool,
 }
 
@@ -365,7 +366,7 @@ impl Round {
         }
     }
 
-    /// Those of [`BUSY`], for the next part.
+    /// The parameters of [`BUSY`] for the next part.
     fn params(&self) -> Vec<Param> {
         vec![
             Box::new(self.after),
@@ -373,7 +374,7 @@ impl Round {
         ]
     }
 
-    /// Goes on to the lanes of the answer. Gives those that are wanted.
+    /// Continues with the lanes of the answer. Returns the wanted ones.
     fn wanted(&mut self, cache: &HandleCache, want: &Want, rows: &[Row]) -> Result<Vec<Lane>> {
         let ids = rows.iter().map(|row| row.try_get(0));
         let mut ids = ids.collect::<std::result::Result<Vec<i32>, _>>()?;
@@ -390,7 +391,7 @@ impl Round {
         Ok(known.filter(|lane| want.admits(lane)).cloned().collect())
     }
 
-    /// Lets the next claim begin where this one ends.
+    /// Makes the next claim begin where this one ends.
     pub fn remember(&self, cache: &HandleCache) {
         if self.is_parted {
             cache.remember_look(if self.is_over { 0 } else { self.after });
@@ -412,7 +413,7 @@ impl Claim {
         }
     }
 
-    /// Learns how the jobs of these lanes age.
+    /// Stores how the jobs of these lanes age.
     fn learn(&mut self, lanes: &[Lane], agings: &[Option<Aging>]) {
         let agings = lanes.iter().zip(agings);
         self.agings
@@ -425,7 +426,7 @@ impl Claim {
             && self.found.len() < LEASE_SLICES_MAX as usize
     }
 
-    /// Adds what a look found. Whether there is nothing more to be found.
+    /// Adds the slices that a look found. Reports whether there is nothing more to find.
     fn add(&mut self, rows: &[Row], slices_max: u32) -> Result<bool> {
         let mut looked_at = 0;
         for row in rows {
@@ -450,7 +451,7 @@ impl Claim {
         Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
     }
 
-    /// Cuts what was found to what was wanted.
+    /// Cuts the found slices to the wanted number of jobs.
     fn take(self) -> Vec<Taken> {
         let (mut jobs_left, mut bytes_left) = (self.jobs_max, LEASE_BYTES_TARGET as u64);
         let mut taken = Vec::new();
@@ -469,12 +470,12 @@ impl Claim {
     }
 }
 
-/// When a claim that passed over what others have locked may find more.
+/// When a claim that passed over locked slices may find more.
 pub(crate) fn again_at(now: Timestamp) -> Timestamp {
     now.plus_ms(PASSED_OVER_AGAIN_MS)
 }
 
-/// The moment that [`NEXT`] found.
+/// The moment in the answer to [`NEXT`].
 pub(crate) fn next_run_at(rows: &[Row]) -> Result<Option<Timestamp>> {
     match rows.first() {
         Some(row) => Ok(row.try_get::<_, Option<i64>>(0)?.map(Timestamp)),

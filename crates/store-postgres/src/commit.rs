@@ -1,8 +1,8 @@
-//! Committing reports.
+//! Commits reports.
 //!
 //! Nearly all reports complete positions that their lease still holds. One statement accepts all of these, and COMMIT
-//! stores them. The others (failures, released jobs, reports whose lease lost some positions) are handled one by one, with
-//! their rows of `held` locked.
+//! stores them. The others (failures, released jobs, reports whose lease lost some positions) are handled one by one,
+//! with their rows of `held` locked.
 
 pub(crate) mod compaction;
 pub(crate) mod exchange;
@@ -31,8 +31,9 @@ use crate::graph::siblings::Spread;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::multirange::Multirange;
 
-/// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
-/// holds all of a report's by one row. Says which reports those were, counted from 1, and whether others wait for them.
+/// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, if the worker `$1` holds
+/// all positions of a report in one row. Returns the numbers of those reports, from 1, and whether other jobs wait for
+/// them.
 const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
      WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \
@@ -43,7 +44,7 @@ const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number, h.awaited) \
      SELECT number, awaited FROM gone UNION ALL SELECT number, awaited FROM cut";
 
-/// Refuses what PostgreSQL cannot hold.
+/// Refuses texts that PostgreSQL cannot store.
 pub(crate) fn check_texts(report: &Report) -> std::result::Result<(), StoreError> {
     for suspended in &report.suspended {
         if suspended.memos.as_str().contains('\0') {
@@ -74,7 +75,7 @@ pub(crate) fn check_texts(report: &Report) -> std::result::Result<(), StoreError
 }
 
 impl Transaction {
-    /// Sends the simple ones of these reports, to be accepted at once where they can be.
+    /// Sends the simple ones of these reports, to be accepted at once if possible.
     pub async fn send_reports(&self, worker: WorkerId, reports: &[&Report]) -> Result<Pending<Vec<Row>>> {
         let positions: Vec<Positions> = reports.iter().map(|report| report.positions()).collect();
         let params: Vec<Param> = vec![
@@ -109,7 +110,7 @@ impl Transaction {
         })
     }
 
-    /// Commits what the leases still hold of these reports, and refuses the rest.
+    /// Commits the jobs of these reports that the leases still hold, and refuses the rest.
     pub async fn commit_reports(
         &mut self,
         worker: WorkerId,
@@ -126,7 +127,7 @@ impl Transaction {
             .filter(|report| !is_simple(report))
             .map(|report| report.batch)
             .collect();
-        // The parents of what spawns siblings stand still, but for what ends.
+        // Parents of new siblings are locked against changes; their jobs can still end.
         let spread = reports.iter().filter(|report| !report.siblings.is_empty());
         let parentages = spread.filter_map(|report| origins.parentage(report.batch));
         back.extend(parentages.map(|parentage| parentage.batch));
@@ -176,8 +177,8 @@ impl Transaction {
         Ok(receipts)
     }
 
-    /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
-    /// are found with whom it does; nothing of theirs is written.
+    /// Carries out the writes of a report's jobs, as far as its lease still holds them. If that fails, it finds the
+    /// jobs whose writes fail, and writes nothing of them.
     async fn carry_out_writes(&self, report: &Report, held: &Positions) -> Result<FailedExtras> {
         let mut failed = FailedExtras::new();
         let jobs = writing(report, held);
@@ -192,13 +193,13 @@ impl Transaction {
         Ok(failed)
     }
 
-    /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
+    /// Carries out the writes of these jobs, all or nothing. Returns the reason of a failure.
     async fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
         self.command("SAVEPOINT handler").await?;
         for (sql, items) in packed(report, jobs) {
             match self.write_with_json(&sql, &items).await {
                 Ok(()) => {}
-                // Where the connection is lost or another was in the way, all of it is tried again.
+                // If the connection is lost or another transaction was in the way, the whole operation is retried.
                 Err(failure) if failure.remedy() != Remedy::None => return Err(failure),
                 Err(failure) => {
                     self.command("ROLLBACK TO handler").await?;
@@ -266,8 +267,8 @@ impl Transaction {
         Ok(receipt)
     }
 
-    /// Lets accepted jobs of one claimed slice wait for children. Gives back those that are dead, since their children
-    /// cannot be stored.
+    /// Makes accepted jobs of one claimed slice wait for children. Returns the jobs that are dead because their
+    /// children cannot be stored.
     fn commit_suspended(
         &mut self,
         held: &Held,
@@ -301,8 +302,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again, and gives
-    /// back those that are dead.
+    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be retried, and returns the
+    /// dead ones.
     fn commit_failures(
         &mut self,
         held: &Held,
@@ -347,7 +348,7 @@ impl Transaction {
     }
 }
 
-/// What reports are committed with.
+/// The state of a commit of reports.
 struct Commit<'c> {
     heads: &'c HashMap<BatchId, Arc<BatchHead>>,
     origins: &'c Origins,
@@ -370,7 +371,7 @@ impl Commit<'_> {
     }
 }
 
-/// Rows of `held`, and the rest of each.
+/// Rows of `held`, each with its remaining positions.
 struct HeldRows(Vec<(Held, Positions)>);
 
 impl HeldRows {
@@ -385,7 +386,7 @@ impl HeldRows {
         )
     }
 
-    /// Those that a report speaks of.
+    /// The rows to which a report belongs.
     fn under(&mut self, report: &Report) -> impl Iterator<Item = (&Held, &mut Positions)> {
         let key = (report.lease.0, report.batch, report.attempt);
         self.0
@@ -404,7 +405,7 @@ impl HeldRows {
         own.fold(Positions::new(), |all, (_, rest)| all.union(rest))
     }
 
-    /// The changed rows, with the rest of each.
+    /// The changed rows, each with its remaining positions.
     fn changed(&self) -> impl Iterator<Item = (&Held, &Positions)> {
         self.0
             .iter()

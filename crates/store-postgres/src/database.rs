@@ -1,6 +1,6 @@
 //! The connections of one handle: operations and queries survive server restarts, lost connections and conflicts.
 //!
-//! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row tells
+//! Each connection that writes numbers its operations in its own row. After a COMMIT without an answer, the row shows
 //! whether the transaction was committed, before anything is sent again.
 
 pub(crate) mod absence;
@@ -51,45 +51,45 @@ use crate::query::ended::EndedListener;
 use crate::worker::wake::{Notifier, Wake};
 
 const WAKE: &str = "SELECT gristmill.wake()";
-/// How much later others are told of work that somebody in this process waits for.
+/// How much later other processes are notified of work that somebody in this process waits for.
 const OTHERS_AFTER: Duration = Duration::from_millis(2);
 
-/// A handle's connections, and what it remembers.
+/// A handle's connections, and its memory.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub address: SharedAddress,
     pub clock: Arc<dyn Clock>,
     pub cache: Arc<HandleCache>,
     pub wake: Wake,
-    /// Workers that wait: the statement that stores jobs claims them for these.
+    /// Waiting workers: the statement that stores jobs also claims them for these workers.
     pub waiting: WaitingWorkers,
     pub ended: EndedListener,
-    /// Whose turn it is to make new lanes.
+    /// Held while new lanes are made.
     pub new_lanes: Mutex<()>,
     /// How long an operation waits for a lock of another transaction.
     pub lock_wait: Duration,
     notifier: Notifier,
     pools: Pools,
     absence: Absence,
-    /// How long operations try to reach a database that is away.
+    /// How long operations try to reach an unreachable database.
     unreachable_max: Option<Duration>,
     closed: AtomicBool,
 }
 
-/// What an attempt came to.
+/// The result of one attempt.
 pub(crate) enum Attempt<T, Unsure = T> {
     Done(T),
-    /// Nothing of it was done.
+    /// Nothing was done.
     Failed(Failure),
-    /// It was done if that was committed.
+    /// It was done if the marked transaction was committed.
     Unknown(Unsure, Mark, Failure),
 }
 
-/// What became of an operation.
+/// The result of an operation.
 pub(crate) enum Known<T, Unsure> {
-    /// It was done, and said so.
+    /// It was done and answered.
     Answered(T),
-    /// It was committed, and its answer was lost. With what the writer's row says.
+    /// It was committed, and its answer was lost. Holds the value of the writer's row.
     Committed(Unsure, i64),
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum Known<T, Unsure> {
 #[derive(Debug)]
 pub(crate) struct Patience {
     began: Instant,
-    /// The end of it, if any.
+    /// The limit, if any.
     most: Option<Duration>,
     wait: Duration,
     conflicts: u32,
@@ -113,7 +113,7 @@ impl Patience {
         }
     }
 
-    /// Waits before the next attempt; gives the failure back where there is none.
+    /// Waits before the next attempt; returns the failure if there is none.
     async fn after(&mut self, failure: Failure) -> Result<()> {
         match failure.remedy() {
             Remedy::None => return Err(failure),
@@ -164,7 +164,7 @@ impl Database {
         })
     }
 
-    /// The present moment.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -199,15 +199,15 @@ impl Database {
         let connection = self.reader().await?;
         let snapshot = Arc::new(Snapshot::begin(connection));
         let answer = query(snapshot.clone()).await;
-        // A query that kept the snapshot, or was given up, leaves it to be closed with its connection.
+        // A query that kept the snapshot, or was cancelled, leaves it to be closed with its connection.
         if let Ok(snapshot) = Arc::try_unwrap(snapshot) {
             snapshot.end(answer.is_ok());
         }
         answer
     }
 
-    /// Carries out an operation in one transaction: as a whole, once, whatever happens to the connection, and also
-    /// where the caller goes away.
+    /// Carries out an operation in one transaction: as a whole and once, whatever happens to the connection, even if
+    /// the caller goes away.
     pub async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         purpose: Purpose,
@@ -233,7 +233,7 @@ impl Database {
         }
     }
 
-    /// Attempts an operation until it is known what became of it.
+    /// Attempts an operation until its result is known.
     pub async fn until_known<T, Unsure, Outcome>(
         &self,
         attempt: impl Fn() -> Outcome,
@@ -312,8 +312,8 @@ impl Database {
         }
     }
 
-    /// What the writer's row says of a transaction whose connection was lost; `None` where it was not committed. Waits
-    /// until that is decided: the server may still be at it.
+    /// The value of the writer's row after a transaction whose connection was lost; `None` if it was not committed.
+    /// Waits until that is decided, because the server may still work on it.
     pub async fn look_up(
         &self,
         mark: &Mark,
@@ -341,7 +341,7 @@ impl Database {
                     );
                     return Ok(committed);
                 }
-                // Whatever it is: without an answer nothing is known.
+                // Whatever the failure is: without an answer nothing is known.
                 Err(failure) if failure.remedy() == Remedy::None => return Err(unknown(&failure, patience)),
                 Err(failure) => failure,
             };
@@ -350,7 +350,7 @@ impl Database {
 
     async fn look_up_once(&self, mark: &Mark) -> Result<Option<i64>> {
         let connection = self.writer(Purpose::Work).await?;
-        // Where the network was cut, the server may wait for the lost connection for hours, with its locks.
+        // If the network is cut, the server may wait for the lost connection for hours, with its locks.
         connection
             .rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -364,12 +364,12 @@ impl Database {
                 &[&&*mark.writer],
             )
             .await?;
-        // No row: the writer was never heard of by the server that took over.
+        // No row: the server that took over has never seen this writer.
         let operation: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
         Ok(operation.filter(|operation| mark.is_committed(*operation)))
     }
 
-    /// Waits before the next attempt; the error where there is none.
+    /// Waits before the next attempt; returns the error if there is none.
     pub async fn wait_after(
         &self,
         failure: Failure,
@@ -379,12 +379,13 @@ impl Database {
         waited.map_err(|failure| self.error(failure, patience))
     }
 
-    /// The patience of an operation that begins.
+    /// The patience of a new operation.
     pub fn patience(&self) -> Patience {
         Patience::new(self.unreachable_max)
     }
 
-    /// Waits before the next attempt, and tells that the database is away; gives the failure back where there is none.
+    /// Waits before the next attempt, and logs that the database is unreachable; returns the failure if there is no
+    /// next attempt.
     async fn await_again(&self, failure: Failure, patience: &mut Patience) -> Result<()> {
         if failure.remedy() == Remedy::Reconnect {
             self.absence
@@ -398,12 +399,12 @@ impl Database {
         patience.after(failure).await
     }
 
-    /// The database has answered.
+    /// Records that the database has answered.
     fn answered(&self) {
         self.absence.end(self.address.as_str(), Instant::now());
     }
 
-    /// A connection for an operation.
+    /// Takes a connection for an operation.
     pub async fn writer(&self, purpose: Purpose) -> Result<Pooled> {
         self.check_open()?;
         self.pools.writer(purpose).await
@@ -422,7 +423,7 @@ impl Database {
         }
     }
 
-    /// Statements outside of a transaction, such as those that add a lane.
+    /// Runs statements outside of a transaction, such as those that add a lane.
     pub async fn alone<T, Work, Answer>(
         &self,
         purpose: Purpose,
@@ -457,7 +458,7 @@ impl Database {
         }
         let database = self.clone();
         tokio::spawn(async move {
-            // Those of this process come first.
+            // Waiters of this process come first.
             if is_awaited {
                 tokio::time::sleep(OTHERS_AFTER).await
             } else {
@@ -467,8 +468,8 @@ impl Database {
         });
     }
 
-    /// Tells others right behind a commit that was sent over this connection, unless somebody is at it, or waits for work in
-    /// this process. For [`work_came_over`](Database::work_came_over).
+    /// Notifies others right behind a commit that was sent over this connection, unless another task does so, or
+    /// somebody in this process waits for work. For [`work_came_over`](Database::work_came_over).
     pub async fn tell_others_over(&self, connection: &Connection) -> Option<Result<Pending<Vec<Row>>>> {
         if !self.wake.is_awaited() && self.notifier.begin_telling() {
             Some(connection.send(WAKE, Vec::new()).await)
@@ -477,7 +478,7 @@ impl Database {
         }
     }
 
-    /// As [`work_came`](Database::work_came), after others were told over a connection.
+    /// Does the same as [`work_came`](Database::work_came), after others were notified over a connection.
     pub fn work_came_over(self: &Arc<Self>, connection: Pooled, told: Option<Result<Pending<Vec<Row>>>>) {
         let Some(told) = told else { return self.work_came() };
         self.wake.work_came();
@@ -506,7 +507,7 @@ impl Database {
         }
     }
 
-    /// Sees to it that what other processes submit is told. Behind a pooler, waiters look for it instead.
+    /// Listens for jobs that other processes submit. Behind a pooler, waiters poll for them instead.
     pub fn listen(self: &Arc<Self>) {
         if !self.address.is_pooled() && self.wake.begin_listening() {
             let database = self.clone();
@@ -514,8 +515,8 @@ impl Database {
         }
     }
 
-    /// Gives back what was claimed for a worker that does not wait any more. Without a runtime, what a worker holds comes
-    /// back once that has ended.
+    /// Gives back the jobs that were claimed for a worker that no longer waits. Without a runtime, they come back once
+    /// the worker has ended.
     pub fn give_back(self: &Arc<Self>, unclaimed: Unclaimed) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -529,7 +530,7 @@ impl Database {
         });
     }
 
-    /// Begins to await a batch.
+    /// Begins to wait for a batch.
     pub fn watch_outcomes(self: &Arc<Self>, batch: BatchId) -> OutcomeWatch {
         let watch = self.ended.watch(batch);
         if self.ended.begin_listening() {
@@ -539,7 +540,7 @@ impl Database {
         watch
     }
 
-    /// Sets a clock by the database's.
+    /// Sets a clock by the clock of the database.
     pub async fn compare_clocks(&self, clock: &DatabaseClock) -> std::result::Result<(), StoreError> {
         self.alone(Purpose::Signal, |connection| async move {
             clock
@@ -582,7 +583,7 @@ impl Database {
     }
 }
 
-/// Goes on with an operation where the caller goes away.
+/// Continues an operation even if the caller goes away.
 pub(crate) async fn to_the_end<T: Send + 'static>(
     operation: impl Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
 ) -> std::result::Result<T, StoreError> {

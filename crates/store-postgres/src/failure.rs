@@ -1,4 +1,4 @@
-//! What goes wrong inside the store, before the database's name is known.
+//! Failures inside the store, before the database's name is known.
 
 use gristmill_model::positions::ParsePositionsError;
 use gristmill_postgres_link::failure;
@@ -7,36 +7,36 @@ use gristmill_store::StoreError;
 use gristmill_store::rules::lanes::Lane;
 use tokio_postgres::error::SqlState;
 
-/// The constraint that refuses the writers of other layouts.
+/// The constraint that refuses writers of other layouts.
 pub(crate) const WRITER_LAYOUT: &str = "writer_layout";
 
-/// What to do where a database takes no writes.
+/// The remedy if a database does not accept writes.
 pub(crate) const STANDBY_REMEDY: &str = "name the server that takes writes";
 
-/// What to do where a role may not do something.
+/// The remedy if a role lacks a right.
 pub(crate) const ROLE_REMEDY: &str =
     "use the role that owns the schema gristmill, or grant what this one lacks";
 
 /// Why an operation or a query failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The database said so, or the connection to it was lost.
+    /// The database reported an error, or the connection was lost.
     Postgres(tokio_postgres::Error),
     /// There is no connection, for a reason that may pass.
     Disconnected(String),
-    /// The connection gave no answer, and was closed. Those that were made before may be silent, too.
+    /// The connection gave no answer, and was closed. Older connections may be silent, too.
     Silent(String),
     /// A new connection gave no answer.
     Unanswered(String),
-    /// A row does not hold what this program writes.
+    /// A row has contents that this program does not write.
     Damaged(String),
     /// The store refuses.
     Refused(StoreError),
-    /// The database takes no writes, and took none before.
+    /// The database does not accept writes, and did not before.
     ReadOnly(String),
-    /// Others have changed what was looked at.
+    /// Others have changed the rows that were read.
     Overtaken,
-    /// Lanes that this process knows are deleted, or about to be: these have to be made anew.
+    /// Known lanes are deleted, or about to be: they have to be made again.
     LanesGone(Vec<Lane>),
     /// All connections were in use for too long.
     Crowded,
@@ -69,21 +69,21 @@ impl From<serde_json::Error> for Failure {
 }
 
 impl Failure {
-    /// What helps.
+    /// The remedy that may help.
     pub fn remedy(&self) -> Remedy {
         match self {
             Failure::Disconnected(_) | Failure::Silent(_) | Failure::Unanswered(_) => Remedy::Reconnect,
             Failure::Damaged(_) | Failure::Refused(_) | Failure::ReadOnly(_) | Failure::Crowded => {
                 Remedy::None
             }
-            // Its transaction has waited for as long as it may.
+            // Its transaction has waited as long as it may.
             Failure::Postgres(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Remedy::None,
             Failure::Overtaken | Failure::LanesGone(_) => Remedy::Again,
             Failure::Postgres(error) => failure::remedy(error),
         }
     }
 
-    /// Whether a batch was not stored because its lane is deleted, or about to be.
+    /// Reports whether a batch was not stored because its lane is deleted, or about to be.
     pub fn lane_gone(&self) -> bool {
         let Failure::Postgres(error) = self else {
             return false;
@@ -95,25 +95,25 @@ impl Failure {
         })
     }
 
-    /// Whether it only says that the statements before it failed.
+    /// Reports whether it only says that an earlier statement failed.
     pub fn is_aftermath(&self) -> bool {
         matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION))
     }
 
-    /// Whether no further connection is to be had, although the database answers: a limit is reached, or a pooler lets new ones
-    /// wait.
+    /// Reports whether no further connection is available, although the database answers: a limit is reached, or a
+    /// pooler lets new ones wait.
     pub fn is_shortage(&self) -> bool {
         match self {
             Failure::Unanswered(_) => true,
             Failure::Postgres(error) => error.code().is_some_and(|state| {
-                // Poolers say it by a violation of the protocol.
+                // Poolers report it as a violation of the protocol.
                 [SqlState::TOO_MANY_CONNECTIONS, SqlState::PROTOCOL_VIOLATION].contains(state)
             }),
             _ => false,
         }
     }
 
-    /// Whether others held a lock, or all connections, for too long.
+    /// Reports whether others held a lock, or all connections, for too long.
     pub fn is_locked(&self) -> bool {
         match self {
             Failure::Crowded => true,
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// What was wrong, in words.
+    /// The reason in words.
     pub fn reason(&self) -> String {
         match self {
             Failure::Postgres(error) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => format!(
@@ -144,7 +144,7 @@ impl Failure {
         }
     }
 
-    /// Whether the database has another layout since this process opened it.
+    /// Reports whether the layout of the database changed after this process opened it.
     fn is_of_changed_layout(&self) -> bool {
         let Failure::Postgres(error) = self else {
             return false;
@@ -153,7 +153,7 @@ impl Failure {
         error.code() == Some(&SqlState::CHECK_VIOLATION) && constraint == Some(WRITER_LAYOUT)
     }
 
-    /// Why the database takes no writes, where that is what failed.
+    /// Why the database does not accept writes, if that is the failure.
     pub fn read_only(&self) -> Option<String> {
         match self {
             Failure::ReadOnly(reason) => Some(reason.clone()),
@@ -164,7 +164,7 @@ impl Failure {
         }
     }
 
-    /// Whether the role may not do that.
+    /// Reports whether the role lacks the right.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Failure::Postgres(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE))
     }
@@ -232,7 +232,7 @@ impl Failure {
             Some(state) if *state == SqlState::DISK_FULL => StoreError::DiskFull {
                 path: database.into(),
             },
-            // A limit of Gristmill's own, or one of PostgreSQL's.
+            // A limit of Gristmill, or one of PostgreSQL.
             Some(state) if *state == SqlState::PROGRAM_LIMIT_EXCEEDED => StoreError::InvalidInput(reason),
             Some(state) if *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE => StoreError::InvalidInput(
                 format!("PostgreSQL refuses a text: {reason}; remove its NUL characters"),

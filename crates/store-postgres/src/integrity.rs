@@ -1,4 +1,4 @@
-//! Looking for damage, a part of the database at a time; and the sums of rows that SQL functions wrote.
+//! Looks for damage, a part of the database at a time, and adds the checksums of rows that SQL functions wrote.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use crate::failure::{Failure, Result};
 use crate::limits::SUMS_ADDED_AT_ONCE;
 use crate::query::pieces;
 
-/// Rows that belong to a batch which does not exist, by table: the batches of some.
+/// Rows that belong to a missing batch, by table: the batches of some.
 const STRAYS: [(&str, &str); 11] = [
     ("slice", "SELECT DISTINCT batch_id FROM gristmill.slice"),
     ("held", "SELECT DISTINCT batch_id FROM gristmill.held"),
@@ -40,7 +40,7 @@ const STRAYS: [(&str, &str); 11] = [
     ("suspension", "SELECT DISTINCT batch_id FROM gristmill.suspension"),
 ];
 
-/// Rows that point at something else which does not exist: a table, what is wrong, and the batches of some.
+/// Rows that point at another missing row: a table, the fault, and the batches of some.
 const POINTERS: [(&str, &str, &str); 3] = [
     (
         "held",
@@ -61,7 +61,7 @@ const POINTERS: [(&str, &str, &str); 3] = [
 ];
 
 impl Database {
-    /// One part of a check.
+    /// Checks one part.
     pub async fn check(&self, place: CheckPlace) -> std::result::Result<CheckPage, StoreError> {
         match place {
             CheckPlace::File => {
@@ -91,7 +91,7 @@ impl Database {
         }
     }
 
-    /// The next batches, and their rows.
+    /// Checks the next batches and their rows.
     async fn check_batches(
         &self,
         after: BatchId,
@@ -102,7 +102,7 @@ impl Database {
             .await
     }
 
-    /// The next batch by itself. Where it cannot be read, that is what is wrong.
+    /// Checks the next batch alone. If it cannot be read, that is the finding.
     async fn check_one(&self, after: BatchId) -> std::result::Result<CheckPage, StoreError> {
         let reason = match self.check_batches(after, 1).await {
             Err(StoreError::Database(reason)) => reason,
@@ -127,7 +127,7 @@ impl Database {
         })
     }
 
-    /// Adds the sums of batches and keys that SQL functions have stored.
+    /// Adds the checksums of batches and keys that SQL functions have stored.
     pub async fn add_sums(&self) -> std::result::Result<(), StoreError> {
         loop {
             let added = self.alone(Purpose::Work, async |connection: Pooled| {
@@ -218,7 +218,7 @@ async fn check_batches(
     Ok(page)
 }
 
-/// The payloads and the keys of batches.
+/// Checks the payloads and the keys of batches.
 async fn check_heads(snapshot: &Snapshot, page: &mut CheckPage, ids: &[i64]) -> Result<()> {
     let sql = concat!(
         "SELECT ",
@@ -275,7 +275,7 @@ async fn check_reports(snapshot: &Snapshot, page: &mut CheckPage, batch: BatchId
     Ok(())
 }
 
-/// Where the jobs of a batch stand, and which of them are paused as damaged.
+/// Checks that each job of a batch is in one place, and reports those that are paused as damaged.
 fn check_pieces(page: &mut CheckPage, batch: BatchId, count: u32, pieces: Vec<Piece>) {
     let (mut places, mut paused) = (Vec::new(), Positions::new());
     for piece in pieces {
@@ -297,7 +297,7 @@ fn check_pieces(page: &mut CheckPage, batch: BatchId, count: u32, pieces: Vec<Pi
     }
 }
 
-/// The rows that belong to no batch, or point at nothing.
+/// Checks for rows that belong to no batch, or point at nothing.
 async fn check_rest(snapshot: &Snapshot) -> Result<CheckPage> {
     let mut page = CheckPage::default();
     for (table, all) in STRAYS {
@@ -346,7 +346,7 @@ async fn damaged_values(snapshot: &Snapshot) -> Result<u64> {
     }
 }
 
-/// What was read; `None` where it is damaged, which is noted.
+/// Returns what was read; `None` if it is damaged, which is added to the findings.
 fn found<T>(page: &mut CheckPage, read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(Failure::Refused(StoreError::Damaged { batch, table, what })) => {

@@ -1,8 +1,8 @@
 //! The store in a PostgreSQL database, in its schema `gristmill`.
 //!
-//! An operation is one transaction of two trips (`transaction`), on one of a few connections (`connection`); it gets
-//! through restarts of the server and lost connections (`database`). Submits are committed in groups (`submit`).
-//! Any number of processes may use one database.
+//! An operation is one transaction of two round trips (`transaction`), on one of a few connections (`connection`). It
+//! survives restarts of the server and lost connections (`database`). Submits are committed in groups (`submit`). Any
+//! number of processes may use one database.
 
 mod caller_transaction;
 mod change;
@@ -68,9 +68,9 @@ use gristmill_postgres_link::Address;
 /// A store in a PostgreSQL database (14 or newer).
 pub struct PostgresStore {
     database: Arc<Database>,
-    /// The database's clock, where the store goes by it.
+    /// The database's clock, if the store uses it.
     clock: Option<Arc<DatabaseClock>>,
-    /// The latest time of the clock that jobs may be due by. Milliseconds.
+    /// The latest time of the clock at which jobs may have become due. Milliseconds.
     latest_ms: AtomicI64,
     submitter: Mutex<Option<Submitter<Submit, SubmitReply>>>,
     exchanger: Exchanger,
@@ -87,8 +87,8 @@ impl std::fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the store in the database at `url` (`postgresql://user@host/database`, or settings as libpq takes them),
-    /// and makes it where there is none. Needs a Tokio runtime, which its connections stay on.
+    /// Opens the store in the database at `url` (`postgresql://user@host/database`, or settings in the form of libpq),
+    /// and makes it if there is none. Needs a Tokio runtime, on which its connections stay.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl PostgresStore {
         })
     }
 
-    /// Sets the clock by the database's, where the store goes by that.
+    /// Sets the clock by the clock of the database, if the store uses that.
     async fn compare_clocks(&self) -> Result<(), StoreError> {
         self.latest_ms.fetch_max(self.database.now().0, Ordering::Relaxed);
         match &self.clock {
@@ -148,7 +148,7 @@ impl Drop for PostgresStore {
     }
 }
 
-/// An operation on a transaction, which may be carried out several times.
+/// Runs an operation on a transaction, possibly several times.
 macro_rules! operate {
     ($store:expr, $purpose:ident, $durability:ident, |$transaction:ident $(, $name:ident)*| $work:expr) => {{
         $(let $name = Arc::new($name);)*
@@ -159,7 +159,7 @@ macro_rules! operate {
     }};
 }
 
-/// A query on one snapshot.
+/// Runs a query on one snapshot.
 macro_rules! look {
     ($store:expr, |$snapshot:ident| $query:expr) => {
         $store
@@ -664,7 +664,7 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        // What the store has counted by itself would be lost with it.
+        // The counts that only this handle has would be lost with it.
         let recorded = if self.database.cache.has_counts() {
             self.record(BatchStats::default()).await
         } else {

@@ -1,4 +1,4 @@
-//! Positions as PostgreSQL holds them: `int4multirange`.
+//! Positions in PostgreSQL's format: `int4multirange`.
 //!
 //! On the wire a multirange is its number of ranges and then each, preceded by its length; a range is a byte of flags
 //! and its bounds, each preceded by its length (`multirange_send` and `range_send`). PostgreSQL brings ranges of
@@ -11,7 +11,7 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 const LOWER_INCLUSIVE: u8 = 0x02;
-/// Flags, and two bounds with their lengths.
+/// Bytes of a range: the flags, and two bounds with their lengths.
 const RANGE_BYTES: i32 = 1 + 2 * (4 + 4);
 
 /// A column of positions.

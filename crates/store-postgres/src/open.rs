@@ -32,8 +32,8 @@ pub(crate) const LAYOUT: SchemaLayout = SchemaLayout {
 };
 
 /// From this change on, connections of programs with another layout write nothing: each operation writes a row of
-/// `writer`, with the layout of its program, and as a rule before it locks anything else. So this also waits until none is
-/// under way.
+/// `writer`, with the layout of its program, usually before it locks anything else. So this also waits until no
+/// operation is in progress.
 fn refuse_others(layout: &str) -> String {
     format!(
         "ALTER TABLE gristmill.writer DROP CONSTRAINT IF EXISTS {WRITER_LAYOUT}; \
@@ -41,7 +41,7 @@ fn refuse_others(layout: &str) -> String {
     )
 }
 
-/// Makes and migrates the store where that is needed, one process at a time. Gives back the connection.
+/// Makes and migrates the store if needed, one process at a time. Returns the connection.
 pub(crate) async fn set_up(address: &Address) -> Result<ClientWrapper> {
     let refused = |error| refusal(error, address);
     let connecting = async {
@@ -94,7 +94,7 @@ fn refusal(error: Error, address: &Address) -> Failure {
     }
 }
 
-/// The oldest version that has multiranges, in PostgreSQL's form (14.0).
+/// The oldest version that has multiranges in PostgreSQL's form (14.0).
 const SERVER_VERSION_MIN: i32 = 140_000;
 
 /// Refuses a server or a database that cannot hold the schema.

@@ -1,4 +1,4 @@
-//! How a PostgreSQL store is opened.
+//! The options of a PostgreSQL store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use gristmill_store::options::DebugRng;
 use crate::database::session::Waits;
 use crate::limits::{BUSY_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, UNREACHABLE_MS_MAX};
 
-/// How a PostgreSQL store is opened.
+/// The options of a PostgreSQL store.
 #[derive(Debug)]
 pub struct PostgresOptions {
-    /// Where the time comes from; the database's own, where `None`. The machines of a fleet have clocks that differ,
-    /// and a worker's last heartbeat must not look old for that: so all go by the one clock that all can read.
+    /// The clock; `None` for the clock of the database. The clocks of the machines in a fleet differ, and a worker's
+    /// last heartbeat must not look old because of that: so all of them use the one clock that all can read.
     pub clock: Option<Arc<dyn Clock>>,
-    /// Where the jitter of retries comes from.
+    /// The random numbers for the jitter of retries.
     pub rng: Box<dyn DebugRng>,
     /// How long to wait for a lock of another transaction, before an operation fails with
-    /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays, but
-    /// for less than a second. Milliseconds.
+    /// [`Locked`](gristmill_store::StoreError::Locked). A shorter `lock_timeout` of the server or the database stays,
+    /// unless it is shorter than a second. Milliseconds.
     pub busy_timeout_ms: u32,
-    /// How long a statement may take beside its wait for a lock, before the server ends it. A shorter `statement_timeout` of
-    /// the server or the database stays, but for less than 10 s. Milliseconds.
+    /// How long a statement may take in addition to its wait for a lock, before the server ends it. A shorter
+    /// `statement_timeout` of the server or the database stays, unless it is shorter than 10 s. Milliseconds.
     pub statement_timeout_ms: u32,
-    /// How long an operation tries to reach a database that is away, before it fails with
-    /// [`Unreachable`](gristmill_store::StoreError::Unreachable); until it is back, where `None`. Milliseconds.
+    /// How long an operation tries to reach an unreachable database, before it fails with
+    /// [`Unreachable`](gristmill_store::StoreError::Unreachable); without a limit if `None`. Milliseconds.
     pub unreachable_ms_max: Option<u64>,
 }
 
 impl PostgresOptions {
-    /// With a clock and a seed, as tests want it.
+    /// Options with a clock and a seed, for tests.
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         PostgresOptions {
             clock: Some(clock),
@@ -52,7 +52,7 @@ impl PostgresOptions {
 }
 
 impl Default for PostgresOptions {
-    /// With the database's clock.
+    /// Options with the database's clock.
     fn default() -> Self {
         let seed = (u64::from(std::process::id()) << 40) ^ SystemClock.now().0.unsigned_abs();
         PostgresOptions {

@@ -1,7 +1,7 @@
-//! Storing batches.
+//! Stores batches.
 //!
-//! Submits are committed in groups: whatever comes while others are under way goes into the next. A submit that is
-//! refused for its own sake is refused alone; where the database refuses, each is tried by itself.
+//! Submits are committed in groups: submits that come while others are in progress go into the next group. An invalid
+//! submit is refused alone; if the database refuses a group, each submit is retried alone.
 
 pub(crate) mod cache;
 pub(crate) mod debounce;
@@ -44,10 +44,10 @@ use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, check_prerequisites};
 use crate::limits::{SUBMITS_UNDER_WAY_MAX, TEXT_BYTES_MAX};
 
-/// What a small submit weighs. Bytes, roughly.
+/// The approximate size of a small submit. Bytes.
 const SUBMIT_BYTES: usize = 200;
 
-/// What callers hand over.
+/// A submit of a caller.
 #[derive(Debug)]
 pub(crate) enum Submit {
     /// A single job, to be packed with others.
@@ -90,18 +90,18 @@ struct Unit {
 /// The callers that wait for a unit.
 #[derive(Debug)]
 enum Waiting {
-    /// One a job.
+    /// One caller for each job.
     Singles(Vec<Responder<SubmitReply>>),
     Batches(Responder<SubmitReply>),
 }
 
-/// What became of a unit.
+/// The result of a unit.
 type Outcome = std::result::Result<Vec<BatchId>, StoreError>;
 
-/// Takes one group of submits after the other, until all handles are gone or the store is closed.
+/// Commits one group of submits after the other, until all handles are gone or the store is closed.
 pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Committer<Submit, SubmitReply>) {
     let under_way = Arc::new(Semaphore::new(SUBMITS_UNDER_WAY_MAX));
-    // A run goes on in the order in which it was told to.
+    // A run advances in the order of the calls.
     let advances = Arc::new(Mutex::new(()));
     while let Ok(permit) = under_way.clone().acquire_owned().await
         && let Some(group) = committer.next_group_async().await
@@ -117,7 +117,7 @@ pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Commit
             drop((permit, in_order));
             for (waiting, outcome) in waiting.into_iter().zip(outcomes) {
                 if let (Waiting::Singles(singles), Ok(_)) = (&waiting, &outcome) {
-                    // Packed with whatever had gathered: there was no more.
+                    // The submits were packed as they had gathered; there were no more.
                     let mut hops = database.cache.hops();
                     hops.record("submit", singles.len(), EndReason::Drained);
                 }
@@ -130,7 +130,7 @@ pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Commit
     drop(under_way.acquire_many(all).await);
 }
 
-/// Packs what can be packed.
+/// Packs the submits that can be packed.
 fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
     let mut merges: Vec<Merge<Responder<SubmitReply>>> = Vec::new();
     let (mut units, mut waiting) = (Vec::new(), Vec::new());
@@ -177,7 +177,7 @@ impl Waiting {
     }
 }
 
-/// Stores all units in one transaction, or each in its own, where that fails.
+/// Stores all units in one transaction, or each in its own if that fails.
 async fn carry_out(database: &Arc<Database>, units: Vec<Unit>) -> Vec<Outcome> {
     let mut refusals = Vec::with_capacity(units.len());
     for unit in &units {
@@ -215,7 +215,7 @@ async fn carry_out(database: &Arc<Database>, units: Vec<Unit>) -> Vec<Outcome> {
         .collect()
 }
 
-/// Whether the parts of a group would meet the same error.
+/// Reports whether the parts of a group would meet the same error.
 fn is_lasting(error: &StoreError) -> bool {
     matches!(
         error,
@@ -223,7 +223,7 @@ fn is_lasting(error: &StoreError) -> bool {
     )
 }
 
-/// Refuses what PostgreSQL cannot hold.
+/// Refuses texts that PostgreSQL cannot store.
 pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreError> {
     let payloads = batch.payloads.as_str();
     if payloads.len() > TEXT_BYTES_MAX {
@@ -243,13 +243,13 @@ pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreErro
 }
 
 impl Database {
-    /// Makes the lanes of batches that are new, before they wait in line with others: a new lane may have to wait for the
-    /// transaction of a SQL client. One caller at a time, so that others with the same lanes find them made.
+    /// Makes the new lanes of batches before they wait in line with others: a new lane may have to wait for the
+    /// transaction of a SQL client. Works for one caller at a time, so that others find the same lanes made.
     pub async fn prepare_lanes(&self, batches: &[NewBatch]) -> std::result::Result<(), StoreError> {
         if self.knows_lanes(batches) {
             return Ok(());
         }
-        // The wait for the turn counts: all that wait are told after the same time.
+        // The wait for the turn counts, so that all waiters give up after the same time.
         let deadline = Instant::now() + self.lock_wait;
         let Ok(_turn) = tokio::time::timeout_at(deadline, self.new_lanes.lock()).await else {
             return Err(StoreError::Locked {
@@ -268,7 +268,7 @@ impl Database {
         names(batches).all(|name| lanes.find(name).is_some())
     }
 
-    /// Makes batches' lanes where there are none, and checks what PostgreSQL asks of their texts.
+    /// Makes missing lanes of batches, and checks their texts for PostgreSQL.
     pub async fn prepare(&self, batches: &[NewBatch]) -> std::result::Result<(), StoreError> {
         self.prepare_by(batches, Instant::now() + self.lock_wait).await
     }
@@ -283,7 +283,7 @@ impl Database {
     }
 }
 
-/// The lanes that batches need: their own, and those of their hooks.
+/// The lanes that batches need, including those of their hooks.
 fn names(batches: &[NewBatch]) -> impl Iterator<Item = LaneName<'_>> {
     batches
         .iter()
@@ -327,7 +327,7 @@ async fn store(
     Ok(outcomes)
 }
 
-/// The one batch of all units, where that needs no more than [`Database::submit_lone`].
+/// The only batch of all units, if it needs no more than [`Database::submit_lone`].
 fn lone(units: &[Arc<Unit>]) -> Option<&NewBatch> {
     match units {
         [unit] if unit.advance.is_none() => match unit.batches.as_slice() {
@@ -340,24 +340,24 @@ fn lone(units: &[Arc<Unit>]) -> Option<&NewBatch> {
 
 type Stored = std::result::Result<Vec<(BatchId, BatchHead)>, StoreError>;
 
-/// What a batch is stored with, besides its own contents.
+/// The data that is stored with a batch besides its own contents.
 #[derive(Debug, Default)]
 pub(crate) struct Circumstances<'a> {
     pub run: Option<i64>,
-    /// The ids of those that come before it in its submit.
+    /// The ids of the earlier batches in its submit.
     pub earlier: &'a [BatchId],
-    /// Whether one that comes later waits for it.
+    /// Whether a later batch waits for it.
     pub is_awaited: bool,
-    /// Jobs of it that wait for more than it says.
+    /// Jobs that wait for more prerequisites than the batch names.
     pub waiting: &'a [WaitingJobs],
     /// The bytes of its jobs' keys.
     pub key_bytes: usize,
-    /// The values that are known of its jobs.
+    /// The cached values of its jobs.
     pub hits: Hits,
 }
 
 impl Transaction {
-    /// Stores units, and moves their runs on. A unit whose run is unknown is refused alone.
+    /// Stores units, and advances their runs. A unit whose run is unknown is refused alone.
     async fn submit(&mut self, units: &[Arc<Unit>]) -> Result<Vec<Stored>> {
         let mut refusals = Vec::with_capacity(units.len());
         for unit in units {
@@ -376,7 +376,7 @@ impl Transaction {
             .zip(&refusals)
             .filter(|(_, refusal)| refusal.is_none());
         let count = accepted.map(|(unit, _)| unit.batches.len()).sum();
-        // After the runs are locked: the ids of a run's batches ascend in the order of commits.
+        // After the runs are locked, so that the ids of a run's batches ascend in the order of commits.
         let mut ids = self.next_batch_ids(count).await?.into_iter();
         let mut answers = Vec::with_capacity(units.len());
         let mut ended = Ended::default();
@@ -395,7 +395,7 @@ impl Transaction {
         Ok(answers)
     }
 
-    /// Locks what the units wait for. A unit that waits for what there is not is refused. Returns the stored batches.
+    /// Locks the prerequisites of the units. Refuses a unit with a missing prerequisite. Returns the stored batches.
     async fn lock_all_prerequisites(
         &self,
         units: &[Arc<Unit>],
@@ -410,7 +410,7 @@ impl Transaction {
         let counts = self.lock_prerequisites(&stored).await?;
         for (unit, refusal) in units.iter().zip(refusals) {
             if let (None, Err(error)) = (&refusal, check_prerequisites(unit.batches.iter(), &counts)) {
-                // Its run was moved on already.
+                // Its run has already advanced.
                 if unit.advance.is_some() {
                     return Err(error.into());
                 }
@@ -421,7 +421,7 @@ impl Transaction {
         Ok(stored)
     }
 
-    /// Ids that were never given before, ascending.
+    /// New ids, ascending.
     pub async fn next_batch_ids(&self, count: usize) -> Result<Vec<BatchId>> {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let rows = self
@@ -545,7 +545,7 @@ impl Writes {
         Ok(head)
     }
 
-    /// Jobs that cannot run are dead from the start.
+    /// Ends jobs that cannot run as dead.
     fn bury_rejected(&mut self, now: Timestamp, id: BatchId, batch: &NewBatch) -> Result<Positions> {
         let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
         for rejected in &batch.rejected {
@@ -558,19 +558,19 @@ impl Writes {
     }
 }
 
-/// When the last batch was submitted.
+/// The time of the last submit.
 pub(crate) async fn last_submit(client: &ClientWrapper) -> Result<Option<i64>> {
     let sql = "SELECT submitted_at FROM gristmill.batch ORDER BY id DESC LIMIT 1";
     let row = client.query_typed_opt(sql, &[]).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Whether some jobs of a batch may be over as soon as it is stored.
+/// Reports whether some jobs of a batch may have ended as soon as it is stored.
 pub(crate) fn may_be_over(batch: &NewBatch) -> bool {
     !batch.rejected.is_empty() || batch.options.cached_ms.is_some()
 }
 
-/// What will hold for all jobs of a batch that is stored now.
+/// The head of a batch that is stored now.
 pub(crate) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHead {
     BatchHead {
         lane_id,
@@ -583,7 +583,7 @@ pub(crate) fn head_of(batch: &NewBatch, lane_id: i64, now: Timestamp) -> BatchHe
     }
 }
 
-/// The places in a submit of the batches that others of it wait for.
+/// The places in a submit of the batches that other batches of it wait for.
 pub(crate) fn awaited<'a>(batches: impl Iterator<Item = &'a NewBatch>) -> HashSet<usize> {
     let after = batches.flat_map(|batch| &batch.after);
     let places = after.filter_map(|after| match after.prerequisite {
@@ -593,7 +593,7 @@ pub(crate) fn awaited<'a>(batches: impl Iterator<Item = &'a NewBatch>) -> HashSe
     places.collect()
 }
 
-/// The bytes of one job in the mean, as `gristmill.batch_bytes` counts them.
+/// The mean bytes of one job, as `gristmill.batch_bytes` counts them.
 fn job_bytes(batch: &NewBatch, key_bytes: usize) -> u32 {
     let tags = batch.tags.iter().map(Tag::weight_bytes);
     let bytes = batch.payloads.as_str().len() + key_bytes + tags.sum::<usize>();
@@ -601,8 +601,7 @@ fn job_bytes(batch: &NewBatch, key_bytes: usize) -> u32 {
     u32::try_from(mean.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Whether two rows are all that a batch needs. What a batch may come to need is named here, so that nobody forgets to
-/// ask.
+/// Reports whether a batch needs only two rows. It names all fields of a batch, so that nobody forgets to check a new one.
 fn is_lone(batch: &NewBatch) -> bool {
     let NewBatch {
         kind: _,
@@ -622,7 +621,7 @@ fn is_lone(batch: &NewBatch) -> bool {
         cached_ms,
         retry: _,
         unique,
-        // A part of the lane's name.
+        // It is part of the lane's name.
         group: _,
         hooks,
         traceparent: _,

@@ -1,4 +1,4 @@
-//! Workers: registering, heartbeats, leaving, rescue; and expiry.
+//! Workers: registration, heartbeats, leaving, rescue; and expiry.
 
 mod ended_jobs;
 pub(crate) mod live_output;
@@ -23,7 +23,7 @@ use crate::graph::dependency::Ended;
 use crate::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 
 impl Transaction {
-    /// Makes a worker known.
+    /// Registers a worker.
     pub async fn register_worker(&mut self, worker: &NewWorker) -> Result<WorkerId> {
         let [queues, kinds] = [&worker.queues, &worker.kinds]
             .map(|names| names.iter().map(|name| &**name).collect::<Vec<&str>>());
@@ -47,7 +47,7 @@ impl Transaction {
         Ok(WorkerId(row.try_get(0)?))
     }
 
-    /// Notes that a worker lives; tells what it lost.
+    /// Records that a worker lives; returns the jobs that it lost.
     pub async fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<Heartbeat> {
         self.add_hops(hops);
         let row = self
@@ -70,7 +70,7 @@ impl Transaction {
         })
     }
 
-    /// Asks a worker to drain. Returns whether it is known.
+    /// Asks a worker to drain. Reports whether it is known.
     pub async fn drain_worker(&mut self, worker: WorkerId) -> Result<bool> {
         let asked = self
             .execute(
@@ -81,7 +81,7 @@ impl Transaction {
         Ok(asked > 0)
     }
 
-    /// Keeps what a worker tells of its jobs.
+    /// Stores a worker's reports of its jobs' progress.
     pub async fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
         self.execute(
             "INSERT INTO gristmill.progress (worker_id, at, jobs) SELECT id, $2, $3 FROM gristmill.worker WHERE id = $1 \
@@ -92,12 +92,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Adds what a caller has counted since its last call.
+    /// Adds the counts of a caller since its last call.
     pub fn add_hops(&mut self, hops: &BatchStats) {
         self.writes.hops.merge(hops);
     }
 
-    /// Ends a worker; what it holds goes back uncharged.
+    /// Ends a worker; its jobs go back without a charged attempt.
     pub async fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
         self.add_hops(hops);
         self.query(
@@ -122,7 +122,7 @@ impl Transaction {
         self.forget_workers(&[worker]).await
     }
 
-    /// All that a worker holds, locked, with what holds for its batches. The worker must be locked.
+    /// All jobs that a worker holds, locked, with the heads of their batches. The worker must be locked.
     async fn take_all_from(&self, worker: WorkerId) -> Result<(Vec<Held>, HashMap<BatchId, Arc<BatchHead>>)> {
         let batches = self.batches_held_by(worker).await?;
         if batches.is_empty() {
@@ -134,7 +134,7 @@ impl Transaction {
         Ok((all, heads))
     }
 
-    /// Takes the leases of silent or dead workers, and forgets them.
+    /// Takes the leases of silent or dead workers, and deletes the workers.
     pub async fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
         let mut rescued = Rescued::default();
         let mut ended = Ended::default();
@@ -164,9 +164,10 @@ impl Transaction {
         Ok(rescued)
     }
 
-    /// A silent worker that is in the middle of an operation is not waited for: others are to be rescued. Where it is
-    /// stuck there (its process was stopped, say), its connection is ended, and the next rescue finds it. The server
-    /// does that by itself, but not while it waits on a local socket for an answer to be taken.
+    /// The rescue does not wait for a silent worker that is in the middle of an operation, because others have to be
+    /// rescued. If it is stuck there (for example because its process was stopped), this ends its connection, and the
+    /// next rescue finds it. The server does that by itself, but not while it waits on a local socket for an answer to
+    /// be taken.
     async fn end_stuck_writers(&self, silent_before: Timestamp, dead: &[i64], found: usize) -> Result<()> {
         let row = self
             .query_opt(
@@ -201,7 +202,7 @@ impl Transaction {
         let jobs = u64::from(held.positions.len());
         if held.rescues < RESCUES_MAX {
             rescued.jobs += jobs;
-            // Somebody may have started them: they cannot expire any more.
+            // Somebody may have started the jobs: they cannot expire any more.
             let expires_at = held.standing().deadline(&head.options, self.now);
             self.writes.give_back(
                 self.now,
@@ -225,7 +226,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The workers must be locked. Takes away, too, what was left for workers that are gone already.
+    /// Deletes workers, which must be locked, and rows that were left for workers that are gone already.
     async fn forget_workers(&self, workers: &[WorkerId]) -> Result<()> {
         let ids: Vec<i64> = workers.iter().map(|worker| worker.0).collect();
         self.execute("DELETE FROM gristmill.worker WHERE id = ANY ($1)", &[&ids])
@@ -257,7 +258,7 @@ impl Transaction {
                     .get(&batch)
                     .map_or(&BatchOptions::default(), |head| &head.options),
             );
-            // Behind all that the jobs had before.
+            // After all earlier attempts of the jobs.
             let row = self
                 .query_opt("SELECT nextval('gristmill.lease_id')", &[])
                 .await?;
@@ -296,7 +297,7 @@ impl Transaction {
         }
         self.settle(ended).await?;
         self.end_pauses().await?;
-        // What waited behind jobs that expired is due at once.
+        // Jobs that waited behind expired ones are due at once.
         self.release_keys().await?;
         self.forget_keys().await?;
         self.forget_values().await?;

@@ -1,8 +1,9 @@
-//! How fast the SQLite store is, beside bare rows in the same run: `cargo bench -p gristmill-store-sqlite --bench sqlite`.
+//! Measures the speed of the SQLite store, next to bare rows in the same run: `cargo bench -p gristmill-store-sqlite
+//! --bench sqlite`.
 //!
-//! No-op jobs with 100-byte payloads. Each figure is the median of several rounds on a fresh file, after one round
-//! that does not count. `GRISTMILL_BENCH_FOLDER` says where the files lie (it should be on a disk); `ROUNDS` and a
-//! part of a measurement's name as the argument narrow the run.
+//! The jobs are no-ops with 100-byte payloads. Each figure is the median of several rounds on a fresh file, after a
+//! warm-up. `GRISTMILL_BENCH_FOLDER` sets the folder of the files (it should be on a disk); `ROUNDS` and a part of a
+//! measurement's name as the argument narrow the run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use rusqlite::{Connection, params};
 
 const JOBS_PER_BATCH: u32 = 1_000;
 const BULK_BATCHES: u32 = 500;
-/// Submits that are under way at the same time.
+/// The number of concurrent submits.
 const SUBMITS_IN_FLIGHT: u32 = 8;
 
-/// Works on a new file; gives back how many jobs went through and how long that took.
+/// Works on a new file; returns the number of jobs and the time they took.
 type Measure = fn(&Path) -> (u64, Duration);
 
 fn main() {
@@ -88,12 +89,12 @@ fn main() {
     latencies(wanted.as_deref());
 }
 
-/// Jobs of one measurement of latency, fifty a second; the first ones do not count.
+/// Jobs in one measurement of latency, fifty a second; the first ones are a warm-up.
 const LATENCY_JOBS: u32 = 220;
 const LATENCY_WARM_UP_JOBS: usize = 20;
 
-/// From a submit to its job's start, by a worker of the same process: woken, or handed the job by the submit. Beside a bare
-/// row that is synced. In turn, FULL.
+/// Measures the time from a submit to its job's start, by a worker of the same process that is woken, or gets the job
+/// from the submit. Takes turns with a bare row that is synced. FULL.
 fn latencies(wanted: Option<&str>) {
     type Latency = fn(&Path) -> Vec<Duration>;
     let measurements: [(&str, Latency); 3] = [
@@ -200,7 +201,7 @@ fn latency_runtime() -> tokio::runtime::Runtime {
         .expect("the runtime starts")
 }
 
-/// A folder that is deleted with all that is in it.
+/// A folder that is deleted with its contents.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -279,7 +280,7 @@ fn claim(path: &Path, jobs_max: u32) -> (u64, Duration) {
     })
 }
 
-/// One worker that commits one lease and claims the next in the same exchange.
+/// One worker commits one lease and claims the next in the same exchange.
 async fn drain(store: &SqliteStore, jobs_max: u32) -> (u64, Duration) {
     let worker = register(store).await;
     let started = Instant::now();
@@ -297,7 +298,7 @@ async fn drain(store: &SqliteStore, jobs_max: u32) -> (u64, Duration) {
     (jobs, started.elapsed())
 }
 
-/// A job in each of so many groups, a thousand in a submit.
+/// Submits a job in each of this many groups, a thousand per submit.
 async fn fill_lanes(store: &SqliteStore, lanes: u32) {
     let payload = payloads(1);
     for first in (0..lanes).step_by(1_000) {
@@ -322,7 +323,7 @@ fn submit_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
     })
 }
 
-/// Another process than the one that submitted claims: it learns of the lanes first.
+/// Claims in another process than the submitting one, which first reads the lanes.
 fn claim_lanes(path: &Path, lanes: u32) -> (u64, Duration) {
     runtime().block_on(async {
         fill_lanes(&open(path, Synchronous::Normal), lanes).await;

@@ -1,4 +1,4 @@
-//! Submitting within a transaction of the caller's.
+//! Submits within a transaction of the caller.
 
 mod foreign;
 
@@ -14,17 +14,18 @@ use crate::SqliteStore;
 use crate::transaction::{Memory, Transaction};
 
 impl SqliteStore {
-    /// Stores batches within a transaction of the caller's, on a connection of its own to the store's file, and returns
-    /// their ids: they are there once the caller commits, and if it rolls back they never were. So a program that keeps
-    /// its tables in the store's file submits jobs together with its rows. An error leaves the transaction to be rolled
-    /// back.
+    /// Stores batches within a transaction of the caller, on its own connection to the store's file, and returns their
+    /// ids. The jobs exist once the caller commits; after a rollback they never existed. So a program that keeps its
+    /// tables in the store's file can submit jobs together with its rows. After an error, the caller must roll the
+    /// transaction back.
     ///
-    /// Begin it with `BEGIN IMMEDIATE`, so that no concurrent write makes it fail. While it is open, no
-    /// other process writes. Call [`work_came`](SqliteStore::work_came) after COMMIT.
+    /// Begin the transaction with `BEGIN IMMEDIATE`, so that no concurrent write makes it fail. While it is open, no
+    /// other process can write. Call [`work_came`](SqliteStore::work_came) after COMMIT.
     ///
     /// # Errors
     ///
-    /// As [`submit`](gristmill_store::Store::submit), and [`StoreError::InvalidInput`] for a connection to another file.
+    /// Those of [`submit`](gristmill_store::Store::submit), and [`StoreError::InvalidInput`] for a connection to
+    /// another file.
     pub fn submit_within(
         &self,
         connection: &rusqlite::Connection,
@@ -45,7 +46,7 @@ impl SqliteStore {
                 "the connection has no transaction: begin one with BEGIN IMMEDIATE".to_owned(),
             ));
         }
-        // What it would remember may be rolled back, so it remembers nothing.
+        // The transaction may be rolled back, so this memory is not kept.
         let mut memory = Memory::new(Box::new(SplitMix64::new(0)));
         let mut transaction = Transaction::new(connection, &mut memory, self.clock.now());
         transaction

@@ -1,4 +1,4 @@
-//! Changing jobs from outside: cancel, retry, expiry.
+//! Changes of jobs from outside: cancel, retry, expiry.
 
 pub(crate) mod pause;
 pub(crate) mod priority;
@@ -21,12 +21,12 @@ use crate::query::filter::BatchConditions;
 use crate::query::tag::narrowed;
 use crate::transaction::Transaction;
 
-/// The jobs that a selection means, by batch.
+/// The jobs of a selection, by batch.
 pub(crate) struct Meant {
-    /// All positions of a batch, where `None`.
+    /// The positions of each batch; `None` for all of them.
     pub batches: Vec<(BatchId, Option<Positions>)>,
     pub states: Vec<JobState>,
-    /// How many jobs were named, and not found by a filter.
+    /// How many jobs were named, instead of found by a filter.
     named: u64,
 }
 
@@ -41,15 +41,15 @@ struct EndedRow {
     positions: Positions,
 }
 
-/// Batches that have jobs which are not over.
+/// Batches that have open jobs.
 pub(crate) const OPEN: &str =
     "b.id IN (SELECT batch_id FROM slice UNION SELECT batch_id FROM held UNION SELECT batch_id FROM blocked)";
 
-/// What was cancelled of a batch.
+/// The cancelled jobs of a batch.
 #[derive(Debug)]
 pub(crate) struct Cancelled {
     pub endings: Vec<(JobState, Positions)>,
-    /// The children that some of it waited for.
+    /// The children that some of them waited for.
     pub children: Vec<BatchPositions>,
 }
 
@@ -66,7 +66,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Cancels jobs that are not over.
+    /// Cancels open jobs.
     pub fn cancel(&mut self, selection: &Selection) -> Result<Changed> {
         let meant = self.meant(selection, OPEN)?;
         let mut changed = 0;
@@ -147,11 +147,11 @@ impl Transaction<'_> {
         Ok(expired)
     }
 
-    /// Ends jobs that were not claimed in time. Returns how.
+    /// Ends jobs that were not claimed in time. Returns how they ended.
     fn end_late(&mut self, batch: BatchId, positions: &Positions, standing: Standing) -> Result<JobState> {
         if standing.has_begun() {
             let error = too_late(&self.head(batch)?.options);
-            // Behind all that the jobs had before.
+            // After all earlier attempts of the jobs.
             let lease = self.next_lease_id()?.0;
             for position in positions.iter() {
                 self.insert_failure(batch, &standing.failure(position, lease, &error))?;
@@ -173,7 +173,7 @@ impl Transaction<'_> {
     fn matching(&self, filter: &JobFilter, candidates: &str) -> Result<Meant> {
         let narrowed = narrowed(self.connection, filter)?;
         let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
-        // Where a batch, a run, tags or keys are named, that is narrow enough.
+        // A filter by batch, run, tags or keys is narrow enough.
         let candidates = if filter.batch.is_some() || filter.run.is_some() || narrowed.is_some() {
             "true"
         } else {
@@ -195,8 +195,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// Cancels the open jobs among these positions of a batch (all, if `None`), in one of these states. Returns those jobs.
-    /// The caller cancels their children, and settles the edges that lead to them.
+    /// Cancels the open jobs among these positions of a batch (all, if `None`), in one of these states. Returns these
+    /// jobs. The caller cancels their children, and settles the edges to them.
     pub fn cancel_in(
         &mut self,
         batch: BatchId,
@@ -213,7 +213,7 @@ impl Transaction<'_> {
             let taken = meant_of(&slice.positions, positions);
             if !taken.is_empty() && is_meant(slice.state(self.now), states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
-                // The attempt that comes next is not made any more.
+                // The next attempt is not made any more.
                 add(slice.attempt - 1, &taken);
             }
         }
@@ -245,7 +245,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Makes cancelled ones of the dead jobs among these positions of a batch (of all, where `None`). Returns how many.
+    /// Cancels the dead jobs among these positions of a batch (all, if `None`). Returns their number.
     fn discard_in(&mut self, batch: BatchId, positions: Option<&Positions>) -> Result<u64> {
         let dead = self.rows_of_reports(batch, "state = 'dead' AND state <> 'completed'")?;
         let mut discarded = 0;
@@ -312,7 +312,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Those jobs of a batch that were dead from the start, and discarded since: they can never run.
+    /// The jobs of a batch that were dead from the start and then discarded: they can never run.
     fn rejected_of(&self, batch: BatchId) -> Result<Positions> {
         let rejected = self.rows(
             "SELECT position FROM failure WHERE batch_id = ?1 AND lease_id = 0 AND attempt = 0 \
@@ -356,7 +356,7 @@ impl Transaction<'_> {
                 run_at: self.now,
                 attempt: 1,
                 rescues: 0,
-                // The caller wants the job to run: it must not expire at once.
+                // The caller wants the job to run, so it must not expire at once.
                 expires_at: None,
                 family: None,
             };

@@ -1,9 +1,9 @@
-//! Claiming slices.
+//! Claims slices.
 //!
-//! The slices of a lane lie in the order of claims: by rank (the priority, negated), the moment from
-//! which they can be claimed, and batch. Within a rank, those that are due come first. So a claim
-//! reads the heads of the wanted lanes, rank by rank ([`LaneCursor`]), and seeks past everything that is not due: a
-//! million delayed jobs of a high priority cost it one seek.
+//! The slices of a lane lie in the order of claims: by rank (the negated priority), by the moment from which they can
+//! be claimed, and by batch. Within a rank, due slices come first. So a claim reads the heads of the wanted lanes, rank
+//! by rank ([`LaneCursor`]), and skips everything that is not due: a million delayed jobs of a high priority cost it
+//! one seek.
 
 pub(crate) mod control;
 pub(crate) mod held;
@@ -30,11 +30,11 @@ use crate::submit::debounce::debounced_payloads;
 use crate::sums::{damaged, in_batch};
 use crate::transaction::{BatchHead, Transaction};
 
-/// Wanted lanes above which a claim first finds out which lanes have slices at all, by one seek each of those.
+/// With more wanted lanes than this, a claim first finds the lanes that have slices, by one seek each.
 const LANES_SOUGHT_MAX: usize = 16;
 
-/// The first moments of the lanes `?1`: of all their slices, and of those that are not due at `?2`. A few seeks for each
-/// of their ranks.
+/// The first moments of the lanes `?1`: of all their slices, and of those that are not due at `?2`. Takes a few seeks
+/// for each of their ranks.
 const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
      SELECT value, (SELECT rank FROM slice WHERE lane_id = value ORDER BY rank LIMIT 1) FROM json_each(?1) \
      UNION ALL SELECT h.lane_id, (SELECT rank FROM slice WHERE lane_id = h.lane_id AND rank > h.rank ORDER BY rank LIMIT 1) \
@@ -44,22 +44,22 @@ const FIRST: &str = "WITH RECURSIVE head (lane_id, rank) AS ( \
      min((SELECT run_at FROM slice WHERE lane_id = h.lane_id AND rank = h.rank AND run_at > ?2 ORDER BY run_at LIMIT 1)) \
      FROM head h WHERE h.rank IS NOT NULL GROUP BY h.lane_id";
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
     pub lease: Option<Lease>,
     pub next_run_at: Option<Timestamp>,
-    /// Whether jobs wait for others to be over.
+    /// Whether limits hold jobs back until others end.
     pub limited: bool,
 }
 
-/// Lanes that have slices, as far as a claim looks at once.
+/// Lanes that have slices, as many as a claim looks at together.
 struct BusyLanes {
-    /// Those that the claim wants.
+    /// The lanes that the claim wants.
     lanes: Vec<Lane>,
-    /// The first rank of each lane, and the first moment of that.
+    /// The first rank of each lane, and the first moment of that rank.
     firsts: HashMap<i64, (i64, Timestamp)>,
-    /// The last lane, where there are more after it.
+    /// The last lane, if there are more after it.
     last: Option<i64>,
 }
 
@@ -75,7 +75,7 @@ impl Transaction<'_> {
         if let Some(lanes) = lanes {
             return self.claim_from(worker, want, lanes, &HashMap::new());
         }
-        // A part of the lanes at a time, once around, until one has something.
+        // A part of the lanes at a time, once around, until one of them has jobs.
         let began_after = self.memory.look_after;
         let (mut after, mut is_wrapped) = (began_after, false);
         let (mut next_run_at, mut limited) = (None::<Timestamp>, false);
@@ -119,10 +119,11 @@ impl Transaction<'_> {
         };
         admission.take_from(&mut line, &lane_of)?;
         let claim = line.claim;
+        claim.assert_limits(jobs_max);
         admission.remember(&mut self.memory.controls);
         self.put_buckets(&admission)?;
         if self.freed {
-            // Those that wait for a slot are woken where this claim has left one.
+            // Wakes those that wait for a slot, if this claim has left one.
             self.woke |= admission.has_free_slot();
             self.freed = false;
         }
@@ -130,7 +131,7 @@ impl Transaction<'_> {
         if claim.has_room() {
             self.look_ahead(&admission, &mut claimed)?;
             if want.priority_min.is_some() {
-                // A later claim may want it.
+                // A later claim may want its jobs.
                 for lane in admission.lanes() {
                     claimed.limited = claimed.limited || next_rank(self, lane, Some(rank_max))?.is_some();
                 }
@@ -148,7 +149,7 @@ impl Transaction<'_> {
         Ok(claimed)
     }
 
-    /// Of many lanes, those that have slices: of 10,000 groups, few are busy.
+    /// Keeps the lanes that have slices, because few of 10,000 groups are busy.
     fn with_slices(&self, want: &Want, after: i64) -> Result<BusyLanes> {
         let lanes_max = i64::try_from(LOOK_LANES_MAX).unwrap_or(i64::MAX);
         let busy: Vec<(i64, (i64, Timestamp))> = self.rows(
@@ -173,7 +174,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// What the controls let a claim take of these lanes.
+    /// The admission of a claim from these lanes, by the controls.
     fn admit(&mut self, lanes: Vec<Lane>) -> Result<Admission> {
         let needs = self.memory.controls.needs(&lanes);
         let usage = if needs.held || !needs.buckets.is_empty() {
@@ -184,7 +185,7 @@ impl Transaction<'_> {
         Ok(Admission::new(&mut self.memory.controls, lanes, self.now, &usage))
     }
 
-    /// A cursor for each lane that has room. Beside it, which lane each is in.
+    /// A cursor for each lane that can take jobs, and the lane of each cursor.
     fn cursors(
         &mut self,
         admission: &Admission,
@@ -205,7 +206,7 @@ impl Transaction<'_> {
         Ok((cursors, lane_of))
     }
 
-    /// Forgets the supplied lanes that the claim of this operation has emptied: a waiter would find nothing there.
+    /// Forgets the supplied lanes that the claim of this operation has emptied: a waiting worker would find nothing there.
     fn forget_supplied(&mut self, admission: &Admission) {
         for (index, lane) in admission.lanes().enumerate() {
             if matches!(admission.outlook(index), Outlook::Open) {
@@ -214,7 +215,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Finds out when there is more, and whether others are waited for: by a statement for each of the two, however many
+    /// Finds out when there will be more jobs, and whether limits hold jobs back, by one statement each, however many
     /// lanes there are.
     fn look_ahead(&self, admission: &Admission, claimed: &mut Claimed) -> Result<()> {
         let (mut waiting, mut limited) = (Vec::new(), Vec::new());
@@ -362,7 +363,7 @@ impl Line for ClaimLine<'_, '_> {
     }
 }
 
-/// A lease in the making.
+/// A lease in progress.
 #[derive(Debug)]
 struct Claim {
     worker: WorkerId,
@@ -371,11 +372,11 @@ struct Claim {
     jobs_max: u32,
     bytes: usize,
     taken: Vec<Taken>,
-    /// Batches that were found to be damaged: slices of them may be at hand still.
+    /// Batches that were found to be damaged; the claim may still hold slices of them.
     damaged: BTreeSet<BatchId>,
 }
 
-/// What a claim takes of a slice.
+/// The part of a slice that a claim takes.
 struct Prepared {
     content: Content<BatchHead>,
     labels: Option<Arc<JobLabels>>,
@@ -409,7 +410,33 @@ impl Claim {
     }
 
     fn jobs_left(&self) -> u32 {
+        assert!(
+            self.jobs <= self.jobs_max,
+            "a claim of {} jobs exceeds its limit of {}",
+            self.jobs,
+            self.jobs_max
+        );
         self.jobs_max - self.jobs
+    }
+
+    fn assert_limits(&self, jobs_max: u32) {
+        let slices = self.taken.iter().map(|taken| &taken.slice);
+        assert_eq!(
+            slices.map(LeasedSlice::len).sum::<u32>(),
+            self.jobs,
+            "the slices of a claim have all of its jobs"
+        );
+        assert!(
+            self.jobs <= jobs_max && self.taken.len() <= LEASE_SLICES_MAX as usize,
+            "{} jobs in {} slices exceed the limits of a claim",
+            self.jobs,
+            self.taken.len()
+        );
+        assert_eq!(
+            self.lease.is_some(),
+            !self.taken.is_empty(),
+            "a claim has a lease exactly if it has jobs"
+        );
     }
 
     fn has_room(&self) -> bool {
@@ -418,7 +445,8 @@ impl Claim {
             && self.taken.len() < LEASE_SLICES_MAX as usize
     }
 
-    /// Reads at most so many jobs of a slice, or as many as there is room for. Writes nothing: what it reads may be damaged.
+    /// Reads at most `jobs_max` jobs of a slice, or as many as there is space for. Writes nothing, because the rows may
+    /// be damaged.
     fn prepare(&self, transaction: &mut Transaction<'_>, slice: &Slice, jobs_max: u32) -> Result<Prepared> {
         let content = transaction.with_payloads(slice.batch)?;
         let missing = || damaged(slice.batch, "batch", "it has no payloads");
@@ -432,6 +460,12 @@ impl Claim {
         let mut rest = slice.positions.clone();
         let positions = rest.take_first(self.jobs_left().min(jobs_by_bytes).min(jobs_max));
         let mut payloads = content.select(&positions).ok_or_else(missing)?;
+        assert_eq!(
+            payloads.count(),
+            positions.len(),
+            "each claimed job of batch {} has a payload",
+            slice.batch
+        );
         let unique = content.head.options.unique;
         if let Some(debounce) = unique.and_then(|unique| unique.debounce) {
             let connection = transaction.connection;
@@ -455,7 +489,7 @@ impl Claim {
         })
     }
 
-    /// Takes what was prepared of a slice. Returns the number of jobs, and the rest of the slice.
+    /// Takes the prepared part of a slice. Returns the number of jobs, and the rest of the slice.
     fn take(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -478,6 +512,11 @@ impl Claim {
             None => *self.lease.insert(transaction.next_lease_id()?),
         };
         let jobs = positions.len();
+        assert!(jobs > 0, "a claim takes at least one job of a slice");
+        assert!(
+            rest.is_empty() || positions.last() < rest.first(),
+            "a claim takes the first jobs of a slice"
+        );
         self.jobs += jobs;
         let leased = LeasedSlice {
             lease,

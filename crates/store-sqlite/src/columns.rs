@@ -1,11 +1,11 @@
-//! Columns that several tables have: ids of reports, and the types that SQLite lacks.
+//! Columns that several tables have: ids of reports, and types that SQLite lacks.
 
 use gristmill_model::{BatchId, JobState, Positions};
 use gristmill_store::rules::pauses::Pauses;
 
 use crate::failure::{Failure, Result};
 
-/// A report's id is its batch's, shifted left by so many bits, and its first position.
+/// The id of a report is the id of its batch, shifted left by this many bits, plus its first position.
 pub(crate) const POSITION_BITS: u32 = 14;
 const _: () = assert!(gristmill_model::limits::BATCH_JOBS_MAX <= 1 << POSITION_BITS);
 
@@ -14,20 +14,20 @@ pub(crate) fn report_id(batch: BatchId, first_position: u32) -> i64 {
     (batch.0 << POSITION_BITS) | i64::from(first_position)
 }
 
-/// A column of positions.
+/// Reads a column of positions.
 pub(crate) fn read_positions(row: &rusqlite::Row<'_>, column: usize) -> Result<Positions> {
     let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
     Ok(text.parse()?)
 }
 
-/// A column of states.
+/// Reads a column of states.
 pub(crate) fn read_state(row: &rusqlite::Row<'_>, column: usize) -> Result<JobState> {
     let text = row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?;
     text.parse()
         .map_err(|error: gristmill_model::state::ParseJobStateError| Failure::Damaged(error.to_string()))
 }
 
-/// A column of pauses.
+/// Reads a column of pauses.
 pub(crate) fn read_pauses(row: &rusqlite::Row<'_>, column: usize) -> Result<Option<Pauses>> {
     let text = row
         .get_ref(column)?

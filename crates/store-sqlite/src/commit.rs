@@ -1,4 +1,4 @@
-//! Committing reports.
+//! Commits reports.
 
 pub(crate) mod compaction;
 
@@ -20,11 +20,11 @@ use crate::failure::Result;
 use crate::graph::dependency::Ended;
 use crate::transaction::Transaction;
 
-/// Of reports of so few jobs the history reads the durations themselves, which stand in the row before its long columns:
-/// a row less for each small report.
+/// For reports of at most this many jobs, the history reads the durations themselves, which are in the row before its
+/// long columns. That saves a row for each small report.
 pub(crate) const DURATIONS_READ_MAX: u32 = 16;
 
-/// What a report ended.
+/// The jobs that a report ended.
 fn ended(report: &Report, receipt: &Receipt) -> Ended {
     let completed = report.completed.as_ref();
     let completed = completed.map(|completed| completed.positions.intersection(&receipt.accepted));
@@ -38,7 +38,7 @@ fn ended(report: &Report, receipt: &Receipt) -> Ended {
 }
 
 impl Transaction<'_> {
-    /// Commits what the lease still holds of one report, and refuses the rest.
+    /// Commits the jobs of a report that the lease still holds, and refuses the rest.
     pub fn commit(
         &mut self,
         worker: WorkerId,
@@ -86,11 +86,19 @@ impl Transaction<'_> {
         }
         self.settle(all)?;
         receipt.refused = reported.difference(&receipt.accepted);
+        debug_assert!(
+            reported.contains_all(&receipt.accepted),
+            "only reported jobs are accepted"
+        );
+        debug_assert!(
+            receipt.accepted.contains_all(&receipt.dead) && receipt.accepted.contains_all(&receipt.failed),
+            "only accepted jobs die or fail"
+        );
         Ok(receipt)
     }
 
-    /// Takes out of the lease what a report speaks of, where that is one claimed slice and all of it has completed, as it
-    /// is as a rule: by one statement. Whether others wait for jobs of the batch; `None` where it is not so.
+    /// Removes the jobs of a report from the lease by one statement, if they are one claimed slice and all of them
+    /// completed, as usual. Reports whether other jobs wait for jobs of the batch; `None` if the report is different.
     fn let_go_whole(
         &mut self,
         worker: WorkerId,
@@ -119,7 +127,7 @@ impl Transaction<'_> {
         Ok(is_awaited)
     }
 
-    /// Takes the positions of a report that its lease still holds out of the lease, makes released and retried jobs
+    /// Removes the positions of a report that its lease still holds from the lease, makes released and retried jobs
     /// claimable, and stores the failures. Returns the receipt, and whether other jobs wait for jobs of the batch.
     fn commit_parts(
         &mut self,
@@ -158,8 +166,8 @@ impl Transaction<'_> {
         Ok((receipt, is_awaited))
     }
 
-    /// Carries out what the jobs of a report write with it, as far as its lease still holds them. Where that fails, those
-    /// are found with whom it does; nothing of theirs is written.
+    /// Carries out the writes of a report's jobs, as far as its lease still holds them. If that fails, it finds the
+    /// jobs whose writes fail, and writes nothing of them.
     fn carry_out_writes(&self, worker: WorkerId, report: &Report) -> Result<FailedExtras> {
         let mut failed = FailedExtras::new();
         let rows = self.held_under(worker, report.lease, report.batch, report.attempt)?;
@@ -177,7 +185,7 @@ impl Transaction<'_> {
         Ok(failed)
     }
 
-    /// Carries out what these jobs write, all or nothing. Why it failed, where it did.
+    /// Carries out the writes of these jobs, all or nothing. Returns the reason of a failure.
     fn write_of(&self, report: &Report, jobs: &Positions) -> Result<Option<String>> {
         self.execute("SAVEPOINT handler", [])?;
         let written = packed(report, jobs)
@@ -193,7 +201,7 @@ impl Transaction<'_> {
     fn write_one(&self, sql: &str, items: &str) -> std::result::Result<(), String> {
         let told = |error: rusqlite::Error| error.to_string();
         let mut statement = self.connection.prepare_cached(sql).map_err(told)?;
-        // Transactions are not its business, and what only reads is of no use here.
+        // Transactions are not allowed here, and statements that only read are useless.
         if statement.readonly() {
             return Err("it must be an INSERT, an UPDATE or a DELETE".to_owned());
         }
@@ -203,8 +211,8 @@ impl Transaction<'_> {
         statement.execute([items]).map(drop).map_err(told)
     }
 
-    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be tried again,
-    /// and gives back those that are dead.
+    /// Stores the failed attempts of one claimed slice, makes those claimable that are to be retried, and returns the
+    /// dead ones.
     fn commit_failures(
         &mut self,
         held: &Held,
@@ -241,8 +249,8 @@ impl Transaction<'_> {
         Ok(failed.dead)
     }
 
-    /// Lets accepted jobs of one claimed slice wait for children. Gives back those that are dead, since their children
-    /// cannot be stored.
+    /// Makes accepted jobs of one claimed slice wait for children. Returns the jobs that are dead because their
+    /// children cannot be stored.
     fn commit_suspended(
         &mut self,
         held: &Held,
@@ -266,7 +274,7 @@ impl Transaction<'_> {
         Ok(suspended.positions)
     }
 
-    /// Ends positions of a batch: what others waited for is theirs. Nothing where there are none.
+    /// Ends positions of a batch, keeps their values and releases their keys. Does nothing without positions.
     pub fn end_jobs(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
         if positions.is_empty() {
             return Ok(());
@@ -276,7 +284,7 @@ impl Transaction<'_> {
         self.release_keys(batch, positions, ending.state)
     }
 
-    /// Stores how positions ended. Nothing where there are none.
+    /// Stores the end of positions. Does nothing without positions.
     pub fn insert_report(&self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
         let Some(first) = positions.first() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What goes wrong inside the store, before the file's name is known.
+//! Failures inside the store, before the file's name is known.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use crate::open::place::log_path;
 /// Why an operation or a query failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The database said so.
+    /// The database reported an error.
     Sqlite(rusqlite::Error),
-    /// A row does not hold what this program writes.
+    /// A row has contents that this program does not write.
     Damaged(String),
     /// The store refuses.
     Refused(StoreError),
@@ -45,7 +45,7 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
-/// Whether a column does not hold what this program writes.
+/// Reports whether the fault is a column whose contents this program does not write.
 fn is_of_row(error: &rusqlite::Error) -> bool {
     use rusqlite::Error;
     matches!(
@@ -58,7 +58,7 @@ fn is_of_row(error: &rusqlite::Error) -> bool {
 }
 
 impl Failure {
-    /// Describes a fault in a row that was read; returns any other failure as it is.
+    /// Describes a fault in a row that was read; returns any other failure unchanged.
     pub(crate) fn of_row(self) -> std::result::Result<String, Failure> {
         match self {
             Failure::Damaged(reason) => Ok(reason),
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// Whether the rows of one batch are damaged.
+    /// Reports whether the rows of one batch are damaged.
     pub(crate) fn is_of_batch(&self) -> bool {
         matches!(self, Failure::Refused(StoreError::Damaged { .. }))
     }
@@ -115,7 +115,7 @@ impl Failure {
     }
 }
 
-/// The reason why SQLite cannot open or make a file, where the file system shows it.
+/// Why SQLite cannot open or make a file, if the file system shows it.
 fn cannot_open(path: &Path) -> Option<&'static str> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if path.is_dir() {

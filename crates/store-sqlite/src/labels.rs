@@ -1,4 +1,4 @@
-//! The keys and tags of the jobs of a batch, as they are stored.
+//! The stored keys and tags of the jobs of a batch.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::failure::{Failure, Result};
 use crate::sums::{damaged, in_batch};
 
-/// Name, value, and positions as they are packed with those of the other tags of a batch.
+/// Name, value, and positions; the positions are packed with those of the other tags of a batch.
 pub(crate) type StoredTag<'t> = (Cow<'t, str>, Cow<'t, str>, Option<Cow<'t, str>>);
 
 /// The tags of a batch.
@@ -30,14 +30,14 @@ pub(crate) fn tags_of_batch(connection: &Connection, batch: BatchId) -> Result<V
     Ok(tags)
 }
 
-/// The keys of a batch's jobs, and what they belong to.
+/// The keys of a batch's jobs, and their scope.
 #[derive(Debug)]
 pub(crate) struct BatchKeys {
     pub scope: i64,
     pub keys: PackedArray,
 }
 
-/// The keys of a batch, where it has some.
+/// The keys of a batch, if it has some.
 pub(crate) fn keys_of(connection: &Connection, batch: BatchId) -> Result<Option<BatchKeys>> {
     let mut statement =
         connection.prepare_cached("SELECT scope, sum, keys FROM keyed WHERE batch_id = ?1")?;

@@ -75,12 +75,12 @@ pub fn is_current(connection: &Connection, layout: &Layout) -> Result<bool, Erro
     }
 }
 
-/// Brings the file to this layout, in one transaction that `finish` completes. Writes nothing where it has it. Others
-/// that open the file wait meanwhile.
+/// Brings the file to this layout, in one transaction that `finish` completes. Writes nothing if it has the layout.
+/// Others that open the file wait meanwhile.
 ///
 /// # Errors
 ///
-/// As [`is_current`], and [`LayoutError::Failed`].
+/// Those of [`is_current`], and [`LayoutError::Failed`].
 pub fn apply(
     connection: &mut Connection,
     layout: &Layout,
@@ -146,7 +146,7 @@ fn views_and_triggers(connection: &Connection) -> rusqlite::Result<Vec<String>> 
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
-/// What a locked or full disk says stays what it is: only SQL that cannot be carried out is the layout's fault.
+/// Keeps errors of a locked or full disk as they are: only SQL that cannot be carried out is a fault of the layout.
 fn failed(found: i64, cause: rusqlite::Error) -> Error {
     match cause.sqlite_error_code() {
         Some(rusqlite::ErrorCode::Unknown) | None => LayoutError::Failed { found, cause },

@@ -1,8 +1,8 @@
 //! The store in one SQLite file.
 //!
-//! One thread writes (`writer`): it takes whatever has gathered and carries it out in one
-//! transaction. Queries run beside it on connections of their own (`readers`). Several processes may
-//! open the same file; each has its writer, and SQLite lets one of them write at a time.
+//! One thread writes (`writer`): it takes all operations that have gathered and carries them out in one transaction.
+//! Queries run concurrently on connections of their own (`readers`). Several processes may open the same file; each has
+//! its writer, and SQLite lets one of them write at a time.
 
 mod caller_transaction;
 mod change;
@@ -70,23 +70,23 @@ pub use crate::worker::steady_clock::SteadyClock;
 use crate::writer::hand_over::HandOver;
 use crate::writer::operation::{Durability, Operation, Reply, Work, WriterReply, weight_of};
 
-/// What a small operation weighs in the writer's queue. Bytes, roughly.
+/// The approximate size of a small operation in the writer's queue. Bytes.
 const OPERATION_BYTES: usize = 200;
 
 /// A store in one SQLite file. Dropping it writes out its queue, like [`close`](Store::close).
 pub struct SqliteStore {
     path: PathBuf,
     clock: Clocks,
-    /// `None` for a store that is only read, and while the store is dropped.
+    /// `None` for a read-only store, and while the store is dropped.
     hand_over: Option<HandOver>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: Arc<Readers>,
     work: Arc<WorkCounter>,
     waiting: Arc<WaitingWorkers>,
     ended: EndedLookout,
-    /// Why it is only read, if it is.
+    /// Why the store is read-only, if it is.
     read_only: Option<&'static str>,
-    /// What was found of its log before it was opened.
+    /// The fault of its log that was found before it was opened.
     missing_log: Option<String>,
     /// Counts of ended jobs that are not in the file yet.
     gathered: Mutex<GatheredEnds>,
@@ -102,9 +102,9 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file at `path`, or at the end of the symbolic link there, and makes it where there is none. Fails
-    /// with [`StoreError::NotAStore`] for another program's database, and with [`StoreError::Open`] for a file that is no
-    /// database or cannot be opened.
+    /// Opens the store in the file at `path`, or at the end of the symbolic link there, and makes it if there is none.
+    /// Fails with [`StoreError::NotAStore`] for another program's database, and with [`StoreError::Open`] for a file
+    /// that is no database or cannot be opened.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<SqliteStore, StoreError> {
         let path = path.as_ref();
         let path = resolve_link(path).map_err(|error| StoreError::Open {
@@ -147,7 +147,7 @@ impl SqliteStore {
         })
     }
 
-    /// Whether operations that write are refused.
+    /// Reports whether operations that write are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only.is_some()
     }
@@ -157,7 +157,7 @@ impl SqliteStore {
         &self.path
     }
 
-    /// Hands an operation to the writer and waits for its answer, which comes when it is on disk.
+    /// Hands an operation to the writer and waits for its answer, which comes when the operation is on disk.
     async fn write<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -186,7 +186,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has the writer give back what nobody waits for any more.
+    /// Makes the writer give back jobs that nobody waits for any more.
     fn give_back(&self, unclaimed: Unclaimed) {
         if let Some(writer) = &self.hand_over {
             writer.give_back(Operation::Work(Work::give_back(unclaimed)), OPERATION_BYTES);
@@ -677,7 +677,7 @@ impl Store for SqliteStore {
             self.readers.close().await;
             return Ok(());
         }
-        // What the writer has counted by itself would be lost with it.
+        // The counts that only the writer has would be lost with it.
         let recorded = self.record(BatchStats::default()).await;
         self.ended.close();
         // The writer's connection is closed last: SQLite then moves the log into the file and removes it.

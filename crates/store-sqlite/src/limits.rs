@@ -5,35 +5,35 @@ use std::time::Duration;
 /// Lease ids that a process takes at once.
 pub(crate) const LEASE_IDS_PER_BLOCK: i64 = 1_000;
 
-/// Connections for queries, at most; more queries wait for one.
+/// The maximum number of connections for queries; more queries wait for one.
 pub(crate) const READERS_MAX: usize = 4;
 
-/// The page cache of the connection that writes. KiB. Those of the readers have SQLite's default, 2,000 KiB. A server's memory
+/// The page cache of the connection that writes. KiB. The caches of the readers have SQLite's default, 2,000 KiB. A server's memory
 /// grows by these caches until the file is larger, and no further.
 pub(crate) const WRITER_CACHE_KIB: i64 = 16_384;
 
 /// Prepared statements that a connection keeps: more than the store has.
 pub(crate) const STATEMENTS_MAX: usize = 128;
 
-/// Batches that one transaction prunes, so that others do not wait for long.
+/// The maximum number of batches that one transaction prunes, so that others do not wait for long.
 pub(crate) const PRUNED_BATCHES_PER_TRANSACTION: usize = 500;
 
-/// Lanes without jobs that one transaction of a prune deletes, so that others do not wait for long.
+/// The maximum number of lanes without jobs that one transaction of a prune deletes, so that others do not wait for long.
 pub(crate) const DELETED_LANES_PER_TRANSACTION: u32 = 10_000;
 
-/// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and keeps others
-/// waiting meanwhile, so it should be rare; a longer log would only take more room.
+/// Pages of the write-ahead log after which the writer checkpoints it: 32 MB. A checkpoint syncs twice and delays
+/// others meanwhile, so it should be rare; a longer log would only take more space.
 pub(crate) const CHECKPOINT_PAGES: u32 = 8_000;
 
-/// Deduplication keys that one transaction forgets after their periods, so that others do not wait for long.
+/// The maximum number of expired deduplication keys that one transaction deletes, so that others do not wait for long.
 pub(crate) const FORGOTTEN_KEYS_PER_TRANSACTION: u32 = 10_000;
 
-/// How often a handle looks for changes of other processes while somebody awaits outcomes. A look takes some microseconds.
+/// How often a handle looks for changes of other processes while somebody waits for outcomes. A look takes some microseconds.
 pub(crate) const LOOK_FOR_CHANGES_EVERY: Duration = Duration::from_millis(4);
 
-/// Awaited batches for each [`LOOK_FOR_CHANGES_EVERY`]: with so many more it is looked that much more rarely, since after a
-/// change each is queried.
+/// Awaited batches for each [`LOOK_FOR_CHANGES_EVERY`]. With more of them the store looks less often, because it
+/// queries each of them after a change.
 pub(crate) const WATCHES_PER_LOOK: usize = 16;
 
-/// Symbolic links that lead one to another on the way to a store's file: as many as Linux follows.
+/// The maximum number of symbolic links on the way to a store's file: as many as Linux follows.
 pub(crate) const LINKS_MAX: u32 = 40;

@@ -1,4 +1,4 @@
-//! Opening the file: whose it is, which schema it has, how it is synced.
+//! Opens the file, and checks its owner, its layout and how it is synced.
 
 pub(crate) mod place;
 
@@ -26,26 +26,26 @@ pub(crate) const LAYOUT: Layout = Layout {
     code: &[include_str!("schema/views.sql"), event::LISTEN],
 };
 
-/// What the header of a store's file says: `GRML`.
+/// The application id in the header of a store's file: `GRML`.
 pub const APPLICATION_ID: i64 = 0x4752_4d4c;
 
 /// Bytes of a page: SQLite's default.
 const PAGE_BYTES: u64 = 4_096;
 
-/// How often to try again when other processes open a new store at the same moment.
+/// How many times to try when other processes open a new store at the same moment.
 const SET_UP_ATTEMPTS_MAX: u32 = 20;
 
 /// A file that was opened.
 pub(crate) struct Opened {
-    /// The connection that writes, unless the file is only read.
+    /// The connection that writes, unless the file is read-only.
     pub connection: Option<Connection>,
-    /// Why it is only read, if it is.
+    /// Why the file is read-only, if it is.
     pub read_only: Option<&'static str>,
-    /// What was found of the log of a file that is only read.
+    /// The fault of the log of a read-only file.
     pub missing_log: Option<String>,
 }
 
-/// Opens the file at `path`, which is no symbolic link, for what the options say.
+/// Opens the file at `path`, which is no symbolic link, as the options say.
 pub(crate) fn open(path: &Path, options: &SqliteOptions) -> std::result::Result<Opened, StoreError> {
     let at = |failure: Failure| failure.at(path, options.busy_timeout_ms);
     let writer = |connection| Opened {
@@ -73,7 +73,7 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> std::result::Result<
             };
         }
         match (at(failure), not_writable) {
-            // SQLite says more of why the file cannot be written.
+            // SQLite says more about why the file cannot be written.
             (StoreError::Database(_), Some(error)) => error,
             (error, _) => error,
         }
@@ -85,7 +85,7 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> std::result::Result<
     })
 }
 
-/// Opens the connection that writes; makes and migrates the store where that is needed.
+/// Opens the connection that writes; makes and migrates the store if needed.
 fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if options.create {
@@ -99,7 +99,7 @@ fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     let alone = lock_folder(path);
     let mut attempt = 1;
     while let Err(failure) = set_up(&mut connection, path, options) {
-        // Processes that open a new store at the same moment get in each other's way.
+        // Processes that open a new store at the same moment interfere with each other.
         if !is_busy(&failure) || attempt == SET_UP_ATTEMPTS_MAX {
             return Err(failure);
         }
@@ -123,8 +123,9 @@ fn open_writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Makes an empty file that only its owner reads and writes, where there is none, also at the end of a symbolic link. SQLite takes
-/// it as a new database, and gives the log and its index beside it the same rights. Where it cannot be made, SQLite says why.
+/// Makes an empty file that only its owner can read and write, if there is none, also at the end of a symbolic link.
+/// SQLite uses it as a new database, and gives the log and its index the same rights. If it cannot be made, SQLite
+/// reports the reason later.
 pub fn create_private(path: &Path) {
     let made = resolve_link(path).and_then(|path| {
         OpenOptions::new()
@@ -136,7 +137,8 @@ pub fn create_private(path: &Path) {
     drop(made);
 }
 
-/// Refuses a file without a byte, which SQLite takes as a new database: whoever does not ask for a new store names the wrong file.
+/// Refuses an empty file, which SQLite would use as a new database: a caller that does not ask for a new store has
+/// named the wrong file.
 fn refuse_empty(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() == 0 => Err(StoreError::Open {
@@ -148,9 +150,9 @@ fn refuse_empty(path: &Path) -> Result<()> {
     }
 }
 
-/// Keeps others from making or migrating a store in the same folder, until it is dropped: the switch to WAL and
-/// the migration are not one transaction. A lock of the folder leaves no file behind, and is not SQLite's. Where
-/// there are no such locks, trying again has to do.
+/// Keeps others from making or migrating a store in the same folder, until the lock is dropped, because the switch to
+/// WAL and the migration are not one transaction. A lock of the folder leaves no file behind, and SQLite does not use
+/// it. If there are no such locks, retries have to do.
 fn lock_folder(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = File::open(folder.unwrap_or(Path::new("."))).ok()?;
@@ -158,7 +160,7 @@ fn lock_folder(path: &Path) -> Option<File> {
     Some(folder)
 }
 
-/// Looks at whose file it is, says how it is written, and migrates it.
+/// Checks the owner of the file, configures how it is written, and migrates it.
 fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
     check_owner(connection, path)?;
     check_layout(connection, path)?;
@@ -171,7 +173,7 @@ fn set_up(connection: &mut Connection, path: &Path, options: &SqliteOptions) -> 
     }
     connection.pragma_update(None, "synchronous", options.synchronous.pragma())?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // The log is cut back to this size after a checkpoint, should a long reader have let it grow.
+    // The log is cut to this size after a checkpoint, if a long reader has let it grow.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     connection.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
@@ -197,8 +199,9 @@ pub(crate) fn open_reader(path: &Path, busy_timeout_ms: u32) -> Result<Connectio
     Ok(connection)
 }
 
-/// Opens a connection for queries where this process has no writer. Without a log nobody has the file open, and SQLite reads it
-/// as a file that nobody changes, since it would otherwise make a log. The reader looks afterwards whether that was so.
+/// Opens a connection for queries in a process without a writer. If there is no log, nobody has the file open, and
+/// SQLite reads it as a file that nobody changes, because it would otherwise make a log. The reader checks afterwards
+/// whether that was right.
 pub(crate) fn open_alone(path: &Path, busy_timeout_ms: u32) -> Result<Connection> {
     if log_path(path).exists() {
         return open_reader(path, busy_timeout_ms);
@@ -211,7 +214,7 @@ pub(crate) fn open_alone(path: &Path, busy_timeout_ms: u32) -> Result<Connection
     Ok(connection)
 }
 
-/// A path as SQLite takes it in a URI: https://www.sqlite.org/uri.html
+/// Encodes a path for SQLite's URIs: https://www.sqlite.org/uri.html
 fn percent_encoded(path: &Path) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(byte);
     path.as_os_str()
@@ -257,8 +260,8 @@ pub(crate) fn open_in_memory(path: &Path) -> Result<Connection> {
 fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
     connection.busy_timeout(Duration::from_millis(busy_timeout_ms.into()))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // Otherwise a statement with a parameter in its LIMIT is prepared again whenever that is bound, to plan by its
-    // value: 17 % of the time of a worker that claims by the hundred.
+    // Otherwise a statement with a parameter in its LIMIT is prepared again whenever the parameter is bound, to plan by
+    // its value: 17 % of the time of a worker that claims a hundred jobs at a time.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
@@ -266,7 +269,7 @@ fn prepare(connection: &Connection, busy_timeout_ms: u32) -> Result<()> {
 /// Refuses the database of another program, before anything is written to it.
 fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    // Read second: the tables and the id appear together, so tables that were seen have their id by now.
+    // Read second: the tables and the id appear together, so a file whose tables were seen has its id by now.
     let application_id: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
     if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
         return Ok(());
@@ -278,7 +281,7 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     .into())
 }
 
-/// Brings the file to the layout of this program. Writes nothing where it has it.
+/// Brings the file to the layout of this program. Writes nothing if it has that layout.
 fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     let refused = |error| refusal(error, path);
     layout::apply(connection, &LAYOUT, event::keep_triggers_for_listeners).map_err(refused)

@@ -1,4 +1,4 @@
-//! Connections for queries. In WAL mode they read snapshots beside the writer.
+//! Connections for queries. In WAL mode they read snapshots while the writer writes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,7 +55,7 @@ impl Readers {
             .await
     }
 
-    /// The one connection beside those of the pool; waits for its last holder.
+    /// The one connection outside of the pool; waits for its last holder.
     pub async fn connect_kept(self: &Arc<Self>) -> std::result::Result<KeptConnection, StoreError> {
         self.blocking(&self.kept_permit, |readers, permit| {
             if readers.alone {
@@ -70,7 +70,7 @@ impl Readers {
         .await
     }
 
-    /// Works on a thread where it may block, once there is a permit.
+    /// Works on a thread where it may block, once it has a permit.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         permits: &Arc<Semaphore>,
@@ -108,13 +108,13 @@ impl Readers {
         Ok(answer)
     }
 
-    /// A connection to another file in place of this one would delete the log when it closes.
+    /// Connects, after a check of the path: a connection to another file there would delete the log when it closes.
     fn connect(&self) -> Result<Connection> {
         self.files.check()?;
         open_reader(&self.path, self.busy_timeout_ms)
     }
 
-    /// Others may begin to write to a file that was read as one that nobody changes.
+    /// Reads a file that nobody changes, and checks that afterwards, because others may begin to write to it.
     fn read_alone<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let before = Content::of(&self.path);
         let connection = open_alone(&self.path, self.busy_timeout_ms)?;
@@ -129,17 +129,18 @@ impl Readers {
         answer
     }
 
-    /// Refuses later queries, waits for those that run, and closes the connections: then this process does not have the file
-    /// open. Another copy of SQLite in it, as Python's, must not use the file before: closing one loses the locks of both.
+    /// Refuses later queries, waits for running ones, and closes the connections: then this process does not have the
+    /// file open. Another copy of SQLite in the process, such as Python's, must not use the file before: closing one
+    /// loses the locks of both.
     pub async fn close(&self) {
-        // An error: they are closed already.
+        // An error means that they are closed already.
         let queries = self.permits.acquire_many(READERS_MAX as u32).await;
         let kept = self.kept_permit.acquire().await;
         self.refuse();
         drop((queries, kept));
     }
 
-    /// Refuses later queries, and closes the connections that are idle.
+    /// Refuses later queries, and closes the idle connections.
     pub fn refuse(&self) {
         self.permits.close();
         self.kept_permit.close();

@@ -1,4 +1,4 @@
-//! Storing batches.
+//! Stores batches.
 
 pub(crate) mod cache;
 pub(crate) mod debounce;
@@ -27,7 +27,7 @@ use crate::graph::dependency::Ended;
 use crate::transaction::{BatchHead, Transaction};
 
 impl Transaction<'_> {
-    /// Stores batches and, with `advance`, moves their run on.
+    /// Stores batches and, with `advance`, advances their run.
     pub fn submit(&mut self, batches: &[NewBatch], advance: Option<&RunAdvance>) -> Result<Vec<BatchId>> {
         self.check_prerequisites(batches)?;
         if let Some(advance) = advance {
@@ -50,7 +50,7 @@ impl Transaction<'_> {
         self.check_prerequisites(std::slice::from_ref(first))?;
         let batch = self.insert_batch(first, &packed(singles), None, &[], &[])?;
         self.settle_submitted(std::slice::from_ref(first), &[batch])?;
-        // A single submit is packed with whatever has gathered: there was no more.
+        // Single submits are packed with all that have gathered; there were no more.
         self.memory
             .hops
             .record("submit", singles.len(), EndReason::Drained);
@@ -58,8 +58,8 @@ impl Transaction<'_> {
         Ok(positions.map(|position| JobId { batch, position }).collect())
     }
 
-    /// Stores a batch. `earlier` are the ids of those that come before it in its submit; `waiting` are jobs of it that wait
-    /// for more than it says.
+    /// Stores a batch. `earlier` has the ids of the earlier batches in its submit; `waiting` has jobs of it that wait
+    /// for more prerequisites than the batch names.
     pub fn insert_batch(
         &mut self,
         batch: &NewBatch,
@@ -75,6 +75,10 @@ impl Transaction<'_> {
         let options = &batch.options;
         let options_text = options_text(batch)?;
         let id = self.next_batch_id()?;
+        assert!(
+            earlier.last().is_none_or(|last| *last < id),
+            "batch ids ascend from {earlier:?}, but the next is {id}"
+        );
         let run_at = options.run_at.unwrap_or(self.now);
         self.insert_row(&BatchColumns {
             id: id.0,
@@ -149,8 +153,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Settles edges that lead to what has ended already: stored batches, and jobs of the same submit that were
-    /// rejected or have their values from the cache.
+    /// Settles edges to ended jobs: those of stored batches, and those of the same submit that were rejected or have
+    /// cached values.
     pub fn settle_submitted(&mut self, batches: &[NewBatch], ids: &[BatchId]) -> Result<()> {
         let is_awaited = |batch: &NewBatch| !batch.after.is_empty() || batch.options.hooks.is_some();
         if !batches.iter().any(is_awaited) {
@@ -165,7 +169,7 @@ impl Transaction<'_> {
         self.settle(ended.collect())
     }
 
-    /// One above all batch ids that were ever given. The write lock is held, so nobody else gives it.
+    /// The id after all batch ids that were ever given. The write lock is held, so nobody else gives it.
     fn next_batch_id(&self) -> Result<BatchId> {
         let id = self.row(
             "SELECT max(next_value, (SELECT coalesce(max(id), 0) + 1 FROM batch)) FROM sequence WHERE name = 'batch'",
@@ -176,7 +180,7 @@ impl Transaction<'_> {
         Ok(BatchId(id))
     }
 
-    /// Jobs that cannot run are dead from the start.
+    /// Ends jobs that cannot run as dead.
     fn bury_rejected(&mut self, id: BatchId, batch: &NewBatch) -> Result<Positions> {
         let positions: Positions = batch.rejected.iter().map(|rejected| rejected.position).collect();
         for rejected in &batch.rejected {
@@ -190,7 +194,7 @@ impl Transaction<'_> {
     }
 }
 
-/// When the last batch was submitted.
+/// The time of the last submit.
 pub(crate) fn last_submit(connection: &Connection) -> Result<Option<Timestamp>> {
     let sql = "SELECT submitted_at FROM batch ORDER BY id DESC LIMIT 1";
     Ok(connection

@@ -1,4 +1,4 @@
-//! Rows whose sums are compared as they are read.
+//! Rows with checksums, which are compared when a row is read.
 
 use gristmill_model::{BatchId, PackedArray, Positions, Timestamp};
 use gristmill_store::StoreError;
@@ -8,7 +8,7 @@ use rusqlite::Row;
 use crate::columns::{POSITION_BITS, read_positions};
 use crate::failure::{Failure, Result};
 
-/// What [`checked_payloads`] reads, of a batch `b`.
+/// The columns of a batch `b` for [`checked_payloads`].
 macro_rules! batch_columns {
     () => {
         "b.id, b.run_id, b.lane_id, b.count, b.priority, b.submitted_at, b.run_at, b.sum, b.options, b.payloads"
@@ -17,7 +17,7 @@ macro_rules! batch_columns {
 
 pub(crate) use batch_columns;
 
-/// Rows of one batch are damaged.
+/// The failure for damaged rows of one batch.
 pub(crate) fn damaged(batch: BatchId, table: &'static str, what: impl Into<String>) -> Failure {
     Failure::Refused(StoreError::Damaged {
         batch,
@@ -26,7 +26,7 @@ pub(crate) fn damaged(batch: BatchId, table: &'static str, what: impl Into<Strin
     })
 }
 
-/// Turns a fault in a batch's rows into the damage of this batch alone.
+/// Turns a fault in a batch's rows into damage of this batch alone.
 pub(crate) fn in_batch<T>(batch: BatchId, table: &'static str, read: Result<T>) -> Result<T> {
     read.map_err(|failure| match failure.of_row() {
         Ok(reason) => damaged(batch, table, reason),
@@ -34,7 +34,7 @@ pub(crate) fn in_batch<T>(batch: BatchId, table: &'static str, read: Result<T>) 
     })
 }
 
-/// The payloads of a batch, from these columns on, where they are as they were stored.
+/// The payloads of a batch, beginning with these columns, if their checksum is right.
 pub(crate) fn checked_payloads(batch: BatchId, row: &Row<'_>, first: usize) -> Result<PackedArray> {
     let read = || -> Result<Option<PackedArray>> {
         let text = |column| row.get_ref(first + column);
@@ -62,11 +62,11 @@ pub(crate) fn checked_payloads(batch: BatchId, row: &Row<'_>, first: usize) -> R
     })
 }
 
-/// What [`CheckedReport::read`] reads, of `reported`.
+/// The columns of `reported` for [`CheckedReport::read`].
 pub(crate) const REPORT_COLUMNS: &str =
     "id, state, attempt, count, finished_at, sum, worker, positions, durations, logs, \"values\"";
 
-/// A report that is as it was stored.
+/// A report whose checksum is right.
 pub(crate) struct CheckedReport<'r> {
     pub state: &'r str,
     pub positions: Positions,
@@ -106,7 +106,7 @@ impl<'r> CheckedReport<'r> {
             .ok_or_else(|| damaged(batch, "report", "its values have changed since they were stored"))
     }
 
-    /// Whether this is its sum. Only reports of completed jobs have one.
+    /// Reports whether this is its checksum. Only reports of completed jobs have one.
     fn has_sum(&self, batch: BatchId, sum: Option<i64>) -> bool {
         match (self.values, sum) {
             (None, None) => self.state != "completed",
@@ -128,13 +128,13 @@ impl<'r> CheckedReport<'r> {
     }
 }
 
-/// Whether a report of these positions has this id.
+/// Reports whether a report of these positions has this id.
 pub(crate) fn is_report_of(id: i64, batch: BatchId, positions: &Positions) -> bool {
     let first = id & ((1 << POSITION_BITS) - 1);
     id >> POSITION_BITS == batch.0 && positions.first().map(i64::from) == Some(first)
 }
 
-/// A column of positions, and one that counts them.
+/// Reads a column of positions, and one with their number.
 pub(crate) fn read_counted(row: &Row<'_>, column: usize, count: usize) -> Result<Positions> {
     let positions = read_positions(row, column)?;
     let count: u32 = row.get(count)?;
@@ -147,7 +147,7 @@ pub(crate) fn read_counted(row: &Row<'_>, column: usize, count: usize) -> Result
     }
 }
 
-/// A column of ranks, which are negated priorities.
+/// Reads a column of ranks, which are negated priorities.
 pub(crate) fn read_rank(row: &Row<'_>, column: usize) -> Result<i64> {
     let rank: i64 = row.get(column)?;
     match rank.checked_neg().map(i16::try_from) {

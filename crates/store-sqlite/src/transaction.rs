@@ -1,4 +1,4 @@
-//! One transaction of the writer, and what the writer remembers from one to the next.
+//! One transaction of the writer, and the writer's memory between transactions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -17,48 +17,48 @@ use crate::labels::{BatchKeys, keys_of, tags_of_batch};
 use crate::limits::LEASE_IDS_PER_BLOCK;
 use crate::sums::{batch_columns, checked_payloads, damaged, in_batch};
 
-/// What holds for all jobs of a stored batch.
+/// The data that all jobs of a stored batch share.
 #[derive(Debug)]
 pub(crate) struct BatchHead {
     pub lane_id: i64,
     pub priority: i64,
     pub submitted_at: Timestamp,
-    /// From when its first slice can be claimed.
+    /// When its first slice can be claimed.
     pub run_at: Timestamp,
     pub options: BatchOptions,
     /// Whether some of its jobs have tags.
     pub tagged: bool,
-    /// The keys of its jobs, once they were looked at.
+    /// The keys of its jobs, once they were read.
     pub keys: OnceLock<BatchKeys>,
 }
 
 impl BatchHead {
-    /// Lower is claimed first.
+    /// The rank; a lower rank is claimed first.
     pub fn rank(&self) -> i64 {
         -self.priority
     }
 
-    /// Whether its jobs have keys or tags.
+    /// Reports whether its jobs have keys or tags.
     pub fn is_labelled(&self) -> bool {
         self.tagged || self.options.unique.is_some()
     }
 }
 
-/// What the writer remembers between transactions.
+/// The writer's memory between transactions.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub lanes: Lanes,
     pub controls: Controls,
-    /// The ranks of lanes whose jobs age, each with a moment before which it has no slice that can be claimed.
+    /// The ranks of lanes whose jobs age, each with a moment before which it has no claimable slice.
     pub ranks: HashMap<i64, BTreeMap<i64, i64>>,
     /// The lane after which the next claim begins that cannot look into all lanes at once; 0 for the first.
     pub look_after: i64,
-    /// How many lanes were deleted ever, when these lanes were read.
+    /// How many lanes had ever been deleted when these lanes were read.
     pub lanes_deleted: Option<i64>,
-    /// What the connection said of other writers when lanes and controls were read last.
+    /// The connection's data version when lanes and controls were last read.
     pub data_version: Option<i64>,
     pub rng: Box<dyn DebugRng>,
-    /// Batches that the writer packed by itself, since they were last added up.
+    /// Batches that the writer packed itself, not yet added to the totals.
     pub hops: BatchStats,
     contents: Contents<BatchHead>,
     lease_ids: Range<i64>,
@@ -80,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// Notes a slice that is new.
+    /// Records a new slice.
     pub fn add_rank(&mut self, lane_id: i64, rank: i64, run_at: i64) {
         if let Some(ranks) = self.ranks.get_mut(&lane_id) {
             let first = ranks.entry(rank).or_insert(run_at);
@@ -88,7 +88,7 @@ impl Memory {
         }
     }
 
-    /// Notes what was found to be the first moment of a rank; `None` where it has no slices.
+    /// Records the first moment of a rank; `None` if the rank has no slices.
     pub fn know_rank(&mut self, lane_id: i64, rank: i64, run_at: Option<i64>) {
         if let Some(ranks) = self.ranks.get_mut(&lane_id) {
             match run_at {
@@ -98,8 +98,8 @@ impl Memory {
         }
     }
 
-    /// Forgets what may have been rolled back. Lease ids that were taken and not given are lost,
-    /// which does no harm.
+    /// Forgets everything that may have been rolled back. Lease ids that were taken and not given are lost, which does
+    /// no harm.
     pub fn forget(&mut self) {
         self.lanes = Lanes::default();
         self.controls = Controls::default();
@@ -116,13 +116,13 @@ impl Memory {
 pub(crate) struct Transaction<'a> {
     pub connection: &'a Connection,
     pub memory: &'a mut Memory,
-    /// The moment of the operation.
+    /// The time of the operation.
     pub now: Timestamp,
     /// Whether jobs may have become claimable, now or later.
     pub woke: bool,
-    /// Lanes in which jobs have become claimable that are due.
+    /// Lanes in which due jobs have become claimable.
     pub supplied: BTreeSet<i64>,
-    /// Whether slots may have become free that somebody waits for.
+    /// Whether slots may have become free that a worker waits for.
     pub freed: bool,
 }
 
@@ -140,12 +140,12 @@ impl<'a> Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Runs one cached statement; gives back how many rows it changed.
+    /// Runs one cached statement; returns how many rows it changed.
     pub fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize> {
         Ok(self.connection.prepare_cached(sql)?.execute(params)?)
     }
 
-    /// The first row of a cached query.
+    /// Returns the first row of a cached query.
     pub fn row<T>(
         &self,
         sql: &str,
@@ -156,7 +156,7 @@ impl Transaction<'_> {
         Ok(statement.query_row(params, map).optional()?)
     }
 
-    /// All rows of a cached query.
+    /// Returns all rows of a cached query.
     pub fn rows<T>(
         &self,
         sql: &str,
@@ -168,7 +168,7 @@ impl Transaction<'_> {
         Ok(rows.collect::<rusqlite::Result<Vec<T>>>()?)
     }
 
-    /// What holds for a batch; an error where there is none.
+    /// The head of a batch; an error if there is none.
     pub fn head(&mut self, batch: BatchId) -> Result<Arc<BatchHead>> {
         Ok(self.content(batch, false)?.head)
     }
@@ -178,13 +178,13 @@ impl Transaction<'_> {
         self.content(batch, true)
     }
 
-    /// Keeps a batch at hand that was just submitted: most are claimed soon.
+    /// Keeps a batch in memory that was just submitted, because most are claimed soon.
     pub fn keep(&mut self, batch: BatchId, head: BatchHead, payloads: &PackedArray) {
         let content = Content::new(Arc::new(head), Some(payloads.clone()));
         self.memory.contents.put(batch, content);
     }
 
-    /// The keys and tags of a batch whose payloads are at hand. Nothing is looked for where it has none.
+    /// The keys and tags of a batch whose payloads are in memory. Searches nothing if it has none.
     pub fn labels(&mut self, batch: BatchId, content: &Content<BatchHead>) -> Result<Option<Arc<JobLabels>>> {
         let (head, payloads) = (&content.head, content.payloads.as_ref());
         if !head.is_labelled() || content.labels.is_some() {
@@ -239,7 +239,7 @@ impl Transaction<'_> {
         Ok(content)
     }
 
-    /// A lease id that was never given before, by any process.
+    /// A lease id that no process was ever given.
     pub fn next_lease_id(&mut self) -> Result<LeaseId> {
         if self.memory.lease_ids.is_empty() {
             let end = self.row(
@@ -256,7 +256,7 @@ impl Transaction<'_> {
     }
 }
 
-/// A batch's options: `NULL` where all are default.
+/// Reads a batch's options: `NULL` if all are default.
 pub(crate) fn read_options(row: &rusqlite::Row<'_>, column: usize) -> Result<BatchOptions> {
     match row
         .get_ref(column)?

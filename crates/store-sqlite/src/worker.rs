@@ -1,4 +1,4 @@
-//! Workers: registering, heartbeats, exchanges, leaving, rescue.
+//! Workers: registration, heartbeats, exchanges, leaving, rescue.
 
 pub(crate) mod ended_jobs;
 pub(crate) mod hops;
@@ -22,7 +22,7 @@ use crate::transaction::Transaction;
 use crate::worker::steady_clock::{Beat, WallTimes};
 
 impl Transaction<'_> {
-    /// Makes a worker known.
+    /// Registers a worker.
     pub fn register_worker(&mut self, worker: &NewWorker, beat: &Beat) -> Result<WorkerId> {
         self.execute(
             "INSERT INTO worker \
@@ -72,7 +72,7 @@ impl Transaction<'_> {
         Ok(exchanged)
     }
 
-    /// Notes that a worker lives; tells what it lost.
+    /// Records that a worker lives; returns the jobs that it lost.
     pub fn heartbeat(&mut self, worker: WorkerId, hops: &BatchStats, beat: &Beat) -> Result<Heartbeat> {
         self.add_hops(hops)?;
         let drain: Option<bool> = self.row(
@@ -89,7 +89,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Asks a worker to drain. Returns whether it is known.
+    /// Asks a worker to drain. Reports whether it is known.
     pub fn drain_worker(&mut self, worker: WorkerId) -> Result<bool> {
         let asked = self.execute(
             "UPDATE worker SET drain_at = coalesce(drain_at, ?2) WHERE id = ?1",
@@ -98,7 +98,7 @@ impl Transaction<'_> {
         Ok(asked > 0)
     }
 
-    /// Keeps what a worker tells of its jobs.
+    /// Stores a worker's reports of its jobs' progress.
     pub fn put_progress(&self, worker: WorkerId, packed: &str) -> Result<()> {
         self.execute(
             "INSERT INTO progress (worker_id, at, jobs) SELECT id, ?2, ?3 FROM worker WHERE id = ?1 \
@@ -108,7 +108,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Ends a worker; what it holds goes back uncharged.
+    /// Ends a worker; its jobs go back without a charged attempt.
     pub fn leave(&mut self, worker: WorkerId, hops: &BatchStats) -> Result<()> {
         self.add_hops(hops)?;
         for held in self.held_by(worker)? {
@@ -118,7 +118,7 @@ impl Transaction<'_> {
         self.forget_worker(worker)
     }
 
-    /// Takes the leases of silent or dead workers, and forgets them.
+    /// Takes the leases of silent or dead workers, and deletes the workers.
     pub fn rescue(
         &mut self,
         silent_before: Timestamp,
@@ -145,18 +145,18 @@ impl Transaction<'_> {
             self.forget_worker(worker)?;
             rescued.workers.push(worker);
         }
-        // Only now: what ends with a dead job may be held by the same worker.
+        // Last, because the same worker may hold jobs that end with a dead job.
         self.settle(ended)?;
         Ok(rescued)
     }
 
-    /// Makes what a dead worker held claimable again. Ends it as dead, and returns it, if that was too often.
+    /// Makes the jobs of a dead worker claimable again. Ends them as dead, and returns them, if that happened too often.
     fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued) -> Result<Option<Ended>> {
         self.let_go(held, &held.positions)?;
         let jobs = u64::from(held.positions.len());
         if held.rescues < RESCUES_MAX {
             rescued.jobs += jobs;
-            // Somebody may have started them: they cannot expire any more.
+            // Somebody may have started the jobs: they cannot expire any more.
             let head = self.head(held.batch)?;
             let expires_at = held.standing().deadline(&head.options, self.now);
             self.give_back(held, &held.positions, held.rescues + 1, expires_at)?;

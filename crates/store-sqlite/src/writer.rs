@@ -1,11 +1,11 @@
-//! The one thread that writes: it takes whatever has gathered, carries it out in one transaction, and
+//! The one thread that writes: it takes all operations that have gathered, carries them out in one transaction, and
 //! replies after COMMIT.
 //!
-//! Where workers of this process wait for jobs that the transaction brings, it claims for them, too, and hands over what it
-//! claimed after COMMIT. Should that fail, the transaction is tried again without.
+//! If workers of this process wait for jobs that the transaction supplies, it also claims for them, and hands the
+//! claims over after COMMIT. If that fails, the transaction is retried without these claims.
 //!
-//! An operation that fails or panics is rolled back alone. That is tried in three ways, each dearer
-//! than the one before:
+//! An operation that fails or panics is rolled back alone. The writer tries three ways, each more expensive than the
+//! one before:
 //!
 //! 1. All operations in one transaction. Those that refuse before they write anything (a run that
 //!    exists, a worker that is unknown) just answer so.
@@ -53,26 +53,26 @@ pub(crate) struct Writer {
     pub committer: Committer<Operation, WriterReply>,
     pub memory: Memory,
     pub clock: Arc<dyn Clock>,
-    /// The latest time of the clock that jobs may be due by.
+    /// The latest time of the clock at which jobs may have become due.
     pub latest: Timestamp,
     pub path: PathBuf,
     pub busy_timeout_ms: u32,
     pub synchronous: Synchronous,
     /// Whether the connection is set to sync at COMMIT.
     pub syncs: bool,
-    /// The files that it has opened.
+    /// The files that the connection has opened.
     pub files: Arc<OpenFiles>,
-    /// The layout of the file, as this program has opened it.
+    /// The layout of the file when this program opened it.
     pub layout: String,
-    /// What the connection said of other writers when the layout was compared last.
+    /// The connection's data version when the layout was last compared.
     pub layout_seen: Option<i64>,
     /// Called after a COMMIT that may have made jobs claimable.
     pub on_work: Box<dyn Fn() + Send>,
-    /// Workers that wait: the transaction that brings jobs claims them for these.
+    /// Waiting workers: the transaction that supplies jobs also claims them for these workers.
     pub waiting: Arc<WaitingWorkers>,
 }
 
-/// Starts the thread of a writer over a connection that `options` opened.
+/// Starts the thread of a writer on a connection that `options` opened.
 pub(crate) fn start(
     connection: Connection,
     options: SqliteOptions,
@@ -120,9 +120,9 @@ pub(crate) fn start(
 #[derive(Default)]
 struct Outcome {
     replies: Vec<WriterReply>,
-    /// Whether jobs may have become claimable, but for those in `supplied`.
+    /// Whether jobs may have become claimable, besides those in `supplied`.
     woke: bool,
-    /// Lanes in which jobs have become claimable that are due.
+    /// Lanes in which due jobs have become claimable.
     supplied: BTreeSet<i64>,
     /// The claims for waiting workers.
     handed_over: Vec<(WaitingWorker, Exchanged)>,
@@ -140,25 +140,25 @@ impl Outcome {
     }
 }
 
-/// How a group is tried.
+/// The ways to try a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// As plainly, and claims for waiting workers.
+    /// Plainly, with claims for waiting workers.
     HandingOver,
     Plain,
     Savepoints,
 }
 
-/// Why a transaction came to nothing.
+/// Why a transaction failed.
 enum Stop {
-    /// It could not begin; trying again would take as long and end as badly.
+    /// It could not begin; a retry would take as long and fail in the same way.
     CannotBegin(StoreError),
     /// It was rolled back.
     RolledBack(StoreError),
 }
 
 impl Writer {
-    /// Serves until the store is closed or all its handles are gone.
+    /// Works until the store is closed or all its handles are gone.
     pub fn run(mut self) {
         while let Some(group) = self.committer.next_group() {
             let merged = merge(group);
@@ -176,7 +176,7 @@ impl Writer {
             }
             self.give_back(unclaimed);
             if let Some(closing) = merged.closing {
-                // Whatever is queued behind it is answered as closed by the committer's end.
+                // The committer's end answers everything that is queued behind it as closed.
                 drop(self);
                 closing.reply(Ok(Reply::Closed));
                 return;
@@ -258,8 +258,8 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Refuses to go on once a newer program has changed the layout of the file, and forgets lanes that another process has deleted.
-    /// As a rule nobody else has written since the last transaction, and no row is read.
+    /// Stops once a newer program has changed the layout of the file, and forgets lanes that another process has
+    /// deleted. Usually nobody else has written since the last transaction, and no row is read.
     fn check_layout(&mut self) -> std::result::Result<(), Stop> {
         let seen = data_version(&self.connection)
             .and_then(|version| {
@@ -284,8 +284,8 @@ impl Writer {
         Err(Stop::CannotBegin(error))
     }
 
-    /// Acknowledges nothing once the file or its log is not at its path any more: what was committed is then in a file that others
-    /// do not find. Looked at after COMMIT, so that no acknowledged operation is in such a file.
+    /// Acknowledges nothing once the file or its log is no longer at its path: the commits are then in a file that
+    /// others do not find. Checked after COMMIT, so that no acknowledged operation is in such a file.
     fn check_files(&mut self) -> std::result::Result<(), Stop> {
         self.files.check().map_err(|error| {
             self.memory.forget();
@@ -293,7 +293,7 @@ impl Writer {
         })
     }
 
-    /// Lets COMMIT wait for the disk where one of the units needs it. Can be changed between transactions only.
+    /// Makes COMMIT wait for the disk if one of the units needs it. Possible only between transactions.
     fn set_sync(&mut self, units: &[Unit<'_>]) -> std::result::Result<(), StoreError> {
         let needed = self.synchronous == Synchronous::Full && units.iter().any(Unit::needs_sync);
         if needed != self.syncs {
@@ -339,7 +339,8 @@ impl Writer {
         })
     }
 
-    /// Claims the jobs that this transaction has supplied for the workers that wait for such, in the order in which they came.
+    /// Claims the jobs that this transaction has supplied for workers that wait for them, in the order in which the
+    /// workers came.
     fn claim_for_waiting(&mut self, outcome: &mut Outcome) -> std::result::Result<(), StoreError> {
         let waiting = self.waiting.clone();
         for _ in 0..HAND_OVERS_PER_TRANSACTION_MAX {
@@ -358,7 +359,7 @@ impl Writer {
             });
             match claimed {
                 Ok(exchanged) if exchanged.lease.is_some() => outcome.handed_over.push((waiting, exchanged)),
-                // It looks by itself, and learns why there is nothing for it.
+                // The worker looks itself, and finds out why there is nothing for it.
                 Ok(_) | Err(StoreError::WorkerUnknown(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -366,9 +367,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back the claims for workers that do not wait any more.
+    /// Gives back the claims for workers that no longer wait.
     fn give_back(&mut self, mut unclaimed: Vec<Unclaimed>) {
-        // Each round takes one waiting worker off the list at least, so that there is an end to it.
+        // Each round removes at least one waiting worker, so the loop ends.
         while let Some(one) = unclaimed.pop() {
             let work = Work::give_back(one);
             let mut outcome = self.carry_out(&[Unit::Work(&work)]);
@@ -381,7 +382,7 @@ impl Writer {
         }
     }
 
-    /// Works on the transaction; a panic is an error like others.
+    /// Works on the transaction; a panic becomes an error like others.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
@@ -399,7 +400,7 @@ impl Writer {
 
     fn roll_back(&mut self, error: StoreError) -> Stop {
         self.memory.forget();
-        // SQLite has rolled back by itself after some errors, such as a full disk.
+        // SQLite has rolled back itself after some errors, such as a full disk.
         if !self.connection.is_autocommit()
             && let Err(error) = self.command("ROLLBACK")
         {

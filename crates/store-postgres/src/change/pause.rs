@@ -1,6 +1,6 @@
 //! Pauses of single jobs.
 //!
-//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
+//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for other jobs.
 
 use crate::database::columns::sum;
 use crate::database::transaction::Transaction;
@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::limits::EXPIRED_SLICES_PER_TRANSACTION;
 
 impl Transaction {
-    /// Ends some pauses that are over.
+    /// Ends some expired pauses.
     pub async fn end_pauses(&mut self) -> Result<()> {
         let row = self
             .query_opt(

@@ -1,4 +1,4 @@
-//! Deleting whole batches that have ended.
+//! Deletes whole batches that have ended.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::database::transaction::{Durability, Transaction};
 use crate::failure::Result;
 use crate::limits::{DELETED_LANES_PER_TRANSACTION, LANE_LOCKS_WAIT_MS, PRUNED_BATCHES_PER_TRANSACTION};
 
-/// Ended batches from `$1` on: their ids, numbers of jobs, when they ended, and whether jobs of them are dead.
-/// Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children
-/// of batches that are open: their parents look at them yet.
+/// Ended batches from `$1` on: their ids, their numbers of jobs, when they ended, and whether they have dead jobs. It
+/// omits batches of an unfinished run, whose output is not written yet, and children of open batches, because their
+/// parents still read them.
 const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill.batch b CROSS JOIN LATERAL \
      (SELECT max(r.finished_at) AS ended_at, bool_or(r.state = 'dead') AS has_dead, sum(r.count) AS jobs \
      FROM gristmill.report r WHERE r.batch_id = b.id) e \
@@ -28,11 +28,11 @@ const ENDED: &str = "SELECT b.id, b.count, e.ended_at, e.has_dead FROM gristmill
      OR EXISTS (SELECT FROM gristmill.held h WHERE h.batch_id = c.parent_id) \
      OR EXISTS (SELECT FROM gristmill.blocked w WHERE w.batch_id = c.parent_id)))";
 
-/// Finds the batches that a prune deletes, a portion at a time.
+/// Finds the batches that a prune deletes, one portion at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pruning {
     options: PruneOptions,
-    /// When the oldest batch ended that is kept for being among the latest, and its id.
+    /// The oldest batch that is kept because it is among the latest: when it ended, and its id.
     keep_from: Option<(i64, i64)>,
 }
 
@@ -48,7 +48,7 @@ impl Pruning {
             );
             let skipped = i64::from(options.keep_batches) - 1;
             let oldest = snapshot.query_opt(&sql, &[&0_i64, &skipped]).await?;
-            // Where there are fewer, all are kept.
+            // If there are fewer, all of them are kept.
             pruning.keep_from = match oldest {
                 Some(row) => Some((row.try_get(0)?, row.try_get(1)?)),
                 None => Some((i64::MIN, i64::MIN)),
@@ -57,7 +57,7 @@ impl Pruning {
         Ok(pruning)
     }
 
-    /// The next batches to be deleted after `after`, with their numbers of jobs, by id ascending.
+    /// The next batches to delete after `after`, with their numbers of jobs, by id ascending.
     pub async fn next(&self, snapshot: &Snapshot, after: BatchId) -> Result<Vec<(BatchId, u64)>> {
         let (keep_at, keep_id) = self.keep_from.unwrap_or((i64::MAX, i64::MAX));
         let sql = format!(
@@ -83,7 +83,7 @@ impl Pruning {
     }
 }
 
-/// Those of some lanes that have no batches and no keys, but for the last one: its id must not be given again.
+/// Selects lanes without batches and without keys. It omits the last lane, because its id must not be given again.
 macro_rules! without_jobs {
     ($lanes:literal) => {
         concat!(
@@ -106,11 +106,11 @@ const RETIRE: &str = concat!(
 const DELETABLE: &str = without_jobs!("l.retired AND l.id = ANY ($1)");
 
 impl Database {
-    /// Deletes the lanes that have no jobs and no keys any more, in portions. Where others hold locks, the rest is left for the next
-    /// time.
+    /// Deletes the lanes without jobs and keys, in portions. If others hold locks, the rest stays for the next time.
     ///
-    /// A lane is retired first, in a transaction of its own. Then comes a moment without a transaction that stores batches: all that
-    /// had not seen that the lane is retired have ended. So its batches can be counted, and none come.
+    /// It first retires a lane, in a transaction of its own. Then it waits for a moment without a transaction that
+    /// stores batches: every transaction that had not seen the retired lane has then ended. So it can count the lane's
+    /// batches, and no more come.
     pub async fn delete_empty_lanes(self: &Arc<Self>) -> std::result::Result<(), StoreError> {
         loop {
             let deleted = self.delete_some_lanes().await;
@@ -126,7 +126,7 @@ impl Database {
         }
     }
 
-    /// Returns how many.
+    /// Deletes a portion of the lanes without jobs, and returns their number.
     async fn delete_some_lanes(self: &Arc<Self>) -> std::result::Result<u64, StoreError> {
         let retired = self
             .write(Purpose::Change, Durability::Promised, |transaction| {
@@ -151,7 +151,7 @@ impl Database {
 }
 
 impl Transaction {
-    /// Retires a portion of the lanes without jobs. Returns whether lanes are retired, perhaps from before.
+    /// Retires a portion of the lanes without jobs. Reports whether there are retired lanes, including earlier ones.
     async fn retire_lanes(&mut self) -> Result<bool> {
         self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
         self.execute(RETIRE, &[&DELETED_LANES_PER_TRANSACTION]).await?;
@@ -161,7 +161,7 @@ impl Transaction {
         Ok(any.map_or(Ok(false), |row| row.try_get(0))?)
     }
 
-    /// Waits until all transactions have ended that have stored batches by now. Those that come meanwhile wait behind it.
+    /// Waits until all transactions that have stored batches by now have ended. Later ones wait behind this lock.
     async fn await_submits(&mut self) -> Result<()> {
         self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
         self.execute("LOCK TABLE gristmill.batch IN SHARE ROW EXCLUSIVE MODE", &[])
@@ -176,8 +176,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes a portion of the retired lanes; those that have jobs after all are as before. What their jobs were counted as goes to
-    /// other lanes of their queue and kind, where there are some.
+    /// Deletes a portion of the retired lanes. A retired lane that has jobs after all becomes a normal one. The counts
+    /// of ended jobs go to other lanes of the same queue and kind, if there are some.
     async fn delete_retired_lanes(&mut self) -> Result<u64> {
         self.wait_for_locks(LANE_LOCKS_WAIT_MS).await?;
         let ids = |rows: Vec<Row>| {
@@ -192,7 +192,7 @@ impl Transaction {
             )
             .await?;
         let locked = ids(locked)?;
-        // A statement of its own sees what was committed before the locks were there.
+        // A separate statement sees everything that was committed before the locks were taken.
         let deleted = ids(self.query(DELETABLE, &[&locked]).await?)?;
         self.execute(
             "UPDATE gristmill.lane SET retired = false WHERE id = ANY ($1) AND NOT id = ANY ($2)",
@@ -204,8 +204,8 @@ impl Transaction {
             .await
     }
 
-    /// Deletes those of the batches that have ended still. Those that somebody changes right now are left for the next
-    /// time.
+    /// Deletes those of the batches that are still ended. A batch that another transaction is changing stays for the
+    /// next time.
     pub async fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
         let ids: Vec<i64> = batches.iter().map(|(batch, _)| batch.0).collect();
         let locked = self
@@ -218,7 +218,7 @@ impl Transaction {
             .iter()
             .map(|row| row.try_get(0))
             .collect::<std::result::Result<_, _>>()?;
-        // A statement of its own sees what was committed before the locks were there.
+        // A separate statement sees everything that was committed before the locks were taken.
         let ended = self
             .query(
                 "SELECT b.id FROM gristmill.batch b WHERE b.id = ANY ($1) \

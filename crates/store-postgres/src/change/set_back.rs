@@ -1,4 +1,4 @@
-//! A clock that is set back: what has been due stays due.
+//! Handles a clock that was set back: due jobs stay due.
 
 use gristmill_model::Timestamp;
 
@@ -21,7 +21,7 @@ const KEEP_DUE: [&str; 3] = [
 ];
 
 impl Transaction {
-    /// Makes all jobs due that were due when the clock showed `latest`, which it has been set back from.
+    /// Makes all jobs due that were due when the clock showed `latest`, before it was set back.
     pub async fn keep_due(&mut self, latest: Timestamp) -> Result<()> {
         for sql in KEEP_DUE {
             self.execute(sql, &[&self.now.0, &latest.0]).await?;

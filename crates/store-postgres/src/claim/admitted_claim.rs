@@ -1,8 +1,8 @@
-//! Claims from lanes that controls are for.
+//! Claims from lanes with controls.
 //!
-//! The claim waits for its turn and reads the usage of the limits. Then it looks at the heads of the lanes with room,
-//! without a lock, and decides which slices to take. Then it locks those. It skips slices that other transactions hold,
-//! and looks again a few times.
+//! The claim waits for its turn and reads the usage of the limits. Then it looks at the heads of the lanes with free
+//! slots, without a lock, and decides which slices to take. Then it locks those slices. It passes over slices that
+//! other transactions hold, and looks again a few times.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -20,28 +20,28 @@ use crate::database::rows::{Slice, Taken};
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
 
-/// How often a claim looks for others, where what it found was taken meanwhile.
+/// How often a claim looks again after others took the slices that it had found.
 const MISSES_MAX: u32 = 4;
 
-/// Slices of a lane that a claim looks at at least.
+/// The minimum number of slices of a lane that a claim looks at.
 const LOOK_SLICES_MIN: u32 = 2;
 
 /// Those of the lanes `$1` that have slices.
 const WITH_SLICES: &str = "SELECT l.id FROM unnest($1::integer[]) l (id) \
      WHERE EXISTS (SELECT FROM gristmill.slice s WHERE s.lane_id = l.id)";
 
-/// Wanted lanes above which a claim first finds out which of them have slices.
+/// With more wanted lanes than this, a claim first finds the lanes that have slices.
 const LANES_LOOKED_INTO_MAX: usize = 16;
 
-/// Due slices of lanes with controls, by the rank that counts.
+/// Due slices of lanes with controls, by their effective rank.
 const LOOK: &str = include_str!("../statements/look_admitted.sql");
 
-/// Locks these slices, but for those that others are claiming.
+/// Locks these slices, except those that others are claiming.
 const LOCK: &str = "SELECT s.batch_id, s.id, s.lane_id, s.rank, s.run_at, s.expires_at, s.attempt, s.rescues, s.job_bytes, \
      s.positions, s.awaited, s.family FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, id) \
      JOIN gristmill.slice s ON s.batch_id = k.batch_id AND s.id = k.id FOR UPDATE OF s SKIP LOCKED";
 
-/// Whether one of the lanes `$1` has slices: no further than to the first that has.
+/// Reports whether one of the lanes `$1` has slices; it stops at the first one that has.
 const ANY: &str = "SELECT EXISTS (SELECT FROM unnest($1::integer[]) l (id) CROSS JOIN LATERAL ( \
      SELECT FROM gristmill.slice s WHERE s.lane_id = l.id LIMIT 1) s)";
 
@@ -57,15 +57,15 @@ struct Candidate {
     job_bytes: u32,
 }
 
-/// The heads of lanes, and what was decided of them.
+/// The heads of lanes, and the chosen slices.
 #[derive(Debug)]
 struct Candidates {
     lanes: Vec<VecDeque<Candidate>>,
-    /// Whether a lane has slices after those that were looked at.
+    /// For each lane, whether it has slices after the ones that were read.
     unknown: Vec<bool>,
-    /// A lane has room after its last known slice. What it has next may come before what the others have.
+    /// Whether a lane could take more after its last known slice. Its next slice may come before those of the others.
     is_cut: bool,
-    /// The lanes that have more than was looked at, or than was taken.
+    /// The lanes that have more slices than were read or taken.
     with_more: HashSet<usize>,
     jobs_left: u32,
     bytes_left: u64,
@@ -117,7 +117,7 @@ impl Line for Candidates {
 }
 
 impl Candidates {
-    /// Jobs that the claim has room for.
+    /// The number of jobs that the claim can still take.
     fn room(&self) -> u32 {
         if self.bytes_left > 0 && self.slices_left > 0 {
             self.jobs_left
@@ -126,7 +126,7 @@ impl Candidates {
         }
     }
 
-    /// Remembers which lanes have jobs that were not taken.
+    /// Records which lanes have jobs that were not taken.
     fn note_what_is_left(&mut self) {
         let lanes = self.lanes.iter().enumerate();
         let left = lanes.filter(|(_, candidates)| !candidates.is_empty());
@@ -135,7 +135,7 @@ impl Candidates {
 }
 
 impl Transaction {
-    /// Takes due slices of lanes that controls are for.
+    /// Takes due slices of lanes with controls.
     pub async fn claim_admitted(
         &mut self,
         worker: WorkerId,
@@ -161,7 +161,7 @@ impl Transaction {
         };
         let (mut looks, mut misses) = (0, 0);
         let (mut seen, mut taken) = (Vec::new(), Vec::new());
-        // Each look that is not the last takes a slice, and each looks at twice as many as the one before.
+        // Each look but the last takes a slice, and each reads twice as many as the one before.
         while misses < MISSES_MAX {
             let exhausted = self.look_at(want, &admission, &mut line, looks, &seen).await?;
             looks += 1;
@@ -178,7 +178,7 @@ impl Transaction {
         }
         admission.remember(&mut self.cache.controls());
         if self.writes.freed {
-            // Those that wait for a slot are woken where this claim has left one.
+            // Wakes those that wait for a slot, if this claim has left one.
             self.writes.woke |= admission.has_free_slot();
             self.writes.freed = false;
         }
@@ -190,7 +190,7 @@ impl Transaction {
             self.look_ahead(&admission, &line, &mut claimed).await?;
             let lanes: Vec<Lane> = admission.lanes().cloned().collect();
             claimed.limited |= self.is_beyond(want, &lanes).await?;
-            // Others have locked some, or further lanes are for the next claim.
+            // Others have locked some slices, or the next claim has to look into further lanes.
             let again_at = (misses > 0 || !round.is_over).then(|| again_at(self.now));
             claimed.next_at = claimed.next_at.into_iter().chain(again_at).min();
         }
@@ -200,7 +200,8 @@ impl Transaction {
         Ok(claimed)
     }
 
-    /// Of many lanes, those that have slices: few are busy. More than can be sought were found by their slices.
+    /// Keeps the lanes that have slices, where asking for them is cheaper than a look into each lane. Beyond
+    /// [`LANES_SOUGHT_MAX`] lanes, all of them are known to have slices.
     async fn with_slices(&self, lanes: Vec<Lane>) -> Result<Vec<Lane>> {
         if !(LANES_LOOKED_INTO_MAX..=LANES_SOUGHT_MAX).contains(&lanes.len()) {
             return Ok(lanes);
@@ -213,8 +214,8 @@ impl Transaction {
         Ok(lanes.into_iter().filter(|lane| busy.contains(&lane.id)).collect())
     }
 
-    /// Looks at the heads of the lanes that have room, at as many slices of each as held its room the last time; after each
-    /// of the looks before, at twice as many. Whether there is no more to be found.
+    /// Reads the heads of the lanes that can take more jobs: as many slices of each as were enough last time, and twice
+    /// as many after each earlier look. Reports whether there is no more to find.
     async fn look_at(
         &self,
         want: &Want,
@@ -268,7 +269,7 @@ impl Transaction {
             if let Some(lane) = places.get(&row.try_get::<_, i32>(2)?) {
                 line.lanes[*lane].push_back(Candidate::read(row)?);
                 line.unknown[*lane] |= has_more;
-                // Of its rank as many were found as were looked for, and fewer hold all that it has room for.
+                // The look found as many slices of this rank as it asked for, and fewer fill all that the lane can take.
                 if has_more && row.try_get(9)? {
                     line.with_more.insert(*lane);
                 }
@@ -277,7 +278,7 @@ impl Transaction {
         Ok(exhausted)
     }
 
-    /// Locks what was chosen. Whether others had some of it.
+    /// Locks the chosen slices. Reports whether others had some of them.
     async fn lock_chosen(
         &self,
         admission: &mut Admission,
@@ -320,7 +321,7 @@ impl Transaction {
         Ok(missed)
     }
 
-    /// Finds out when there is more, and whether others are waited for: by a statement for each of the two.
+    /// Finds out when there will be more jobs, and whether limits hold jobs back, by one statement each.
     async fn look_ahead(
         &self,
         admission: &Admission,
@@ -339,7 +340,7 @@ impl Transaction {
                 }
             }
         }
-        // As a rule the look has told.
+        // Usually the look has found it.
         if !claimed.limited && !limited.is_empty() {
             let row = self.query_opt(ANY, &[&lane_ids(&limited)]).await?;
             claimed.limited = row.map_or(Ok(false), |row| row.try_get(0))?;

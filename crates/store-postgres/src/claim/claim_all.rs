@@ -1,5 +1,5 @@
-//! The commonest claim of a worker that keeps up: all that is due, which fits. It is one statement, which is a transaction
-//! of its own and takes one trip.
+//! The most common claim of a worker that keeps up: it takes all due jobs, and they fit. It is one statement, which is
+//! a transaction of its own and takes one round trip.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::database::sums::read_batch_of;
 use crate::database::{Attempt, Database, Known, to_the_end};
 use crate::failure::{Failure, Remedy, Result};
 
-/// Slices that one statement looks at. Where there are as many, the worker does not keep up.
+/// The slices that one statement reads. If there are as many, the worker does not keep up.
 const SLICES_MAX: i64 = 65;
-/// Payloads of batches of this size come with the claim, whether they are at hand or not.
+/// Payloads of batches up to this size come with the claim, even if they are in memory.
 const PAYLOAD_BYTES_MAX: i32 = 8 << 10;
 
-/// Takes all due slices of some lanes under a lease, if that is little and nothing else has a say.
+/// Takes all due slices of some lanes under a lease, if they are few and no control applies.
 const CLAIM_ALL: &str = heads!(include_str!("../statements/claim_all.sql"));
 
-/// What was claimed under a lease whose answer was lost.
+/// The slices that were claimed under a lease whose answer was lost.
 const CLAIMED: &str = "SELECT batch_id, 0::bigint, lane_id, rank, run_at, expires_at, attempt, rescues, 1, positions, awaited, \
      family FROM gristmill.held WHERE lease_id = $1 ORDER BY rank, run_at, batch_id, first_position";
 
-/// A claim that is tried until it is known what became of it.
+/// A claim that is retried until its result is known.
 struct ClaimAll {
     database: Arc<Database>,
     worker: WorkerId,
@@ -41,7 +41,7 @@ struct ClaimAll {
 }
 
 impl Database {
-    /// Claims all that is due. `None` where that is not for one statement, and nothing was claimed.
+    /// Claims all due jobs. `None` if one statement cannot do that; then nothing was claimed.
     pub async fn claim_all(
         self: &Arc<Self>,
         worker: WorkerId,
@@ -72,7 +72,7 @@ impl Database {
         .await
     }
 
-    /// The id of a lease that there never was.
+    /// A lease id that was never used.
     async fn spare_lease(&self) -> std::result::Result<i64, StoreError> {
         match self.cache.take_spare_lease() {
             Some(lease) => Ok(lease),
@@ -186,7 +186,7 @@ impl ClaimAll {
                         cache.keep(batch, content.clone());
                         outline.contents.insert(batch, Claimable { content, only: None });
                     }
-                    // It is read again with those that are large, and quarantined.
+                    // The normal claim reads the payloads again, like large ones, and quarantines the batch.
                     Err(Failure::Refused(StoreError::Damaged { .. })) => {}
                     Err(failure) => return Err(failure),
                 }

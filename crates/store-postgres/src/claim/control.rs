@@ -1,4 +1,4 @@
-//! Controls: storing them, and reading what a claim goes by.
+//! Controls: storing them, and reading the values that claims depend on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::failure::Result;
 
 const ALL: &str = "SELECT id, definition FROM gristmill.control ORDER BY id";
 
-/// Of the claims under these controls, one at a time goes on.
+/// Locks these controls, so that only one claim at a time works under them.
 const EXCLUDE: &str = "SELECT FROM gristmill.control WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE";
 
-/// Jobs held, by lane.
+/// The number of held jobs, by lane.
 const HELD: &str =
     "SELECT lane_id, sum(count)::bigint FROM gristmill.held WHERE lane_id IS NOT NULL GROUP BY lane_id";
 
-/// Buckets of these controls and groups.
+/// The buckets of these controls and groups.
 const BUCKETS: &str = "SELECT b.control_id, b.job_group, b.empty_at_ns FROM unnest($1::bigint[], $2::text[]) k (control_id, job_group) \
      JOIN gristmill.bucket b ON b.control_id = k.control_id AND b.job_group = k.job_group";
 
@@ -34,7 +34,7 @@ fn read(row: &Row) -> Result<StoredControl> {
     })
 }
 
-/// All controls but for pauses that are over, by age.
+/// All controls except expired pauses, oldest first.
 pub(crate) async fn controls(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<Control>> {
     let rows = snapshot.query(ALL, &[]).await?;
     let mut all = Vec::with_capacity(rows.len());
@@ -52,7 +52,7 @@ fn is_over(control: &Control, now: Timestamp) -> bool {
 }
 
 impl Transaction {
-    /// Reads the controls again: they are of this version now.
+    /// Reads the controls again and records their version.
     pub async fn read_controls(&self, version: i64) -> Result<()> {
         let rows = self.query(ALL, &[]).await?;
         let all = rows.iter().map(read).collect::<Result<Vec<_>>>()?;
@@ -60,10 +60,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets controls, each in the place of the one of its key.
+    /// Sets controls; each replaces the one with its key.
     pub async fn put_controls(&mut self, controls: &[Control]) -> Result<()> {
         self.raise_control_version().await?;
-        // Of two of one key the last holds.
+        // If two have the same key, the last one counts.
         let last: HashMap<String, usize> = controls.iter().map(Control::key).zip(0..).collect();
         let (mut keys, mut definitions) = (Vec::new(), Vec::new());
         for (index, control) in controls.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Transaction {
         }
     }
 
-    /// Lifts controls. Returns how many.
+    /// Deletes controls. Returns their number.
     pub async fn delete_controls(&mut self, filter: &ControlFilter) -> Result<u64> {
         self.raise_control_version().await?;
         let mut deleted = 0;
@@ -98,7 +98,7 @@ impl Transaction {
         for row in &self.query(ALL, &[]).await? {
             let stored = read(row)?;
             let is_meant = filter.admits(&stored.control);
-            // Pauses that are over go too.
+            // Expired pauses are deleted too.
             if is_meant || is_over(&stored.control, self.now) {
                 ids.push(stored.id);
                 deleted += u64::from(is_meant);
@@ -122,10 +122,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Reads what a claim goes by, once it is its turn.
+    /// Reads the usage of the limits, once it is this claim's turn.
     pub async fn usage(&self, needs: &Needs) -> Result<Usage> {
         let mut usage = Usage::default();
-        // Sent together; each sees what was committed before it is its turn.
+        // Sent together; each statement sees everything that was committed before its turn.
         let exclude = if needs.exclusive.is_empty() {
             None
         } else {
@@ -167,7 +167,7 @@ impl Transaction {
         Ok(usage)
     }
 
-    /// Notes that slots of lanes may have become free.
+    /// Records that lanes may have free slots.
     pub fn freed(&mut self) {
         self.writes.freed |= self.cache.controls().limits_concurrency();
     }

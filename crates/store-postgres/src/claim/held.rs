@@ -1,4 +1,4 @@
-//! What leases hold.
+//! The jobs that leases hold.
 
 use gristmill_model::{BatchId, LeaseId, WorkerId};
 use gristmill_store::Revoked;
@@ -26,7 +26,7 @@ fn read_all(rows: &[Row]) -> Result<Vec<Held>> {
 }
 
 impl Transaction {
-    /// What a worker holds of these leases, batches and attempts, locked. One claimed slice each, as a rule.
+    /// The rows that a worker holds under these leases, batches and attempts, locked. Usually each key has one claimed slice.
     pub async fn held_under(&self, worker: WorkerId, keys: &[(LeaseId, BatchId, u32)]) -> Result<Vec<Held>> {
         let leases: Vec<i64> = keys.iter().map(|key| key.0.0).collect();
         let batches: Vec<i64> = keys.iter().map(|key| key.1.0).collect();
@@ -44,7 +44,7 @@ impl Transaction {
         read_all(&rows)
     }
 
-    /// The batches that a worker holds something of.
+    /// The batches of which a worker holds jobs.
     pub async fn batches_held_by(&self, worker: WorkerId) -> Result<Vec<BatchId>> {
         let rows = self
             .query(
@@ -55,7 +55,7 @@ impl Transaction {
         rows.iter().map(|row| Ok(BatchId(row.try_get(0)?))).collect()
     }
 
-    /// All that a worker holds, locked.
+    /// All rows that a worker holds, locked.
     pub async fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         let rows = self
             .query(
@@ -68,7 +68,7 @@ impl Transaction {
         read_all(&rows)
     }
 
-    /// What a worker lost since it was told last.
+    /// The jobs that a worker lost since its last heartbeat.
     pub async fn take_revoked(&self, worker: WorkerId) -> Result<Vec<Revoked>> {
         let rows = self
             .query(

@@ -1,4 +1,4 @@
-//! Batches with damaged rows: their open jobs are paused, so that all others go on.
+//! Batches with damaged rows: their open jobs are paused, so that all other jobs continue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

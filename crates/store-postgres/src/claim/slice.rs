@@ -5,7 +5,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 
 impl Transaction {
-    /// The slices that nobody started in time, locked; but for those that others are claiming or expiring.
+    /// The slices that nobody started in time, locked, except those that others are claiming or expiring.
     pub async fn expired_slices(&self, slices_max: i64) -> Result<Vec<Slice>> {
         let rows = self
             .query(

@@ -1,4 +1,4 @@
-//! Compacting the small reports of batches that have ended. The view `reported` gives them back as they came.
+//! Compacts the small reports of ended batches. The view `reported` returns them as they came.
 
 use gristmill_model::BatchId;
 use gristmill_model::limits::{
@@ -11,7 +11,7 @@ use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
 
-/// Batches after `$1` among the latest `$2` that have ended, with more than `$3` small reports, by id.
+/// Batches after `$1` among the latest `$2` ended ones, with more than `$3` small reports, by id.
 const CANDIDATES: &str = "SELECT b.id, e.bytes FROM gristmill.batch b CROSS JOIN LATERAL ( \
      SELECT count(*) AS reports, sum(e.bytes) AS bytes FROM ( \
      SELECT coalesce(octet_length(r.durations), 0) + coalesce(octet_length(r.logs), 0) + coalesce(octet_length(r.\"values\"), 0) \
@@ -24,7 +24,7 @@ const CANDIDATES: &str = "SELECT b.id, e.bytes FROM gristmill.batch b CROSS JOIN
 
 const COMPACT: &str = "SELECT gristmill.compact($1, $2, $3, $4)";
 
-/// The next batches to be compacted.
+/// The next batches to compact.
 pub(crate) async fn candidates(
     snapshot: &Snapshot,
     after: BatchId,
@@ -50,7 +50,7 @@ pub(crate) async fn candidates(
 }
 
 impl Transaction {
-    /// Compacts those of the batches that have ended still. How many reports went.
+    /// Compacts those of the batches that are still ended. Returns how many reports it removed.
     pub async fn compact(&self, batches: &[BatchId], reports_max: u32) -> Result<u64> {
         let batches: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
         let row = self

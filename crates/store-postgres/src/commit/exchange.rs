@@ -1,4 +1,4 @@
-//! Exchanges: reports are committed and jobs claimed, in one transaction of two trips.
+//! Exchanges: they commit reports and claim jobs, in one transaction of two round trips.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,13 +33,13 @@ use crate::multirange::Multirange;
 use crate::query::tag::labels_of;
 use crate::submit::debounce::{ADDED, read_added};
 
-/// The worker, kept from being forgotten until COMMIT, and a lease id that was never given before.
+/// The worker, which cannot be deleted until COMMIT, and a new lease id.
 const WORKER: &str = "SELECT name, CASE WHEN $2 THEN nextval('gristmill.lease_id') END FROM gristmill.worker \
      WHERE id = $1 FOR KEY SHARE";
 
-/// Batches with their payloads; or, of large ones that only few jobs are wanted of, with the payloads of these. Others are
-/// kept at hand for the next claims: to take a few items out of a batch costs the server more than to send all of it. A few
-/// items of a batch cannot be compared with its sum.
+/// Batches with their payloads; for large batches of which only few jobs are wanted, with the payloads of these jobs.
+/// Others are kept in memory for the next claims: it costs the server more to pick a few items than to send the whole
+/// batch. A few items of a batch cannot be compared with its sum.
 const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, \
      gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options), b.count, w.few, \
      CASE WHEN w.few THEN gristmill.selected(b.payloads, k.positions) ELSE b.payloads END, CASE WHEN NOT w.few THEN b.sum END \
@@ -47,20 +47,20 @@ const BATCHES: &str = "SELECT b.id, b.lane_id, b.priority, b.submitted_at, b.run
      JOIN gristmill.batch b ON b.id = k.id CROSS JOIN LATERAL (SELECT k.count * 4 < b.count \
      AND octet_length(b.payloads) > 1048576) w (few)";
 
-/// An exchange that was committed, but for the payloads, which may still be on their way.
+/// A committed exchange without the payloads, which may still be on their way.
 pub(crate) struct Outline {
     receipts: Vec<Receipt>,
     lease: LeaseId,
     claimed_at: Timestamp,
     pub taken: Vec<Taken>,
-    /// What those of them remember that finalize, by their place.
+    /// The memos of the slices that finalize, by their place.
     memos: HashMap<usize, PackedArray>,
     next_run_at: Option<Pending<Vec<Row>>>,
     pub next_at: Option<Timestamp>,
     limited: bool,
-    /// The batches that are at hand.
+    /// The batches in memory.
     pub contents: HashMap<BatchId, Claimable>,
-    /// The wanted positions of the batches that are not.
+    /// The wanted positions of the other batches.
     missing: BTreeMap<BatchId, Positions>,
     payloads: Option<Pending<Vec<Row>>>,
 }
@@ -68,12 +68,12 @@ pub(crate) struct Outline {
 /// A batch with claimed jobs.
 pub(crate) struct Claimable {
     pub content: Content<BatchHead>,
-    /// Which jobs' payloads are in it, where that is not all.
+    /// The jobs whose payloads it has, if not all.
     pub only: Option<Positions>,
 }
 
 impl Outline {
-    /// Of an exchange that has claimed nothing yet.
+    /// The outline of an exchange that has claimed nothing yet.
     pub fn new(lease: LeaseId, claimed_at: Timestamp) -> Self {
         Outline {
             receipts: Vec::new(),
@@ -90,7 +90,7 @@ impl Outline {
         }
     }
 
-    /// Reports that release what was claimed of these batches.
+    /// Returns reports that release the claimed jobs of these batches.
     fn released(&self, batches: &BTreeSet<BatchId>) -> Vec<Report> {
         let parts = self
             .taken
@@ -103,7 +103,7 @@ impl Outline {
         reports.collect()
     }
 
-    /// Adds what was claimed of a slice.
+    /// Adds the claimed jobs of a slice.
     pub fn add(&mut self, cache: &HandleCache, part: Taken) {
         let batch = part.slice.batch;
         if let Entry::Vacant(entry) = self.contents.entry(batch) {
@@ -122,7 +122,7 @@ impl Outline {
 }
 
 impl Database {
-    /// Commits reports, then claims. What was claimed comes with [`fill_in`](Database::fill_in).
+    /// Commits reports, then claims. [`fill_in`](Database::fill_in) adds the payloads.
     pub async fn exchange(
         self: &Arc<Self>,
         worker: WorkerId,
@@ -171,7 +171,7 @@ impl Database {
             };
             let rows = match sent {
                 Some(rows) => rows,
-                // The connection was lost with them, or nobody has asked yet.
+                // Their connection was lost, or nobody has asked for them yet.
                 None => {
                     let wanted = params(&outline.missing);
                     let wanted: Vec<&(dyn ToSql + Sync)> = wanted
@@ -195,7 +195,7 @@ impl Database {
         let added = self.added(&outline.contents).await?;
         self.add_labels(&mut outline.contents, &mut damaged).await?;
         let next_run_at = match outline.next_run_at.take() {
-            // Where the connection was lost with it, the worker looks again when it likes.
+            // If the connection was lost with the answer, the worker decides when to look again.
             Some(pending) => pending.await.and_then(|rows| next_run_at(&rows)).ok().flatten(),
             None => None,
         };
@@ -204,7 +204,7 @@ impl Database {
             let released = outline.released(&damaged);
             self.quarantine_claimed(worker, &damaged, released).await;
         }
-        // A batch that is not there is damaged, or was deleted meanwhile, and the worker is told so by its next heartbeat.
+        // A missing batch is damaged, or was deleted meanwhile; the next heartbeat tells the worker.
         let slices: Vec<LeasedSlice> = outline
             .taken
             .iter()
@@ -241,8 +241,8 @@ impl Database {
         Ok(())
     }
 
-    /// What was added to the jobs of the debounced batches among those that were claimed. It stays as it is now, since
-    /// they have started.
+    /// The payloads that were added to claimed jobs of debounced batches. They do not change any more, because the jobs
+    /// have started.
     async fn added(
         &self,
         contents: &HashMap<BatchId, Claimable>,
@@ -262,7 +262,7 @@ impl Database {
         .await
     }
 
-    /// Adds the keys and tags of those batches that have some, as far as they are not at hand.
+    /// Adds the keys and tags of the batches that have some, unless they are in memory.
     async fn add_labels(
         &self,
         contents: &mut HashMap<BatchId, Claimable>,
@@ -327,6 +327,17 @@ impl Database {
         let Some(lane) = self.cache.lanes().get(part.slice.lane_id).cloned() else {
             return Ok(None);
         };
+        let memos = outline.memos.get(&number).cloned();
+        for (what, texts) in [("payloads", Some(&payloads)), ("memos", memos.as_ref())] {
+            let count = texts.map_or(part.positions.len(), PackedArray::count);
+            if count != part.positions.len() {
+                return Err(StoreError::Damaged {
+                    batch: part.slice.batch,
+                    table: "slice",
+                    what: format!("{} claimed jobs have {count} {what}", part.positions.len()),
+                });
+            }
+        }
         let standing = part.slice.standing();
         Ok(Some(LeasedSlice {
             lease: outline.lease,
@@ -342,7 +353,7 @@ impl Database {
             priority: i16::try_from(-part.slice.rank).unwrap_or(i16::MIN),
             retry: content.head.options.retry,
             submitted_at: content.head.submitted_at,
-            memos: outline.memos.get(&number).cloned(),
+            memos,
             deadline: standing.deadline(&content.head.options, outline.claimed_at),
             labels: content.labels.clone(),
             traceparent: content.head.options.traceparent,
@@ -378,8 +389,8 @@ impl Transaction {
         } else {
             None
         };
-        // What other reports give back can be claimed at once, so their claim comes behind them; where what others waited
-        // for has ended, it is looked again.
+        // Jobs that other reports give back can be claimed at once, so their claim comes after them. If a prerequisite
+        // has ended, the claim looks again.
         let look = match want {
             Some(want) if simple => self.send_look(want).await?,
             _ => None,
@@ -400,7 +411,7 @@ impl Transaction {
             Some(look) => Some(look.arrive().await?),
             None => None,
         };
-        // Whether a report is stored after the look, as one that is refused in part is.
+        // Whether a report is stored after the look, like one that is partly refused.
         let late = accepted.as_ref().map_or(0, Vec::len) < reports.len();
         let mut ended = Ended::default();
         let receipts = match accepted {
@@ -417,7 +428,7 @@ impl Transaction {
         if want.is_some() {
             self.release_keys().await?;
         }
-        // The jobs that come of keys can be claimed at once, too.
+        // Jobs that were kept behind keys can be claimed at once, too.
         if (unblocked || self.ran_again || late)
             && let Some(want) = want
         {
@@ -476,7 +487,7 @@ impl Transaction {
         Ok(receipts.map(Option::unwrap_or_default).collect())
     }
 
-    /// Asks for the payloads that are not at hand; they come with COMMIT.
+    /// Asks for the payloads that are not in memory; they come with COMMIT.
     async fn outline(&self, receipts: Vec<Receipt>, lease: LeaseId, claimed: Claimed) -> Result<Outline> {
         let mut outline = Outline::new(lease, self.now);
         for part in claimed.taken {

@@ -1,10 +1,10 @@
-//! Small exchanges of many workers, grouped: those that come while others are under way share one transaction.
+//! Small exchanges of many workers, grouped: exchanges that come while others are in progress share one transaction.
 //!
-//! An exchange that nobody else's is under way beside goes at once, in a transaction of its own. Behind a group of several
-//! the next one gathers for a moment, so that a server whose agents report often commits at a steady rate. Within a group
-//! the exchanges are carried out one after the other, over one connection; each sees what those before it have taken.
-//! One of a worker that is not registered is refused alone. Where the database refuses, none of the group is committed, and
-//! each is tried by itself, so that it gets its own answer.
+//! An exchange goes at once, in a transaction of its own, if no other is in progress. After a group of several, the
+//! next one gathers for a moment, so that a server whose agents report often commits at a steady rate. The exchanges of
+//! a group are carried out one after the other, over one connection; each sees what those before it have taken. An
+//! exchange of an unregistered worker is refused alone. If the database refuses, none of the group is committed, and
+//! each is retried alone, so that it gets its own answer.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ use crate::limits::{
     QUEUED_EXCHANGES_BYTES_MAX, QUEUED_EXCHANGES_MAX, STEADY_FROM_EXCHANGES,
 };
 
-/// Workers, kept from being forgotten until COMMIT: locked in one order before anything else.
+/// Locks workers in one order before anything else, so that they cannot be deleted until COMMIT.
 const WORKERS: &str = "SELECT id FROM gristmill.worker WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE";
 
 /// An exchange that may share a transaction.
@@ -44,8 +44,8 @@ pub(crate) struct SmallExchange {
 pub(crate) type ExchangeReply = std::result::Result<Outline, StoreError>;
 
 impl SmallExchange {
-    /// An exchange whose transaction is short: all that it reports is that few jobs completed, and it wants few. Otherwise
-    /// what it was made of, for a transaction of its own.
+    /// Makes one of an exchange whose transaction is short: it reports only a few completed jobs, and wants few.
+    /// Otherwise returns the parts, for a transaction of its own.
     pub fn new(
         worker: WorkerId,
         reports: Vec<Report>,
@@ -66,7 +66,7 @@ impl SmallExchange {
         }
     }
 
-    /// Roughly.
+    /// The approximate size.
     pub fn weight_bytes(&self) -> usize {
         100 + self.reports.iter().map(Report::weight_bytes).sum::<usize>()
     }
@@ -76,7 +76,7 @@ impl SmallExchange {
     }
 }
 
-/// Where small exchanges go.
+/// The queue of small exchanges.
 #[derive(Debug)]
 pub(crate) struct Exchanger {
     submitter: Mutex<Option<Submitter<SmallExchange, ExchangeReply>>>,
@@ -85,7 +85,7 @@ pub(crate) struct Exchanger {
 }
 
 impl Exchanger {
-    /// Begins to commit groups, by the task that is given back.
+    /// Starts the returned task, which commits groups.
     pub fn begin(database: Arc<Database>) -> (Exchanger, JoinHandle<()>) {
         let (submitter, committer) = group_commit(GroupLimits {
             operations_max: GROUP_EXCHANGES_MAX,
@@ -102,7 +102,7 @@ impl Exchanger {
         (exchanger, tokio::spawn(commit_groups(database, committer, pace)))
     }
 
-    /// Carries an exchange out: at once, where it is alone, or with a group.
+    /// Carries an exchange out: at once if it is alone, otherwise with a group.
     pub async fn exchange(&self, database: &Arc<Database>, exchange: SmallExchange) -> ExchangeReply {
         let submitter = self.lock().clone().ok_or(StoreError::Closed)?;
         let under_way = UnderWay::new(&self.under_way);
@@ -122,7 +122,7 @@ impl Exchanger {
         }
     }
 
-    /// Takes no more exchanges; those that wait are carried out.
+    /// Takes no more exchanges; the waiting ones are still carried out.
     pub fn close(&self) {
         self.lock().take();
     }
@@ -151,11 +151,11 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Whose turn it is: one group at a time, so that no exchange of this process passes over what another one is taking.
+/// The pace of the groups: one at a time, so that no exchange of this process passes over slices that another one is taking.
 #[derive(Debug, Default)]
 struct Pace {
     turn: Turn<()>,
-    /// When the next group may begin, where groups are large.
+    /// When the next group may begin, if groups are large.
     next_at: Mutex<Option<Instant>>,
 }
 
@@ -168,14 +168,14 @@ impl Pace {
         self.next_at().is_none_or(|next_at| next_at <= Instant::now())
     }
 
-    /// Notes that a group of so many exchanges begins.
+    /// Records that a group of this many exchanges begins.
     fn begins(&self, exchanges: usize) {
         let next_at = (exchanges >= STEADY_FROM_EXCHANGES).then(|| Instant::now() + GROUPS_APART);
         *self.next_at.lock().unwrap_or_else(PoisonError::into_inner) = next_at;
     }
 }
 
-/// Takes one group after the other, until all handles are gone or the store is closed.
+/// Commits one group after the other, until all handles are gone or the store is closed.
 async fn commit_groups(
     database: Arc<Database>,
     mut committer: Committer<SmallExchange, ExchangeReply>,
@@ -202,7 +202,7 @@ async fn commit_groups(
     }
 }
 
-/// Carries out all exchanges in one transaction; or each in its own, where that fails.
+/// Carries out all exchanges in one transaction, or each in its own if that fails.
 async fn carry_out(database: &Arc<Database>, mut exchanges: Vec<SmallExchange>) -> Vec<ExchangeReply> {
     if exchanges.len() == 1
         && let Some(exchange) = exchanges.pop()
@@ -212,18 +212,18 @@ async fn carry_out(database: &Arc<Database>, mut exchanges: Vec<SmallExchange>) 
     let exchanges = Arc::new(exchanges);
     match together(database, exchanges.clone()).await {
         Ok(replies) => replies,
-        // Whether it was committed is not known, so none may be tried again; or each would meet the same.
+        // Nobody knows whether it was committed, so none may be retried; or each would fail in the same way.
         Err(error @ (StoreError::Unknown { .. } | StoreError::Unreachable { .. } | StoreError::Closed)) => {
             exchanges.iter().map(|_| Err(error.clone())).collect()
         }
-        // One of them waits for a transaction that may go on: the others do not wait behind it in turn.
+        // One of them waits for a transaction that may last: the others do not wait behind it in turn.
         Err(StoreError::Locked { .. }) => {
             let alone = exchanges.iter().cloned().map(|exchange| exchange.alone(database));
             futures::future::join_all(alone).await
         }
         Err(error) => {
             tracing::debug!(%error, exchanges = exchanges.len(), "exchanges are carried out one by one");
-            // In turn: claims side by side would pass over what the others are taking.
+            // One after the other: concurrent claims would pass over slices that the others are taking.
             let mut replies = Vec::with_capacity(exchanges.len());
             for exchange in exchanges.iter().cloned() {
                 replies.push(exchange.alone(database).await);

@@ -1,4 +1,4 @@
-//! Whether a database is away, and the news of it: once it has been for a moment, once a minute, and when it is back.
+//! Tracks whether the database is unreachable, and logs that: after a moment, then once a minute, and when it is back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::limits::{AWAY_TOLD_AFTER, AWAY_TOLD_EVERY};
 
-/// Whether the database of a handle is away.
+/// Tracks whether the database of a handle is unreachable.
 #[derive(Debug, Default)]
 pub(crate) struct Absence {
     is_away: AtomicBool,
     away: Mutex<Option<Away>>,
 }
 
-/// Since when it is, and when that was told last.
+/// When the absence began, and when it was last logged.
 #[derive(Debug, Clone, Copy)]
 struct Away {
     since: Instant,
@@ -27,16 +27,16 @@ impl Absence {
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt to reach it has failed.
+    /// Records a failed attempt to reach the database.
     pub fn note(&self, database: &str, reason: &str, now: Instant) {
-        // News are told while this is locked, so that they come in the order in which they happened.
+        // Messages are logged under the lock, so that they come in the order of the events.
         let mut away = self.lock();
         if let Some(lasts_s) = self.news(&mut away, now) {
             tracing::warn!(target: NEWS, "{database} has not answered for {lasts_s} s: {reason}; trying on");
         }
     }
 
-    /// How long it has been away, where that is to be told now. Seconds.
+    /// How long the database has been unreachable, if that is to be logged now. Seconds.
     fn news(&self, away: &mut Option<Away>, now: Instant) -> Option<u64> {
         self.is_away.store(true, Ordering::Release);
         let away = away.get_or_insert(Away {
@@ -53,7 +53,7 @@ impl Absence {
         })
     }
 
-    /// It has answered.
+    /// Records that the database has answered.
     pub fn end(&self, database: &str, now: Instant) {
         if !self.is_away.load(Ordering::Acquire) {
             return;

@@ -1,12 +1,12 @@
-//! The answers of one connection: the task that drives the connection takes each one in as it comes, whoever awaits it.
+//! The answers of one connection: the task that drives the connection takes each answer as it comes, whoever awaits it.
 //!
-//! The driver of the protocol hands answers over in the order of the requests, and stops where one is not taken. So an
-//! answer that waited for its caller would hold up all later answers, also the one that this caller awaits first.
+//! The driver of the protocol delivers answers in the order of the requests, and stops if one is not taken. So an
+//! answer that waited for its caller would block all later ones, even one that this caller awaits first.
 //!
-//! A connection that gives no sign for a while may wait for a long statement, or may not reach the server any more. Another
-//! connection asks the server whether it is at work for this one. If it is not, or does not say, the connection is closed:
-//! operations are looked up and tried again, as after any lost connection. The server ends a statement after a limit
-//! (`statement_timeout`), so a connection that is silent for longer is closed in any case.
+//! A connection that gives no sign for a while may wait for a long statement, or may have lost the server. Another
+//! connection asks the server whether it works for the silent one. If it does not, or does not answer, the connection
+//! is closed, and its operations are looked up and retried, as after any lost connection. The server ends a statement
+//! after a limit (`statement_timeout`), so a connection that is silent for longer is closed in any case.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use crate::database::handle_cache::lock;
 use crate::failure::{Failure, Result};
 use crate::limits::{ASKING_MAX, LINK_BYTES_PER_S_MIN};
 
-/// An answer that is under way, or has come.
+/// An answer that has come or will come.
 #[derive(Debug)]
 pub(crate) struct Pending<T>(oneshot::Receiver<Result<T>>);
 
@@ -48,14 +48,14 @@ pub(crate) struct Answers {
     pub silence: Arc<Silence>,
 }
 
-/// The side of a connection that takes the answers in. It is run beside the driver of the protocol, and ends the
-/// connection by its own end.
+/// The side of a connection that takes the answers. It runs beside the driver of the protocol, and ends the connection
+/// when it ends.
 pub(crate) struct Taker {
     sent: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
     silence: Arc<Silence>,
 }
 
-/// Both sides of a connection to this server.
+/// Makes both sides of a connection to this server.
 pub(crate) fn answers(address: SharedAddress, patience: SilencePatience) -> (Answers, Taker) {
     let (under_way, sent) = mpsc::unbounded_channel();
     let silence = Arc::new(Silence::new(address, patience));
@@ -67,19 +67,19 @@ pub(crate) fn answers(address: SharedAddress, patience: SilencePatience) -> (Ans
 }
 
 impl Answers {
-    /// Sends a request: looks at it once, which sends it, and leaves the rest to the other side.
+    /// Sends a request: polls it once, which sends it, and leaves the rest to the other side.
     pub fn send<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Pending<T> {
         let (sender, receiver) = oneshot::channel();
         let mut answer = async move {
-            // Whoever does not await the answer any more does not need it.
+            // A caller that no longer awaits the answer does not need it.
             let _ = sender.send(request.await);
         }
         .boxed();
         if (&mut answer).now_or_never().is_none() {
-            // A closed connection drops it, and with it the other end of the answer.
+            // If the connection is closed, this drops the sender, and the answer fails.
             let _ = self.under_way.send(answer);
         }
         Pending(receiver)
@@ -87,7 +87,7 @@ impl Answers {
 }
 
 impl Taker {
-    /// Takes answers in until the connection is dropped, or silent for too long.
+    /// Takes answers until the connection is dropped, or silent for too long.
     pub async fn run(mut self) {
         let mut answers = FuturesUnordered::new();
         let silence = self.silence.clone();
@@ -106,21 +106,21 @@ impl Taker {
     }
 }
 
-/// For how long a connection that owes answers may give no sign.
+/// How long a connection that owes answers may give no sign.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SilencePatience {
-    /// Until the server is asked whether it is at work for it.
+    /// The time before the server is asked whether it works for the connection.
     pub unasked: Duration,
-    /// In any case.
+    /// The limit in any case.
     pub max: Duration,
 }
 
-/// For how long a connection that owes answers has given no sign.
+/// How long a connection that owes answers has given no sign.
 #[derive(Debug)]
 pub(crate) struct Silence {
     address: SharedAddress,
     patience: SilencePatience,
-    /// Unknown until the connection is made.
+    /// Empty until the connection is made.
     worked_for_by: OnceLock<Backend>,
     wait: Mutex<Wait>,
     closed: AtomicBool,
@@ -129,13 +129,13 @@ pub(crate) struct Silence {
 /// The server's process that works for a connection.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    /// Always the process of this number.
+    /// The process of this number.
     Process(i32),
-    /// Behind a pooler, the one that has a name beginning so, for the time of a transaction.
+    /// Behind a pooler: for the time of a transaction, the process whose name begins with this text.
     Named(String),
 }
 
-/// Whether the process is at work, and waits neither for a request nor for an answer to be taken.
+/// Reports whether the process is working, and waits neither for a request nor for an answer to be taken.
 const AT_WORK: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity \
      WHERE (pid = $1 OR starts_with(application_name, $2)) AND state = 'active' \
      AND wait_event_type IS DISTINCT FROM 'Client')";
@@ -143,9 +143,9 @@ const AT_WORK: &str = "SELECT EXISTS (SELECT FROM pg_stat_activity \
 #[derive(Debug)]
 struct Wait {
     requests: usize,
-    /// The last sign, or the first request after a time without any.
+    /// The last sign, or the first request after a time without requests.
     since: Instant,
-    /// For the bytes of the requests: a slow link carries them in this time.
+    /// The time in which a slow link carries the bytes of the requests.
     sending: Duration,
 }
 
@@ -171,12 +171,12 @@ impl Silence {
         }
     }
 
-    /// Learns which process of the server answers. The first word holds.
+    /// Stores which process of the server answers. Only the first call counts.
     pub fn is_worked_for_by(&self, backend: Backend) {
         let _ = self.worked_for_by.set(backend);
     }
 
-    /// Begins to await an answer.
+    /// Begins to wait for an answer.
     pub fn begin(&self) -> Awaited<'_> {
         let mut wait = self.wait();
         if wait.requests == 0 {
@@ -189,7 +189,7 @@ impl Silence {
         }
     }
 
-    /// Why the connection was closed, where that was for its silence.
+    /// The reason, if the connection was closed because of its silence.
     pub fn reason(&self) -> Option<String> {
         self.closed.load(Ordering::Acquire).then(|| {
             format!(
@@ -200,7 +200,7 @@ impl Silence {
         })
     }
 
-    /// Resolves when an answer is awaited, no sign has come for too long, and the server is not at work for it.
+    /// Resolves when an answer is awaited, no sign has come for too long, and the server does not work for the connection.
     async fn is_too_long(&self) {
         let mut asked: Option<(Instant, Instant)> = None;
         loop {
@@ -208,7 +208,7 @@ impl Silence {
                 let wait = self.wait();
                 (wait.requests, wait.since, wait.sending)
             };
-            // The server was asked since the last sign, at that moment.
+            // When the server was asked, if that was after the last sign.
             let asked_at = asked.filter(|(sign, _)| *sign == since).map(|(_, at)| at);
             let deadline = asked_at.unwrap_or(since) + self.patience.unasked + sending;
             if requests == 0 {
@@ -224,7 +224,7 @@ impl Silence {
         }
     }
 
-    /// Whether the server says, over another connection, that it is at work for this one.
+    /// Asks the server over another connection whether it works for this one.
     async fn is_at_work(&self) -> bool {
         let (process, name) = match self.worked_for_by.get() {
             Some(Backend::Process(process)) => (Some(*process), None),
@@ -247,7 +247,7 @@ impl Silence {
 }
 
 impl Awaited<'_> {
-    /// Allows for the time in which a slow link carries so many bytes.
+    /// Allows for the time in which a slow link carries this many bytes.
     pub fn sends(&self, bytes: usize) {
         let sending_ms = bytes as u64 * 1_000 / LINK_BYTES_PER_S_MIN;
         if sending_ms > 0 {
@@ -256,7 +256,7 @@ impl Awaited<'_> {
         }
     }
 
-    /// A row has come.
+    /// Records that a row has come.
     pub fn is_coming(&self) {
         self.silence.wait().since = Instant::now();
     }

@@ -10,18 +10,18 @@ use crate::failure::Result;
 /// Asks for the time of the database's clock. Milliseconds.
 pub(crate) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// The database's clock: its last known time plus the time that has passed since, by this machine's monotonic clock. A wall
-/// clock that is set forward would make all workers look silent. The monotonic clock stands still while the machine is
-/// suspended, so the store asks the database again and again.
+/// The database's clock: its last known time plus the time since, by this machine's monotonic clock. A wall clock that
+/// is set forward would make all workers look silent. The monotonic clock stands still while the machine is suspended,
+/// so the store asks the database again and again.
 #[derive(Debug)]
 pub(crate) struct DatabaseClock {
     since: Instant,
-    /// The time of the database's clock at that moment.
+    /// The time of the database's clock at `began`.
     began_ms: AtomicI64,
 }
 
 impl Default for DatabaseClock {
-    /// Goes by this machine until it is compared.
+    /// A clock that follows this machine until it is compared.
     fn default() -> Self {
         DatabaseClock {
             since: Instant::now(),
@@ -31,8 +31,8 @@ impl Default for DatabaseClock {
 }
 
 impl DatabaseClock {
-    /// Compares the clocks by an answer to [`NOW`]: the server looked at its own in the middle of the trip, within half of
-    /// what that took.
+    /// Compares the clocks by an answer to [`NOW`]: the server read its own clock in the middle of the round trip, give
+    /// or take half of its duration.
     pub async fn compare(&self, answer: impl Future<Output = Result<i64>>) -> Result<()> {
         let before_ms = self.passed_ms();
         let theirs_ms = answer.await?;

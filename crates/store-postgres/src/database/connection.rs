@@ -25,21 +25,21 @@ use crate::limits;
 /// A parameter that a request owns.
 pub(crate) type Param = Box<dyn ToSql + Sync + Send>;
 
-/// A connection, with its prepared statements. All requests go through its methods, so that every answer is taken in as it
+/// A connection, with its prepared statements. All requests go through its methods, so that each answer is taken as it
 /// comes, and within a limit.
 #[derive(Debug)]
 pub(crate) struct Connection {
     client: Arc<ClientWrapper>,
     answers: Answers,
-    /// For those that write.
+    /// The writer, for connections that write.
     pub writer: Option<Writer>,
     /// Whether a transaction has begun and is not known to have ended: such a connection is not used again.
     pub is_amid: bool,
-    /// Behind a pooler that lends a server for each transaction.
+    /// For a pooler that lends a server for each transaction.
     lent: Option<Lent>,
 }
 
-/// What a connection keeps where no session does.
+/// The state that a connection keeps where no session does.
 #[derive(Debug)]
 struct Lent {
     /// The statements that begin each transaction.
@@ -49,7 +49,7 @@ struct Lent {
     types: Arc<ParameterTypes>,
 }
 
-/// What the server knows a connection as, and how many operations it has begun.
+/// The name of a connection for the server, and the number of operations that it has begun.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub id: Arc<str>,
@@ -58,24 +58,24 @@ pub(crate) struct Writer {
     pub lone_batch: i64,
 }
 
-/// What a lost COMMIT is looked up by.
+/// The key by which a lost COMMIT is looked up.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub writer: Arc<str>,
     expected: Expected,
 }
 
-/// What the writer's row says of an operation once that is committed.
+/// The expected value of the writer's row after an operation was committed.
 #[derive(Debug, Clone, Copy)]
 enum Expected {
-    /// Its number.
+    /// The number of the operation.
     Number(i64),
-    /// The id, negated, of a batch that came after this one.
+    /// The negated id of a batch after this one.
     BatchAfter(i64),
 }
 
 impl Mark {
-    /// Whether the row says that it was committed.
+    /// Reports whether the row shows that the operation was committed.
     pub fn is_committed(&self, operation: i64) -> bool {
         match self.expected {
             Expected::Number(number) => operation == number,
@@ -85,7 +85,7 @@ impl Mark {
 }
 
 impl Writer {
-    /// Of the operation that has begun.
+    /// The mark of the current operation.
     pub fn mark(&self) -> Mark {
         Mark {
             writer: self.id.clone(),
@@ -93,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// Of a lone submit.
+    /// The mark of a lone submit.
     pub fn lone_mark(&self) -> Mark {
         Mark {
             writer: self.id.clone(),
@@ -188,7 +188,7 @@ impl Manager {
 }
 
 impl Connection {
-    /// Becomes a writer. Takes the rows away of those that ended long ago with processes that could not do it by themselves.
+    /// Makes this connection a writer. Deletes old rows of writers whose processes could not delete them.
     async fn become_writer(&mut self, address: &Address, waits: Waits) -> Result<()> {
         let is_lent = self.lent.is_some();
         if !is_lent {
@@ -217,13 +217,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Behind a pooler, gives the process that works for a transaction of this connection a name.
+    /// Behind a pooler, names the process that works for a transaction of this connection.
     fn name_transactions(&mut self, address: &Address, id: &str) {
         if let Some(lent) = &mut self.lent {
             let name = address.application_name(Some(id)).replace('\'', "''");
             lent.settings
                 .push_str(&format!("; SET LOCAL application_name = '{name}'"));
-            // What follows the id may be cut.
+            // The server may cut the text after the id.
             let begins = format!("gristmill {id}");
             self.answers.silence.is_worked_for_by(Backend::Named(begins));
         }
@@ -233,7 +233,7 @@ impl Connection {
         self.only("SELECT pg_is_in_recovery()").await
     }
 
-    /// The one value of a query that has one.
+    /// The value of a query that has one row and one column.
     async fn only<T: FromSqlOwned>(&self, sql: &str) -> Result<T> {
         let rows = self.rows(sql, &[]).await?;
         let row = rows
@@ -242,14 +242,14 @@ impl Connection {
         Ok(row.try_get(0)?)
     }
 
-    /// What the server knows it as. Fails for one that is for queries.
+    /// The writer of this connection. Fails for a connection for queries.
     pub fn writer(&mut self) -> Result<&mut Writer> {
         self.writer
             .as_mut()
             .ok_or_else(|| Failure::Damaged("an operation got a connection for queries".to_owned()))
     }
 
-    /// Prepares a statement, unless that was done before.
+    /// Prepares a statement, unless it is prepared already.
     pub async fn prepare(&self, sql: &str) -> Result<Statement> {
         let silence = &self.answers.silence;
         let Some(lent) = &self.lent else {
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// All rows of a prepared query.
+    /// Returns all rows of a prepared query.
     pub async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let statement = self.prepare(sql).await?;
         let (rows, _) = self
@@ -281,7 +281,7 @@ impl Connection {
         Ok(rows)
     }
 
-    /// Runs a prepared statement; gives back how many rows it changed.
+    /// Runs a prepared statement; returns how many rows it changed.
     pub async fn execute_prepared(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
         let statement = self.prepare(sql).await?;
         let (_, changed) = self
@@ -290,11 +290,12 @@ impl Connection {
         Ok(changed)
     }
 
-    /// Runs a statement of a handler's, whose only parameter takes JSON.
+    /// Runs a statement of a handler, whose only parameter takes JSON.
     pub async fn execute_with_json(&self, sql: &str, items: &str) -> Result<()> {
         let statement = match &self.lent {
             None => self.prepare(sql).await?,
-            // Nothing of a handler's is prepared for its types alone: it may be several statements. The server finds the type.
+            // A handler's statement is not prepared for its types alone: it may be several statements. The server finds
+            // the type.
             Some(_) => Statement::Text {
                 sql: sql.into(),
                 types: Arc::new([Type::UNKNOWN]),
@@ -309,7 +310,7 @@ impl Connection {
             .in_transaction(taken(&self.client, silence, &statement, &[&JsonText(items)]))
             .await;
         match taken {
-            // The server was given one parameter, and wants none or more.
+            // The server got one parameter, and wants none or several.
             Err(Failure::Postgres(error))
                 if error.code().is_some_and(|state| {
                     [SqlState::PROTOCOL_VIOLATION, SqlState::INDETERMINATE_DATATYPE].contains(state)
@@ -321,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// Sends a query and leaves the answer for later. The next request follows at once.
+    /// Sends a query without waiting for the answer. The next request follows at once.
     pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
         let statement = self.prepare(sql).await?;
         let (client, silence) = (self.client.clone(), self.answers.silence.clone());
@@ -343,7 +344,7 @@ impl Connection {
         }))
     }
 
-    /// Begins a transaction of this isolation level. The answer is left for later.
+    /// Begins a transaction of this isolation level, without waiting for the answer.
     pub fn begin(&self, level: &str) -> Pending<()> {
         let mut begin = format!("BEGIN ISOLATION LEVEL {level}");
         if let Some(lent) = &self.lent {
@@ -354,12 +355,12 @@ impl Connection {
         self.send_command(&begin)
     }
 
-    /// Commits the transaction that has begun. The answer is left for later.
+    /// Commits the transaction, without waiting for the answer.
     pub fn commit(&self) -> Pending<()> {
         self.end("COMMIT")
     }
 
-    /// Gives the transaction up that has begun. The answer is left for later.
+    /// Rolls the transaction back, without waiting for the answer.
     pub fn roll_back(&self) -> Pending<()> {
         self.end("ROLLBACK")
     }
@@ -371,25 +372,25 @@ impl Connection {
         self.send_command(command)
     }
 
-    /// Begins a transaction for a single statement, where that needs one: behind a pooler, for the settings.
+    /// Begins a transaction for a single statement if it needs one: behind a pooler, for the settings.
     fn begin_alone(&self) -> Option<Pending<()>> {
         let lent = self.lent.as_ref()?;
         (!lent.is_amid.load(Ordering::Relaxed)).then(|| self.begin("READ COMMITTED"))
     }
 
-    /// Runs a statement in the transaction that has begun, or in one of its own where it needs one. All of that is sent at once, so
-    /// that no lock waits for this process.
+    /// Runs a statement in the current transaction, or in one of its own if it needs one. It sends everything at once,
+    /// so that no lock waits for this process.
     async fn in_transaction<T>(&self, statement: impl Future<Output = Result<T>>) -> Result<T> {
         let Some(begun) = self.begin_alone() else {
             return statement.await;
         };
-        // The statement is sent first. Where it fails, the commit undoes what it did.
+        // The statement is sent first. If it fails, the commit undoes it.
         let (answer, ended) = futures::join!(statement, async { self.commit().await });
         let answer = answer?;
         begun.await.and(ended).map(|()| answer)
     }
 
-    /// Sends commands without parameters, and leaves the answer for later.
+    /// Sends commands without parameters, without waiting for the answer.
     pub fn send_command(&self, sql: &str) -> Pending<()> {
         let (client, silence) = (self.client.clone(), self.answers.silence.clone());
         let sql = sql.to_owned();
@@ -406,7 +407,7 @@ impl Connection {
     }
 }
 
-/// All rows of an answer, and how many rows its statement changed.
+/// Takes all rows of an answer, and how many rows its statement changed.
 async fn taken(
     client: &ClientWrapper,
     silence: &Silence,
@@ -445,7 +446,7 @@ fn failure(error: tokio_postgres::Error, silence: &Silence) -> Failure {
     }
 }
 
-/// A parameter that tells how many bytes are sent for it.
+/// A parameter that counts the bytes that are sent for it.
 #[derive(Debug)]
 struct Measured<'a> {
     param: &'a (dyn ToSql + Sync),
@@ -476,7 +477,7 @@ impl ToSql for Measured<'_> {
     tokio_postgres::types::to_sql_checked!();
 }
 
-/// JSON as a parameter of whatever type holds it.
+/// JSON as a parameter, whatever type the statement gives it.
 #[derive(Debug)]
 struct JsonText<'a>(&'a str);
 
@@ -487,7 +488,7 @@ impl ToSql for JsonText<'_> {
         out: &mut BytesMut,
     ) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
         if *ty == Type::JSONB {
-            // The version of its format.
+            // The version of the binary format.
             out.extend_from_slice(&[1]);
         }
         out.extend_from_slice(self.0.as_bytes());
@@ -498,7 +499,7 @@ impl ToSql for JsonText<'_> {
         [Type::JSON, Type::JSONB, Type::TEXT, Type::VARCHAR, Type::UNKNOWN].contains(ty)
     }
 
-    /// As text, where the server finds the type.
+    /// Sent as text if the server finds the type.
     fn encode_format(&self, ty: &Type) -> Format {
         match *ty {
             Type::UNKNOWN => Format::Text,

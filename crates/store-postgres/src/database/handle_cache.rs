@@ -14,50 +14,50 @@ use gristmill_store::rules::lanes::Lanes;
 
 use crate::database::rows::Taken;
 
-/// What holds for all jobs of a stored batch.
+/// The data that all jobs of a stored batch share.
 #[derive(Debug)]
 pub(crate) struct BatchHead {
     pub lane_id: i64,
     pub priority: i16,
     pub submitted_at: Timestamp,
-    /// From when its first slice can be claimed.
+    /// When its first slice can be claimed.
     pub run_at: Timestamp,
     pub options: BatchOptions,
     /// Whether some of its jobs have tags.
     pub tagged: bool,
-    /// Of its payloads, in the mean. At least 1.
+    /// The mean size of its payloads. At least 1.
     pub job_bytes: u32,
 }
 
 impl BatchHead {
-    /// Lower is claimed first.
+    /// The rank; a lower rank is claimed first.
     pub fn rank(&self) -> i32 {
         -i32::from(self.priority)
     }
 
-    /// Whether its jobs have keys or tags.
+    /// Reports whether its jobs have keys or tags.
     pub fn is_labelled(&self) -> bool {
         self.tagged || self.options.unique.is_some()
     }
 }
 
-/// The cache of a handle. Batches and lanes never change and their ids are never given again; they are cached
-/// once they are committed.
+/// The cache of a handle. Batches and lanes never change, and their ids are never given again; they are cached once
+/// they are committed.
 #[derive(Debug)]
 pub(crate) struct HandleCache {
     lanes: Mutex<Lanes>,
     controls: Mutex<Controls>,
     contents: Mutex<Contents<BatchHead>>,
     rng: Mutex<Box<dyn DebugRng>>,
-    /// Batches that the store packed by itself, since they were last added up.
+    /// Batches that the store packed itself, not yet added to the totals.
     hops: Mutex<BatchStats>,
     /// Counts of ended jobs that are not in the database yet.
     ended: Mutex<GatheredEnds>,
-    /// How many jobs the slices had, in the mean, that were claimed last.
+    /// The mean number of jobs in the slices of the last claim.
     jobs_per_slice: AtomicU32,
-    /// Whether the last claim took all that was due.
+    /// Whether the last claim took all due jobs.
     keeps_up: AtomicBool,
-    /// The id of a lease that there never was; 0 for none.
+    /// A lease id that was never used; 0 for none.
     spare_lease: AtomicI64,
     /// The lane after which the next claim begins that cannot look into all lanes at once.
     look_after: AtomicI32,
@@ -87,7 +87,7 @@ impl HandleCache {
             .min(LEASE_SLICES_MAX)
     }
 
-    /// Learns from a claim how many jobs a slice has.
+    /// Stores how many jobs a slice has, from a claim.
     pub fn remember_claim(&self, taken: &[Taken]) {
         let jobs: u32 = taken.iter().map(|part| part.slice.positions.len()).sum();
         if let Some(mean) = jobs.checked_div(u32::try_from(taken.len()).unwrap_or(u32::MAX)) {
@@ -95,22 +95,22 @@ impl HandleCache {
         }
     }
 
-    /// Whether the last claim took all that was due, so that the next one may as well.
+    /// Reports whether the last claim took all due jobs, so that the next one may do so too.
     pub fn keeps_up(&self) -> bool {
         self.keeps_up.load(Ordering::Relaxed)
     }
 
-    /// Learns from a claim whether it took all that was due.
+    /// Stores whether a claim took all due jobs.
     pub fn remember_keeping_up(&self, keeps_up: bool) {
         self.keeps_up.store(keeps_up, Ordering::Relaxed);
     }
 
-    /// The id of a lease that there never was, if one is at hand.
+    /// A lease id that was never used, if there is one in memory.
     pub fn take_spare_lease(&self) -> Option<i64> {
         Some(self.spare_lease.swap(0, Ordering::Relaxed)).filter(|lease| *lease != 0)
     }
 
-    /// Keeps the id of a lease that did not come to be.
+    /// Keeps an unused lease id.
     pub fn keep_spare_lease(&self, lease: i64) {
         self.spare_lease.store(lease, Ordering::Relaxed);
     }
@@ -120,32 +120,32 @@ impl HandleCache {
         self.look_after.load(Ordering::Relaxed)
     }
 
-    /// Lets the next such claim begin after this lane.
+    /// Makes the next such claim begin after this lane.
     pub fn remember_look(&self, lane_id: i32) {
         self.look_after.store(lane_id, Ordering::Relaxed);
     }
 
-    /// The lanes that are known.
+    /// The known lanes.
     pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
         lock(&self.lanes)
     }
 
-    /// The controls, as they were read last.
+    /// The controls, as they were last read.
     pub fn controls(&self) -> MutexGuard<'_, Controls> {
         lock(&self.controls)
     }
 
-    /// Where the jitter of retries comes from.
+    /// The random numbers for the jitter of retries.
     pub fn rng(&self) -> MutexGuard<'_, Box<dyn DebugRng>> {
         lock(&self.rng)
     }
 
-    /// What the store has counted by itself.
+    /// The statistics of batches that the store packed itself.
     pub fn hops(&self) -> MutexGuard<'_, BatchStats> {
         lock(&self.hops)
     }
 
-    /// Whether something was counted that is not in the database yet.
+    /// Reports whether it has counts that are not in the database yet.
     pub fn has_counts(&self) -> bool {
         !self.hops().hops.is_empty() || !self.ended().is_empty()
     }
@@ -155,22 +155,22 @@ impl HandleCache {
         lock(&self.ended)
     }
 
-    /// A batch, if it is at hand.
+    /// A batch, if it is in memory.
     pub fn content(&self, batch: BatchId) -> Option<Content<BatchHead>> {
         lock(&self.contents).get(batch).cloned()
     }
 
-    /// Keeps a batch at hand that is committed.
+    /// Keeps a committed batch in memory.
     pub fn keep(&self, batch: BatchId, content: Content<BatchHead>) {
         let mut contents = lock(&self.contents);
-        // A head alone must not push out the payloads.
+        // A head alone must not displace the payloads.
         if content.payloads.is_some() || contents.get(batch).is_none() {
             contents.put(batch, content);
         }
     }
 }
 
-/// The value in a lock, whatever panicked with it.
+/// The value in a lock, even if a thread panicked with it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A connection that listens for notifications, made again whenever it is lost.
+//! A connection that listens for notifications, and is made again whenever it is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,12 +32,12 @@ impl Listener {
         }
     }
 
-    /// Whether the caller is the one to run [`listen`](Listener::listen).
+    /// Reports whether the caller must run [`listen`](Listener::listen).
     pub fn begin(&self) -> bool {
         !self.listening.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether a session may end with a transaction, so that nobody can listen.
+    /// Reports whether a session may end with a transaction, so that listening is impossible.
     pub fn is_pooled(&self) -> bool {
         self.address.is_pooled()
     }
@@ -48,7 +48,7 @@ impl Listener {
     }
 
     /// Repeats `once` until the store is closed. After a failure it waits, and longer after each one that came soon.
-    /// `meanwhile` tells the log how the process does without notifications.
+    /// `meanwhile` is logged: how the process works without notifications.
     pub async fn listen<F>(&self, meanwhile: &str, once: impl Fn() -> F)
     where
         F: Future<Output = Result<()>>,
@@ -60,8 +60,8 @@ impl Listener {
         }
     }
 
-    /// A connection that passes the payload of each notification to `listener`. The receiver resolves when the connection
-    /// is lost.
+    /// Makes a connection that passes the payload of each notification to `listener`. The receiver resolves when the
+    /// connection is lost.
     pub async fn connect(
         &self,
         mut listener: impl FnMut(&str) + Send + 'static,
@@ -84,7 +84,7 @@ pub(crate) fn lost() -> Failure {
     Failure::Disconnected("the connection was lost".to_owned())
 }
 
-/// Fails where the server gives no sign. A connection that only listens would not notice that otherwise.
+/// Fails if the server gives no sign. A connection that only listens would not notice otherwise.
 pub(crate) async fn ask(client: &ClientWrapper) -> Result<()> {
     match tokio::time::timeout(LISTENER_ANSWER_MAX, client.batch_execute("")).await {
         Ok(answered) => Ok(answered?),
@@ -101,7 +101,7 @@ where
         let began = Instant::now();
         let ended = tokio::select! {
             ended = once() => ended,
-            // Others need its connection more.
+            // Operations need its connection more.
             () = shortage.begun() => {
                 tracing::debug!("too few connections; {meanwhile}");
                 tokio::time::sleep(LISTEN_AGAIN_AFTER_SHORTAGE).await;

@@ -1,5 +1,5 @@
-//! The connections of one handle, by purpose: an operation that waits for a lock of another transaction keeps no operation
-//! of another purpose waiting. Where the server gives no more connections, those that there are do for all purposes.
+//! The connections of one handle, by purpose: an operation that waits for another transaction's lock does not delay
+//! operations of another purpose. If the server gives no more connections, the existing ones serve all purposes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +25,7 @@ use crate::limits::{
 pub(crate) enum Purpose {
     /// Submits, claims, reports, housekeeping.
     Work,
-    /// Submits of jobs with keys, changes of jobs, new lanes: they wait for transactions of SQL clients that did the same.
+    /// Submits of jobs with keys, changes of jobs, new lanes: they wait for transactions of SQL clients that do the same.
     Change,
     /// Registrations, heartbeats, progress: they wait for no lock of a client.
     Signal,
@@ -40,7 +40,7 @@ pub(crate) struct Pools {
     readers: Pool,
     address: SharedAddress,
     shortage: Arc<Shortage>,
-    /// When idle connections were closed last.
+    /// When idle connections were last closed.
     swept_at: Mutex<Instant>,
     writability: Arc<Writability>,
 }
@@ -65,7 +65,7 @@ impl Pools {
                 writability: writability.clone(),
                 types: types.clone(),
             };
-            // The connection that was used last has everything at hand.
+            // The connection that was used last has the most statements prepared.
             Pool::builder(manager)
                 .max_size(size)
                 .queue_mode(QueueMode::Lifo)
@@ -87,7 +87,7 @@ impl Pools {
         })
     }
 
-    /// A connection that writes.
+    /// Takes a connection that writes.
     pub async fn writer(&self, purpose: Purpose) -> Result<Pooled> {
         self.writability.check()?;
         let own = match purpose {
@@ -98,7 +98,7 @@ impl Pools {
         self.get(own, &[&self.work, &self.change, &self.signal]).await
     }
 
-    /// A connection for queries.
+    /// Takes a connection for queries.
     pub async fn reader(&self) -> Result<Pooled> {
         self.get(
             &self.readers,
@@ -111,19 +111,19 @@ impl Pools {
         [&self.work, &self.change, &self.signal, &self.readers]
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     fn count(&self) -> usize {
         self.all().iter().map(|pool| pool.status().size).sum()
     }
 
-    /// Closes the connections that are at hand: others went silent, and these may be, too.
+    /// Closes the idle connections: others have become silent, so these may be silent too.
     pub fn distrust(&self) {
         for pool in self.all() {
             let _ = pool.retain(|_, _| false);
         }
     }
 
-    /// Closes those that were idle for long.
+    /// Closes connections that have been idle for long.
     fn sweep(&self, now: Instant) {
         let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(*swept_at) < IDLE_CONNECTION_MAX / 2 {
@@ -135,10 +135,10 @@ impl Pools {
         }
     }
 
-    /// A connection of a pool, or of any of `fitting` where the server gives no more.
+    /// Takes a connection of a pool, or of any of `fitting` if the server gives no more.
     async fn get(&self, own: &Pool, fitting: &[&Pool]) -> Result<Pooled> {
         self.sweep(Instant::now());
-        // Boxed: all operations hold it, some levels deep.
+        // Boxed, because all operations hold it, some levels deep.
         let any = self.get_any(own, fitting).boxed();
         let got = tokio::time::timeout(CONNECTION_WAIT_MAX, any).await;
         got.unwrap_or(Err(Failure::Crowded))
@@ -155,7 +155,7 @@ impl Pools {
             }
             let made = tokio::select! {
                 made = own.get() => made,
-                // A pooler that is short may let a new one wait for long.
+                // A pooler with few connections may let a new one wait for long.
                 connection = idle_one(fitting), if self.shortage.has_been() => return Ok(connection),
             };
             let failure = match made {
@@ -169,7 +169,7 @@ impl Pools {
             if !failure.is_shortage() {
                 return Err(failure);
             }
-            // Connections that listen are closed for it.
+            // Connections that listen are closed to make room.
             let (others, reason) = (self.count(), failure.reason());
             self.shortage
                 .begin(self.address.as_str(), &reason, others, Instant::now());
@@ -180,7 +180,8 @@ impl Pools {
         }
     }
 
-    /// Whether one of the fitting connections will be free at some time. Otherwise it closes a free one of the others, for a new one.
+    /// Reports whether one of the fitting connections will become free. Otherwise it closes a free one of the others,
+    /// to make room.
     fn free_one(&self, fitting: &[&Pool]) -> bool {
         let has_any = fitting.iter().any(|pool| pool.status().size > 0);
         if !has_any {
@@ -189,7 +190,7 @@ impl Pools {
         has_any
     }
 
-    /// Takes the rows of these connections away, of those that are at hand, and closes all after their current operations.
+    /// Deletes the rows of those connections that are idle, and closes all after their current operations.
     pub async fn close(&self) {
         for writers in [&self.work, &self.change, &self.signal] {
             forget_writers(writers).await;

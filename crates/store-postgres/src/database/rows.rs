@@ -15,24 +15,24 @@ pub(crate) struct Slice {
     pub batch: BatchId,
     pub id: i64,
     pub lane_id: i64,
-    /// The priority, negated.
+    /// The negated priority.
     pub rank: i32,
     pub run_at: Timestamp,
     pub expires_at: Option<Timestamp>,
-    /// The attempt that comes next.
+    /// The next attempt.
     pub attempt: u32,
     pub rescues: u32,
-    /// Of the batch's payloads, in the mean.
+    /// The mean size of the batch's payloads.
     pub job_bytes: u32,
     pub positions: Positions,
-    /// Whether others wait for jobs of the batch.
+    /// Whether other jobs wait for jobs of the batch.
     pub is_awaited: bool,
-    /// The family whose parents it finalizes, if it does.
+    /// The family of the parents that the slice finalizes, if it does.
     pub family: Option<i64>,
 }
 
 impl Slice {
-    /// Reads the [`COLUMNS`](Slice::COLUMNS), from this one on.
+    /// Reads the [`COLUMNS`](Slice::COLUMNS), beginning with this column.
     pub fn read(row: &Row, first: usize) -> Result<Slice> {
         let count = |column: usize| number(row, first + column);
         Ok(Slice {
@@ -51,7 +51,7 @@ impl Slice {
         })
     }
 
-    /// Where its jobs stand.
+    /// The standing of its jobs.
     pub fn standing(&self) -> Standing {
         Standing {
             attempt: self.attempt,
@@ -61,19 +61,19 @@ impl Slice {
     }
 }
 
-/// Positions that become claimable.
+/// A slice to insert: positions that become claimable.
 #[derive(Debug)]
 pub(crate) struct NewSlice<'a> {
     pub positions: &'a Positions,
-    /// The priority, negated.
+    /// The negated priority.
     pub rank: i32,
     pub run_at: Timestamp,
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
-    /// Whether others wait for jobs of the batch.
+    /// Whether other jobs wait for jobs of the batch.
     pub is_awaited: bool,
-    /// The family whose parents finalize, if they do.
+    /// The family of the parents that the slice finalizes, if it does.
     pub family: Option<i64>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// The row of the lease that takes it.
+    /// The row of `held` for the lease that takes it.
     pub fn held(&self, worker: WorkerId, lease: i64) -> Held {
         Held {
             lease,
@@ -124,7 +124,7 @@ impl Taken {
     }
 }
 
-/// Reads a row of `blocked`, without its pauses and its moment.
+/// Reads a row of `blocked`, except its pauses and its moment.
 pub(crate) fn read_blocked(row: &Row) -> Result<Blocked> {
     Ok(Blocked {
         batch: BatchId(row.try_get(0)?),

@@ -6,31 +6,31 @@ use crate::database::answers::SilencePatience;
 use crate::limits::{IDLE_IN_TRANSACTION, LOCK_TIMEOUT_MIN, SILENT_UNASKED_MAX, STATEMENT_TIMEOUT_MIN};
 use crate::open::LAYOUT;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Operations: known to the server as a writer, see the table of that name. What it reads is read by index,
-    /// whatever the statistics say: most tables grow and shrink faster than they are analysed, and a plan that was made
-    /// for an empty table would be kept for a large one. For the same reason what an index has in nearly the right order is
-    /// sorted in parts, as far as it is read, and not as a whole.
+    /// Operations. The server knows the connection as a writer, see the table of that name. It reads by index, whatever
+    /// the statistics say: most tables grow and shrink faster than they are analysed, and a plan that was made for an
+    /// empty table would be kept for a large one. For the same reason, rows that an index returns in nearly the right
+    /// order are sorted in parts, as far as they are read, and not as a whole.
     Write,
     /// Queries.
     Read,
 }
 
-/// For how long the statements of a connection may wait.
+/// How long the statements of a connection may wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waits {
     /// For a lock of another transaction.
     pub lock: Duration,
     /// For anything, locks included, before the server ends the statement.
     pub statement: Duration,
-    /// For a database that is away, before its operation fails; however long that is, where `None`.
+    /// For an unreachable database, before the operation fails; without a limit if `None`.
     pub unreachable: Option<Duration>,
 }
 
 impl Waits {
-    /// How long a connection may be silent: an answer needs some time on its way.
+    /// How long a connection may be silent. An answer needs some time on its way.
     pub fn silence(self) -> SilencePatience {
         let max = self.statement + self.statement / 4;
         SilencePatience {
@@ -40,7 +40,8 @@ impl Waits {
     }
 }
 
-/// What begins each transaction behind a pooler, where a session's settings would reach the transactions of others.
+/// The settings at the start of each transaction behind a pooler. Settings of a session would reach the transactions of
+/// others there.
 pub(crate) fn settings_of_transaction(role: Role, waits: Waits) -> String {
     let bounds = format!(
         "SET LOCAL jit = off; SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL lock_timeout = {}; \
@@ -59,7 +60,7 @@ pub(crate) fn settings_of_transaction(role: Role, waits: Waits) -> String {
     }
 }
 
-/// The statements that make them.
+/// The statements that make the settings.
 pub(crate) fn settings(role: Role, waits: Waits) -> String {
     let bounds = bounds(waits);
     match role {
@@ -73,9 +74,9 @@ pub(crate) fn settings(role: Role, waits: Waits) -> String {
     }
 }
 
-/// Bounds how long the server waits for this process within a transaction, for locks of others, and for the end of a
-/// statement. A shorter bound of the server, the database or the role stays, unless it is so short that operations would fail
-/// for nothing.
+/// Limits how long the server waits for this process within a transaction, for locks of others, and for the end of a
+/// statement. A shorter limit of the server, the database or the role stays, unless it is so short that operations
+/// would fail without need.
 fn bounds(waits: Waits) -> String {
     let (idle_ms, lock_ms, statement_ms) = (
         IDLE_IN_TRANSACTION.as_millis(),

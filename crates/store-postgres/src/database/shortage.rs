@@ -1,5 +1,6 @@
-//! A time in which the server, or a pooler before it, gives a handle no more connections: a limit of the role, of the database, of
-//! the server or of a pool is reached. Those that the handle has then do for all purposes.
+//! A time in which the server, or a pooler before it, gives a handle no more connections, because a limit of the role,
+//! of the database, of the server or of a pool is reached. The existing connections of the handle then serve all
+//! purposes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::limits::SHORTAGE_LASTS;
 
-/// Whether a handle is short of connections.
+/// Tracks whether a handle is short of connections.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {
     until: watch::Sender<Option<Instant>>,
@@ -17,7 +18,7 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// No connection was to be had, while there are `others`.
+    /// Records that no connection was available, besides `others` existing ones.
     pub fn begin(&self, database: &str, reason: &str, others: usize, now: Instant) {
         self.until.send_replace(Some(now + SHORTAGE_LASTS));
         if others > 0 && !self.is_told.swap(true, Ordering::Relaxed) {
@@ -29,21 +30,21 @@ impl Shortage {
         }
     }
 
-    /// Whether it lasts. A further connection is tried after it.
+    /// Reports whether the shortage lasts. After it, a further connection is tried.
     pub fn is_on(&self, now: Instant) -> bool {
         self.until.borrow().is_some_and(|until| until > now)
     }
 
-    /// Whether there has been one.
+    /// Reports whether there has been a shortage.
     pub fn has_been(&self) -> bool {
         self.until.borrow().is_some()
     }
 
-    /// Resolves when one begins, or lasts.
+    /// Resolves when a shortage begins, or at once during one.
     pub async fn begun(&self) {
         let mut until = self.until.subscribe();
         let is_on = |until: &Option<Instant>| until.is_some_and(|until| until > Instant::now());
-        // This holds the sender.
+        // `self` holds the sender, so this does not fail.
         let _ = until.wait_for(is_on).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Queries on one snapshot, beside the writers.
+//! Queries on one snapshot, concurrent with the writers.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -10,8 +10,8 @@ use crate::database::answers::Pending;
 use crate::database::connection::{Pooled, close};
 use crate::failure::Result;
 
-/// A read-only transaction: all of its queries see the same moment. Dropped before its end, it is closed with its
-/// connection.
+/// A read-only transaction: all of its queries see the same moment. If it is dropped before its end, its connection is
+/// closed with it.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     connection: Option<Pooled>,
@@ -19,7 +19,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Begins; the answer is awaited with that of the first query.
+    /// Begins the transaction; the answer is awaited with that of the first query.
     pub fn begin(connection: Pooled) -> Snapshot {
         let begin = connection.begin("REPEATABLE READ READ ONLY");
         Snapshot {
@@ -28,7 +28,7 @@ impl Snapshot {
         }
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         let Some(connection) = &self.connection else {
             return Ok(Vec::new());
@@ -41,16 +41,16 @@ impl Snapshot {
         rows
     }
 
-    /// The first row of a query.
+    /// Returns the first row of a query.
     pub async fn query_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
-    /// Ends the transaction, and gives the connection back where all went well.
+    /// Ends the transaction, and gives the connection back if all went well.
     pub fn end(mut self, went_well: bool) {
         if let Some(connection) = self.connection.take() {
             if went_well {
-                // The next user of the connection comes behind this; nothing depends on the answer.
+                // The next user of the connection sends after this commit; nothing depends on its answer.
                 drop(connection.commit())
             } else {
                 close(connection)

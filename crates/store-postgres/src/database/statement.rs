@@ -1,5 +1,6 @@
-//! Statements of a connection: prepared, or behind a pooler sent with their text each time. A pooler may lend another server for
-//! the next transaction, which knows no statement of an earlier one, or another program's by that name.
+//! Statements of a connection: prepared, or behind a pooler sent with their text each time. For the next transaction a
+//! pooler may lend another server, which does not know earlier statements, or knows another program's statement by the
+//! same name.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +17,9 @@ use crate::limits::PARAMETER_TYPES_MAX;
 /// A statement that can be run.
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
-    /// The session has it.
+    /// Prepared in the session.
     Prepared(tokio_postgres::Statement),
-    /// No session has it.
+    /// Sent with its text.
     Text {
         /// The statement.
         sql: Arc<str>,
@@ -37,7 +38,7 @@ impl Statement {
     }
 }
 
-/// The types of the parameters of statements that a handle has run behind a pooler.
+/// The parameter types of statements that a handle has run behind a pooler.
 #[derive(Debug, Default)]
 pub(crate) struct ParameterTypes {
     by_statement: Mutex<HashMap<Arc<str>, Arc<[Type]>>>,
@@ -45,7 +46,7 @@ pub(crate) struct ParameterTypes {
 }
 
 impl ParameterTypes {
-    /// The statement, if it was run before.
+    /// The statement, if it has run before.
     pub fn known(&self, sql: &str) -> Option<Statement> {
         let by_statement = lock(&self.by_statement);
         let (sql, types) = by_statement.get_key_value(sql)?;
@@ -55,8 +56,8 @@ impl ParameterTypes {
         })
     }
 
-    /// The statement, with the types that the database finds for its parameters. One request prepares it under a name of its
-    /// own and forgets it, so no pooler comes between.
+    /// The statement, with the types that the database finds for its parameters. One request prepares it under a unique
+    /// name and deletes it, so no pooler comes between.
     pub async fn learn(&self, client: &ClientWrapper, sql: &str) -> Result<Statement> {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         let name = format!("gristmill {} {number}", std::process::id());

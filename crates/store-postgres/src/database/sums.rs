@@ -1,4 +1,4 @@
-//! Rows whose sums are computed as they are written and compared as they are read.
+//! Rows with checksums, which are computed when a row is written and compared when it is read.
 
 use gristmill_model::{BatchId, BatchOptions, PackedArray, Positions, Timestamp};
 use gristmill_store::StoreError;
@@ -11,7 +11,7 @@ use crate::database::handle_cache::BatchHead;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 
-/// What [`read_batch`] reads, of a batch `b`.
+/// The columns of a batch `b` for [`read_batch`].
 macro_rules! batch_columns {
     () => {
         "b.id, b.lane_id, b.priority, b.submitted_at, b.run_at, b.options, \
@@ -21,7 +21,7 @@ macro_rules! batch_columns {
 
 pub(crate) use batch_columns;
 
-/// Rows of one batch are damaged.
+/// The failure for damaged rows of one batch.
 pub(crate) fn damaged(batch: BatchId, table: &'static str, what: impl Into<String>) -> Failure {
     Failure::Refused(StoreError::Damaged {
         batch,
@@ -30,7 +30,7 @@ pub(crate) fn damaged(batch: BatchId, table: &'static str, what: impl Into<Strin
     })
 }
 
-/// Turns a fault in a batch's rows into the damage of this batch alone.
+/// Turns a fault in a batch's rows into damage of this batch alone.
 pub(crate) fn in_batch<T>(batch: BatchId, table: &'static str, read: Result<T>) -> Result<T> {
     read.map_err(|failure| match failure {
         Failure::Damaged(reason) => damaged(batch, table, reason),
@@ -38,7 +38,7 @@ pub(crate) fn in_batch<T>(batch: BatchId, table: &'static str, read: Result<T>) 
     })
 }
 
-/// The sum of a batch. The database gives it its id as it stores it, so that is not part of it.
+/// The checksum of a batch. It does not include the id, which the database assigns when it stores the batch.
 pub(crate) fn batch_sum(head: &BatchHead, options: Option<&str>, payloads: &PackedArray) -> i64 {
     sum_of(head, options, payloads.count(), payloads.as_str())
 }
@@ -58,7 +58,7 @@ fn sum_of(head: &BatchHead, options: Option<&str>, count: u32, payloads: &str) -
     columns.sum()
 }
 
-/// Reads id, lane, priority, submission, moment, options, bytes and count, from this column on.
+/// Reads id, lane, priority, submission, moment, options, bytes and count, beginning with this column.
 pub(crate) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)> {
     let lane: i32 = row.try_get(first + 1)?;
     let priority: i16 = row.try_get(first + 2)?;
@@ -76,7 +76,7 @@ pub(crate) fn read_head(row: &Row, first: usize) -> Result<(BatchId, BatchHead)>
     Ok((BatchId(row.try_get(first)?), head))
 }
 
-/// A batch's options: `NULL` where all are default.
+/// Reads a batch's options: `NULL` if all are default.
 fn read_options(text: Option<&str>) -> Result<BatchOptions> {
     match text {
         None => Ok(BatchOptions::default()),
@@ -84,12 +84,12 @@ fn read_options(text: Option<&str>) -> Result<BatchOptions> {
     }
 }
 
-/// Reads what holds for a batch, and its payloads, from these columns on.
+/// Reads the head of a batch and its payloads, beginning with these columns.
 pub(crate) fn read_batch(row: &Row, first: usize) -> Result<(BatchId, BatchHead, PackedArray)> {
     read_batch_of(row, first, [first + 8, first + 9])
 }
 
-/// The same, where its payloads and its sum are in columns elsewhere.
+/// Does the same with payloads and checksum in columns elsewhere.
 pub(crate) fn read_batch_of(
     row: &Row,
     first: usize,
@@ -99,7 +99,7 @@ pub(crate) fn read_batch_of(
     let (_, head) = in_batch(batch, "batch", read_head(row, first))?;
     let payloads: &str = row.try_get(payloads)?;
     let (options, sum) = (row.try_get(first + 5)?, row.try_get::<_, Option<i64>>(sum)?);
-    // Housekeeping adds the sums of what SQL functions have stored.
+    // Housekeeping adds the checksums of batches that SQL functions have stored.
     match sum {
         Some(sum) if sum != sum_of(&head, options, number(row, first + 7)?, payloads) => Err(damaged(
             batch,
@@ -110,7 +110,7 @@ pub(crate) fn read_batch_of(
     }
 }
 
-/// The keys of a batch, of its columns scope, sum and keys.
+/// Reads the keys of a batch from its columns scope, sum and keys.
 pub(crate) fn read_keys(row: &Row, batch: BatchId, first: usize) -> Result<PackedArray> {
     let (scope, sum): (i32, Option<i64>) = (row.try_get(first)?, row.try_get(first + 1)?);
     let keys: &str = row.try_get(first + 2)?;
@@ -124,11 +124,11 @@ pub(crate) fn read_keys(row: &Row, batch: BatchId, first: usize) -> Result<Packe
     }
 }
 
-/// What [`CheckedReport::read`] reads, of `reported`.
+/// The columns of `reported` for [`CheckedReport::read`].
 pub(crate) const REPORT_COLUMNS: &str =
     "batch_id, state, attempt, finished_at, sum, worker, positions, durations, logs, \"values\", count";
 
-/// A report that is as it was stored.
+/// A report whose checksum is right.
 pub(crate) struct CheckedReport<'r> {
     pub batch: BatchId,
     pub positions: Positions,
@@ -165,7 +165,7 @@ impl<'r> CheckedReport<'r> {
         }
     }
 
-    /// Whether this is its sum. Only reports of completed jobs have one.
+    /// Reports whether this is its checksum. Only reports of completed jobs have one.
     fn has_sum(&self, sum: Option<i64>) -> bool {
         let (Some(values), Some(sum)) = (self.values, sum) else {
             return sum.is_none();

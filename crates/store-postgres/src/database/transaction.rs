@@ -1,7 +1,7 @@
-//! One transaction of an operation: what it reads and locks at once, and what it writes with its COMMIT.
+//! One transaction of an operation: its reads and locks at once, and its writes with COMMIT.
 //!
-//! A transaction takes two trips to the server, as a rule. The first carries BEGIN, the mark that tells later whether
-//! it was committed, and what the operation reads and locks; the second all that it writes, and COMMIT.
+//! A transaction normally takes two round trips to the server. The first carries BEGIN, the mark that later shows
+//! whether it was committed, and the operation's reads and locks; the second carries all writes and COMMIT.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::database::sums::read_head;
 use crate::database::writes::Writes;
 use crate::failure::{Failure, Remedy, Result};
 
-/// Whether an operation's answer has to wait for the disk.
+/// Whether an operation's answer must wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It does: an acknowledged operation is on disk.
+    /// It must: an acknowledged operation is on disk.
     Promised,
-    /// It does not: a claim or a heartbeat that a crash of the server undoes leaves the jobs claimable as before, and
-    /// the reports of such a lease are refused.
+    /// It need not: if a crash of the server undoes a claim or a heartbeat, the jobs are claimable as before, and the
+    /// reports of such a lease are refused.
     Needless,
 }
 
@@ -34,28 +34,29 @@ pub(crate) struct Transaction {
     pub connection: Pooled,
     begin: Pending<()>,
     mark: Pending<Vec<Row>>,
-    /// The answers that nobody has waited for yet.
+    /// The answers that nobody has awaited yet.
     behind: Vec<Pending<Vec<Row>>>,
     pub cache: Arc<HandleCache>,
-    /// The moment of the operation.
+    /// The time of the operation.
     pub now: Timestamp,
     /// The writes that COMMIT carries.
     pub writes: Writes,
     /// The lanes in which it stores batches.
     pub lanes_used: BTreeSet<i64>,
-    /// Whether the keys of all that ends by these writes were let go of.
+    /// Whether the keys of all jobs that end with these writes were released.
     pub keys_are_released: bool,
-    /// Whether jobs came of keys that were let go of, also by a flush.
+    /// Whether released keys made jobs claimable, including those of a flush.
     pub ran_again: bool,
 }
 
-/// The writer's row may have been taken away for its age. Where `$3`, COMMIT does not wait for the disk.
+/// Marks the transaction. The writer's row may have been deleted because of its age. If `$3`, COMMIT does not wait for
+/// the disk.
 const MARK: &str = "INSERT INTO gristmill.writer (id, operation) VALUES ($1, $2) \
      ON CONFLICT (id) DO UPDATE SET operation = excluded.operation, at = excluded.at \
      RETURNING CASE WHEN $3 THEN set_config('synchronous_commit', 'off', true) END";
 
 impl Transaction {
-    /// Begins. Nothing is waited for: what fails here shows by the end.
+    /// Begins the transaction without waiting. A failure of this shows at the end.
     pub async fn begin(
         mut connection: Pooled,
         cache: Arc<HandleCache>,
@@ -87,37 +88,37 @@ impl Transaction {
         })
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub async fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.connection.rows(sql, params).await
     }
 
-    /// The first row of a query.
+    /// Returns the first row of a query.
     pub async fn query_opt(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
-    /// Runs a statement; gives back how many rows it changed.
+    /// Runs a statement; returns how many rows it changed.
     pub async fn execute(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
         self.connection.execute_prepared(sql, params).await
     }
 
-    /// Runs a command, which no server prepares.
+    /// Runs a command that servers do not prepare.
     pub async fn command(&self, sql: &str) -> Result<()> {
         self.connection.command(sql).await
     }
 
-    /// Runs a statement of a handler's, whose only parameter takes JSON.
+    /// Runs a statement of a handler, whose only parameter takes JSON.
     pub async fn write_with_json(&self, sql: &str, items: &str) -> Result<()> {
         self.connection.execute_with_json(sql, items).await
     }
 
-    /// Sends a query and leaves its answer for later.
+    /// Sends a query without waiting for its answer.
     pub async fn send(&self, sql: &str, params: Vec<Param>) -> Result<Pending<Vec<Row>>> {
         self.connection.send(sql, params).await
     }
 
-    /// What holds for these batches. Those that there are not are left out.
+    /// The heads of these batches. Missing batches are left out.
     pub async fn heads(&self, batches: &[BatchId]) -> Result<HashMap<BatchId, Arc<BatchHead>>> {
         let mut heads = HashMap::new();
         let mut missing = Vec::new();
@@ -161,7 +162,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes what has gathered, so that later statements see it.
+    /// Sends the gathered writes, so that later statements see them.
     pub async fn flush(&mut self) -> Result<()> {
         self.release_keys().await?;
         self.keys_are_released = false;
@@ -171,7 +172,7 @@ impl Transaction {
         first_cause(futures::future::join_all(sent).await)
     }
 
-    /// As [`flush`](Transaction::flush), without a wait: what fails shows by the end.
+    /// Does the same as [`flush`](Transaction::flush) without waiting: a failure shows at the end.
     pub async fn flush_behind(&mut self) -> Result<()> {
         self.release_keys().await?;
         self.keys_are_released = false;
@@ -182,8 +183,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes what has gathered and commits, in one go. An error that says nothing of the server's decision leaves it
-    /// unknown.
+    /// Sends the gathered writes and commits, at once. After an error that does not show the server's decision, the
+    /// result is unknown.
     pub async fn finish(mut self) -> std::result::Result<(), NotCommitted> {
         let mut answers = vec![self.mark];
         answers.append(&mut self.behind);
@@ -212,12 +213,12 @@ impl Transaction {
         }
     }
 
-    /// The failure that another follows from: one of a statement that nobody has waited for yet, perhaps.
+    /// The failure behind another one, perhaps that of a statement that nobody has awaited yet.
     pub async fn cause(&mut self, failure: Failure) -> Failure {
         cause(failure, std::mem::take(&mut self.behind)).await
     }
 
-    /// Gives the transaction up.
+    /// Rolls the transaction back.
     pub async fn roll_back(mut self) {
         if self.connection.roll_back().await.is_ok() {
             self.connection.is_amid = false;
@@ -228,13 +229,13 @@ impl Transaction {
 /// Why a transaction is not known to be committed.
 #[derive(Debug)]
 pub(crate) enum NotCommitted {
-    /// It was not.
+    /// It was not committed.
     Failed(Failure),
-    /// The connection was lost while it was.
+    /// The connection was lost during the commit.
     Unknown(Mark, Failure),
 }
 
-/// The failure among these answers that another follows from, if that only says that something failed before it.
+/// The failure among these answers behind another one, if the latter only says that an earlier statement failed.
 async fn cause(failure: Failure, answers: Vec<Pending<Vec<Row>>>) -> Failure {
     if !failure.is_aftermath() {
         return failure;
@@ -243,7 +244,7 @@ async fn cause(failure: Failure, answers: Vec<Pending<Vec<Row>>>) -> Failure {
     before.err().unwrap_or(failure)
 }
 
-/// The failure that the others follow from.
+/// The failure that caused the others.
 fn first_cause(answers: Vec<Result<Vec<Row>>>) -> Result<()> {
     let mut aftermath = None;
     for answer in answers {

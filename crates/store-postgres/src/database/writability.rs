@@ -1,7 +1,8 @@
-//! Whether a database takes writes of this handle.
+//! Whether a database accepts writes of this handle.
 //!
-//! A handle that has written goes on to try: after a failover, its server may be a standby for a moment. One that never has is
-//! refused at once, and again without a look for a while, so that a dashboard on a standby does not connect every second.
+//! A handle that has written keeps trying: after a failover, its server may be a standby for a moment. A handle that
+//! has never written is refused at once, and for a while without another look, so that a dashboard on a standby does
+//! not connect every second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use crate::failure::{Failure, ROLE_REMEDY, Result, STANDBY_REMEDY};
 use crate::limits::READ_ONLY_AGAIN_AFTER;
 
-/// What the connections of one handle have found out.
+/// What the connections of one handle have found about writes.
 #[derive(Debug, Default)]
 pub(crate) struct Writability {
     has_written: AtomicBool,
@@ -19,7 +20,7 @@ pub(crate) struct Writability {
 }
 
 impl Writability {
-    /// Fails where the database refused writes a short time ago.
+    /// Fails if the database refused writes a short time ago.
     pub fn check(&self) -> Result<()> {
         match &*self.refused.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((at, reason)) if at.elapsed() < READ_ONLY_AGAIN_AFTER => {
@@ -29,12 +30,12 @@ impl Writability {
         }
     }
 
-    /// Notes that a connection could write.
+    /// Records that a connection could write.
     pub fn note_written(&self) {
         self.has_written.store(true, Ordering::Relaxed);
     }
 
-    /// What a new connection's failure to write means. `standby` asks whether the server is one.
+    /// Explains why a new connection cannot write. `standby` asks whether the server is a standby.
     pub async fn explain(&self, failure: Failure, standby: impl Future<Output = Result<bool>>) -> Failure {
         if self.has_written.load(Ordering::Relaxed) {
             return failure;

@@ -1,4 +1,4 @@
-//! What a transaction writes, gathered: a statement a table, whatever the number of rows.
+//! The gathered writes of a transaction: one statement per table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
 use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Suspended, Tag, Timestamp};
@@ -25,11 +25,11 @@ pub(crate) type Statement = (&'static str, Vec<Param>);
 /// The rows to write. Each row may be changed once.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
-    /// Batch statistics to be added up.
+    /// Batch statistics to add to the totals.
     pub hops: BatchStats,
     /// Whether jobs may become claimable.
     pub woke: bool,
-    /// Whether slots may have become free that somebody waits for.
+    /// Whether slots may have become free that a worker waits for.
     pub freed: bool,
     batches: Batches,
     slices_gone: SliceKeys,
@@ -319,7 +319,7 @@ impl Writes {
         }
     }
 
-    /// Lets jobs wait until all edges are settled. Nothing where there are no jobs.
+    /// Makes jobs wait until all edges are settled. Does nothing without jobs.
     pub fn block(&mut self, blocked: &Blocked, edges: &[Edge]) {
         if blocked.positions.is_empty() {
             return;
@@ -355,19 +355,19 @@ impl Writes {
         }
     }
 
-    /// Lets the end of a batch submit the job of its hook.
+    /// Makes the end of a batch submit the job of its hook.
     pub fn await_end(&mut self, batch: BatchId) {
         let part = HOOK_PART.cast_signed();
         self.edges.push(batch.0, 0, batch.0, part, HOOK, None);
     }
 
-    /// Takes away what waited.
+    /// Deletes a blocked part.
     pub fn unblock(&mut self, blocked: &Blocked) {
         self.blocked_gone
             .push(blocked.batch.0, blocked.part.cast_signed());
     }
 
-    /// Remembers jobs that are suspended together.
+    /// Stores what jobs that are suspended together remember.
     pub fn insert_suspension(&mut self, batch: BatchId, family: i64, suspended: &Suspended) {
         self.suspensions.push(
             batch.0,
@@ -378,8 +378,8 @@ impl Writes {
         );
     }
 
-    /// Remembers whose children a batch holds: of a family of the batch `parent`; of these of its parents, where that is
-    /// not all.
+    /// Stores the parents of the children in a batch: they belong to a family of the batch `parent`, and to the named
+    /// ones of its parents or to all.
     pub fn insert_child_batch(
         &mut self,
         batch: BatchId,
@@ -396,7 +396,7 @@ impl Writes {
         );
     }
 
-    /// Lets a part of a batch wait for its children.
+    /// Makes a part of a batch wait for its children.
     pub fn wait_for_children(&mut self, parent: BatchId, part: u32, children: BatchId) {
         self.edges
             .push(children.0, 0, parent.0, part.cast_signed(), CHILDREN, None);
@@ -441,7 +441,7 @@ impl Writes {
         }
     }
 
-    /// What comes back can be claimed, or is kept back where it was paused meanwhile.
+    /// Makes returned positions claimable, or keeps them paused if they were paused meanwhile.
     pub fn bring_back(&mut self, now: Timestamp, held: &Held, head: &BatchHead, slice: NewSlice<'_>) {
         match &held.pauses {
             Some(pauses) if !pauses.are_over(now) && !slice.positions.is_empty() => self.kept_back.push(
@@ -461,7 +461,7 @@ impl Writes {
         }
     }
 
-    /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
+    /// Makes positions claimable again, on the same attempt and in their old place in line.
     pub fn give_back(
         &mut self,
         now: Timestamp,
@@ -488,7 +488,7 @@ impl Writes {
         );
     }
 
-    /// Stores how positions ended. Nothing where there are none.
+    /// Stores the end of positions. Does nothing without positions.
     pub fn insert_report(&mut self, now: Timestamp, batch: BatchId, positions: &Positions, ending: Ending) {
         let Some(first) = positions.first() else {
             return;
@@ -524,8 +524,7 @@ impl Writes {
         );
     }
 
-    /// The positions of batches that end with this, and whether they completed. Those of batches that are new are not
-    /// among them.
+    /// The positions of batches that end with these writes, and whether they completed. It omits new batches.
     pub fn ended(&self) -> impl Iterator<Item = (BatchId, &Positions, bool)> {
         let Reports {
             batch,
@@ -542,7 +541,7 @@ impl Writes {
             })
     }
 
-    /// What completes with this: the batch, the positions and the values.
+    /// The jobs that complete with these writes: the batch, the positions and the values.
     pub fn completed(&self) -> impl Iterator<Item = (BatchId, &Positions, &PackedArray)> {
         let Reports {
             batch,
@@ -587,7 +586,7 @@ impl Writes {
         self.buckets.push(key.0, key.1.to_string(), empty_at_ns);
     }
 
-    /// Everything as statements, in an order in which nothing gets in its own way.
+    /// Returns all writes as statements, in an order in which none gets in another's way.
     pub fn into_statements(self) -> Vec<Statement> {
         let mut statements = Vec::new();
         self.slices_gone.add_to(&mut statements);
@@ -611,7 +610,8 @@ impl Writes {
         statements
     }
 
-    /// Sends everything. All is prepared first: the failure of a statement would fail what is prepared behind it.
+    /// Sends all writes. It prepares all statements first, because a failing statement would fail the preparation of
+    /// later ones.
     pub async fn send(self, connection: &Connection) -> Result<Vec<Pending<Vec<Row>>>> {
         let statements = self.into_statements();
         for (sql, _) in &statements {
@@ -625,7 +625,7 @@ impl Writes {
     }
 }
 
-/// The rows that statistics are added to, by name, so that two transactions never wait for each other.
+/// The rows to which statistics are added, ordered by name, so that two transactions never wait for each other.
 fn rows_of(stats: &BatchStats) -> Hops {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut rows = Hops::default();
@@ -646,23 +646,24 @@ fn rows_of(stats: &BatchStats) -> Hops {
     rows
 }
 
-/// Numbers as PostgreSQL writes an array of them.
+/// Writes numbers as PostgreSQL writes an array.
 fn array(numbers: impl Iterator<Item = u32>) -> String {
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
     format!("{{{}}}", numbers.join(","))
 }
 
-/// The number of a lane is an `integer`: there are at most [`LANES_MAX`](gristmill_store::rules::lanes::LANES_MAX).
+/// The number of a lane as `integer`: there are at most [`LANES_MAX`](gristmill_store::rules::lanes::LANES_MAX).
 pub(crate) fn lane(id: i64) -> i32 {
     i32::try_from(id).unwrap_or(i32::MAX)
 }
 
-/// PostgreSQL's texts hold no NUL. What jobs print or say may: they must not fail for it.
+/// Replaces NUL characters, which PostgreSQL's texts cannot hold. Output and messages of jobs may have them, and must
+/// not fail because of that.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// An error as it is stored. JSON could hold a NUL as `\u0000`, and then nobody could unpack it in SQL.
+/// The stored form of an error. JSON could hold a NUL as `\u0000`, but then SQL could not unpack it.
 fn error_text(error: &JobError) -> Result<String> {
     let text = serde_json::to_string(error)?;
     if !text.contains("\\u0000") {

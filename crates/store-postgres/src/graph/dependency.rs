@@ -1,7 +1,7 @@
 //! Jobs that wait for others.
 //!
-//! What waits stands in `blocked`, out of the way of claims; each thing that it waits for is a row of `edge`. An operation
-//! that ends jobs of a batch that others wait for settles their edges (`gristmill.settle`) in its transaction.
+//! Waiting jobs are rows of `blocked`, which claims do not read; each prerequisite of them is a row of `edge`. An
+//! operation that ends jobs of an awaited batch settles the edges to them (`gristmill.settle`) in its transaction.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,7 +41,7 @@ impl Ended {
         self.0.keys().map(|batch| batch.0).collect()
     }
 
-    /// As `gristmill.settle` takes them.
+    /// The parameters of `gristmill.settle`.
     pub fn into_params(self) -> (Vec<i64>, Vec<Multirange>) {
         let all = self.0.into_iter();
         all.map(|(batch, positions)| (batch.0, Multirange(positions)))
@@ -50,7 +50,7 @@ impl Ended {
 }
 
 impl Transaction {
-    /// The number of jobs of each of these prerequisites. Locks their open jobs until the edges to them are stored.
+    /// The number of jobs in each of these prerequisites. Locks their open jobs until the edges to them are stored.
     pub async fn lock_prerequisites(&self, stored: &[i64]) -> Result<HashMap<BatchId, u32>> {
         self.query("SELECT gristmill.lock_batches($1)", &[&stored])
             .await?;
@@ -65,13 +65,13 @@ impl Transaction {
             .collect()
     }
 
-    /// Says of stored batches that others wait for them.
+    /// Marks stored batches as awaited.
     pub async fn await_batches(&self, stored: &[i64]) -> Result<()> {
         self.query("SELECT gristmill.await($1)", &[&stored]).await?;
         Ok(())
     }
 
-    /// Settles the edges that lead to what has ended. Returns whether jobs can be claimed for that.
+    /// Settles the edges to ended jobs. Reports whether that made jobs claimable.
     pub async fn settle(&mut self, ended: Ended) -> Result<bool> {
         if ended.is_empty() {
             return Ok(false);
@@ -89,7 +89,7 @@ impl Transaction {
         Ok(claimable > 0)
     }
 
-    /// The stored batches that jobs of these batches wait for, before they begin.
+    /// The stored batches that jobs of these batches wait for before they begin.
     pub async fn prerequisites_of(&self, batches: &[i64]) -> Result<Vec<i64>> {
         let rows = self
             .query(
@@ -100,7 +100,7 @@ impl Transaction {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// The prerequisites of these jobs, as far as the jobs have not begun, by part. The batches of both must be locked.
+    /// The prerequisites of these jobs, by part; jobs that have begun are omitted. The batches of both must be locked.
     pub async fn waiting_of(
         &self,
         jobs: &BTreeMap<BatchId, Positions>,
@@ -145,7 +145,7 @@ impl Transaction {
         Ok(all)
     }
 
-    /// What waited for longer than it may, locked; but for what others are at.
+    /// The jobs that waited for longer than they may, locked, except those that others are working on.
     pub async fn expired_blocked(&self, rows_max: i64) -> Result<Vec<Blocked>> {
         let rows = self
             .query(
@@ -158,7 +158,7 @@ impl Transaction {
     }
 }
 
-/// Refuses batches that wait for what there is not.
+/// Refuses batches that wait for jobs that do not exist.
 pub(crate) fn check_prerequisites<'a>(
     batches: impl Iterator<Item = &'a NewBatch>,
     counts: &HashMap<BatchId, u32>,

@@ -1,8 +1,8 @@
 //! Parents and children.
 //!
-//! Jobs of a report that suspends them become a part of their batch in `blocked`, all together; what they remember, and
-//! which children are whose, stands packed beside them. As children end, `gristmill.settle` makes those of the parents that
-//! have none open any more a slice that finalizes.
+//! Jobs that a report suspends become a part of their batch in `blocked`, all together. Their memos, and the owners of
+//! their children, are stored packed beside them. As children end, `gristmill.settle` makes a finalizing slice of the
+//! parents without open children.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use crate::submit::{Circumstances, check_texts};
 /// The batches and tags of spawning jobs, read before their reports are committed. They never change.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    /// What children take over, by the batch of their parents.
+    /// What children inherit, by the batch of their parents.
     inheritances: HashMap<BatchId, Inheritance>,
-    /// Whose children those are that spawned siblings, by their batch.
+    /// The parents of children that spawned siblings, by the batch of the children.
     parentages: HashMap<BatchId, Parentage>,
 }
 
@@ -49,7 +49,7 @@ impl Origins {
     }
 }
 
-/// Jobs that were accepted and wait for new children.
+/// Accepted jobs that wait for new children.
 #[derive(Debug)]
 pub(crate) struct Spawning {
     pub held: Held,
@@ -60,15 +60,15 @@ pub(crate) struct Spawning {
 }
 
 impl Spawning {
-    /// Those that have children.
+    /// The jobs that have children.
     fn waiting(&self) -> Positions {
         self.suspended.positions.select(&self.suspended.with_children())
     }
 }
 
 impl Database {
-    /// Reads the batches and tags of the jobs of these reports that spawn others. They never change, so this comes before
-    /// the commit. Sends nothing if no job spawned any.
+    /// Reads the batches and tags of the jobs of these reports that spawn others. They never change, so this comes
+    /// before the commit. Sends nothing if no job spawned any.
     pub async fn origins(&self, reports: &[Report]) -> std::result::Result<Origins, StoreError> {
         let of = |spawns: fn(&Report) -> bool| {
             let spawning = reports.iter().filter(|report| spawns(report));
@@ -97,8 +97,8 @@ impl Database {
         .await
     }
 
-    /// Makes the lanes that the children of these reports need. Where that is refused, the reports' jobs are told when they
-    /// are committed.
+    /// Makes the lanes that the children of these reports need. If that is refused, the jobs of the reports get the
+    /// error when they are committed.
     pub async fn prepare_children(
         &self,
         reports: &[Report],
@@ -114,7 +114,7 @@ impl Database {
     }
 }
 
-/// The batches of children of a report, as far as they can be.
+/// The valid batches of children of a report.
 fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
     let mut batches = Vec::new();
     if let Some(inheritance) = origins.inheritances.get(&report.batch) {
@@ -136,7 +136,7 @@ fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
     batches
 }
 
-/// Whose children these batches hold, as far as they hold any.
+/// The parents of the children in these batches, if any.
 async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<BatchId, Parentage>> {
     let rows = snapshot
         .query(
@@ -221,7 +221,7 @@ impl Transaction {
         })
     }
 
-    /// The batches of children that are stored.
+    /// The batches of children to store.
     pub fn prepared(
         &self,
         inheritance: &Inheritance,
@@ -239,7 +239,7 @@ impl Transaction {
         Ok(batches)
     }
 
-    /// Stores the children, and lets their parents wait. Those that have their values from the cache have ended.
+    /// Stores the children, and makes their parents wait. Children with cached values end at once.
     pub async fn suspend(&mut self, all: Vec<Spawning>, ended: &mut Ended) -> Result<()> {
         if all.is_empty() {
             return Ok(());
@@ -346,7 +346,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// What those of the claimed jobs remember that finalize, by their place among them. Nothing is asked where none does.
+    /// The memos of the claimed slices that finalize, by their place. Asks nothing if there are none.
     pub async fn memos_of(&self, taken: &[Taken]) -> Result<HashMap<usize, PackedArray>> {
         let finalizing = || {
             let numbered = taken.iter().enumerate();
@@ -383,7 +383,7 @@ impl Transaction {
     }
 }
 
-/// A column of positions as an array.
+/// Reads a column of positions that is an array.
 pub(crate) fn read_parents(row: &Row, column: usize) -> Result<Positions> {
     Ok(unsigned(row.try_get(column)?).collect())
 }
@@ -392,7 +392,7 @@ pub(crate) fn unsigned(numbers: Vec<i32>) -> impl Iterator<Item = u32> {
     numbers.into_iter().map(i32::unsigned_abs)
 }
 
-/// The jobs of a batch that were suspended together, and their children. The latest first.
+/// The jobs of a batch that were suspended together, and their children, the latest first.
 async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
     let rows = snapshot
         .query(
@@ -451,7 +451,7 @@ pub(crate) async fn children(
     Ok(all)
 }
 
-/// The parent of a job, where another one spawned it.
+/// The parent of a job that another job spawned.
 pub(crate) async fn parent_of(snapshot: &Snapshot, child: JobId) -> Result<Option<JobId>> {
     let row = snapshot
         .query_opt(

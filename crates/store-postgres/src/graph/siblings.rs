@@ -1,7 +1,7 @@
-//! What children spawn beside themselves: further children of their parents.
+//! Siblings: further children of their parents that children spawn.
 //!
-//! They are stored as one batch more of the family, before `gristmill.settle` looks at what the report ended: a parent
-//! never finalizes without them.
+//! They are stored as one more batch of the family, before `gristmill.settle` handles the jobs that the report ended:
+//! so a parent never finalizes without them.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use crate::graph::family::Origins;
 use crate::multirange::Multirange;
 use crate::submit::Circumstances;
 
-/// What accepted jobs spawned for their parents, by these.
+/// The siblings that accepted jobs spawned, by the spawning jobs.
 #[derive(Debug)]
 pub(crate) struct Spread<'c> {
     pub parentage: &'c Parentage,
     pub siblings: Siblings,
 }
 
-/// Parts of batches of parents that wait, by batch and family.
+/// Waiting parts of batches of parents, by batch and family.
 type Waiting = BTreeMap<(BatchId, i64), Vec<(u32, Positions)>>;
 
 impl Transaction {
-    /// Of the jobs of a report that spawned siblings: why these cannot be.
+    /// The jobs of a report whose siblings cannot be stored, with the reasons.
     pub fn refused_siblings(&self, report: &Report, origins: &Origins) -> Result<FailedExtras> {
         let mut refused = FailedExtras::new();
         for siblings in &report.siblings {
@@ -50,7 +50,7 @@ impl Transaction {
         Ok(refused)
     }
 
-    /// Stores siblings, as far as their parents wait. Those that have their values from the cache have ended.
+    /// Stores siblings, as far as their parents wait. Siblings with cached values end at once.
     pub async fn spread(&mut self, all: Vec<Spread<'_>>, origins: &Origins, ended: &mut Ended) -> Result<()> {
         if all.is_empty() {
             return Ok(());

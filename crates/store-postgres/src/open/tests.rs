@@ -27,7 +27,7 @@ const LATER: SchemaLayout = SchemaLayout {
     ..LAYOUT
 };
 
-/// SQL cannot read the constants of this program, and repeats those that it needs, under names of its own.
+/// SQL cannot read the constants of this program. It repeats those that it needs, under names of its own.
 #[test]
 fn limits_in_sql_are_those_of_the_model() {
     let ten_years = |limit: i64| ("ten_years_ms", limit);
@@ -62,7 +62,7 @@ fn limits_in_sql_are_those_of_the_model() {
             );
             continue;
         }
-        // Elsewhere no limit stands as a number.
+        // No other limit may be written as a number.
         let numbers = code.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         for digits in numbers.filter_map(|word| word.parse::<i64>().ok()) {
             let is_limit = known.iter().any(|(_, limit)| *limit == digits && digits > 1_000);
@@ -105,7 +105,7 @@ fn job() -> NewBatch {
     NewBatch::new("work", PackedArray::from_stored("[1]"))
 }
 
-/// A process that runs on after a newer one has changed the layout writes nothing more, and says why.
+/// A process that keeps running after a newer one has changed the layout writes nothing more, and says why.
 #[tokio::test]
 async fn a_changed_layout_stops_the_processes_that_are_at_work() {
     let url = shared().create_database().unwrap();
@@ -149,7 +149,7 @@ async fn a_changed_layout_stops_the_processes_that_are_at_work() {
     assert!(error.to_string().contains("or newer"), "{error}");
 }
 
-/// A migration waits for the operations that are under way, and they never wait for it.
+/// A migration waits for the operations in progress, and they never wait for it.
 #[tokio::test]
 async fn a_migration_lets_operations_finish() {
     let url = shared().create_database().unwrap();
@@ -161,7 +161,7 @@ async fn a_migration_lets_operations_finish() {
         tokio::spawn(connection);
         client
     };
-    // As an operation begins.
+    // An operation begins in this way.
     let operation = connect().await;
     operation
         .batch_execute(&format!(
@@ -183,7 +183,7 @@ async fn a_migration_lets_operations_finish() {
         );
         tokio::task::yield_now().await;
     }
-    // The table that the migration changes.
+    // The migration changes this table.
     operation
         .batch_execute("LOCK TABLE gristmill.run IN ROW EXCLUSIVE MODE; COMMIT")
         .await
@@ -191,8 +191,8 @@ async fn a_migration_lets_operations_finish() {
     migration.await.unwrap().unwrap();
 }
 
-/// Where `standard_conforming_strings` is off, a backslash in a plain literal escapes: functions run with the settings of their
-/// callers. So literals with backslashes have the form E'…', which means the same everywhere.
+/// If `standard_conforming_strings` is off, a backslash in a plain literal escapes, and functions run with the settings
+/// of their callers. So literals with backslashes have the form E'…', which means the same everywhere.
 #[test]
 fn no_literal_depends_on_settings_of_callers() {
     for file in LAYOUT.layout.tables.iter().chain(LAYOUT.layout.code) {
@@ -211,7 +211,7 @@ fn no_literal_depends_on_settings_of_callers() {
     }
 }
 
-/// Logical replication of all tables (`CREATE PUBLICATION … FOR ALL TABLES`) refuses changes of a table without one.
+/// Logical replication of all tables (`CREATE PUBLICATION … FOR ALL TABLES`) refuses changes of a table without a primary key.
 #[tokio::test]
 async fn every_table_has_a_primary_key() {
     let url = shared().create_database().unwrap();

@@ -100,7 +100,7 @@ pub(crate) async fn run_batches(
         .collect()
 }
 
-/// Whether all jobs of a batch have ended: nothing of it waits or is held.
+/// Reports whether all jobs of a batch have ended: none of them waits or is held.
 pub(crate) async fn is_finished(snapshot: &Snapshot, batch: BatchId) -> Result<bool> {
     let row = snapshot
         .query_opt(
@@ -172,7 +172,7 @@ fn read_failure(row: &Row) -> Result<StoredFailure> {
     })
 }
 
-/// The failed attempts of one job, by age.
+/// The failed attempts of one job, oldest first.
 pub(super) async fn failures(
     snapshot: &Snapshot,
     batch: BatchId,

@@ -1,7 +1,7 @@
 //! Totals.
 //!
-//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
-//! the batches less all others, and the reports of successes, by far the most rows, are not read.
+//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that
+//! of the batches minus all others. The reports of successes, which are by far the most rows, are not read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::query::job::matching;
 use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
 
-/// What was counted.
+/// The counted jobs.
 #[derive(Debug, Default)]
 struct Totals {
     by_lane: BTreeMap<i32, JobCounts>,
@@ -31,7 +31,7 @@ struct Totals {
     slices: u64,
 }
 
-/// How many jobs match, by state.
+/// How many matching jobs there are, by state.
 pub(crate) async fn counts(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Result<JobCounts> {
     let mut total = JobCounts::default();
     if let Some(narrowed) = narrowed(snapshot, filter).await? {
@@ -128,7 +128,7 @@ const STATES_OF_BATCHES: &str = "SELECT batch_id, CASE WHEN run_at <= $2 THEN 'w
      UNION ALL SELECT batch_id, state, sum(count) FROM gristmill.report \
      WHERE batch_id = ANY ($1) AND state IN ('dead', 'cancelled', 'expired') AND state <> 'completed' GROUP BY 1, 2";
 
-/// These batches with the states of their jobs.
+/// Summaries of these batches, with the states of their jobs.
 pub(crate) async fn batch_summaries(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -171,13 +171,13 @@ pub(crate) async fn batch_summaries(
     rows.iter().map(summary).collect()
 }
 
-/// The jobs by queue, kind and state.
+/// The numbers of jobs by queue, kind and state.
 pub(crate) async fn kind_counts(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<KindCounts>> {
     let totals = totals(snapshot, now, &JobFilter::default()).await?;
     kinds_of(snapshot, &totals).await
 }
 
-/// Puts the lanes of all groups of a kind and queue together.
+/// Adds up the lanes of all groups of a kind and queue.
 async fn kinds_of(snapshot: &Snapshot, totals: &Totals) -> Result<Vec<KindCounts>> {
     let mut kinds: Vec<KindCounts> = Vec::new();
     for row in snapshot
@@ -190,7 +190,7 @@ async fn kinds_of(snapshot: &Snapshot, totals: &Totals) -> Result<Vec<KindCounts
         if let Some(counts) = totals.by_lane.get(&row.try_get(0)?) {
             let (kind, queue) = (row.try_get::<_, &str>(1)?, row.try_get::<_, &str>(2)?);
             match kinds.last_mut() {
-                // Another group's.
+                // The lane of another group.
                 Some(last) if *last.kind == *kind && *last.queue == *queue => last.counts.add(counts),
                 _ => kinds.push(KindCounts {
                     kind: Arc::from(kind),
@@ -203,7 +203,7 @@ async fn kinds_of(snapshot: &Snapshot, totals: &Totals) -> Result<Vec<KindCounts
     Ok(kinds)
 }
 
-/// Totals of the store.
+/// The totals of the store.
 pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreStats> {
     let totals = totals(snapshot, now, &JobFilter::default()).await?;
     let kinds = kinds_of(snapshot, &totals).await?;
@@ -235,7 +235,7 @@ pub(crate) async fn stats(snapshot: &Snapshot, now: Timestamp) -> Result<StoreSt
     })
 }
 
-/// What the store's tables take on disk, the largest first.
+/// The sizes of the store's tables on disk, largest first.
 async fn tables(snapshot: &Snapshot) -> Result<Vec<TableSize>> {
     let rows = snapshot
         .query(
@@ -256,7 +256,7 @@ async fn tables(snapshot: &Snapshot) -> Result<Vec<TableSize>> {
         .collect()
 }
 
-/// Batch statistics, added up over all that was recorded since the store was made.
+/// Batch statistics, totalled since the store was made.
 pub(super) async fn hops(snapshot: &Snapshot) -> Result<BatchStats> {
     let rows = snapshot
         .query(

@@ -1,4 +1,4 @@
-//! Lanes with due jobs, for workers that claim in vain.
+//! Lanes with due jobs, for workers that claim without success.
 
 use gristmill_model::Timestamp;
 use gristmill_store::Want;
@@ -9,7 +9,8 @@ use crate::claim::heads;
 use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
 
-/// Of the first `$3` lanes that have slices, those of the queues `$1` and the kinds `$2` (of all, where there are none): at most `$4`.
+/// Of the first `$3` lanes that have slices, those of the queues `$1` and the kinds `$2` (of all, if there are none):
+/// at most `$4`.
 const WANTED: &str = "WITH RECURSIVE busy (id) AS ( \
      (SELECT s.lane_id FROM gristmill.slice s ORDER BY s.lane_id LIMIT 1) \
      UNION ALL SELECT (SELECT s.lane_id FROM gristmill.slice s WHERE s.lane_id > b.id ORDER BY s.lane_id LIMIT 1) \
@@ -18,14 +19,14 @@ const WANTED: &str = "WITH RECURSIVE busy (id) AS ( \
      JOIN gristmill.lane l ON l.id = b.id \
      WHERE l.queue = ANY ($1) AND (cardinality($2::text[]) = 0 OR l.kind = ANY ($2)) LIMIT $4";
 
-/// Of the lanes `$1`, those with slices up to rank `$3` that were due at `$2` and do not expire before `$4`.
+/// Those of the lanes `$1` with slices up to rank `$3` that were due at `$2` and do not expire before `$4`.
 const DUE: &str = heads!(
     "SELECT DISTINCT h.lane_id FROM head h CROSS JOIN LATERAL (SELECT FROM gristmill.slice s \
      WHERE s.lane_id = h.lane_id AND s.rank = h.rank AND s.run_at <= $2 AND (s.expires_at IS NULL OR s.expires_at > $4) LIMIT 1) s \
      WHERE h.rank IS NOT NULL ORDER BY 1 LIMIT $5"
 );
 
-/// Lanes with jobs that are wanted and were due by then.
+/// Wanted lanes with jobs that were due by then.
 pub(crate) async fn due_lanes(
     snapshot: &Snapshot,
     want: &Want,

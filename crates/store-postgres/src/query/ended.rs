@@ -1,9 +1,9 @@
-//! Notifying the watches of outcomes, whichever process ends the jobs.
+//! Notifies the watches of outcomes, whichever process ends the jobs.
 //!
 //! A listening connection keeps a row for each batch that its process awaits. The trigger of the table of reports
-//! notifies only for such batches, so without watches a report costs a look into an empty table. Watches look once more
-//! after their rows are stored, since earlier reports did not notify them. A concurrent report can still be missed, so
-//! watches also poll. Behind a pooler, where no session listens, they only poll.
+//! notifies only for such batches, so without watches a report costs only a look into an empty table. Watches look once
+//! more after their rows are stored, because earlier reports did not notify them. A concurrent report can still be
+//! missed, so watches also poll. Behind a pooler, where no session listens, they only poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::database::shortage::Shortage;
 use crate::failure::Result;
 use crate::limits::{LISTEN_AFTER_LAST_AWAITED, LISTENER_ASKS_EVERY, LOOK_FOR_ENDED_EVERY};
 
-/// The rows are not worth a wait for the disk. Deletes those of connections that are gone.
+/// Begins to listen. The rows are not worth a wait for the disk. Deletes the rows of lost connections.
 const BEGIN: &str = "SET synchronous_commit = off; LISTEN gristmill_ended; \
      DELETE FROM gristmill.awaited w WHERE listener = pg_backend_pid() \
      OR NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = w.listener)";
@@ -44,12 +44,12 @@ impl EndedListener {
         }
     }
 
-    /// Begins to await a batch.
+    /// Begins to wait for a batch.
     pub fn watch(&self, batch: BatchId) -> OutcomeWatch {
         self.awaited.watch(batch)
     }
 
-    /// Whether the caller is the one to run [`listen`](EndedListener::listen).
+    /// Reports whether the caller must run [`listen`](EndedListener::listen).
     pub fn begin_listening(&self) -> bool {
         self.listener.begin()
     }
@@ -76,14 +76,14 @@ impl EndedListener {
             .await;
     }
 
-    /// Lets all watches look, after a moment.
+    /// Makes all watches look, after a moment.
     async fn look_again(&self) -> Result<()> {
         tokio::time::sleep(LOOK_FOR_ENDED_EVERY).await;
         self.awaited.wake(self.awaited.batches());
         Ok(())
     }
 
-    /// Listens on one connection, until that is lost or nobody has waited for a while.
+    /// Listens on one connection, until it is lost or nobody has waited for a while.
     async fn listen_once(&self) -> Result<()> {
         let awaited = self.awaited.clone();
         let (client, mut ended) = self
@@ -95,7 +95,7 @@ impl EndedListener {
         loop {
             self.tell(&client, &mut told).await?;
             tokio::select! {
-                // The next connection stores all rows again, so all watches look once more.
+                // The next connection stores all rows again, and then all watches look once more.
                 _ = &mut ended => return Err(lost()),
                 () = self.awaited.changed() => {}
                 () = tokio::time::sleep(LISTENER_ASKS_EVERY) => ask(&client).await?,
@@ -104,7 +104,7 @@ impl EndedListener {
         }
     }
 
-    /// Makes the rows of this connection those of the batches that are awaited.
+    /// Makes the rows of this connection match the awaited batches.
     async fn tell(&self, client: &ClientWrapper, told: &mut BTreeSet<BatchId>) -> Result<()> {
         let awaited = self.awaited.batches();
         let ids = |left: &BTreeSet<BatchId>, right: &BTreeSet<BatchId>| -> Vec<i64> {

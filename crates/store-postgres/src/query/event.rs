@@ -1,4 +1,4 @@
-//! Keeping events for listeners, and reading them. Triggers write them (`schema/events.sql`), so that none is left out,
+//! Keeps events for listeners, and reads them. Triggers write them (`schema/events.sql`), so that none is missed,
 //! whichever client changes the jobs.
 
 use gristmill_model::limits::{EVENTS_FORGOTTEN_PER_TRANSACTION, EVENTS_KEPT_MAX, EVENTS_KEPT_MS};
@@ -14,11 +14,11 @@ use crate::multirange::Multirange;
 /// The oldest open transaction, or the next one. All transactions below it have ended.
 const HORIZON: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
 
-/// Begins to listen, or goes on, until `$1`; all after the transaction `$2` is kept.
+/// Begins or continues to listen until `$1`; all events after the transaction `$2` are kept.
 const LISTEN: &str = "INSERT INTO gristmill.listening AS l (id, until, kept_after_xid, kept_after_id) \
      VALUES (1, $1, $2, $3) ON CONFLICT (id) DO UPDATE SET until = greatest(l.until, excluded.until)";
 
-/// Of the first `$3` events, deletes those from before `$1`, and those that are over the first `$2` too many.
+/// Deletes those of the first `$3` events that are from before `$1`, and those beyond the first `$2`.
 const FORGET: &str = "WITH first AS (SELECT xid, id, at FROM gristmill.event ORDER BY xid, id LIMIT $3), \
      last AS (SELECT id FROM gristmill.event ORDER BY xid DESC, id DESC LIMIT 1), \
      gone AS (DELETE FROM gristmill.event e USING first f, last l \
@@ -27,7 +27,7 @@ const FORGET: &str = "WITH first AS (SELECT xid, id, at FROM gristmill.event ORD
      SELECT g.xid::text::bigint, g.id FROM gone g ORDER BY g.xid DESC, g.id DESC LIMIT 1) \
      WHERE EXISTS (SELECT FROM gone g WHERE (g.xid::text::bigint, g.id) > (kept_after_xid, kept_after_id))";
 
-/// Events after the transaction `$1` and the id `$2`, of those transactions that are decided.
+/// Events after the transaction `$1` and the id `$2`, of decided transactions.
 const EVENTS: &str = "SELECT e.xid::text::bigint, e.id, e.at, e.type, e.batch_id, coalesce(e.attempt, 0), e.run_at, \
      coalesce(e.worker_id, 0), coalesce(e.positions, '{}'), e.detail, l.kind, l.queue \
      FROM (SELECT * FROM gristmill.event WHERE (xid, id) > ($1::bigint::text::xid8, $2) \
@@ -36,7 +36,7 @@ const EVENTS: &str = "SELECT e.xid::text::bigint, e.id, e.at, e.type, e.batch_id
      ORDER BY e.xid, e.id";
 
 impl Transaction {
-    /// Has events kept from now on; returns the place behind what has happened.
+    /// Begins to keep events; returns the place after the last past event.
     pub async fn listen(&self) -> Result<EventCursor> {
         let row = self.query_opt(HORIZON, &[]).await?;
         let horizon: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
@@ -65,7 +65,7 @@ impl Transaction {
         Ok(now)
     }
 
-    /// Keeps no more events where nobody has listened for long.
+    /// Stops keeping events if nobody has listened for long.
     pub async fn stop_listening(&self) -> Result<()> {
         let ended = self
             .execute("DELETE FROM gristmill.listening WHERE until < $1", &[&self.now.0])

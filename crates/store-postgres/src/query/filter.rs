@@ -1,4 +1,4 @@
-//! A [`JobFilter`]'s conditions as SQL, and the batches that may have jobs that match.
+//! A [`JobFilter`]'s conditions as SQL, and the batches that may have matching jobs.
 
 use gristmill_model::{BatchId, JobState};
 use gristmill_store::JobFilter;
@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 /// Values for the `$1`, `$2`, … of a statement.
 pub(crate) type Params<'p> = Vec<&'p (dyn ToSql + Sync)>;
 
-/// What a filter says of batches; what it says of states is not part of it.
+/// The conditions of a filter on batches, without those on states.
 #[derive(Debug)]
 pub(crate) struct Conditions {
     columns: Vec<String>,
@@ -66,7 +66,7 @@ impl Conditions {
         conditions
     }
 
-    /// Leaves only the batches that a filter's keys and tags do.
+    /// Leaves only the batches that have the filter's keys and tags.
     fn narrow(&mut self, narrowed: &Narrowed) {
         let batches: Vec<i64> = narrowed.keys().map(|batch| batch.0).collect();
         let param = self.param(batches);
@@ -74,7 +74,7 @@ impl Conditions {
         self.is_narrow = true;
     }
 
-    /// The conditions on a batch's columns, under this alias. Where they are not narrow, the columns of a slice do too.
+    /// The conditions on the columns of a batch with this alias. Unless they are narrowed, they also fit a slice.
     pub fn on(&self, alias: &str) -> String {
         let conditions: Vec<String> = self
             .columns
@@ -88,7 +88,7 @@ impl Conditions {
         }
     }
 
-    /// Adds a value, and returns how the statement calls it.
+    /// Adds a value, and returns its name in the statement.
     pub fn param(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
         self.params.push(Box::new(value));
         format!("${}", self.params.len())
@@ -110,8 +110,8 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
-    /// Finds batches that match and may have jobs in one of these states (in any, where there are none), a portion
-    /// at a time. `columns` are those of the batch `b` and its lane `l`; the statement reads on from a batch.
+    /// Finds matching batches that may have jobs in one of these states (in any, if there are none), a portion at a
+    /// time. `columns` are those of the batch `b` and its lane `l`; the statement continues after a batch.
     pub fn new(filter: &JobFilter, narrowed: Option<&Narrowed>, states: &[JobState], columns: &str) -> Self {
         let mut conditions = Conditions::of(filter);
         if let Some(narrowed) = narrowed {
@@ -142,7 +142,7 @@ impl Candidates {
         &self.sql
     }
 
-    /// Its values: at most `rows_max` batches from `first` on.
+    /// The values: at most `rows_max` batches, beginning with `first`.
     pub fn params<'p>(&'p self, first: &'p i64, rows_max: &'p i64) -> Params<'p> {
         let mut params = self.conditions.params();
         let count = params.len();
@@ -152,8 +152,8 @@ impl Candidates {
     }
 }
 
-/// For each of the states, the table that has its jobs in the order of batches: the first so many batches of each are
-/// more than the first so many of all. (`IN` would read each of the tables to its end.)
+/// For each state, the table that has its jobs in the order of batches: the first `rows_max` batches of each table
+/// include the first `rows_max` of all. (`IN` would read each of the tables to its end.)
 fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: &str) -> Vec<String> {
     let source = |table: &str, which: &str| {
         format!(
@@ -173,7 +173,7 @@ fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: 
         sources.push(source("held", ""));
     }
     for state in states.iter().filter(|state| state.is_final()) {
-        // The second condition is what lets PostgreSQL use the partial index.
+        // The second condition lets PostgreSQL use the partial index.
         let which = match state {
             JobState::Completed => " AND x.state = 'completed'".to_owned(),
             _ => format!(" AND x.state = '{state}' AND x.state <> 'completed'"),
@@ -183,13 +183,13 @@ fn sources(conditions: &Conditions, states: &[JobState], first: &str, rows_max: 
     sources
 }
 
-/// How many batches the first look for candidates takes; each further look takes twice as many.
+/// How many batches the first look for candidates reads; each further look reads twice as many.
 pub(crate) const LOOK_BATCHES_FIRST: i64 = 16;
 
-/// Batches that one look takes at most.
+/// The maximum number of batches that one look reads.
 pub(crate) const LOOK_BATCHES_MAX: i64 = 1_024;
 
-/// The batch that comes first after one.
+/// The id after a batch.
 pub(crate) fn following(batch: BatchId) -> i64 {
     batch.0 + 1
 }

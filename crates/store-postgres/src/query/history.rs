@@ -1,4 +1,4 @@
-//! What has ended.
+//! Ended jobs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::database::columns::{read_state, sum};
 use crate::database::snapshot::Snapshot;
 use crate::failure::{Failure, Result};
 
-/// Reports that tell the same are counted together, so that those of single jobs do not all travel.
+/// Equal reports are counted together, so that reports of single jobs are not all transferred.
 const HISTORY: &str = "SELECT l.queue, l.kind, e.period, e.state, e.jobs, e.reports, e.buckets, e.sum_us FROM ( \
      SELECT b.lane_id, r.finished_at / $5::bigint AS period, r.state, sum(r.count) AS jobs, count(*) AS reports, \
      r.duration_buckets AS buckets, coalesce(sum(r.durations_sum_us), 0)::bigint AS sum_us \
@@ -19,7 +19,7 @@ const HISTORY: &str = "SELECT l.queue, l.kind, e.period, e.state, e.jobs, e.repo
      WHERE ($3::text IS NULL OR l.kind = $3) AND ($4::text IS NULL OR l.queue = $4))) \
      GROUP BY b.lane_id, period, r.state, r.duration_buckets) e JOIN gristmill.lane l ON l.id = e.lane_id";
 
-/// How many jobs ended, how, and how long they took.
+/// How many jobs ended in each state, and how long they took.
 pub(crate) async fn history(snapshot: &Snapshot, filter: &HistoryFilter) -> Result<Vec<HistoryRow>> {
     let since = filter.since.map_or(i64::MIN, |moment| moment.0);
     let until = filter.until.map_or(i64::MAX, |moment| moment.0);

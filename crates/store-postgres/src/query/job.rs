@@ -42,7 +42,7 @@ fn read_common(row: &Row) -> Result<Common> {
     })
 }
 
-/// One job with everything that is known of it.
+/// One job with all known details.
 pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Result<Option<JobDetails>> {
     let Ok(position) = i32::try_from(id.position) else {
         return Ok(None);
@@ -123,7 +123,7 @@ pub(crate) async fn job(snapshot: &Snapshot, now: Timestamp, id: JobId) -> Resul
     }))
 }
 
-/// What workers told of the running jobs of batches.
+/// The progress that workers sent for the running jobs of batches.
 async fn told(snapshot: &Snapshot, batches: &[BatchId]) -> Result<Told> {
     let mut told = Told::default();
     if batches.is_empty() {
@@ -143,7 +143,7 @@ async fn told(snapshot: &Snapshot, batches: &[BatchId]) -> Result<Told> {
     Ok(told)
 }
 
-/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+/// The recent mean duration of jobs of a batch's kind, queue and group. Microseconds.
 async fn mean_duration_us(snapshot: &Snapshot, batch: BatchId) -> Result<Option<u64>> {
     let row = snapshot
         .query_opt(
@@ -197,7 +197,7 @@ async fn key_of(snapshot: &Snapshot, batch: BatchId, position: u32) -> Result<Op
     }
 }
 
-/// What a report says of one job.
+/// The part of a report about one job.
 #[derive(Default)]
 struct Ended {
     value: Option<Box<RawValue>>,
@@ -240,7 +240,7 @@ async fn ended(snapshot: &Snapshot, id: JobId, piece: &Piece) -> Result<Ended> {
     })
 }
 
-/// A page of jobs that match.
+/// A page of matching jobs.
 pub(crate) async fn jobs(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -275,7 +275,7 @@ pub(crate) async fn jobs(
     Ok(page)
 }
 
-/// Which jobs are meant by a page.
+/// The jobs that a page asks for.
 struct Meant<'f> {
     filter: &'f JobFilter,
     narrowed: Option<&'f Narrowed>,
@@ -283,7 +283,7 @@ struct Meant<'f> {
     limit: u32,
 }
 
-/// The batches after one that match, by id; what the filter says of states is left to be looked at. At most so many.
+/// The next matching batches after one, by id; their states still have to be checked. Returns at most `limit`.
 pub(super) async fn matching(
     snapshot: &Snapshot,
     filter: &JobFilter,
@@ -301,7 +301,7 @@ pub(super) async fn matching(
         .collect()
 }
 
-/// The jobs that match, packed.
+/// The matching jobs, packed.
 pub(crate) async fn job_ids(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -311,7 +311,7 @@ pub(crate) async fn job_ids(
 ) -> Result<Vec<BatchPositions>> {
     let narrowed = narrowed(snapshot, filter).await?;
     let mut after = after.unwrap_or(BatchId(0));
-    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    // A page may be empty only at the end, but many batches may have no matching jobs.
     loop {
         let batches = matching(snapshot, filter, narrowed.as_ref(), after, i64::from(batches_max)).await?;
         let Some((last, _)) = batches.last() else {
@@ -325,7 +325,7 @@ pub(crate) async fn job_ids(
     }
 }
 
-/// The jobs of these batches that match.
+/// The matching jobs of these batches.
 async fn ids_in(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -359,7 +359,7 @@ async fn ids_in(
     Ok(found)
 }
 
-/// Adds the jobs of batches that match, after one, until the page is full.
+/// Adds the matching jobs of the batches after one, until the page is full.
 async fn add_jobs(
     snapshot: &Snapshot,
     now: Timestamp,

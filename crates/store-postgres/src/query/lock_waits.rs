@@ -1,4 +1,4 @@
-//! Operations that wait for locks of other transactions, and those transactions.
+//! Operations that wait for locks of other transactions, and these transactions.
 
 use gristmill_store::LockWaits;
 
@@ -6,7 +6,7 @@ use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
 use crate::limits::LOCK_HOLDERS_MAX;
 
-/// Of all processes that use the store as this role: of those of other roles, the server tells nothing.
+/// Waits of all processes that use the store as this role. The server does not show those of other roles.
 const LOCK_WAITS: &str = "WITH waiting AS MATERIALIZED ( \
          SELECT pid, extract(epoch FROM clock_timestamp() - query_start) * 1000 AS waited_ms FROM pg_stat_activity \
          WHERE datname = current_database() AND application_name LIKE 'gristmill %' AND wait_event_type = 'Lock') \

@@ -14,7 +14,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::query::counts::hops;
 
-/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due.
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the oldest became due.
 const OPEN: &str = "SELECT lane_id, sum(count)::bigint, coalesce(sum(count) FILTER (WHERE run_at <= $1), 0)::bigint, 0::bigint, \
      min(run_at) FILTER (WHERE run_at <= $1), count(*) FROM gristmill.slice GROUP BY 1 \
      UNION ALL SELECT b.lane_id, 0, 0, sum(h.count)::bigint, NULL, count(*) FROM gristmill.held h \
@@ -93,7 +93,7 @@ fn add_open(lanes: &mut LanesBuilder, rows: &[Row]) -> Result<()> {
 }
 
 impl Transaction {
-    /// Adds jobs that have ended to those of their lanes. Locks the rows of the lanes in their order.
+    /// Adds ended jobs to the counts of their lanes. Locks the rows of the lanes in order.
     pub async fn add_ended(&mut self, ended: &[(BatchId, EndedJobs)]) -> Result<()> {
         let batches: Vec<i64> = ended.iter().map(|(batch, _)| batch.0).collect();
         let rows = self
@@ -109,7 +109,7 @@ impl Transaction {
         self.add_ended_of_lanes(by_lane(ended, &lanes)).await
     }
 
-    /// Lets other lanes of their queues and kinds have what has ended in these lanes, which are deleted.
+    /// Moves the counts of ended jobs of these lanes, which are deleted, to other lanes of their queues and kinds.
     pub async fn hand_on_ended(&mut self, lanes: &[i32]) -> Result<()> {
         let rows = self
             .query(

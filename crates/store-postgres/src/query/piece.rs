@@ -1,4 +1,4 @@
-//! Where the jobs of batches stand.
+//! The places of the jobs of batches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::database::snapshot::Snapshot;
 use crate::failure::Result;
 use crate::multirange::Multirange;
 
-/// Where all jobs of these batches stand. The report of a piece is known by its first position.
+/// The places of all jobs of these batches. A report is identified by its first position.
 pub(crate) async fn pieces(
     snapshot: &Snapshot,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! The jobs that a blocked job waits for, and the one that a cancelled job waited for in vain.
+//! The jobs that a blocked job waits for, and the failed prerequisite of a cancelled job.
 
 use gristmill_model::limits::{BATCH_JOBS_MAX, SHOWN_PREREQUISITES_MAX};
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
@@ -10,13 +10,13 @@ use crate::failure::Result;
 use crate::multirange::Multirange;
 use crate::query::piece::pieces;
 
-/// Those that have not ended, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
+/// The open prerequisites, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
 pub(super) async fn prerequisites_of(
     snapshot: &Snapshot,
     now: Timestamp,
     id: JobId,
 ) -> Result<Vec<OpenPrerequisite>> {
-    // A position that no batch has is in no part.
+    // A position that no batch can have is in no part.
     let position = i32::try_from(id.position).unwrap_or(i32::MAX);
     let rows = snapshot
         .query(
@@ -50,7 +50,7 @@ pub(super) async fn prerequisites_of(
     Ok(described.collect())
 }
 
-/// The prerequisite that did not complete, so that the jobs of this report were cancelled.
+/// The prerequisite whose failure cancelled the jobs of this report.
 pub(super) async fn cause_of(
     snapshot: &Snapshot,
     batch: BatchId,

@@ -1,4 +1,4 @@
-//! Tags, and what they and keys leave of a filter's jobs.
+//! Tags, and the jobs that a filter's keys and tags select.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 use crate::query::filter::Conditions;
 
-/// A statement that finds out what a filter's keys, tags and parent leave.
+/// A statement that finds the jobs that a filter's keys, tags and parent select.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     pub sql: String,
@@ -23,7 +23,7 @@ pub(crate) struct Narrowing {
 }
 
 impl Narrowing {
-    /// `None` where the filter has neither keys nor tags nor a parent.
+    /// `None` if the filter has no keys, tags or parent.
     pub fn of(filter: &JobFilter) -> Option<Narrowing> {
         if !filter.tells_jobs_apart() {
             return None;
@@ -71,7 +71,7 @@ impl Narrowing {
         Some(Narrowing { sql, conditions })
     }
 
-    /// Reads what was found.
+    /// Reads the answer.
     pub fn read(rows: &[Row]) -> Result<Narrowed> {
         rows.iter()
             .map(|row| {
@@ -95,7 +95,7 @@ fn tagged(conditions: &mut Conditions, condition: &TagCondition) -> String {
     sql
 }
 
-/// The text as a whole is looked through before it is taken apart.
+/// It searches the text as a whole before it unpacks it.
 fn keyed(conditions: &mut Conditions, filter: &JobFilter) -> String {
     let mut all = Vec::new();
     if let Some(key) = &filter.key {
@@ -109,7 +109,7 @@ fn keyed(conditions: &mut Conditions, filter: &JobFilter) -> String {
     all.join(" AND ")
 }
 
-/// What the filter's keys, tags and parent leave; `None` where it has none.
+/// The jobs that the filter's keys, tags and parent select; `None` if it has none.
 pub(crate) async fn narrowed(snapshot: &Snapshot, filter: &JobFilter) -> Result<Option<Narrowed>> {
     match Narrowing::of(filter) {
         None => Ok(None),
@@ -139,7 +139,7 @@ pub(crate) async fn tags_of(
         .collect()
 }
 
-/// The keys and tags of batches; `None` of those whose rows are damaged.
+/// The keys and tags of batches; `None` for batches with damaged rows.
 pub(crate) async fn labels_of(
     snapshot: &Snapshot,
     batches: &[i64],

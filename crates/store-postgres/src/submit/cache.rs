@@ -1,4 +1,4 @@
-//! Values that are kept for jobs of the same lane with the same payload.
+//! Cached values of jobs, for jobs of the same lane with the same payload.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::database::transaction::Transaction;
 use crate::failure::Result;
 use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 
-/// The values that were stored after `$2` by these digests, each with the place of its digest.
+/// The values with these digests that were stored after `$2`, each with the place of its digest.
 pub(crate) const HITS: &str = "SELECT (k.number - 1)::integer, c.value, c.digest, c.sum \
      FROM unnest($1::text[]) WITH ORDINALITY k (digest, number) JOIN gristmill.cached c ON c.digest = k.digest WHERE c.stored_at > $2";
 
-/// The parameters of [`HITS`]; `None` for a batch whose jobs look for no values.
+/// The parameters of [`HITS`]; `None` for a batch without cached jobs.
 pub(crate) fn hits_params(batch: &NewBatch, now: Timestamp) -> Option<Vec<Param>> {
     let lookup = Lookup::of(batch, &batch.payloads, now)?;
     Some(vec![Box::new(lookup.digests), Box::new(lookup.stored_after.0)])
@@ -31,7 +31,7 @@ pub(crate) fn read_hits(rows: &[Row]) -> Result<Hits> {
     let mut hits = Hits::default();
     for row in rows {
         let (value, digest): (String, &str) = (row.try_get(1)?, row.try_get(2)?);
-        // The job of a damaged value runs, which stores its value anew.
+        // If a value is damaged, its job runs, which stores the value again.
         if cached_sum(digest, &value) == row.try_get::<_, i64>(3)? {
             hits.add(number(row, 0)?, value);
         }
@@ -40,7 +40,7 @@ pub(crate) fn read_hits(rows: &[Row]) -> Result<Hits> {
 }
 
 impl Transaction {
-    /// The values that are known of a batch's jobs. Nothing is asked where these do not look for any.
+    /// The cached values of a batch's jobs. Asks nothing if the batch is not cached.
     pub async fn hits(&self, batch: &NewBatch) -> Result<Hits> {
         match hits_params(batch, self.now) {
             None => Ok(Hits::default()),
@@ -48,7 +48,7 @@ impl Transaction {
         }
     }
 
-    /// Keeps the values of what completes with this transaction, where the batches say so.
+    /// Stores the values of jobs that complete with this transaction, if their batches are cached.
     pub async fn keep_values(&self, heads: &HashMap<BatchId, Arc<BatchHead>>) -> Result<()> {
         let completed: Vec<(BatchId, Positions, PackedArray)> = self
             .writes
@@ -84,7 +84,7 @@ impl Transaction {
                 all.insert(digest, value);
             }
         }
-        // By digest, so that no two transactions wait for each other.
+        // Sorted by digest, so that no two transactions wait for each other.
         let untils: Vec<i64> = all.keys().map(|digest| untils[digest]).collect();
         let sums: Vec<i64> = all
             .iter()
@@ -136,7 +136,7 @@ impl Transaction {
         Ok(all)
     }
 
-    /// Forgets some values that are not kept any more.
+    /// Deletes some expired values.
     pub async fn forget_values(&self) -> Result<()> {
         self.execute(
             "DELETE FROM gristmill.cached WHERE digest IN (SELECT digest FROM gristmill.cached WHERE until <= $1 \

@@ -1,4 +1,4 @@
-//! Debounce: payloads that are added to jobs which have not started.
+//! Debounce: payloads that are added to jobs that have not started.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 use crate::submit::keys::{Prepared, Stored};
 
-/// What was added to the jobs of these batches, in order.
+/// The payloads that were added to the jobs of these batches, in order.
 pub(crate) const ADDED: &str = "SELECT batch_id, position, payloads FROM gristmill.debounced WHERE batch_id = ANY ($1) \
      ORDER BY batch_id, position, number";
 
@@ -29,8 +29,8 @@ pub(crate) fn read_added(rows: &[Row]) -> Result<HashMap<BatchId, Added>> {
 }
 
 impl Transaction {
-    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them behind
-    /// those. `fresh` are batches of this transaction, which may not be written yet.
+    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them
+    /// behind these jobs. `fresh` are batches of this transaction, which may not be written yet.
     pub async fn submit_debounced(
         &mut self,
         prepared: &Prepared,
@@ -46,7 +46,7 @@ impl Transaction {
             self.flush().await?;
         }
         let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners).await?;
-        // A job that has ended keeps nobody waiting, but for those that wait already.
+        // An ended job delays nobody, except those that wait already.
         let (owned, over): (HashMap<u32, Owner>, HashMap<u32, Owner>) = owners
             .into_iter()
             .partition(|(_, owner)| owner.open || owner.rerun.is_some());
@@ -69,8 +69,8 @@ impl Transaction {
         Ok((answer, Some((id, head, stored.batch.payloads))))
     }
 
-    /// Postpones the owners that take the added payloads, since they have not started and nothing waits behind them. Returns
-    /// those.
+    /// Postpones the owners that take the added payloads, because they have not started and nothing waits behind them.
+    /// Returns the postponed ones.
     async fn postpone_unstarted(
         &mut self,
         collapsed: &Collapsed,
@@ -106,13 +106,13 @@ impl Transaction {
                 let all = unstarted.entry(BatchId(row.try_get(0)?)).or_default();
                 *all = all.union(&row.try_get::<_, Multirange>(1)?.0);
             }
-            // Those that waited for a moment wait for another one now.
+            // Those that waited until a moment now wait until another one.
             self.writes.woke = true;
         }
         Ok(unstarted)
     }
 
-    /// Takes keys from jobs that have ended, and whose periods are not over.
+    /// Takes keys from jobs that have ended, and whose periods have not.
     async fn take_keys(&self, collapsed: &Collapsed, scope: i32, over: &HashMap<u32, Owner>) -> Result<()> {
         if over.is_empty() {
             return Ok(());
@@ -127,7 +127,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// How much was added to the jobs of these batches.
+    /// The number of payloads and bytes that were added to the jobs of these batches.
     async fn added_sizes(&self, batches: &[BatchId], debounce: Debounce) -> Result<Sizes> {
         if debounce.payloads == DebouncedPayloads::Last {
             return Ok(Sizes::new());

@@ -1,8 +1,8 @@
 //! Deduplication keys.
 //!
-//! A lock of a lane's row serialises submits of jobs with keys of one kind or queue: of the first lane of either, as its
-//! scope says. Only roles that may write lanes can take it. So between the look for the owners of the
-//! keys and the submit, only a retry of jobs can take a key. The submit then begins again.
+//! A lock on a lane's row serialises submits of jobs with keys of one kind or queue. It is the row of the first lane of
+//! the kind or queue, depending on the scope. Only roles that may write lanes can take it. So between the search for
+//! the owners of the keys and the submit, only a retry of jobs can take a key. The submit then begins again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -36,11 +36,11 @@ pub(crate) struct Prepared {
     pub keys: Vec<Option<String>>,
 }
 
-/// A batch that was stored, to be kept at hand.
+/// A stored batch, to be kept in memory.
 pub(crate) type Stored = (BatchId, BatchHead, PackedArray);
 
 impl Database {
-    /// Stores batches whose jobs have keys. `keys` are those of each batch, read.
+    /// Stores batches whose jobs have keys. `keys` has the keys of each batch, unpacked.
     pub async fn submit_keyed(
         self: &Arc<Self>,
         batches: Vec<KeyedBatch>,
@@ -71,8 +71,8 @@ impl Database {
 }
 
 impl Transaction {
-    /// Holds the scopes of these batches' keys until the transaction ends, and tells them. The scope of a kind and that of a queue may
-    /// have the same first lane, and then wait for each other.
+    /// Locks the scopes of these batches' keys until the transaction ends, and returns them. The scope of a kind and
+    /// that of a queue may have the same first lane, and then wait for each other.
     pub async fn lock_scopes(&self, batches: &[Prepared]) -> Result<Vec<i32>> {
         let scopes = batches.iter().map(|batch| self.scope(&batch.batch));
         let scopes: Vec<i32> = scopes.collect::<Result<_>>()?;
@@ -99,7 +99,7 @@ impl Transaction {
         Ok(scopes)
     }
 
-    /// The scope of a batch's keys. Its lane was made before.
+    /// The scope of a batch's keys. Its lane exists already.
     fn scope(&self, batch: &KeyedBatch) -> Result<i32> {
         self.cache.lane(LaneName::of(&batch.batch))?;
         let scope = scope_id(&self.cache.lanes(), batch.unique().scope, &batch.batch);
@@ -125,8 +125,8 @@ impl Transaction {
         Ok(submitted)
     }
 
-    /// `after` is what the batch waits for, all of it stored. `fresh` are batches of this transaction, which may not be
-    /// written yet.
+    /// Stores one of them. `after` has all stored prerequisites of the batch. `fresh` are batches of this transaction,
+    /// which may not be written yet.
     async fn submit_keyed_batch(
         &mut self,
         prepared: &Prepared,
@@ -188,8 +188,8 @@ impl Transaction {
         Ok((plan.answer(Some(id)), Some((id, head, stored.batch.payloads))))
     }
 
-    /// Locks what a batch waits for, and what those wait for whose places its jobs take. Returns these batches, and what
-    /// those wait for.
+    /// Locks the prerequisites of a batch and those of the jobs that its jobs replace. Returns these batches, and the
+    /// prerequisites of the replaced jobs.
     async fn lock_awaited(
         &self,
         batch: &NewBatch,
@@ -215,7 +215,7 @@ impl Transaction {
         let locked: Vec<i64> = locked.into_iter().collect();
         let counts = self.lock_prerequisites(&locked).await?;
         check_prerequisites([batch].into_iter(), &counts)?;
-        // By now they may wait for less.
+        // They may wait for less by now.
         let waiting = self.waiting_of(&plan.replaced).await?;
         let prerequisites = prerequisites.into_iter();
         let prerequisites = prerequisites.filter(|batch| counts.contains_key(&BatchId(*batch)));
@@ -247,7 +247,7 @@ impl Transaction {
         Ok(owners)
     }
 
-    /// What runs of the batches of these jobs.
+    /// The running jobs of the batches of these owners.
     async fn running_of<'o>(
         &self,
         owners: impl Iterator<Item = &'o Owner>,
@@ -292,7 +292,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives what waits of these jobs a higher priority, if it is one.
+    /// Raises the priority of waiting jobs among these, if it is higher.
     pub async fn raise(&mut self, jobs: &BTreeMap<BatchId, Positions>, priority: i16) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
@@ -308,7 +308,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Keeps what runs once more after other jobs. Those that are open have to be so still.
+    /// Keeps jobs that run once more after other jobs. The other jobs must still be open.
     pub async fn keep_reruns(&self, scope: i32, planned: &[PlannedRerun]) -> Result<()> {
         if planned.is_empty() {
             return Ok(());
@@ -327,7 +327,7 @@ impl Transaction {
                 &[&scope, &keys, &batches, &texts],
             )
             .await?;
-        // One that has ended meanwhile does not stand for the new one any more.
+        // A job that has ended meanwhile no longer stands for the new one.
         if kept == planned.len() as u64 {
             Ok(())
         } else {
@@ -335,7 +335,7 @@ impl Transaction {
         }
     }
 
-    /// Stores a batch whose keys nobody has.
+    /// Stores a batch whose keys are free.
     pub async fn insert_keyed(
         &mut self,
         id: BatchId,
@@ -384,8 +384,8 @@ impl Transaction {
             .submit(self.now, id, lane, &batch.batch, circumstances)
     }
 
-    /// Releases the keys of what ends with this transaction, and submits what runs once more after completed jobs. Keeps the
-    /// values that are to be. Nothing is asked where no batch has keys or keeps values.
+    /// Releases the keys of jobs that end with this transaction, submits jobs that were kept behind completed ones, and
+    /// stores cached values. Asks nothing if no batch has keys or cached values.
     pub async fn release_keys(&mut self) -> Result<()> {
         let ended: BTreeSet<BatchId> = self.writes.ended().map(|(batch, _, _)| batch).collect();
         if ended.is_empty() || std::mem::replace(&mut self.keys_are_released, true) {
@@ -423,10 +423,10 @@ impl Transaction {
         self.submit_again(&again).await
     }
 
-    /// Submits what was kept with these keys, which nobody has any more.
+    /// Submits the jobs that were kept with these keys, which are free now.
     async fn submit_again(&mut self, again: &[(String, String)]) -> Result<()> {
         for batch in &reruns(again)? {
-            // The lane was made when this was submitted, perhaps by another process, and may be deleted since.
+            // The lane was made when the job was kept, perhaps by another process, and may have been deleted.
             self.refresh_lanes().await?;
             let scope = self.scope(batch)?;
             let ids = self.next_batch_ids(1).await?;
@@ -438,7 +438,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.
+    /// Deletes some keys of ended jobs whose periods are over. Submits the jobs that waited behind them.
     pub async fn forget_keys(&mut self) -> Result<()> {
         let rows = self
             .query(

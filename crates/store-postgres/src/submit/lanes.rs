@@ -16,11 +16,12 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::limits::{CONNECTED_WITHIN_MIN, LANES_PER_STATEMENT};
 
-/// The version of the controls, if it is another, and the lanes that were added since the last look: a page of them.
+/// The version of the controls, if it changed, and a page of the lanes that were added since the last look.
 pub(crate) const NEWS: &str = "SELECT 0, '', '', '', version FROM gristmill.control_version WHERE version <> $2 \
      UNION ALL (SELECT id, queue, kind, job_group, 0::bigint FROM gristmill.lane WHERE id > $1 ORDER BY id LIMIT 10000) ORDER BY 1";
 
-/// Makes the lanes of the queues `$1`, the kinds `$2` and the groups `$3`, up to `$4` in all. Waits for a lock for `$5` milliseconds.
+/// Makes the lanes of the queues `$1`, the kinds `$2` and the groups `$3`, up to `$4` in all. Waits for a lock for `$5`
+/// milliseconds.
 const INTERN: &str = "SELECT n.number, CASE WHEN (SELECT set_config('lock_timeout', $5, true)) IS NOT NULL THEN \
      gristmill.intern_lane(n.queue, n.kind, n.job_group, $4) END \
      FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY n (queue, kind, job_group, number)";
@@ -28,16 +29,16 @@ const INTERN: &str = "SELECT n.number, CASE WHEN (SELECT set_config('lock_timeou
 /// Lanes in a page of [`NEWS`].
 const NEWS_LANES_MAX: usize = 10_000;
 
-/// What [`NEWS`] told.
+/// The contents of [`NEWS`].
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// How many lanes are new.
+    /// The number of new lanes.
     lanes: usize,
     pub control_version: Option<i64>,
 }
 
 impl News {
-    /// Whether there are new lanes.
+    /// Reports whether there are new lanes.
     pub fn has_lanes(&self) -> bool {
         self.lanes > 0
     }
@@ -49,7 +50,7 @@ impl HandleCache {
         i32::try_from(self.lanes().id_max()).unwrap_or(i32::MAX)
     }
 
-    /// The lane of that name. A failure where it is not known any more: it was, when the operation was prepared.
+    /// The lane of this name. Fails if it is no longer known; it was known when the operation was prepared.
     pub fn lane(&self, name: LaneName<'_>) -> Result<i64> {
         let gone = || {
             Failure::LanesGone(vec![Lane {
@@ -95,14 +96,14 @@ impl HandleCache {
 }
 
 impl Transaction {
-    /// The lane in which a batch is stored by this transaction. It was made before.
+    /// The lane in which this transaction stores a batch. It exists already.
     pub fn lane(&mut self, name: LaneName<'_>) -> Result<i64> {
         let lane = self.cache.lane(name)?;
         self.lanes_used.insert(lane);
         Ok(lane)
     }
 
-    /// As `failure`; where a batch was not stored for its lane, with the lanes that batches of this transaction are of.
+    /// Returns `failure`; if a lane was missing, with the lanes of the batches of this transaction.
     pub fn lanes_gone(cache: &HandleCache, lanes_used: &BTreeSet<i64>, failure: Failure) -> Failure {
         if failure.lane_gone() {
             let lanes = cache.lanes();
@@ -117,7 +118,7 @@ impl Transaction {
         }
     }
 
-    /// Makes the lane of that name, where there is none, within this transaction.
+    /// Makes the lane of this name if it is missing, within this transaction.
     pub async fn intern_lane(&self, name: LaneName<'_>) -> Result<i64> {
         let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
         let rows = self
@@ -134,7 +135,7 @@ impl Transaction {
         self.cache.read_lanes(&self.connection).await
     }
 
-    /// Takes in what was told, and the pages of lanes after it.
+    /// Adds new lanes, and reads the pages of lanes after them.
     pub async fn add_news(&self, rows: &[Row]) -> Result<News> {
         let news = self.cache.add_news(rows)?;
         if news.lanes >= NEWS_LANES_MAX {
@@ -145,18 +146,18 @@ impl Transaction {
 }
 
 impl Database {
-    /// Finds out which of the known lanes exist still, and makes these anew.
+    /// Finds out which of the known lanes still exist, and makes the missing ones of these again.
     pub async fn restore_lanes(&self, gone: &[Lane]) -> std::result::Result<(), StoreError> {
         self.recheck_lanes().await?;
         let deadline = Instant::now() + self.lock_wait;
         match self.intern_lanes(gone.iter().map(Lane::name), deadline).await {
-            // Who stores a batch there is told.
+            // The submit that needs the lane gets the error.
             Err(StoreError::InvalidInput(_)) => Ok(()),
             restored => restored,
         }
     }
 
-    /// Forgets the lanes that were deleted, where there may be many of them.
+    /// Forgets deleted lanes, if there may be many of them.
     pub async fn forget_stale_lanes(&self) {
         let may_be_stale = self.cache.lanes().may_be_stale();
         if may_be_stale && let Err(error) = self.recheck_lanes().await {
@@ -181,7 +182,7 @@ impl Database {
         Ok(())
     }
 
-    /// Makes the lanes of these names where there are none, before `deadline`.
+    /// Makes the lanes of these names if they are missing, before `deadline`.
     pub async fn intern_lanes<'n>(
         &self,
         names: impl Iterator<Item = LaneName<'n>>,
@@ -218,7 +219,7 @@ impl Database {
         deadline: Instant,
     ) -> Result<()> {
         let lanes_max = i32::try_from(LANES_MAX).unwrap_or(i32::MAX);
-        // Others may have waited in line before it, for the same lock: it has the rest of its time.
+        // Others may have waited in line before it for the same lock: it has the rest of its time.
         let wait = deadline.saturating_duration_since(Instant::now());
         let wait_ms = wait.as_millis().max(1).to_string();
         let column = |part: fn(&LaneName<'_>) -> String| names.iter().map(part).collect::<Vec<_>>();
@@ -245,7 +246,7 @@ impl Database {
             }
             rows => rows?,
         };
-        // Those before them come first, so that a process that knows a lane knows all before it.
+        // Reads the earlier ones first, so that a process that knows a lane knows all before it.
         self.cache.read_lanes(connection).await?;
         let mut lanes = self.cache.lanes();
         for row in &rows {

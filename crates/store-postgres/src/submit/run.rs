@@ -64,7 +64,7 @@ impl Transaction {
         }
     }
 
-    /// Moves a run on in its input.
+    /// Advances a run in its input.
     pub async fn advance_run(&mut self, advance: &RunAdvance) -> Result<()> {
         let progress = advance.progress;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -84,7 +84,7 @@ impl Transaction {
         known(advance.run, changed)
     }
 
-    /// Changes what a run remembers.
+    /// Changes what a run stores.
     pub async fn update_run(&mut self, run: RunId, new: &NewRun, state: RunState) -> Result<()> {
         let changed = self
             .execute(
@@ -101,7 +101,7 @@ impl Transaction {
         }
     }
 
-    /// Finishes a run, and stores its hook's job where the run was not finished before.
+    /// Finishes a run, and stores its hook's job if the run was not finished before.
     pub async fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &NewBatch) -> Result<()> {
         let row = self
             .query_opt(
@@ -119,8 +119,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes a run with all its batches. The row of the run goes first: a concurrent submit to the run waits for this, and
-    /// then finds no run.
+    /// Deletes a run with all its batches. The row of the run goes first: a concurrent submit to the run waits for
+    /// this, and then finds no run.
     pub async fn delete_run(&mut self, run: RunId) -> Result<()> {
         let deleted = self
             .execute("DELETE FROM gristmill.run WHERE id = $1", &[&run.0])

@@ -51,7 +51,7 @@ fn read(row: &Row) -> Result<Schedule> {
 
 /// Schedules by name, after `after`.
 pub(crate) async fn schedules(snapshot: &Snapshot, after: Option<&str>, limit: u32) -> Result<Vec<Schedule>> {
-    // By bytes, as the other stores have it.
+    // By bytes, like in the other stores.
     let sql = format!(
         "SELECT {COLUMNS} FROM gristmill.schedule WHERE name COLLATE \"C\" > $1 ORDER BY name COLLATE \"C\" LIMIT $2"
     );
@@ -81,7 +81,7 @@ pub(crate) async fn next_due(snapshot: &Snapshot) -> Result<Option<Timestamp>> {
 
 const NEXT_DUE: &str = "SELECT min(next_at) FROM gristmill.schedule WHERE next_at IS NOT NULL";
 
-/// What becomes of a schedule's row.
+/// The changes of schedules' rows.
 #[derive(Debug, Default)]
 struct Changes {
     names: Vec<String>,
@@ -101,7 +101,7 @@ impl Transaction {
         self.query(&sql, &[&names]).await?.iter().map(read).collect()
     }
 
-    /// Makes schedules, or changes those of the same names; of two with one name, the last one holds.
+    /// Makes schedules, or changes those with the same names; if two have one name, the last one counts.
     pub async fn put_schedules(&mut self, schedules: &[NewSchedule]) -> Result<()> {
         let new: BTreeMap<&str, &NewSchedule> =
             schedules.iter().map(|new| (new.name.as_str(), new)).collect();
@@ -114,7 +114,7 @@ impl Transaction {
         let (mut definitions, mut since, mut next_at) = (Vec::new(), Vec::new(), Vec::new());
         for (name, new) in &new {
             if new.key.is_some() {
-                // The scope of a key is the number of a lane, which is known when the schedule is due.
+                // The scope of a key is the number of a lane, which must exist when the schedule is due.
                 self.intern_lane(LaneName::of(&new.batch(new.payload.clone(), self.now)))
                     .await?;
             }
@@ -134,7 +134,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Submits the jobs of the schedules that are due and that nobody else fires at this moment.
+    /// Submits the jobs of the due schedules that no other process fires at this moment.
     pub async fn fire_schedules(&mut self, limit: u32) -> Result<Fired> {
         let sql = format!(
             "SELECT {COLUMNS} FROM gristmill.schedule WHERE next_at <= $1 ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
@@ -177,7 +177,7 @@ impl Transaction {
     }
 
     async fn carry_out(&mut self, rows: &[Schedule], mut plan: Plan) -> Result<Fired> {
-        // The locks of keys come before those of jobs.
+        // Locks of keys come before those of jobs.
         let keyed = self.keyed_batches(&plan).await?;
         self.lock_scopes(&keyed).await?;
         if !plan.cancelled.is_empty() {
@@ -236,7 +236,7 @@ impl Transaction {
             });
         }
         if !prepared.is_empty() {
-            // The lanes were made when the schedules were put, perhaps by another process, and may be deleted since.
+            // The lanes were made when the schedules were stored, perhaps by another process, and may have been deleted.
             self.refresh_lanes().await?;
         }
         Ok(prepared)
@@ -258,7 +258,7 @@ impl Transaction {
             ..Circumstances::default()
         };
         self.writes.submit(self.now, id, lane, batch, circumstances)?;
-        // Jobs that have their values from the cache are over.
+        // Jobs with cached values end at once.
         if batch.options.hooks.is_some() && batch.options.cached_ms.is_some() {
             ended.add_all(id);
         }
@@ -287,7 +287,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Changes schedules. Returns how many there are of them.
+    /// Changes schedules. Returns how many of them exist.
     pub async fn change_schedules(
         &mut self,
         names: &BTreeSet<String>,
@@ -326,7 +326,7 @@ impl Transaction {
 }
 
 impl Changes {
-    /// A schedule that is due at another moment, and submits nothing.
+    /// Adds a change of a schedule that is due at another moment and submits nothing.
     fn push(&mut self, row: &Schedule, next_at: Option<Timestamp>, paused_until: Option<Timestamp>) {
         self.names.push(row.schedule.name.clone());
         self.next_at.push(next_at.map(|moment| moment.0));

@@ -1,5 +1,5 @@
-//! The commonest submit: one batch, by itself. All that it needs is two rows, so it is one statement, which is a
-//! transaction of its own and takes one trip.
+//! The most common submit: one batch alone. It needs only two rows, so it is one statement, which is a transaction of
+//! its own and takes one round trip.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::failure::{Failure, Remedy, Result};
 use crate::multirange::Multirange;
 use crate::submit::head_of;
 
-/// Stores a batch and its slice. The writer's row gets the batch's id, negated, for its operation: by that a lost answer
-/// is looked up.
+/// Stores a batch and its slice. The operation number in the writer's row becomes the negated id of the batch; by that
+/// a lost answer is looked up.
 const LONE: &str = include_str!("../statements/single_statement_submit.sql");
 
 impl Database {
-    /// Stores one batch that [`is_lone`](crate::submit::is_lone). `None` where its lane is gone, and nothing was stored: a transaction
-    /// makes it anew.
+    /// Stores one batch that [`is_lone`](crate::submit::is_lone). `None` if its lane is gone and nothing was stored;
+    /// then a transaction makes it again.
     pub async fn submit_lone(
         self: &Arc<Self>,
         batch: &NewBatch,
@@ -53,8 +53,8 @@ impl Database {
         Ok(stored.map(|stored| (stored, head)))
     }
 
-    /// Sends a statement that stores a batch, and waits for its answer; `read` takes the batch's id and what wakes nobody
-    /// from that. `None` where the batch's lane is gone.
+    /// Sends a statement that stores a batch, and waits for its answer. `read` takes the batch's id from it and whether
+    /// others must be woken. `None` if the batch's lane is gone.
     pub async fn send_lone<T>(
         self: &Arc<Self>,
         sql: &str,
@@ -72,7 +72,7 @@ impl Database {
             Ok(sent) => sent,
             Err(failure) => return Attempt::Failed(failure),
         };
-        // Right behind it: before it is committed, others cannot see it.
+        // Right behind the commit: others cannot see the batch before it.
         let told = self.tell_others_over(&connection).await;
         let stored = stored.await.and_then(|rows| match rows.first() {
             Some(row) => read(row).map(Some),
@@ -113,10 +113,10 @@ pub(crate) struct Lone<'a> {
     pub options: Option<&'a str>,
 }
 
-/// What the statement of a lone submit says.
+/// The answer of a statement that stores a lone batch.
 pub(crate) struct StoredLone<T> {
     pub batch: BatchId,
-    /// Whether somebody else may claim it.
+    /// Whether somebody else may claim the batch.
     pub wakes: bool,
     pub answer: T,
 }
@@ -131,7 +131,7 @@ fn read_stored(row: &Row) -> Result<StoredLone<BatchId>> {
 }
 
 impl Lone<'_> {
-    /// What a statement stores of it: the writer, and the columns of both rows.
+    /// The parameters of the statement: the writer, and the columns of both rows.
     pub fn params(&self, writer: &str) -> Vec<Param> {
         let (batch, head) = (self.batch, self.head);
         let count = batch.payloads.count();

@@ -1,5 +1,5 @@
-//! A lone submit while a worker of this process waits for such jobs: the statement that stores the batch puts it under the
-//! worker's lease, instead of into the line.
+//! A lone submit while a worker of this process waits for such jobs: the statement that stores the batch puts it under
+//! the worker's lease at once.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::database::{Database, Known};
 use crate::failure::Result;
 use crate::submit::single_statement_submit::{Lone, StoredLone};
 
-/// Stores a batch as the plain statement does, but under a lease of a worker that waits, where nothing else has a say.
+/// Stores a batch like the plain statement, but under a lease of a waiting worker, unless a control applies.
 const LONE_CLAIMED: &str = heads!(
     "$15",
     "$16",
     include_str!("../statements/single_statement_submit_claimed.sql")
 );
 
-/// The lease that a batch is under, all of it.
+/// The lease under which a batch is, all of it.
 const LEASE: &str = "SELECT lease_id FROM gristmill.held WHERE batch_id = $1 AND worker_id = $2";
 
-/// A worker that waits, and what it looks at.
+/// A waiting worker, and the lanes that it looks at.
 #[derive(Debug)]
 pub(crate) struct WaitingClaim {
     waiting: WaitingWorker,
@@ -37,11 +37,11 @@ pub(crate) struct WaitingClaim {
     lane: Lane,
 }
 
-/// Under which lease a batch was stored, and when there is more.
+/// The lease under which a batch was stored, and when there will be more jobs.
 type LeasedLone = (BatchId, Option<(LeaseId, Option<Timestamp>)>);
 
 impl Database {
-    /// A worker that waits for just this batch, where no control has a say.
+    /// Finds a worker that waits for this batch, unless a control applies.
     pub fn claim_for_waiting(&self, lone: &Lone<'_>) -> Option<WaitingClaim> {
         let now = lone.head.submitted_at;
         let expires_at = lone.batch.options.expires_at;
@@ -61,7 +61,7 @@ impl Database {
             if !want.admits(&lane) || count > want.jobs_max.min(LEASE_JOBS_MAX) || rank > want.rank_max() {
                 return false;
             }
-            // Of more lanes one statement cannot see whether others come first.
+            // With more lanes, one statement cannot see whether other jobs come first.
             let Some(lanes) = self.cache.lanes().wanted_up_to(want, LANES_SOUGHT_MAX) else {
                 return false;
             };
@@ -80,7 +80,7 @@ impl Database {
         })
     }
 
-    /// Stores a batch for a worker that waits, and hands that its lease. `None` where the batch's lane is gone.
+    /// Stores a batch for a waiting worker, and hands the lease to it. `None` if the batch's lane is gone.
     pub async fn submit_claimed(
         self: &Arc<Self>,
         lone: Lone<'_>,
@@ -109,8 +109,8 @@ impl Database {
         Ok(Some(batch))
     }
 
-    /// Which lease a batch was stored under, where the answer was lost. Where that cannot be found out, what its worker holds
-    /// comes back once that has ended.
+    /// The lease under which a batch was stored, if the answer was lost. If that cannot be found out, the worker's jobs
+    /// come back once it has ended.
     async fn lease_of(
         &self,
         batch: BatchId,
@@ -138,7 +138,7 @@ impl WaitingClaim {
 }
 
 impl Lone<'_> {
-    /// What its worker is told.
+    /// The answer to the worker.
     fn leased(
         &self,
         batch: BatchId,
@@ -168,7 +168,7 @@ impl Lone<'_> {
             submitted_at: self.head.submitted_at,
             memos: None,
             deadline: standing.deadline(options, self.head.submitted_at),
-            // A batch with keys or tags is stored by other statements.
+            // Other statements store batches with keys or tags.
             labels: None,
             traceparent: options.traceparent,
         };

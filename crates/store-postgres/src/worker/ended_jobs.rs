@@ -12,7 +12,7 @@ use crate::database::pools::Purpose;
 use crate::database::transaction::Durability;
 
 impl Database {
-    /// Counts what was accepted of reports. Where much has gathered, the store gets it at once.
+    /// Counts the accepted jobs of reports. If many have gathered, the store gets the counts at once.
     pub async fn gather(self: &Arc<Self>, reported: &[ReportedEnds], receipts: &[Receipt]) {
         let is_full = {
             let mut gathered = self.cache.ended();
@@ -24,7 +24,7 @@ impl Database {
         }
     }
 
-    /// Adds the gathered counts to those of the store. A failure keeps them for the next time.
+    /// Adds the gathered counts to those of the store. After a failure they are kept for the next time.
     pub async fn flush_or_warn(self: &Arc<Self>) {
         if let Err(error) = self.flush_ended().await {
             tracing::warn!(%error, "the counts of ended jobs cannot be stored yet");

@@ -26,7 +26,7 @@ const READ: &str = "SELECT id, at, batch_id, position, kind, attempt, start, tex
      WHERE id > $1 ORDER BY id LIMIT $2";
 
 impl Transaction {
-    /// Has output kept for a follower.
+    /// Begins to keep output for a follower.
     pub async fn follow(&self, follower: &str, packed: &str) -> Result<()> {
         self.execute(
             "INSERT INTO gristmill.following (id, until, followed) VALUES ($1, $2, $3) \
@@ -43,7 +43,7 @@ impl Transaction {
         self.forget_output().await
     }
 
-    /// Keeps output of jobs that a worker holds, and returns those that it does not.
+    /// Keeps output of jobs that a worker holds, and returns the jobs that it does not hold.
     pub async fn put_output(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<JobId>> {
         self.forget_output().await?;
         let held = self.held_of_printed(worker, printed).await?;
@@ -82,7 +82,7 @@ impl Transaction {
         Ok(refused)
     }
 
-    /// What a worker holds of the batches that output is of.
+    /// The jobs that a worker holds of the batches in the output.
     async fn held_of_printed(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<HeldJobs>> {
         let rows = self.query(HELD, &[&worker.0, &batches_of(printed)]).await?;
         rows.iter()
@@ -96,7 +96,7 @@ impl Transaction {
             .collect()
     }
 
-    /// Deletes output that is old, too much, or followed by nobody.
+    /// Deletes output that is old, too much, or without followers.
     pub async fn forget_output(&self) -> Result<()> {
         self.execute(
             "DELETE FROM gristmill.following WHERE until <= $1",
@@ -110,7 +110,7 @@ impl Transaction {
     }
 }
 
-/// Pieces after a place.
+/// Pieces of output after a place.
 pub(crate) async fn live_output(
     snapshot: &Snapshot,
     followed: &[Followed],

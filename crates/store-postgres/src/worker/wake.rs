@@ -1,9 +1,9 @@
-//! Waking the waiters for work, in this process and in others.
+//! Wakes the waiters for work, in this process and in others.
 //!
-//! Within a process a counter is enough. To wake others takes a NOTIFY, and that takes a lock of the whole server when
-//! it is committed, so there should be none while all are busy. So a process that waits holds a shared advisory lock,
-//! and `gristmill.wake()` notifies only where somebody does. A process that has just got the lock looks for work once
-//! more before it waits: what was committed before that moment may have been told to nobody.
+//! Within a process a counter is enough. Waking others takes a NOTIFY, which takes a lock of the whole server at
+//! COMMIT, so there should be none while all workers are busy. So a process that waits holds a shared advisory lock,
+//! and `gristmill.wake()` notifies only if somebody holds it. A process that has just got the lock looks for work once
+//! more before it waits, because nobody may have been notified of work that was committed before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::database::shortage::Shortage;
 use crate::failure::Result;
 use crate::limits::{LISTEN_AFTER_LAST_WAIT, LISTENER_ASKS_EVERY, WAKE_LOCK_WAIT_MS};
 
-/// Locks that stand for this store: the header of its SQLite files, as a number ("GRML").
+/// Takes the lock that stands for this store: the header of its SQLite files, as a number ("GRML").
 const LOCK: &str = "SELECT pg_advisory_lock_shared(1196576076, 2)";
 const UNLOCK: &str = "SELECT pg_advisory_unlock_shared(1196576076, 2)";
 
@@ -30,7 +30,7 @@ const UNLOCK: &str = "SELECT pg_advisory_unlock_shared(1196576076, 2)";
 pub(crate) struct Wake {
     listener: Listener,
     work: Arc<WorkCounter>,
-    /// Calls of [`wait`](Wake::wait); tells the listener to listen.
+    /// The number of calls of [`wait`](Wake::wait), which makes the listener listen.
     waits: AtomicU64,
     waited: Notify,
 }
@@ -50,19 +50,19 @@ impl Wake {
         self.work.add();
     }
 
-    /// Whether somebody of this process waits.
+    /// Reports whether somebody in this process waits.
     pub fn is_awaited(&self) -> bool {
         self.work.is_awaited()
     }
 
-    /// Resolves when work may have come that the caller has not heard of.
+    /// Resolves when work may have come that the caller has not seen.
     pub async fn wait(&self, seen: &WorkSeen) {
         self.waits.fetch_add(1, Ordering::AcqRel);
         self.waited.notify_one();
         self.work.wait(seen).await;
     }
 
-    /// Whether the caller is the one to run [`listen`](Wake::listen).
+    /// Reports whether the caller must run [`listen`](Wake::listen).
     pub fn begin_listening(&self) -> bool {
         self.listener.begin()
     }
@@ -72,11 +72,11 @@ impl Wake {
         self.listener.close();
     }
 
-    /// Passes on what other processes tell, until the store is closed.
+    /// Forwards notifications of other processes, until the store is closed.
     pub async fn listen(&self) {
         let once = || async move {
             let end = self.listen_once().await;
-            // Notifications of the meantime are lost.
+            // Notifications in between are lost.
             self.work_came();
             end
         };
@@ -85,7 +85,7 @@ impl Wake {
             .await;
     }
 
-    /// Listens on one connection, until that is lost.
+    /// Listens on one connection, until it is lost.
     async fn listen_once(&self) -> Result<()> {
         let work = self.work.clone();
         let (client, mut ended) = self.listener.connect(move |_| work.add()).await?;
@@ -104,14 +104,15 @@ impl Wake {
                 }
             }
             if let Err(error) = client.batch_execute(LOCK).await {
-                // A stranger may hold the number: anybody can. `gristmill.wake()` then notifies whether somebody waits or not.
+                // Somebody else may hold the number, because anybody can. `gristmill.wake()` then notifies whether
+                // somebody waits or not.
                 if error.code() != Some(&SqlState::LOCK_NOT_AVAILABLE) {
                     return Err(error.into());
                 }
                 self.work_came();
                 continue;
             }
-            // Waiters look for work once more: see above.
+            // Waiters look for work once more, see above.
             self.work_came();
             if !self.wait_for_idleness(&client, &mut ended).await {
                 return Err(lost());
@@ -120,7 +121,7 @@ impl Wake {
         }
     }
 
-    /// Resolves when nobody has waited for a while (`true`), or when the connection is lost.
+    /// Resolves when nobody has waited for a while (`true`), or when the connection is lost (`false`).
     async fn wait_for_idleness(&self, client: &ClientWrapper, ended: &mut oneshot::Receiver<()>) -> bool {
         let mut asked_at = Instant::now();
         loop {
@@ -142,25 +143,26 @@ impl Wake {
     }
 }
 
-/// Tells other processes, as often as it helps: once at a time, and not again for a moment.
+/// Notifies other processes, one call at a time and with pauses.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     busy: AtomicBool,
     again: AtomicBool,
 }
 
-/// How long after it told others a process waits before it tells them again. The first is told at once.
+/// How long a process waits between two notifications. The first one is sent at once.
 const NOTIFY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 impl Notifier {
-    /// Whether the caller must call [`run`](Notifier::run). Otherwise another task runs it and will see the change.
+    /// Reports whether the caller must call [`run`](Notifier::run). Otherwise another task is running it and will see
+    /// the change.
     pub fn begin(&self) -> bool {
         self.again.store(true, Ordering::SeqCst);
         !self.busy.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether the caller tells others itself, of its own work and all that came before. It must [`run`](Notifier::run)
-    /// after that.
+    /// Reports whether the caller notifies others itself, of its own work and all earlier work. It must call
+    /// [`run`](Notifier::run) after that.
     pub fn begin_telling(&self) -> bool {
         let begun = !self.busy.swap(true, Ordering::SeqCst);
         if begun {
@@ -169,7 +171,7 @@ impl Notifier {
         begun
     }
 
-    /// What became of that.
+    /// Records whether that notification arrived.
     pub async fn told(&self, arrived: bool) {
         if arrived {
             tokio::time::sleep(NOTIFY_AGAIN_AFTER).await
@@ -178,7 +180,7 @@ impl Notifier {
         }
     }
 
-    /// Tells others until nothing new has come.
+    /// Notifies others until nothing new has come.
     pub async fn run<F: Future<Output = ()>>(&self, tell: impl Fn() -> F) {
         loop {
             while self.again.swap(false, Ordering::SeqCst) {

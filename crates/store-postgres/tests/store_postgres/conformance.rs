@@ -10,11 +10,11 @@ use gristmill_store::Store;
 use gristmill_store_conformance::Database;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
-/// The databases that no check has any more: the state machine wants ten thousand, and to make one takes longer than to
-/// empty one.
+/// The databases that no check uses any more: the state machine needs ten thousand, and making one takes longer than
+/// emptying one.
 static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Names the pooler that the store is to be reached by: `session`, `transaction` or `pgpool`.
+/// Names the pooler through which the store is tested: `session`, `transaction` or `pgpool`.
 const POOLER_VARIABLE: &str = "GRISTMILL_TEST_POOLER";
 
 fn pooler() -> Option<&'static Pooler> {
@@ -27,7 +27,7 @@ fn pooler() -> Option<&'static Pooler> {
     POOLER.get_or_init(start).as_ref()
 }
 
-/// Leaves what a new store has.
+/// Empties a store, leaving what a new one has.
 const EMPTY: &str = "
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
 DO $$
@@ -45,7 +45,7 @@ $$";
 struct TemporaryPostgres {
     url: String,
     clock: Arc<ManualClock>,
-    /// It logs every statement.
+    /// Whether it logs every statement.
     logs: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl TemporaryPostgres {
 
 impl Drop for TemporaryPostgres {
     fn drop(&mut self) {
-        // A pooler keeps connections of others to a database that is emptied.
+        // A pooler keeps other connections to a database that is emptied.
         let is_reusable = pooler().is_none() && !self.logs.load(Ordering::Relaxed);
         if is_reusable && !std::thread::panicking() {
             USED.lock().unwrap().push(self.url.clone());
@@ -95,7 +95,7 @@ impl Database for TemporaryPostgres {
     }
 
     fn statements(&self) -> u64 {
-        // A statement is in the log before it begins, with the database's name before it.
+        // A statement is logged before it begins, after the name of the database.
         let log = std::fs::read_to_string(shared().directory().join("log")).unwrap();
         let (executed, command) = (
             format!(" {} LOG:  execute ", name(&self.url)),

@@ -1,4 +1,4 @@
-//! The store works with few connections: where the server gives no more, those that a handle has do for all purposes.
+//! The store works with few connections: if the server gives no more, the existing ones of a handle serve all purposes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use gristmill_store::{JobFilter, Store, StoreError, WorkSeen};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
-/// A check that waits for ever fails after this.
+/// A check that never ends fails after this.
 const CHECK_MAX: Duration = Duration::from_secs(120);
 
-/// The URL of a new database for a role that may have so many connections.
+/// The URL of a new database for a role that may have this many connections.
 fn database_with(connections: usize) -> String {
     let server = shared();
     let url = server.create_database().unwrap();
@@ -38,7 +38,7 @@ fn database_with(connections: usize) -> String {
     format!("{place}?{}", options.join("&"))
 }
 
-/// Claims and completes until nothing is left. Returns how many jobs it completed.
+/// Claims and completes jobs until none are left. Returns how many it completed.
 async fn drain(store: &dyn Store) -> u32 {
     let worker = worker(store).await;
     let (mut reports, mut jobs) = (Vec::new(), 0);

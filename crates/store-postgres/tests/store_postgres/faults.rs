@@ -1,5 +1,5 @@
-//! What was acknowledged is kept, once, whatever happens to the server and the connections; and many handles work on one
-//! database without getting in each other's way.
+//! Acknowledged operations take effect exactly once, whatever happens to the server and the connections; and many
+//! handles work on one database without interfering with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use gristmill_store::{JobFilter, NewWorker, Store, StoreError, Want};
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::watch;
 
-/// Each cycle breaks something.
+/// The number of cycles, each of which breaks something.
 const CYCLES: u64 = 20;
-/// Exchanges and submits that are answered between two faults.
+/// Answers to exchanges and submits between two faults.
 const ANSWERS_PER_CYCLE: u64 = 40;
 
 async fn open(url: &str) -> Arc<PostgresStore> {
@@ -53,7 +53,7 @@ fn numbers(range: std::ops::Range<u64>) -> PackedArray {
     PackedArray::parse(&format!("[{}]", items.join(","))).unwrap()
 }
 
-/// Every job's payload as its value.
+/// Completes every job with its payload as its value.
 fn completed(slice: &LeasedSlice) -> Report {
     Report {
         completed: Some(Completed {
@@ -65,11 +65,11 @@ fn completed(slice: &LeasedSlice) -> Report {
     }
 }
 
-/// What submitters and workers share.
+/// The state that submitters and workers share.
 struct Load {
     next_number: AtomicU64,
     stopping: AtomicBool,
-    /// Every submit is over.
+    /// Whether all submits are over.
     submitted: AtomicBool,
     answers: watch::Sender<u64>,
 }
@@ -80,7 +80,7 @@ impl Load {
     }
 }
 
-/// Submits numbers, one by one and by batches, each number once. Returns where each was acknowledged to be.
+/// Submits numbers, one by one and in batches, each number once. Returns the acknowledged job of each.
 async fn submit(load: Arc<Load>, store: Arc<PostgresStore>, jobs: u64) -> BTreeMap<u64, JobId> {
     let mut acknowledged = BTreeMap::new();
     while !load.stopping.load(Ordering::SeqCst) {
@@ -98,8 +98,8 @@ async fn submit(load: Arc<Load>, store: Arc<PostgresStore>, jobs: u64) -> BTreeM
     acknowledged
 }
 
-/// Claims and reports until everything has ended, at once or, where `apart`, one after the other. Returns what was accepted,
-/// each time it was.
+/// Claims and reports until everything has ended, concurrently or, if `apart`, one after the other. Returns the
+/// accepted jobs, once for each time.
 async fn work(load: Arc<Load>, store: Arc<PostgresStore>, jobs_max: u32, apart: bool) -> Vec<JobId> {
     let worker = register(&*store).await;
     let mut accepted = Vec::new();
@@ -126,7 +126,7 @@ async fn work(load: Arc<Load>, store: Arc<PostgresStore>, jobs_max: u32, apart: 
     }
 }
 
-/// Runs submitters and workers, with a fault in each cycle, and looks at what is left.
+/// Runs submitters and workers, with a fault in each cycle, and checks the store afterwards.
 async fn survive(url: &str, fault: impl Fn() + Send + Sync + 'static) {
     let load = Arc::new(Load {
         next_number: AtomicU64::new(0),
@@ -168,7 +168,7 @@ async fn survive(url: &str, fault: impl Fn() + Send + Sync + 'static) {
     right.close().await.unwrap();
 }
 
-/// Every acknowledged job is stored once, under its id, and has one outcome, which one worker was told of.
+/// Every acknowledged job is stored once, under its id, and has one outcome, which one worker got acknowledged.
 async fn check(store: &dyn Store, acknowledged: &BTreeMap<u64, JobId>, accepted: &[JobId]) {
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(
@@ -217,7 +217,7 @@ async fn terminated_connections_lose_nothing() {
     let url = server.create_database().unwrap();
     let database = url.split(['/', '?']).nth(3).unwrap().to_owned();
     survive(&url, move || {
-        // Tests that run at the same time keep the connections to their own databases.
+        // Concurrent tests keep the connections to their own databases.
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                    WHERE datname = current_database() AND application_name LIKE 'gristmill%'";
         server.psql(&database, sql).unwrap();
@@ -225,7 +225,7 @@ async fn terminated_connections_lose_nothing() {
     .await;
 }
 
-/// A worker whose process was stopped in the middle of an operation loses its jobs as others do, and holds nobody up.
+/// A worker whose process was stopped in the middle of an operation loses its jobs like others, and blocks nobody.
 #[tokio::test]
 async fn a_worker_that_is_stuck_in_an_operation_is_rescued() {
     let server = gristmill_private_postgres::shared();
@@ -240,7 +240,7 @@ async fn a_worker_that_is_stuck_in_an_operation_is_rescued() {
         let exchanged = store.exchange(worker, Vec::new(), Some(want(10))).await.unwrap();
         assert_eq!(exchanged.lease.unwrap().slices[0].len(), 10);
     }
-    // As a stopped process leaves it on the server, without the bound that the store sets on its own connections.
+    // A stopped process leaves this on the server; the connection does not have the store's own time limit.
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls)
         .await
         .unwrap();
@@ -270,7 +270,7 @@ async fn a_worker_that_is_stuck_in_an_operation_is_rescued() {
     assert_eq!(jobs, 20);
 }
 
-/// Eight workers on four handles: each job is claimed once, and all are.
+/// Eight workers on four handles claim all jobs, each job once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_claim_apart() {
     const BATCHES: u32 = 60;
@@ -312,7 +312,7 @@ async fn many_workers_claim_apart() {
     assert!(all.into_iter().eq(0..u64::from(BATCHES) * JOBS));
 }
 
-/// PostgreSQL's texts hold no NUL; what jobs print or say may, and nobody else is the worse for it.
+/// PostgreSQL's texts hold no NUL; output and messages of jobs may have one, and nobody else is affected.
 #[tokio::test]
 async fn a_nul_harms_nobody() {
     let url = gristmill_private_postgres::shared().create_database().unwrap();

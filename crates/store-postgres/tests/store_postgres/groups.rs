@@ -22,7 +22,7 @@ async fn open() -> (String, PostgresStore) {
     (url, store)
 }
 
-/// How many operations that write were committed: each connection counts its own in its row.
+/// How many writing operations were committed: each connection counts its own in its row.
 async fn operations(url: &str) -> i64 {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -78,7 +78,7 @@ async fn exchanges_that_come_together_share_transactions() {
         }
         last = answers;
     }
-    // One by one there are 352.
+    // There are 352 if each has a transaction of its own.
     let operations = operations(&url).await - before;
     assert!(
         operations <= 4 * (i64::from(ROUNDS) + 1),

@@ -1,5 +1,5 @@
-//! The store works over slow, choppy and silent links: what the server sends is taken in as it comes, in whatever pieces, and
-//! a connection that gives no answer is given up for another.
+//! The store works over slow, choppy and silent links: it takes the server's bytes as they come, in whatever pieces,
+//! and replaces a connection that gives no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use gristmill_store::{JobFilter, Store};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
-/// A check that waits for ever fails after this.
+/// A check that never ends fails after this.
 const CHECK_MAX: Duration = Duration::from_secs(120);
 
-/// Lanes of the checks: one, as many as fit into one piece, and more.
+/// The numbers of lanes: one, as many as fit into one piece, and more.
 const LANES: [u32; 3] = [1, 50, 500];
 
 fn name(url: &str) -> &str {
@@ -30,7 +30,7 @@ fn options() -> PostgresOptions {
     PostgresOptions::new(Arc::new(ManualClock::new(Timestamp(1_000_000))), 7)
 }
 
-/// A database with one job in each of so many lanes, and a link to it.
+/// Makes a database with one job in each of this many lanes, and a link to it.
 async fn database(lanes: u32) -> (String, Proxy) {
     let url = shared().create_database().unwrap();
     let store = PostgresStore::open(&url, options()).await.unwrap();
@@ -45,7 +45,7 @@ async fn database(lanes: u32) -> (String, Proxy) {
     (url, proxy)
 }
 
-/// Claims and completes until nothing is left. Returns how many jobs it completed.
+/// Claims and completes jobs until none are left. Returns how many it completed.
 async fn drain(store: &dyn Store) -> u32 {
     let worker = worker(store).await;
     let (mut reports, mut jobs) = (Vec::new(), 0);
@@ -66,8 +66,7 @@ async fn in_time<T>(check: impl Future<Output = T>) -> T {
     checked.expect("the check waits for ever")
 }
 
-/// A claim asks for new lanes, and for their slices, at once. The first answer comes in many pieces, before anybody awaits
-/// it.
+/// A claim asks for new lanes and for their slices at once. The first answer comes in many pieces, before anybody awaits it.
 #[tokio::test]
 async fn claims_take_answers_in_pieces() {
     for lanes in LANES {
@@ -87,7 +86,7 @@ async fn claims_take_answers_in_pieces() {
     }
 }
 
-/// Of a store whose statements, and so its connections, have little time.
+/// Options of a store whose statements, and so its connections, have little time.
 fn hasty() -> PostgresOptions {
     PostgresOptions {
         busy_timeout_ms: 100,
@@ -96,7 +95,7 @@ fn hasty() -> PostgresOptions {
     }
 }
 
-/// What the URL says of a pooler. Behind one, no process of the server belongs to a connection.
+/// The parameters of the URL for a pooler. Behind one, no process of the server belongs to a connection.
 const POOLERS: [&str; 2] = ["", "&pooler=transaction"];
 
 #[tokio::test]
@@ -107,11 +106,12 @@ async fn a_silent_connection_is_given_up() {
             .await
             .unwrap();
         let worker = worker(&store).await;
-        // Statements are known from now on, so that no lock is held while one is learnt.
+        // The statements are known from now on, so that no lock is held while one is prepared.
         let lease = claim(&store, worker, 1).await.unwrap();
         exchange(&store, worker, vec![completed(&lease.slices[0])], None).await;
         store.counts(&JobFilter::default()).await.unwrap();
-        // Behind a pooler, locks of a transaction that is cut off in the middle stay for some seconds: longer than these waits.
+        // Behind a pooler, locks of a transaction that is cut off in the middle stay for some seconds: longer than
+        // these waits.
         let silences: &[Silence] = match pooler {
             "" => &[Silence::Both, Silence::Answers],
             _ => &[Silence::Both, Silence::Both],
@@ -122,7 +122,7 @@ async fn a_silent_connection_is_given_up() {
             let lease = in_time(claim(&store, worker, 1)).await.unwrap();
             let reports = lease.slices.iter().map(completed).collect();
             proxy.silence_connections(silence);
-            // The store looks up whether what it sent was committed, and completes it once.
+            // The store looks up whether its transaction was committed, and completes it once.
             let exchanged = in_time(exchange(&store, worker, reports, None)).await;
             assert_eq!(exchanged.receipts[0].accepted.len(), 1);
             proxy.silence_connections(silence);
@@ -134,10 +134,10 @@ async fn a_silent_connection_is_given_up() {
     }
 }
 
-/// A silent connection is given up long before a statement would have to end.
+/// A silent connection is closed long before a statement would have to end.
 #[tokio::test]
 async fn silence_is_not_waited_for_like_a_statement() {
-    // A sixteenth of it passes until the server is asked.
+    // The server is asked after a sixteenth of this.
     const STATEMENT_MS: u32 = 32_000;
     for pooler in POOLERS {
         let (url, proxy) = database(1).await;
@@ -160,7 +160,7 @@ async fn silence_is_not_waited_for_like_a_statement() {
     }
 }
 
-/// A server that is at work is waited for, however long a connection gives no sign.
+/// The store waits for a working server, however long a connection gives no sign.
 #[tokio::test]
 async fn a_long_statement_is_waited_for() {
     for pooler in POOLERS {

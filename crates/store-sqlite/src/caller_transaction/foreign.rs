@@ -1,12 +1,12 @@
-//! Submitting over a connection of another library, such as that of Python's module `sqlite3`, to the store's file.
+//! Submits over a connection of another library, such as Python's module `sqlite3`, to the store's file.
 //!
-//! The code of every submit writes the rows into an empty store in memory, which gets those rows of the file that this code
-//! reads. The rows that it wrote are then inserted over the other connection. So there is one way in which batches become
-//! rows, and the other library needs no more than statements and their parameters.
+//! The code of every submit writes the rows into an empty store in memory, which first gets the rows of the file that
+//! this code reads. The written rows are then inserted over the other connection. So there is one way in which batches
+//! become rows, and the other library needs only statements and their parameters.
 //!
-//! Two libraries of SQLite in one process must not have the same file open: the system gives the locks of a file to the
-//! process, so each would take the locks of the other for its own. A process that submits in this way has no
-//! [`SqliteStore`](crate::SqliteStore) of the file.
+//! Two libraries of SQLite in one process must not have the same file open: the operating system gives the locks of a
+//! file to the process, so each would take the locks of the other for its own. A process that submits in this way must
+//! not have a [`SqliteStore`](crate::SqliteStore) of the file.
 
 use std::path::Path;
 
@@ -30,17 +30,17 @@ pub type Row = Vec<Value>;
 
 /// A connection of another library, within a transaction.
 pub trait ForeignConnection {
-    /// What goes wrong: with the connection, or with the submit.
+    /// An error of the connection, or of the submit.
     type Error: From<StoreError>;
 
-    /// The rows of a query. Its parameters are the question marks of the statement.
+    /// Returns the rows of a query. Its parameters are the question marks of the statement.
     ///
     /// # Errors
     ///
     /// Those of the other library.
     fn query(&mut self, sql: &str, parameters: Row) -> std::result::Result<Vec<Row>, Self::Error>;
 
-    /// Carries out an INSERT once for each row.
+    /// Runs an INSERT once for each row.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ pub trait ForeignConnection {
 /// Submits over connections of other libraries.
 #[derive(Debug)]
 pub struct ForeignSubmitter {
-    /// An empty store; what is written to it is always rolled back.
+    /// An empty store; writes to it are always rolled back.
     scratch: Connection,
     tables: Vec<Table>,
     /// The layout of this program.
@@ -71,18 +71,18 @@ struct Found {
     next_batch_id: i64,
     /// Id, queue, kind and group.
     lanes: Vec<Row>,
-    /// Id and count of batches that others wait for.
+    /// Id and count of awaited batches.
     prerequisites: Vec<Row>,
     /// Id, state and positions of their reports.
     endings: Vec<Row>,
 }
 
 impl ForeignSubmitter {
-    /// Makes one, which serves any file.
+    /// Makes a submitter, which can be used for any file.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Open`] where there is no memory.
+    /// [`StoreError::Open`] if there is no memory.
     pub fn new() -> std::result::Result<Self, StoreError> {
         let path = Path::new(":memory:");
         let made = open::open_in_memory(path).and_then(|scratch| {
@@ -97,16 +97,17 @@ impl ForeignSubmitter {
         })
     }
 
-    /// Stores batches within the transaction of the connection, and returns their ids: they are there once it commits, and if
-    /// it rolls back they never were. An error leaves the transaction to be rolled back, at least to before this call.
+    /// Stores batches within the transaction of the connection, and returns their ids. The jobs exist once it commits;
+    /// after a rollback they never existed. After an error, the caller must roll the transaction back, at least to
+    /// before this call.
     ///
-    /// The connection is to the store's file at `path`, and it is `now`. Waiting workers learn of the jobs when they look again,
-    /// within 100 ms.
+    /// The connection must be to the store's file at `path`; `now` is the current time. Waiting workers find the jobs
+    /// when they next look, within 100 ms.
     ///
     /// # Errors
     ///
-    /// Those of the connection, those of [`submit`](gristmill_store::Store::submit), and [`StoreError::InvalidInput`] for
-    /// cached batches, which may need values of any earlier job, and for a file without a store.
+    /// Those of the connection, those of [`submit`](gristmill_store::Store::submit), and [`StoreError::InvalidInput`]
+    /// for cached batches, which may need values of any earlier job, and for a file without a store.
     pub fn submit<C: ForeignConnection>(
         &self,
         connection: &mut C,
@@ -202,7 +203,7 @@ impl ForeignSubmitter {
         Ok(())
     }
 
-    /// Leaves the written rows alone.
+    /// Removes the found rows, so that only written ones remain.
     fn take_back(&self, found: &Found) -> Result<()> {
         for lane in &found.lanes {
             self.execute("DELETE FROM lane WHERE id = ?", params![lane[0]])?;
@@ -225,8 +226,8 @@ impl ForeignSubmitter {
     }
 }
 
-/// Reads what the submit needs to know. The rows stay as they are until the transaction ends: where another process writes
-/// meanwhile, SQLite refuses the first write of this one.
+/// Reads the rows that the submit needs. They do not change until the transaction ends: if another process writes
+/// meanwhile, SQLite refuses the first write of this transaction.
 fn find<C: ForeignConnection>(
     connection: &mut C,
     path: &Path,
@@ -258,7 +259,7 @@ fn find<C: ForeignConnection>(
     Ok(found)
 }
 
-/// The lanes of the batches; all lanes where one of these is new.
+/// The lanes of the batches; all lanes if one of these is new.
 fn lanes<C: ForeignConnection>(
     connection: &mut C,
     batches: &[NewBatch],
@@ -296,7 +297,7 @@ fn text(rows: &[Row]) -> Option<&String> {
     }
 }
 
-/// The tables that a submit may write to, in the order in which they were made: all but those that have rows before.
+/// The tables that a submit may write to, in the order of their creation: all except those that have rows in an empty store.
 fn tables(scratch: &Connection) -> Result<Vec<Table>> {
     let mut statement = scratch.prepare(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \

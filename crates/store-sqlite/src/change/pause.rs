@@ -1,6 +1,6 @@
 //! Pauses of single jobs.
 //!
-//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for others.
+//! Paused jobs are rows of `blocked`, which claims do not read, like jobs that wait for other jobs.
 
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
 use gristmill_store::integrity::DAMAGED;
@@ -22,7 +22,7 @@ struct Pause<'a> {
     until: Option<Timestamp>,
 }
 
-/// `None` where rows are damaged, too.
+/// Returns `None` if rows are damaged.
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -33,7 +33,7 @@ fn readable<T>(read: Result<T>) -> Result<Option<T>> {
 }
 
 impl Transaction<'_> {
-    /// Keeps jobs that are not over from being claimed.
+    /// Keeps open jobs from being claimed.
     pub fn pause_jobs(
         &mut self,
         selection: &Selection,
@@ -58,7 +58,7 @@ impl Transaction<'_> {
     ) -> Result<u64> {
         let Pause { reason, until } = pause;
         let mut paused = 0;
-        // In this order: the jobs that the next loop pauses become rows of `blocked`.
+        // In this order, because the jobs that the next loop pauses become rows of `blocked`.
         for blocked in self.blocked_of(batch)? {
             let taken = meant_of(&blocked.positions, positions);
             if !taken.is_empty() && is_meant(blocked.state(), &meant.states) {
@@ -88,8 +88,8 @@ impl Transaction<'_> {
         Ok(paused)
     }
 
-    /// Pauses the open jobs of a damaged batch, so that others go on. `found` is a slice of it: where the batch's own columns
-    /// are damaged, they do not lead to its slices.
+    /// Pauses the open jobs of a damaged batch, so that others continue. `found` is a slice of it: if the batch's own
+    /// columns are damaged, they do not lead to its slices.
     pub fn quarantine(&mut self, batch: BatchId, found: Option<&Slice>) -> Result<()> {
         if let Some(slice) = found {
             self.shorten(slice, &Positions::new())?;
@@ -108,7 +108,7 @@ impl Transaction<'_> {
                 Pauses::with(None, DAMAGED, None)?,
             )?;
         }
-        // Jobs that are paused for as many reasons as there may be stay as they are.
+        // Jobs that already have the maximum number of pauses stay as they are.
         for blocked in readable(self.blocked_of(batch))?.unwrap_or_default() {
             if let Ok(pauses) = Pauses::with(blocked.pauses.as_ref(), DAMAGED, None) {
                 self.pause_blocked(&blocked, Some(&pauses))?;
@@ -169,7 +169,7 @@ impl Transaction<'_> {
         Ok(resumed)
     }
 
-    /// Ends the pauses of what stands in `blocked` that are over.
+    /// Ends the expired pauses in `blocked`.
     pub fn end_pauses(&mut self) -> Result<()> {
         let over = self.all_blocked(select_blocked!("paused_until <= ?1"), self.now.0)?;
         for blocked in over {
@@ -178,7 +178,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What comes back can be claimed, or is kept back where it was paused meanwhile.
+    /// Makes returned positions claimable, or keeps them paused if they were paused meanwhile.
     pub fn bring_back(&mut self, held: &Held, head: &BatchHead, slice: &NewSlice<'_>) -> Result<()> {
         match &held.pauses {
             Some(pauses) if !pauses.are_over(self.now) && !slice.positions.is_empty() => {
@@ -204,7 +204,7 @@ impl Transaction<'_> {
         self.block(&blocked, &[])
     }
 
-    /// Leaves these pauses of what stands in `blocked`. Where there are none it can be claimed, unless it waits for others.
+    /// Leaves these pauses of a blocked part. If there are none, its jobs can be claimed, unless they wait for others.
     fn leave_paused(&mut self, blocked: &Blocked, pauses: Option<Pauses>) -> Result<()> {
         self.pause_blocked(blocked, pauses.as_ref())?;
         match pauses {

@@ -1,4 +1,4 @@
-//! Priorities that are changed after a submit.
+//! Changes of priorities after a submit.
 
 use gristmill_model::{BatchId, JobState, Positions};
 use gristmill_store::{Changed, Selection};
@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Gives jobs that are not over another priority.
+    /// Gives open jobs another priority.
     pub fn prioritise(&mut self, selection: &Selection, priority: i16) -> Result<Changed> {
         let meant = self.meant(selection, OPEN)?;
         let rank = -i32::from(priority);
@@ -65,7 +65,7 @@ impl Transaction<'_> {
         Ok(changed)
     }
 
-    /// Gives what waits of these positions of a batch a higher priority, if it is one.
+    /// Raises the priority of the waiting jobs among these positions of a batch, if it is higher.
     pub fn raise(&mut self, batch: BatchId, positions: &Positions, priority: i16) -> Result<()> {
         let rank = -i64::from(priority);
         for slice in self.slices_of(batch)? {

@@ -1,4 +1,4 @@
-//! Deleting whole batches that have ended.
+//! Deletes whole batches that have ended.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet};
@@ -14,9 +14,9 @@ use crate::failure::Result;
 use crate::limits::{DELETED_LANES_PER_TRANSACTION, PRUNED_BATCHES_PER_TRANSACTION};
 use crate::transaction::Transaction;
 
-/// Ended batches after `?1`, by id: when they ended, whether jobs of them are dead, and how many they
-/// have. Batches of a run that is not finished are not among them: its output is yet to be written. Nor are children of
-/// batches that are open: their parents look at them yet.
+/// Ended batches after `?1`, by id: when they ended, whether they have dead jobs, and their numbers of jobs. It omits
+/// batches of an unfinished run, whose output is not written yet, and children of open batches, because their parents
+/// still read them.
 const ENDED: &str = "SELECT b.id, max(r.finished_at), max(r.state = 'dead'), b.count \
      FROM batch b CROSS JOIN report r ON r.id BETWEEN b.id << 14 AND (b.id << 14) + 16383 \
      WHERE b.id > ?1 AND (b.run_id IS NULL OR NOT EXISTS \
@@ -29,11 +29,11 @@ const _: () = assert!(POSITION_BITS == 14);
 /// When a batch ended, and its id: the order of age.
 type EndedAt = (i64, i64);
 
-/// Finds the batches that a prune deletes, a portion at a time.
+/// Finds the batches that a prune deletes, one portion at a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pruning {
     options: PruneOptions,
-    /// The oldest batch that is kept for being among the latest.
+    /// The oldest batch that is kept because it is among the latest.
     keep_from: Option<EndedAt>,
 }
 
@@ -57,7 +57,7 @@ impl Pruning {
         })
     }
 
-    /// The next batches to be deleted after `after`, with their numbers of jobs, by id ascending.
+    /// The next batches to delete after `after`, with their numbers of jobs, by id ascending.
     pub fn next(&self, connection: &Connection, after: BatchId) -> Result<Vec<(BatchId, u64)>> {
         let mut statement = connection.prepare_cached(ENDED)?;
         let mut rows = statement.query([after.0])?;
@@ -87,7 +87,7 @@ const WITHOUT_JOBS: &str = "SELECT id FROM lane l WHERE id < (SELECT max(id) FRO
 const WITH_NEW_JOBS: &str = "SELECT lane_id FROM batch WHERE id > ?1 UNION SELECT scope / 2 FROM keyed WHERE batch_id > ?1 \
      UNION SELECT scope / 2 FROM job_key WHERE batch_id > ?1";
 
-/// Lanes without jobs, as of the time when this was the last batch.
+/// Lanes without jobs, as of a certain last batch.
 #[derive(Debug)]
 struct EmptyLanes {
     lanes: Vec<i64>,
@@ -106,8 +106,8 @@ impl EmptyLanes {
 }
 
 impl Transaction<'_> {
-    /// Deletes those of the lanes that have no jobs still. What their jobs were counted as goes to other lanes of their queue and
-    /// kind, where there are some.
+    /// Deletes those of the lanes that still have no jobs. The counts of ended jobs go to other lanes of the same queue
+    /// and kind, if there are some.
     fn delete_empty_lanes(&mut self, empty: &EmptyLanes) -> Result<u64> {
         let busy: Vec<i64> = self.rows(WITH_NEW_JOBS, [empty.last_batch], |row| row.get(0))?;
         let busy: HashSet<i64> = busy.into_iter().collect();
@@ -158,7 +158,7 @@ impl Transaction<'_> {
         Ok(deleted)
     }
 
-    /// Deletes those of the batches that have ended still.
+    /// Deletes those of the batches that are still ended.
     pub fn prune(&mut self, batches: &[(BatchId, u64)]) -> Result<Pruned> {
         let mut pruned = Pruned::default();
         for (batch, jobs) in batches {
@@ -197,7 +197,7 @@ impl Transaction<'_> {
 }
 
 impl SqliteStore {
-    /// Deletes the lanes that have no jobs and no keys any more, in portions.
+    /// Deletes the lanes without jobs and keys, in portions.
     async fn delete_empty_lanes(&self) -> std::result::Result<(), StoreError> {
         loop {
             let empty = self.read(EmptyLanes::find).await?;
@@ -208,13 +208,13 @@ impl SqliteStore {
                 .write(0, move |transaction| transaction.delete_empty_lanes(&empty))
                 .await?;
             if deleted == 0 {
-                // Jobs came to all of them.
+                // All of them have jobs by now.
                 return Ok(());
             }
         }
     }
 
-    /// Prunes a portion of batches after the other.
+    /// Prunes one portion of batches after the other.
     pub(crate) async fn prune_in_portions(
         &self,
         options: PruneOptions,

@@ -1,4 +1,4 @@
-//! A clock that is set back: what has been due stays due.
+//! Handles a clock that was set back: due jobs stay due.
 
 use gristmill_model::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Makes all jobs due that were due when the clock showed `latest`, which it has been set back from.
+    /// Makes all jobs due that were due when the clock showed `latest`, before it was set back.
     pub fn keep_due(&mut self, latest: Timestamp) -> Result<()> {
         let span = [self.now.0, latest.0];
         let slices = self.execute(

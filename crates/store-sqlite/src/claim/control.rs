@@ -1,4 +1,4 @@
-//! Controls: storing them, and reading what a claim goes by.
+//! Controls: storing them, and reading the values that claims depend on.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use crate::failure::Result;
 use crate::transaction::{Memory, Transaction};
 
-/// All controls that are stored, by age.
+/// All stored controls, oldest first.
 fn stored(connection: &Connection) -> Result<Vec<StoredControl>> {
     let mut statement = connection.prepare_cached("SELECT id, definition FROM control ORDER BY id")?;
     let mut rows = statement.query([])?;
@@ -26,7 +26,7 @@ fn stored(connection: &Connection) -> Result<Vec<StoredControl>> {
     Ok(all)
 }
 
-/// All controls but for pauses that are over, by age.
+/// All controls except expired pauses, oldest first.
 pub(crate) fn controls(connection: &Connection, now: Timestamp) -> Result<Vec<Control>> {
     let all = stored(connection)?.into_iter().map(|stored| stored.control);
     Ok(all.filter(|control| !is_over(control, now)).collect())
@@ -50,7 +50,7 @@ impl Memory {
 }
 
 impl Transaction<'_> {
-    /// Sets controls, each in the place of the one of its key.
+    /// Sets controls; each replaces the one with its key.
     pub fn put_controls(&mut self, controls: &[Control]) -> Result<()> {
         for control in controls {
             self.execute(
@@ -65,12 +65,12 @@ impl Transaction<'_> {
         self.controls_changed()
     }
 
-    /// Lifts controls. Returns how many.
+    /// Deletes controls. Returns their number.
     pub fn delete_controls(&mut self, filter: &ControlFilter) -> Result<u64> {
         let mut deleted = 0;
         for stored in stored(self.connection)? {
             let is_meant = filter.admits(&stored.control);
-            // Pauses that are over go too.
+            // Expired pauses are deleted too.
             if is_meant || is_over(&stored.control, self.now) {
                 self.execute("DELETE FROM control WHERE id = ?1", [stored.id])?;
                 self.execute("DELETE FROM bucket WHERE control_id = ?1", [stored.id])?;
@@ -91,7 +91,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Reads what a claim goes by.
+    /// Reads the values that a claim depends on.
     pub fn usage(&mut self, needs: &Needs) -> Result<Usage> {
         let mut usage = Usage::default();
         if needs.held {
@@ -116,7 +116,7 @@ impl Transaction<'_> {
         Ok(usage)
     }
 
-    /// Notes that slots of lanes may have become free.
+    /// Records that lanes may have free slots.
     pub fn freed(&mut self) {
         self.freed |= self.memory.controls.limits_concurrency();
     }

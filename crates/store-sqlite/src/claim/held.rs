@@ -1,7 +1,7 @@
-//! What leases hold.
+//! The jobs that leases hold.
 //!
-//! The table has what runs now and nothing else, so it is read as a whole where it is not read by
-//! lease: an index more would cost each claim a page of the write-ahead log.
+//! The table has only running jobs, so it is read as a whole unless it is read by lease: another index would cost each
+//! claim a page of the write-ahead log.
 
 use gristmill_model::{BatchId, LeaseId, Positions, Timestamp, WorkerId};
 use gristmill_store::Revoked;
@@ -44,7 +44,7 @@ fn read(row: &rusqlite::Row<'_>) -> Result<Held> {
 }
 
 impl Transaction<'_> {
-    /// What a worker holds of a batch's attempt under a lease: one claimed slice, as a rule.
+    /// The rows that a worker holds of a batch's attempt under a lease; usually one claimed slice.
     pub fn held_under(
         &self,
         worker: WorkerId,
@@ -58,12 +58,12 @@ impl Transaction<'_> {
         )
     }
 
-    /// All that a worker holds.
+    /// All rows that a worker holds.
     pub fn held_by(&self, worker: WorkerId) -> Result<Vec<Held>> {
         self.held(select_held!("worker_id = ?1"), [worker.0])
     }
 
-    /// All that is held of a batch.
+    /// All rows held of a batch.
     pub fn held_of(&self, batch: BatchId) -> Result<Vec<Held>> {
         self.held(select_held!("batch_id = ?1"), [batch.0])
     }
@@ -111,7 +111,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Makes a row of its own of some positions of a lease, and returns that.
+    /// Splits some positions of a lease off into a row of their own, and returns that row.
     pub fn split_held(&self, held: &Held, positions: &Positions) -> Result<Held> {
         let rest = held.positions.difference(positions);
         let mut split = Held {
@@ -121,7 +121,7 @@ impl Transaction<'_> {
         let Some(first) = rest.first() else {
             return Ok(split);
         };
-        // The row stays with those among which the position of its key is.
+        // The old row keeps the positions among which its key is.
         let (kept, moved, number) = if positions.contains(held.first_position) {
             (positions, &rest, first)
         } else {
@@ -160,7 +160,7 @@ impl Transaction<'_> {
         Ok(split)
     }
 
-    /// Gives what a lease holds another place in line, for when it comes back.
+    /// Gives held jobs another place in line, for when they come back.
     pub fn rank_held(&self, held: &Held, rank: i32) -> Result<()> {
         self.execute(
             "UPDATE held SET rank = ?5 \
@@ -170,7 +170,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Makes positions claimable again, on the attempt that they were on and in their old place in line.
+    /// Makes positions claimable again, on the same attempt and in their old place in line.
     pub fn give_back(
         &mut self,
         held: &Held,
@@ -187,7 +187,7 @@ impl Transaction<'_> {
         self.bring_back(held, &head, &slice)
     }
 
-    /// Remembers that a worker lost positions, until it is told.
+    /// Stores that a worker lost positions, until its next heartbeat.
     pub fn revoke(&self, held: &Held, positions: &Positions) -> Result<()> {
         self.execute(
             "INSERT INTO revoked (worker_id, lease_id, batch_id, number, positions) \
@@ -198,7 +198,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What a worker lost since it was told last.
+    /// The jobs that a worker lost since its last heartbeat.
     pub fn take_revoked(&self, worker: WorkerId) -> Result<Vec<Revoked>> {
         let mut revoked: Vec<Revoked> = Vec::new();
         {

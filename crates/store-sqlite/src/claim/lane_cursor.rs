@@ -1,4 +1,4 @@
-//! Where a claim stands in one lane: its due slices, in the order of claims.
+//! The position of a claim in one lane: its due slices, in the order of claims.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,8 @@ use crate::transaction::Transaction;
 /// Rows that the first look into a rank reads; each further look reads twice as many.
 const LOOK_ROWS_FIRST: u32 = 4;
 
-/// The ranks of the lane `?1`, each with the first moment of its slices: two seeks a rank, however many slices there are.
+/// The ranks of the lane `?1`, each with the first moment of its slices. Takes two seeks per rank, however many slices
+/// there are.
 const RANKS: &str = "WITH RECURSIVE head (rank) AS ( \
      SELECT (SELECT rank FROM slice WHERE lane_id = ?1 ORDER BY rank LIMIT 1) \
      UNION ALL SELECT (SELECT rank FROM slice WHERE lane_id = ?1 AND rank > h.rank ORDER BY rank LIMIT 1) \
@@ -28,19 +29,19 @@ const RANKS: &str = "WITH RECURSIVE head (rank) AS ( \
 #[derive(Debug)]
 pub(crate) struct LaneCursor {
     lane: Lane,
-    /// No rank above is wanted.
+    /// The highest wanted rank.
     rank_max: i64,
     order: Order,
 }
 
 #[derive(Debug)]
 enum Order {
-    /// One rank after the other; `None` where that is the first, or where the last was read.
+    /// One rank after the other; `None` before the first rank, or after the last.
     Ranks {
         current: Option<RankCursor>,
         exhausted: bool,
     },
-    /// The ranks that have due slices, against each other. The one at `first` has the first slice.
+    /// The ranks that have due slices, in competition. The one at `first` has the first slice.
     Aging {
         aging: Aging,
         ranks: Vec<RankCursor>,
@@ -49,7 +50,8 @@ enum Order {
 }
 
 impl LaneCursor {
-    /// Goes through a lane rank by rank, from the first one and its first moment, if those are known, up to `rank_max`.
+    /// Goes through a lane rank by rank up to `rank_max`, beginning with the first rank and its first moment if they
+    /// are known.
     pub fn by_rank(lane: Lane, first: Option<(i64, Timestamp)>, rank_max: i64) -> Self {
         let first = first.filter(|(rank, _)| *rank <= rank_max);
         let current = first.map(|(rank, run_at)| RankCursor::new(rank, run_at));
@@ -96,7 +98,7 @@ impl LaneCursor {
         &self.lane
     }
 
-    /// Sees to it that the next due slice of the lane is at hand, if there is one.
+    /// Reads the next due slice of the lane, if there is one.
     pub fn look(&mut self, transaction: &mut Transaction<'_>, jobs_wanted: u32) -> Result<()> {
         let (lane, rank_max) = (&self.lane, self.rank_max);
         match &mut self.order {
@@ -113,8 +115,8 @@ impl LaneCursor {
                     *exhausted = current.is_none();
                 }
             }
-            // The bound of an unread rank says that none of its slices comes earlier. Only ranks that may come first are
-            // read.
+            // The bound of an unread rank says that none of its slices comes earlier. Only ranks that may come first
+            // are read.
             Order::Aging { aging, ranks, first } => {
                 let now = transaction.now;
                 while let Some((index, rank)) = ranks
@@ -144,7 +146,7 @@ impl LaneCursor {
         Ok(())
     }
 
-    /// A place before which no slice of the lane comes, where that is known before the first look.
+    /// A place before which no slice of the lane comes, if it is known before the first look.
     pub fn bound(&self) -> Option<Place> {
         match &self.order {
             Order::Ranks {
@@ -154,7 +156,7 @@ impl LaneCursor {
         }
     }
 
-    /// The place of the slice that is at hand.
+    /// The place of the current slice.
     pub fn place(&self, now: Timestamp) -> Option<Place> {
         let (rank, aging) = match &self.order {
             Order::Ranks { current, .. } => (current.as_ref()?, None),
@@ -163,7 +165,7 @@ impl LaneCursor {
         (!rank.buffer.is_empty()).then(|| rank.place(aging, now))
     }
 
-    /// Takes the slice that is at hand.
+    /// Takes the current slice.
     pub fn take(&mut self) -> Option<Slice> {
         let rank = self.current()?;
         let slice = rank.buffer.pop_front()?;
@@ -171,7 +173,7 @@ impl LaneCursor {
         Some(slice)
     }
 
-    /// Puts back what was not wanted of the slice that was taken last.
+    /// Puts back the unwanted rest of the slice that was taken last.
     pub fn give_back(&mut self, rest: Slice) {
         if let Some(rank) = self.current() {
             rank.buffer.push_front(rest);
@@ -190,7 +192,7 @@ impl LaneCursor {
 #[derive(Debug)]
 struct RankCursor {
     rank: i64,
-    /// The rest of it runs at this moment or later.
+    /// The rest of the rank runs at this moment or later.
     from: Timestamp,
     /// The last slice that was read.
     last: (i64, i64, i64),
@@ -209,12 +211,12 @@ impl RankCursor {
         }
     }
 
-    /// Whether any of it was read.
+    /// Reports whether any of it was read.
     fn is_begun(&self) -> bool {
         self.last.0 > i64::MIN
     }
 
-    /// The place of its first slice; of one that is not read yet, a place before which it cannot be.
+    /// The place of its first slice; of an unread rank, a place before which it cannot be.
     fn place(&self, aging: Option<Aging>, now: Timestamp) -> Place {
         let (run_at, batch, first_position) = match self.buffer.front() {
             Some(slice) => (slice.run_at, slice.batch, slice.first_position),
@@ -227,7 +229,7 @@ impl RankCursor {
         (rank, run_at, batch, first_position)
     }
 
-    /// Reads due slices, where none are left at hand. Whether there are any.
+    /// Reads due slices if none are left in memory. Reports whether there are any.
     fn look(&mut self, transaction: &Transaction<'_>, lane: &Lane, jobs_wanted: u32) -> Result<bool> {
         if !self.buffer.is_empty() {
             return Ok(true);
@@ -240,7 +242,7 @@ impl RankCursor {
              ORDER BY run_at, batch_id, first_position LIMIT ?7",
         )?;
         let mut looked_at = self.look_rows;
-        // A look that finds damaged slices alone is followed by another.
+        // A look that finds only damaged slices is followed by another.
         while self.buffer.is_empty() && looked_at == self.look_rows {
             let (run_at, batch, first_position) = self.last;
             let mut rows = statement.query(params![
@@ -278,7 +280,7 @@ impl RankCursor {
     }
 }
 
-/// Leaves a slice that cannot be read where it is: nobody can tell which jobs it has.
+/// Leaves an unreadable slice where it is, because nobody can tell which jobs it has.
 fn pass_over(transaction: &Transaction<'_>, failure: Failure) -> Result<()> {
     let Failure::Refused(error @ StoreError::Damaged { .. }) = failure else {
         return Err(failure);
@@ -296,7 +298,7 @@ fn first_run_at(transaction: &Transaction<'_>, lane: &Lane, rank: i64) -> Result
     )
 }
 
-/// The next rank of a lane after `previous`: found by one seek, however many slices lie between.
+/// The next rank of a lane after `previous`. One seek finds it, however many slices lie between.
 pub(crate) fn next_rank(
     transaction: &Transaction<'_>,
     lane: &Lane,

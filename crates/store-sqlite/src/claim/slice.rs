@@ -13,17 +13,17 @@ use crate::transaction::{BatchHead, Transaction};
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub lane_id: i64,
-    /// The priority, negated.
+    /// The negated priority.
     pub rank: i64,
     pub run_at: Timestamp,
     pub batch: BatchId,
     pub first_position: u32,
-    /// The attempt that comes next.
+    /// The next attempt.
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
     pub positions: Positions,
-    /// The family whose parents it finalizes, if it does.
+    /// The family of the parents that the slice finalizes, if it does.
     pub family: Option<i64>,
 }
 
@@ -72,7 +72,7 @@ impl Slice {
         }
     }
 
-    /// Where its jobs stand.
+    /// The standing of its jobs.
     pub fn standing(&self) -> Standing {
         Standing {
             attempt: self.attempt,
@@ -81,7 +81,7 @@ impl Slice {
         }
     }
 
-    /// Some of its positions, as they are.
+    /// A new slice of some of its positions.
     pub fn part<'p>(&self, positions: &'p Positions) -> NewSlice<'p> {
         NewSlice {
             positions,
@@ -104,22 +104,22 @@ impl Slice {
     }
 }
 
-/// Positions that become claimable.
+/// A slice to insert: positions that become claimable.
 #[derive(Debug)]
 pub(crate) struct NewSlice<'a> {
     pub positions: &'a Positions,
-    /// The priority, negated.
+    /// The negated priority.
     pub rank: i64,
     pub run_at: Timestamp,
     pub attempt: u32,
     pub rescues: u32,
     pub expires_at: Option<Timestamp>,
-    /// The family whose parents finalize, if they do.
+    /// The family of the parents that the slice finalizes, if it does.
     pub family: Option<i64>,
 }
 
 impl<'p> NewSlice<'p> {
-    /// Positions that come back from a lease as they were.
+    /// A slice of positions that come back from a lease unchanged.
     pub fn back(held: &Held, head: &BatchHead, positions: &'p Positions) -> Self {
         NewSlice {
             positions,
@@ -139,6 +139,7 @@ impl Transaction<'_> {
         let Some(first) = slice.positions.first() else {
             return Ok(());
         };
+        assert!(slice.attempt > 0, "the attempt of a waiting job counts from 1");
         self.execute(
             "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
              positions, strayed, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
@@ -166,7 +167,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Puts positions that were taken out of a slice into another place of the line.
+    /// Inserts positions that were taken out of a slice at another place in line.
     pub fn insert_ranked(&mut self, of: &Slice, rank: i64, positions: &Positions) -> Result<()> {
         let head = self.head(of.batch)?;
         let slice = NewSlice {
@@ -207,8 +208,8 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// Leaves `rest` of a slice. The key moves on to its first position, so that what was taken can come
-    /// back beside it.
+    /// Leaves `rest` of a slice. Its key moves on to its first position, so that the taken positions can come back next
+    /// to it.
     pub fn shorten(&self, slice: &Slice, rest: &Positions) -> Result<()> {
         match rest.first() {
             None => self.execute(

@@ -1,4 +1,4 @@
-//! Compacting the small reports of batches that have ended. The view `reported` gives them back as they came.
+//! Compacts the small reports of ended batches. The view `reported` returns them as they came.
 
 use gristmill_model::limits::{
     COMPACTED_BATCHES_BACK, COMPACTED_BATCHES_PER_TRANSACTION, COMPACTED_BYTES_MAX, SMALL_REPORT_BYTES_MAX,
@@ -19,7 +19,7 @@ use crate::transaction::Transaction;
 const BYTES: &str = "coalesce(octet_length(r.durations), 0) + coalesce(octet_length(r.logs), 0) \
      + coalesce(octet_length(r.\"values\"), 0)";
 
-/// The next batches to be compacted after this one, by id.
+/// The next batches to compact after this one, by id.
 pub(crate) fn candidates(connection: &Connection, after: BatchId, reports_max: u32) -> Result<Vec<BatchId>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT b.id, total(iif(r.state = 'completed' AND r.parts IS NULL AND {BYTES} <= ?4, 1, 0)) AS reports, \
@@ -42,7 +42,7 @@ pub(crate) fn candidates(connection: &Connection, after: BatchId, reports_max: u
     Ok(portion(rows.collect::<rusqlite::Result<_>>()?))
 }
 
-/// What a row tells in the place of several.
+/// The contents of a row that replaces several.
 struct Merged {
     attempt: u32,
     count: u32,
@@ -53,7 +53,7 @@ struct Merged {
 }
 
 impl Transaction<'_> {
-    /// Compacts those of the batches that have ended still. How many reports went.
+    /// Compacts those of the batches that are still ended. Returns how many reports it removed.
     pub fn compact(&self, batches: &[BatchId], reports_max: u32) -> Result<u64> {
         let mut gone = 0;
         for batch in batches {
@@ -147,7 +147,7 @@ impl Transaction<'_> {
 }
 
 impl SqliteStore {
-    /// Compacts the reports of a portion of batches after the other.
+    /// Compacts the reports of one portion of batches after the other.
     pub(crate) async fn compact_in_portions(&self, reports_max: u32) -> std::result::Result<u64, StoreError> {
         let (mut total, mut after) = (0, BatchId(0));
         loop {

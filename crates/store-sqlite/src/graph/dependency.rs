@@ -1,7 +1,7 @@
 //! Jobs that wait for others.
 //!
-//! What waits stands in `blocked`, out of the way of claims; each thing that it waits for is a row of `edge`. An operation
-//! that ends jobs of a batch that others wait for settles their edges before it is committed.
+//! Waiting jobs are rows of `blocked`, which claims do not read; each prerequisite of them is a row of `edge`. An
+//! operation that ends jobs of an awaited batch settles the edges to them before it is committed.
 
 use std::collections::VecDeque;
 
@@ -22,19 +22,19 @@ use crate::columns::{read_pauses, read_positions, read_state, report_id};
 use crate::failure::{Failure, Result};
 use crate::transaction::Transaction;
 
-/// The first number of the parts that were split off others, or paused.
+/// The first number for parts that were split off others, or paused.
 const SPLIT_PARTS_FIRST: u32 = 1 << 20;
 
 /// Jobs of a batch that have ended in this operation.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub batch: BatchId,
-    /// Which, and how. Where none are named, it is looked up.
+    /// The states in which they ended. If this is empty, it is looked up.
     pub endings: Vec<(JobState, Positions)>,
 }
 
 impl Ended {
-    /// Whatever of a batch has ended.
+    /// All jobs of a batch that have ended.
     pub fn looked_up(batch: BatchId) -> Self {
         Ended {
             batch,
@@ -48,29 +48,29 @@ impl Ended {
 pub(crate) struct StoredEdge {
     prerequisite: BatchId,
     first_position: u32,
-    /// The batch that waits.
+    /// The waiting batch.
     pub batch: BatchId,
     pub part: u32,
     policy: Policy,
     positions: Option<Positions>,
 }
 
-/// What the end of the jobs that an edge leads to means.
+/// The consequence of an edge, once the jobs it leads to have ended.
 #[derive(Debug, Clone, Copy)]
 enum Policy {
-    /// Jobs wait for it.
+    /// Jobs wait for the prerequisites.
     Dependency(OnFailure),
-    /// Parents wait for it.
+    /// Parents wait for their children.
     Children,
     /// The store submits the hook of the batch.
     Hook,
 }
 
-/// How what an edge leads to has ended.
+/// How the jobs at an edge have ended.
 #[derive(Debug, Clone, Copy)]
 enum Met {
     Completed,
-    /// The first job that did not complete.
+    /// Not all completed; this is the first that did not.
     Not(JobId, JobState),
 }
 
@@ -87,7 +87,7 @@ macro_rules! select_blocked {
 pub(crate) use select_blocked;
 
 impl Transaction<'_> {
-    /// Refuses batches that wait for what there is not.
+    /// Refuses batches that wait for missing jobs.
     pub fn check_prerequisites<'b>(&self, batches: impl IntoIterator<Item = &'b NewBatch>) -> Result<()> {
         for (batch, last) in stored_prerequisites(batches) {
             let count = self.row("SELECT count FROM batch WHERE id = ?1", [batch.0], |row| {
@@ -98,7 +98,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Lets jobs wait until all edges are settled.
+    /// Makes jobs wait until all edges are settled.
     pub fn block(&self, blocked: &Blocked, edges: &[Edge]) -> Result<()> {
         if blocked.positions.is_empty() {
             return Ok(());
@@ -139,12 +139,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What waits of a batch.
+    /// The waiting jobs of a batch.
     pub fn blocked_of(&self, batch: BatchId) -> Result<Vec<Blocked>> {
         self.all_blocked(select_blocked!("batch_id = ?1"), batch.0)
     }
 
-    /// The prerequisites of jobs of a batch, as far as the jobs have not begun, by part.
+    /// The prerequisites of jobs of a batch, by part; jobs that have begun are omitted.
     pub fn waiting_of(&self, batch: BatchId, positions: &Positions) -> Result<Vec<WaitingJobs>> {
         let mut all = Vec::new();
         for blocked in self.blocked_of(batch)? {
@@ -178,7 +178,7 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// What waited for longer than it may.
+    /// The jobs that waited for longer than they may.
     pub fn expired_blocked(&self) -> Result<Vec<Blocked>> {
         self.all_blocked(select_blocked!("expires_at <= ?1"), self.now.0)
     }
@@ -204,8 +204,12 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// Leaves `rest` of what waits. Where nothing is left, its edges go with it.
+    /// Leaves `rest` of a waiting part. If nothing is left, its edges are deleted too.
     pub fn shorten_blocked(&self, blocked: &Blocked, rest: &Positions) -> Result<()> {
+        debug_assert!(
+            blocked.positions.contains_all(rest),
+            "a part only loses blocked jobs"
+        );
         if rest.is_empty() {
             self.execute(
                 "DELETE FROM edge WHERE batch_id = ?1 AND part = ?2",
@@ -224,12 +228,16 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Makes a part of its own of some positions that wait, which waits for the same. Returns that part.
+    /// Splits some waiting positions off into a part of their own, which waits for the same. Returns that part.
     pub fn split_blocked(&self, blocked: &Blocked, positions: &Positions) -> Result<Blocked> {
         let rest = blocked.positions.difference(positions);
         if rest.is_empty() {
             return Ok(blocked.clone());
         }
+        debug_assert!(
+            blocked.positions.contains_all(positions),
+            "only blocked jobs are split off"
+        );
         let split = Blocked {
             part: self.next_part(blocked.batch)?,
             positions: positions.clone(),
@@ -256,7 +264,7 @@ impl Transaction<'_> {
         Ok(part.unwrap_or(SPLIT_PARTS_FIRST))
     }
 
-    /// Gives what waits another place in line, for when it can be claimed.
+    /// Gives waiting jobs another place in line, for when they can be claimed.
     pub fn rank_blocked(&self, blocked: &Blocked, rank: i32) -> Result<()> {
         self.execute(
             "UPDATE blocked SET rank = ?3 WHERE batch_id = ?1 AND part = ?2",
@@ -265,8 +273,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Settles the edges that lead to jobs which have ended, with all that follows from it. What fails for that ends in
-    /// turn, one after the other, however long the chain.
+    /// Settles the edges to ended jobs, with all consequences. Jobs that fail because of that end in turn, one after
+    /// the other, however long the chain.
     pub fn settle(&mut self, ended: Vec<Ended>) -> Result<()> {
         let mut left = VecDeque::from(ended);
         while let Some(ended) = left.pop_front() {
@@ -287,7 +295,7 @@ impl Transaction<'_> {
                 let Some(met) = self.is_met(&edge, &ended.endings, &mut looked)? else {
                     continue;
                 };
-                // What waited may have ended by another edge of the same list.
+                // The waiting jobs may have ended by another edge of the same list.
                 if !self.delete_edge(&edge, on_failure.name())? {
                     continue;
                 }
@@ -342,8 +350,8 @@ impl Transaction<'_> {
         Ok(deleted > 0)
     }
 
-    /// How what an edge leads to has ended; `None` while it has not. All that has ended of its batch is looked up once,
-    /// and only where what ended now does not tell.
+    /// How the jobs at an edge have ended; `None` while some are open. Looks up all ended jobs of their batch once, and
+    /// only if the ones that ended now do not decide.
     fn is_met(
         &self,
         edge: &StoredEdge,
@@ -390,7 +398,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Lets the end of a batch submit the job of its hook.
+    /// Makes the end of a batch submit the job of its hook.
     pub fn await_end(&self, batch: BatchId) -> Result<()> {
         self.execute(
             "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) VALUES (?1, 0, ?1, ?2, ?3)",
@@ -401,7 +409,7 @@ impl Transaction<'_> {
 
     /// Stores the job of a batch's hook once all jobs of the batch have ended.
     fn settle_hook(&mut self, edge: &StoredEdge) -> Result<()> {
-        // Few pieces are open, and the reports may be many.
+        // There are few rows of open jobs, but there may be many reports.
         let batch = edge.prerequisite;
         if !self.open_of(batch)?.is_empty() || !self.delete_edge(edge, HOOK)? {
             return Ok(());
@@ -423,7 +431,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Lets what waits be claimed once nothing is left that it waits for.
+    /// Makes waiting jobs claimable once they have no edge left.
     fn unblock(&mut self, edge: &StoredEdge) -> Result<()> {
         match self.blocked_part(edge)? {
             Some(blocked) if blocked.pauses.is_none() => self.let_be_claimed(&blocked),
@@ -431,7 +439,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Lets what nothing keeps back be claimed, unless it waits for others still.
+    /// Makes jobs claimable that nothing holds back, unless they still wait for others.
     pub fn let_be_claimed(&mut self, blocked: &Blocked) -> Result<()> {
         let waits_on: bool = self
             .row(
@@ -457,7 +465,7 @@ impl Transaction<'_> {
         self.insert_slice(blocked.batch, &head, &slice)
     }
 
-    /// Ends what waits in vain.
+    /// Ends jobs whose prerequisites failed.
     fn end_blocked(
         &mut self,
         edge: &StoredEdge,
@@ -469,7 +477,7 @@ impl Transaction<'_> {
             return Ok(None);
         };
         self.shorten_blocked(&blocked, &Positions::new())?;
-        // Dead on the attempt that it waited for, and not on attempt 0: unlike a job that was rejected, it can be retried.
+        // Dead on the attempt that it waited for, not on attempt 0: unlike a rejected job, it can be retried.
         let ending = match on_failure {
             OnFailure::Fail => Ending::of(JobState::Dead, blocked.attempt),
             OnFailure::Cancel | OnFailure::Ignore => Ending::of(JobState::Cancelled, blocked.attempt - 1),
@@ -519,7 +527,7 @@ fn read_policy(text: &str) -> Result<Policy> {
 pub(crate) struct Endings {
     pub by_state: Vec<(JobState, Positions)>,
     ended: Positions,
-    /// How many jobs the batch has.
+    /// The number of jobs in the batch.
     count: u32,
 }
 

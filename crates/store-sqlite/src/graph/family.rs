@@ -1,8 +1,8 @@
 //! Parents and children.
 //!
-//! Jobs of a report that suspends them become a part of their batch in `blocked`, all together; what they remember, and
-//! which children are whose, stands packed beside them. As children end, those of the parents that have none open any more
-//! become a slice that finalizes.
+//! Jobs that a report suspends become a part of their batch in `blocked`, all together. Their memos, and the owners of
+//! their children, are stored packed beside them. As children end, the parents without open children become a
+//! finalizing slice.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ use crate::transaction::Transaction;
 /// The next state of parents whose children have ended.
 #[derive(Debug, Default)]
 struct Verdict {
-    /// By position: all children have ended.
+    /// The positions whose children have all ended.
     done: Positions,
-    /// By position: the child that failed.
+    /// The positions with a failed child, and that child.
     failed: BTreeMap<u32, (JobId, JobState)>,
 }
 
 impl Transaction<'_> {
-    /// Lets held jobs wait for new children. Where these cannot be stored, nothing is, and the error is the jobs'.
+    /// Makes held jobs wait for new children. If the children cannot be stored, nothing is, and the jobs get the error.
     pub fn suspend(
         &mut self,
         held: &Held,
@@ -49,6 +49,11 @@ impl Transaction<'_> {
         if let Err(error) = self.intern_lanes(&batches)? {
             return Ok(Err(error));
         }
+        assert_eq!(
+            suspended.memos.count(),
+            suspended.positions.len(),
+            "each suspended job has a memo"
+        );
         let number = self.next_family(held.batch)?;
         self.execute(
             "INSERT INTO suspension (batch_id, family, on_failure, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -77,6 +82,11 @@ impl Transaction<'_> {
         let (mut ids, mut ended) = (Vec::with_capacity(batches.len()), Vec::new());
         for (batch, children) in batches.iter().zip(&suspended.children) {
             let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;
+            assert_eq!(
+                children.shares.iter().sum::<u32>(),
+                batch.payloads.count(),
+                "the shares of children add up to their batch"
+            );
             ids.push(id);
             self.execute(
                 "INSERT INTO child_batch (batch_id, parent_id, family, shares) VALUES (?1, ?2, ?3, ?4)",
@@ -88,7 +98,7 @@ impl Transaction<'_> {
                 ],
             )?;
             self.wait_for_children(&blocked, id)?;
-            // Some may have their values from the cache.
+            // Some may have cached values.
             if batch.options.cached_ms.is_some() {
                 ended.push(Ended::looked_up(id));
             }
@@ -107,7 +117,7 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// Makes the lanes of children. The error is their parents', where there are too many.
+    /// Makes the lanes of children. If there are too many, the parents get the error.
     pub fn intern_lanes(&mut self, batches: &[NewBatch]) -> Result<std::result::Result<(), JobError>> {
         for batch in batches {
             match self.memory.intern_lane(self.connection, LaneName::of(batch)) {
@@ -119,7 +129,7 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// Lets parents wait for a batch of children.
+    /// Makes parents wait for a batch of children.
     pub fn wait_for_children(&self, parents: &Blocked, children: BatchId) -> Result<()> {
         self.execute(
             "INSERT INTO edge (prerequisite_id, first_position, batch_id, part, on_failure) VALUES (?1, 0, ?2, ?3, ?4)",
@@ -148,7 +158,7 @@ impl Transaction<'_> {
         lane.ok_or_else(|| Failure::Damaged(format!("batch {batch} has no lane")))
     }
 
-    /// A family of a batch that there never was.
+    /// A new number for a family of a batch.
     fn next_family(&self, batch: BatchId) -> Result<i64> {
         let next = self.row(
             "SELECT coalesce(max(family), 0) + 1 FROM suspension WHERE batch_id = ?1",
@@ -158,7 +168,7 @@ impl Transaction<'_> {
         Ok(next.unwrap_or(1))
     }
 
-    /// Lets parents that wait for nothing any more finalize, unless they are paused.
+    /// Makes parents without open children finalize, unless they are paused.
     fn finalize(&mut self, blocked: &Blocked, positions: &Positions) -> Result<()> {
         if positions.is_empty() {
             return Ok(());
@@ -204,7 +214,7 @@ impl Transaction<'_> {
         self.end_parents(&blocked, &family, &failed, &verdict.failed)
     }
 
-    /// What becomes of the parents of what has ended, as far as they wait.
+    /// Decides what happens to the waiting parents of ended children.
     fn judge(&self, family: &Family, blocked: &Blocked, ended: &Ended) -> Result<Verdict> {
         let mut verdict = Verdict::default();
         let Some(brood) = family.broods.iter().find(|brood| brood.batch == ended.batch) else {
@@ -237,7 +247,7 @@ impl Transaction<'_> {
             .filter(|parent| !verdict.failed.contains_key(parent));
         for children in family.children_of_each(&candidates.collect()) {
             let mut is_done = true;
-            // What was spawned last is open the longest.
+            // The children that were spawned last are open the longest.
             for jobs in children.jobs.iter().rev() {
                 let open = match open.entry(jobs.batch) {
                     std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -319,7 +329,7 @@ impl Transaction<'_> {
         Ok(ended)
     }
 
-    /// The children of jobs that waited for them, and do not any more.
+    /// The children of jobs that waited for them, and no longer do.
     pub fn children_of_blocked(
         &self,
         blocked: &Blocked,
@@ -348,7 +358,7 @@ impl Transaction<'_> {
         Ok(ended)
     }
 
-    /// What jobs of a family remember, which are claimed to finalize.
+    /// The memos of jobs of a family that are claimed to finalize.
     pub fn memos_of(&self, batch: BatchId, family: i64, positions: &Positions) -> Result<PackedArray> {
         let found = self.row(
             "SELECT positions, memos FROM suspension WHERE batch_id = ?1 AND family = ?2",
@@ -358,7 +368,16 @@ impl Transaction<'_> {
         let (parents, memos) = found
             .ok_or_else(|| Failure::Damaged(format!("family {family} of batch {batch} remembers nothing")))?;
         let parents: Positions = parents.parse()?;
-        Ok(PackedArray::from_stored(memos).select(&parents.indexes_of(positions)))
+        let memos = PackedArray::from_stored(memos).select(&parents.indexes_of(positions));
+        if memos.count() == positions.len() {
+            Ok(memos)
+        } else {
+            Err(Failure::Damaged(format!(
+                "family {family} of batch {batch} has {} memos for {} jobs",
+                memos.count(),
+                positions.len()
+            )))
+        }
     }
 }
 
@@ -423,7 +442,7 @@ pub(crate) fn children(
     Ok(all)
 }
 
-/// All children that a job ever spawned, by their batches.
+/// All children that a job ever spawned, by batch.
 pub(crate) fn all_children(connection: &Connection, parent: JobId) -> Result<Narrowed> {
     let mut statement =
         connection.prepare_cached("SELECT family, positions FROM suspension WHERE batch_id = ?1")?;
@@ -441,7 +460,7 @@ pub(crate) fn all_children(connection: &Connection, parent: JobId) -> Result<Nar
     Ok(children)
 }
 
-/// The parent of a job, where another one spawned it.
+/// The parent of a job that another job spawned.
 pub(crate) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<JobId>> {
     let parentage = parentage(connection, child.batch)?;
     Ok(parentage.and_then(|parentage| {
@@ -453,7 +472,7 @@ pub(crate) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<
     }))
 }
 
-/// Whose children a batch holds, where it holds any.
+/// The parents of the children in a batch, if it has children.
 pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Option<Parentage>> {
     let mut statement = connection.prepare_cached(
         "SELECT c.parent_id, c.family, c.shares, coalesce(c.parents, s.positions), \

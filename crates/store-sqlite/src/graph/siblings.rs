@@ -1,7 +1,7 @@
-//! What children spawn beside themselves: further children of their parents.
+//! Siblings: further children of their parents that children spawn.
 //!
-//! They are stored as one batch more of the family, before the edges of what the report ended are settled: a parent never
-//! finalizes without them.
+//! They are stored as one more batch of the family, before the edges to the jobs that the report ended are settled: so
+//! a parent never finalizes without them.
 
 use gristmill_model::{BatchId, NewBatch, Positions, Report, Siblings};
 use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
@@ -15,7 +15,7 @@ use crate::graph::family::parentage;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Of the jobs of a report that spawned siblings: why these cannot be.
+    /// The jobs of a report whose siblings cannot be stored, with the reasons.
     pub fn refused_siblings(&mut self, report: &Report) -> Result<FailedExtras> {
         let mut refused = FailedExtras::new();
         if report.siblings.is_empty() {
@@ -44,8 +44,7 @@ impl Transaction<'_> {
         Ok(refused)
     }
 
-    /// Stores the siblings of accepted jobs, as far as their parents wait. Those that have their values from the cache
-    /// have ended.
+    /// Stores the siblings of accepted jobs, as far as their parents wait. Siblings with cached values end at once.
     pub fn spawn_siblings(&mut self, report: &Report, accepted: &Positions) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         if report.siblings.is_empty() {

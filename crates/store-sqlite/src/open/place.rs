@@ -1,4 +1,4 @@
-//! The place of a store: the file behind its path, and whether that path still leads to the file that is open.
+//! The place of a store: the file at its path, and whether the path still leads to the open file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use gristmill_store::StoreError;
 
 use crate::limits::LINKS_MAX;
 
-/// The path of the file that a symbolic link leads to, also where that file does not exist yet. Any other path stays as it is.
+/// The path of the file that a symbolic link leads to, even if that file does not exist yet. Other paths are returned
+/// unchanged.
 ///
 /// SQLite keeps its log beside the file, not beside the link.
 ///
@@ -32,18 +33,18 @@ pub fn resolve_link(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("its symbolic links lead in a circle"))
 }
 
-/// The file and the log that a store has open.
+/// The open file and log of a store.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     path: PathBuf,
     log: PathBuf,
-    /// `None` where the operating system shows no such file, as for a simulated disk.
+    /// `None` if the operating system shows no such file, as for a simulated disk.
     file: Option<Inode>,
-    /// `None` where there is no log, as for a store that is only read.
+    /// `None` if there is no log, as for a read-only store.
     log_file: Option<Inode>,
 }
 
-/// What the operating system knows a file by.
+/// The identity of a file for the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode {
     device: u64,
@@ -61,8 +62,8 @@ impl Inode {
 }
 
 impl OpenFiles {
-    /// The files at this path, which a connection has just opened and keeps open. An open file keeps its inode number, so that no
-    /// later file can have it.
+    /// The files at this path, which a connection has just opened and keeps open. An open file keeps its inode number,
+    /// so no later file can have it.
     pub fn at(path: &Path) -> OpenFiles {
         let log = log_path(path);
         OpenFiles {
@@ -78,7 +79,7 @@ impl OpenFiles {
         &self.path
     }
 
-    /// Fails with [`StoreError::Moved`] once the path leads elsewhere: others then read and write another file than this process.
+    /// Fails with [`StoreError::Moved`] once the path leads elsewhere: others then use another file than this process.
     pub fn check(&self) -> Result<(), StoreError> {
         let is_same = |known: Option<Inode>, path: &Path| known.is_none() || Inode::of(path) == known;
         let what = if !is_same(self.file, &self.path) {
@@ -92,7 +93,7 @@ impl OpenFiles {
     }
 }
 
-/// What shows that another process has changed a file, or has begun to.
+/// Data that shows whether another process has changed a file, or has begun to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub has_log: bool,
@@ -111,8 +112,8 @@ impl Content {
     }
 }
 
-/// A description of a log that is missing although the index of it says that it has commits which are not in the file yet: somebody
-/// removed it, or copied the file without it. Called before SQLite opens the file and makes both anew.
+/// Describes a missing log if its index says that it has commits which are not in the file yet: somebody removed it, or
+/// copied the file without it. Called before SQLite opens the file and makes both again.
 ///
 /// The index: https://www.sqlite.org/walformat.html#the_wal_index_file_format, "WAL-Index Header" and "WAL-Index Checkpoint
 /// Information".

@@ -87,7 +87,7 @@ fn job_count(connection: &Connection, batch: BatchId) -> Result<Option<u32>> {
     Ok(statement.query_row([batch.0], |row| row.get(0)).optional()?)
 }
 
-/// Whether all jobs of a batch have ended.
+/// Reports whether all jobs of a batch have ended.
 pub(crate) fn is_finished(connection: &Connection, batch: BatchId) -> Result<bool> {
     let Some(count) = job_count(connection, batch)? else {
         return Ok(true);
@@ -98,7 +98,7 @@ pub(crate) fn is_finished(connection: &Connection, batch: BatchId) -> Result<boo
     Ok(ended == count)
 }
 
-/// The first and the last id that a report of the batch may have.
+/// The first and the last id that a report of the batch can have.
 pub(crate) fn report_ids(batch: BatchId) -> [i64; 2] {
     [report_id(batch, 0), report_id(BatchId(batch.0 + 1), 0) - 1]
 }
@@ -143,7 +143,7 @@ pub(crate) fn outcomes(connection: &Connection, batch: BatchId) -> Result<Option
     }))
 }
 
-/// A column of durations.
+/// Reads a column of durations.
 pub(crate) fn read_durations(row: &rusqlite::Row<'_>, column: usize) -> Result<Vec<u32>> {
     let text = row.get_ref(column)?;
     durations_of(text.as_str_or_null().map_err(rusqlite::Error::from)?)
@@ -186,7 +186,7 @@ pub(crate) fn failures(
     Ok(all)
 }
 
-/// Reads a failed attempt; `None` where its sum is another.
+/// Reads a failed attempt; `None` if its checksum is wrong.
 fn read_failure(batch: BatchId, row: &rusqlite::Row<'_>) -> Result<Option<StoredFailure>> {
     let error = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
     let log: Option<String> = row.get(4)?;

@@ -1,7 +1,7 @@
 //! Totals.
 //!
-//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that of
-//! the batches less all others, and the reports of successes, by far the most pages, are not read.
+//! Every job of a batch is in a slice, in a lease, in a report or in `blocked`. So the number of completed jobs is that
+//! of the batches minus all others. The reports of successes, which are by far the most pages, are not read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::query::piece::pieces;
 use crate::query::tag::narrowed;
 use crate::worker::hops::hops_of;
 
-/// By the number of a lane.
+/// Counts by the number of a lane.
 type CountsByLane = BTreeMap<i64, JobCounts>;
 
-/// How many jobs match, by state.
+/// How many matching jobs there are, by state.
 pub(crate) fn counts(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<JobCounts> {
     let mut total = JobCounts::default();
     if let Some(narrowed) = narrowed(connection, filter)? {
@@ -44,18 +44,19 @@ pub(crate) fn counts(connection: &Connection, now: Timestamp, filter: &JobFilter
     Ok(total)
 }
 
-/// A batch's slices are those that lie where it says, and those that strayed.
+/// The slices of a batch lie in its lane and rank, or have strayed to others.
 const SLICES_OF_BATCHES: [&str; 2] = [
     "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.lane_id = b.lane_id AND s.rank = -b.priority \
      AND s.run_at = b.run_at AND s.batch_id = b.id",
     "batch b JOIN lane l ON l.id = b.lane_id CROSS JOIN slice s ON s.batch_id = b.id AND s.strayed = 1",
 ];
 
-/// The jobs of batches that match, in all states: without completed ones, where the filter does not ask for them.
+/// The jobs of matching batches, in all states; without completed ones if the filter does not ask for them.
 fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -> Result<CountsByLane> {
     let conditions = BatchConditions::of(filter);
-    // Where runs, batches or times are named, its batches lead to their rows; otherwise the rows lead to their
-    // batches. The order of a CROSS JOIN is kept, and the second condition on the state lets SQLite use the partial index.
+    // If the filter names runs, batches or times, its batches lead to their rows; otherwise the rows lead to their
+    // batches. SQLite keeps the order of a CROSS JOIN, and the second condition on the state lets it use the partial
+    // index.
     let (unsuccessful, slices): (String, &[&str]) = if filter.names_batches() {
         let reports = format!(
             "batch b CROSS JOIN report r INDEXED BY report_unsuccessful ON r.state IN ('dead', 'cancelled', 'expired') \
@@ -103,13 +104,13 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
     Ok(by_lane)
 }
 
-/// Adds the completed jobs of each lane, where all others are known.
+/// Adds the completed jobs of each lane, once all others are known.
 fn add_completed(
     connection: &Connection,
     conditions: &BatchConditions,
     by_lane: &mut CountsByLane,
 ) -> Result<()> {
-    // A LEFT JOIN to a lane that no condition names is left out.
+    // SQLite leaves out a LEFT JOIN to a lane that no condition names.
     let sql = format!(
         "SELECT b.lane_id, b.count FROM batch b LEFT JOIN lane l ON l.id = b.lane_id WHERE {}",
         conditions.sql
@@ -132,7 +133,7 @@ fn add_completed(
     Ok(())
 }
 
-/// These batches with the states of their jobs.
+/// Summaries of these batches, with the states of their jobs.
 pub(crate) fn batch_summaries(
     connection: &Connection,
     now: Timestamp,
@@ -165,7 +166,7 @@ pub(crate) fn batch_summaries(
     Ok(found)
 }
 
-/// The jobs by queue, kind and state.
+/// The numbers of jobs by queue, kind and state.
 pub(crate) fn kind_counts(connection: &Connection, now: Timestamp) -> Result<Vec<KindCounts>> {
     let by_lane = counts_by_lane(connection, now, &JobFilter::default())?;
     let mut statement = connection.prepare_cached("SELECT id, queue, kind FROM lane ORDER BY queue, kind")?;
@@ -177,7 +178,7 @@ pub(crate) fn kind_counts(connection: &Connection, now: Timestamp) -> Result<Vec
         };
         let (queue, kind): (Arc<str>, Arc<str>) = (row.get(1)?, row.get(2)?);
         match kinds.last_mut() {
-            // Another group's.
+            // The lane of another group.
             Some(last) if last.kind == kind && last.queue == queue => last.counts.add(counts),
             _ => kinds.push(KindCounts {
                 kind,
@@ -189,7 +190,7 @@ pub(crate) fn kind_counts(connection: &Connection, now: Timestamp) -> Result<Vec
     Ok(kinds)
 }
 
-/// Totals of the store.
+/// The totals of the store.
 pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStats> {
     let number = |sql: &str| -> Result<u64> {
         let number: i64 = connection.query_row(sql, [], |row| row.get(0))?;

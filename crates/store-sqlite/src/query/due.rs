@@ -1,4 +1,4 @@
-//! Lanes with due jobs, for workers that claim in vain.
+//! Lanes with due jobs, for workers that claim without success.
 
 use gristmill_model::Timestamp;
 use gristmill_store::Want;
@@ -15,7 +15,8 @@ const BUSY: &str = "WITH RECURSIVE busy (id) AS ( \
      UNION ALL SELECT (SELECT min(lane_id) FROM slice WHERE lane_id > busy.id) FROM busy WHERE id IS NOT NULL LIMIT ?1) \
      SELECT l.id, l.queue, l.kind, l.job_group, l.sum FROM busy CROSS JOIN lane l ON l.id = busy.id";
 
-/// Whether the lane `?1` has slices up to rank `?3` that were due at `?2` and do not expire before `?4`: two seeks a rank.
+/// Reports whether the lane `?1` has slices up to rank `?3` that were due at `?2` and do not expire before `?4`: two
+/// seeks per rank.
 const IS_DUE: &str = "WITH RECURSIVE head (rank) AS ( \
      SELECT (SELECT rank FROM slice WHERE lane_id = ?1 ORDER BY rank LIMIT 1) \
      UNION ALL SELECT (SELECT rank FROM slice WHERE lane_id = ?1 AND rank > h.rank ORDER BY rank LIMIT 1) \
@@ -23,7 +24,7 @@ const IS_DUE: &str = "WITH RECURSIVE head (rank) AS ( \
      SELECT EXISTS (SELECT 1 FROM head h WHERE h.rank <= ?3 AND EXISTS (SELECT 1 FROM slice \
      WHERE lane_id = ?1 AND rank = h.rank AND run_at <= ?2 AND (expires_at IS NULL OR expires_at > ?4)))";
 
-/// Lanes with jobs that are wanted and were due by then.
+/// Wanted lanes with jobs that were due by then.
 pub(crate) fn due_lanes(
     connection: &Connection,
     want: &Want,

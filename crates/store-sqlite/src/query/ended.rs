@@ -1,4 +1,4 @@
-//! Notifying the watches of outcomes. What this store commits wakes them at once. SQLite has no notifications of other
+//! Notifies the watches of outcomes. Commits of this store wake them at once. SQLite has no notifications of other
 //! processes, so the store polls the file for changes while there are watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub(crate) struct EndedLookout {
 }
 
 impl EndedLookout {
-    /// Begins to await a batch, and to look, where nobody does yet. Needs a Tokio runtime.
+    /// Begins to wait for a batch, and to look for changes unless a task already does. Needs a Tokio runtime.
     pub fn watch(&self, batch: BatchId, readers: &Arc<Readers>) -> OutcomeWatch {
         let watch = self.awaited.watch(batch);
         self.lock_looking().get_or_insert_with(|| {
@@ -36,7 +36,7 @@ impl EndedLookout {
         self.awaited.wake(reported);
     }
 
-    /// Looks no more.
+    /// Stops looking.
     pub fn close(&self) {
         if let Some(looking) = &*self.lock_looking() {
             looking.abort();
@@ -80,7 +80,7 @@ async fn look_while_awaited(awaited: &Awaited, readers: &Arc<Readers>) -> std::r
         if seen.replace(version) != Some(version) {
             awaited.wake_all();
         }
-        // Each watch then makes a query: more watches mean rarer looks.
+        // Each watch then makes a query: with more watches, looks are rarer.
         let factor = 1 + u32::try_from(watches / WATCHES_PER_LOOK).unwrap_or(u32::MAX - 1);
         tokio::time::sleep(LOOK_FOR_CHANGES_EVERY.saturating_mul(factor)).await;
     }

@@ -1,4 +1,4 @@
-//! Keeping events for listeners, and reading them. Triggers write them (`schema/events.sql`), so that none is left out,
+//! Keeps events for listeners, and reads them. Triggers write them (`schema/events.sql`), so that none is missed,
 //! whichever client changes the jobs. There are no triggers while nobody listens.
 
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::columns::read_positions;
 use crate::failure::Result;
 use crate::transaction::Transaction;
 
-/// The triggers.
+/// Makes the triggers.
 pub(crate) const LISTEN: &str = include_str!("../schema/events.sql");
 
-/// Without them.
+/// Drops the triggers.
 const STOP_LISTENING: &str = "DROP TRIGGER IF EXISTS event_of_batch; DROP TRIGGER IF EXISTS event_of_report; \
      DROP TRIGGER IF EXISTS event_of_failure; \
      DROP TRIGGER IF EXISTS event_of_progress; DROP TRIGGER IF EXISTS event_of_further_progress;";
 
-/// Drops the triggers of a new layout where nobody listens.
+/// Drops the triggers of a new layout if nobody listens.
 pub(crate) fn keep_triggers_for_listeners(connection: &Connection) -> rusqlite::Result<()> {
     let listeners: i64 = connection.query_row("SELECT count(*) FROM listening", [], |row| row.get(0))?;
     match listeners {
@@ -34,7 +34,7 @@ fn cursor(id: i64) -> EventCursor {
 }
 
 impl Transaction<'_> {
-    /// Has events kept from now on; returns the place behind the last one.
+    /// Begins to keep events; returns the place after the last one.
     pub fn listen(&self) -> Result<EventCursor> {
         let last: Option<i64> = self.row(
             "SELECT seq FROM sqlite_sequence WHERE name = 'event'",
@@ -71,7 +71,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Keeps no more events where nobody has listened for long.
+    /// Stops keeping events if nobody has listened for long.
     pub fn stop_listening(&self) -> Result<()> {
         if self.execute("DELETE FROM listening WHERE until < ?1", [self.now.0])? > 0 {
             self.connection.execute_batch(STOP_LISTENING)?;

@@ -4,7 +4,7 @@ use gristmill_store::JobFilter;
 use gristmill_store::query::Narrowed;
 use rusqlite::types::Value;
 
-/// Conditions on `batch b JOIN lane l`; what the filter says of states is not among them.
+/// Conditions on `batch b JOIN lane l`, without those of the filter on states.
 #[derive(Debug)]
 pub(crate) struct BatchConditions {
     pub sql: String,
@@ -12,7 +12,7 @@ pub(crate) struct BatchConditions {
 }
 
 impl BatchConditions {
-    /// What a filter says, where its keys and tags leave these jobs.
+    /// The conditions of a filter whose keys and tags select these jobs.
     pub fn narrowed(filter: &JobFilter, narrowed: Option<&Narrowed>) -> Self {
         let mut conditions = BatchConditions::of(filter);
         let ids = narrowed.map(|narrowed| {

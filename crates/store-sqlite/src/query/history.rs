@@ -1,4 +1,4 @@
-//! What has ended.
+//! Ended jobs.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::commit::DURATIONS_READ_MAX;
 use crate::failure::{Failure, Result};
 use crate::query::batches::read_durations;
 
-/// How many jobs ended, how, and how long they took.
+/// How many jobs ended in each state, and how long they took.
 pub(crate) fn history(connection: &Connection, filter: &HistoryFilter) -> Result<Vec<HistoryRow>> {
     let mut history = HistoryRows::new(filter);
-    // Reports and their durations lie in the order of batches, so that all three are walked side by side; the order of a
-    // CROSS JOIN is kept, and reports of other kinds are not read.
+    // Reports and their durations are in the order of batches, so all three tables are walked in parallel. SQLite keeps
+    // the order of a CROSS JOIN, and reports of other kinds are not read.
     let plain = format!(
         "SELECT l.queue, l.kind, r.finished_at / ?5, r.state, sum(r.count), count(*), d.buckets, sum(d.sum_us), \
          CASE WHEN r.count <= {DURATIONS_READ_MAX} AND d.id IS NULL THEN r.durations END \
@@ -26,7 +26,7 @@ pub(crate) fn history(connection: &Connection, filter: &HistoryFilter) -> Result
          AND (?3 IS NULL OR l.kind = ?3) AND (?4 IS NULL OR l.queue = ?4) GROUP BY 1, 2, 3, 4, 7, 9"
     );
     add(connection, filter, &plain, &mut history)?;
-    // Of those that are compacted, each part.
+    // Each part of a compacted report.
     let compacted = format!(
         "SELECT l.queue, l.kind, (p.value ->> '$.finished_at') / ?5, r.state, sum(p.value ->> '$.count'), count(*), \
          p.value ->> '$.buckets', sum(p.value ->> '$.sum_us'), p.value ->> '$.short' \
@@ -41,7 +41,7 @@ pub(crate) fn history(connection: &Connection, filter: &HistoryFilter) -> Result
     Ok(history.into_rows())
 }
 
-/// Adds the rows of a statement: a queue, a kind, a period, a state, jobs, reports, and what these say of durations.
+/// Adds the rows of a statement: a queue, a kind, a period, a state, jobs, reports, and their durations.
 fn add(connection: &Connection, filter: &HistoryFilter, sql: &str, history: &mut HistoryRows) -> Result<()> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params![

@@ -1,4 +1,4 @@
-//! Looking for damage, a part of the file at a time.
+//! Looks for damage, a part of the file at a time.
 
 use gristmill_model::{BatchId, Positions, Timestamp};
 use gristmill_store::StoreError;
@@ -17,7 +17,7 @@ use crate::submit::lanes::read_lane;
 use crate::sums::{CheckedReport, REPORT_COLUMNS, in_batch};
 use crate::transaction::read_options;
 
-/// Rows that belong to a batch which does not exist, by table: the batches of some.
+/// Rows that belong to a missing batch, by table: the batches of some.
 const STRAYS: [(&str, &str); 11] = [
     ("slice", "SELECT DISTINCT batch_id FROM slice"),
     ("held", "SELECT DISTINCT batch_id FROM held"),
@@ -32,7 +32,7 @@ const STRAYS: [(&str, &str); 11] = [
     ("suspension", "SELECT DISTINCT batch_id FROM suspension"),
 ];
 
-/// Rows that point at something else which does not exist: a table, what is wrong, and the batches of some.
+/// Rows that point at another missing row: a table, the fault, and the batches of some.
 const POINTERS: [(&str, &str, &str); 3] = [
     (
         "held",
@@ -51,7 +51,7 @@ const POINTERS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// One part of a check.
+/// Checks one part.
 pub(crate) fn check(connection: &Connection, now: Timestamp, place: CheckPlace) -> Result<CheckPage> {
     match place {
         CheckPlace::File => check_file(connection),
@@ -60,7 +60,7 @@ pub(crate) fn check(connection: &Connection, now: Timestamp, place: CheckPlace) 
     }
 }
 
-/// What SQLite itself finds.
+/// Runs SQLite's own check.
 fn check_file(connection: &Connection) -> Result<CheckPage> {
     let mut page = CheckPage {
         next: Some(CheckPlace::Batches(BatchId(0))),
@@ -80,7 +80,7 @@ fn check_file(connection: &Connection) -> Result<CheckPage> {
     Ok(page)
 }
 
-/// The next batches, and their rows.
+/// Checks the next batches and their rows.
 fn check_batches(connection: &Connection, now: Timestamp, after: BatchId) -> Result<CheckPage> {
     let mut page = CheckPage::default();
     let ids = batches_after(connection, &mut page, after)?;
@@ -102,7 +102,7 @@ fn check_batches(connection: &Connection, now: Timestamp, after: BatchId) -> Res
     Ok(page)
 }
 
-/// The ids of the next batches, ascending, as far as they can be read.
+/// The ids of the next batches, ascending, as far as they are readable.
 fn batches_after(connection: &Connection, page: &mut CheckPage, after: BatchId) -> Result<Vec<BatchId>> {
     let mut statement =
         connection.prepare_cached("SELECT id FROM batch WHERE id > ?1 ORDER BY id LIMIT ?2")?;
@@ -126,7 +126,7 @@ fn batches_after(connection: &Connection, page: &mut CheckPage, after: BatchId) 
     }
 }
 
-/// The rows of one batch. Returns the bytes of its payloads.
+/// Checks the rows of one batch. Returns the bytes of its payloads.
 fn check_batch(connection: &Connection, page: &mut CheckPage, now: Timestamp, batch: BatchId) -> Result<u64> {
     let mut bytes = 0;
     let head = connection.query_row(
@@ -190,7 +190,7 @@ fn check_reports(connection: &Connection, batch: BatchId) -> Result<()> {
     Ok(())
 }
 
-/// Where the jobs of a batch stand, and which of them are paused as damaged.
+/// Checks that each job of a batch is in one place, and reports those that are paused as damaged.
 fn check_pieces(
     connection: &Connection,
     page: &mut CheckPage,
@@ -222,7 +222,7 @@ fn check_pieces(
     Ok(())
 }
 
-/// The rows that belong to no batch, or point at nothing.
+/// Checks for rows that belong to no batch, or point at nothing.
 fn check_rest(connection: &Connection) -> Result<CheckPage> {
     let mut page = CheckPage::default();
     for (table, all) in STRAYS {
@@ -299,7 +299,7 @@ fn numbers(connection: &Connection, sql: &str) -> Result<Vec<i64>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What was read; `None` where it is damaged, which is noted.
+/// Returns what was read; `None` if it is damaged, which is added to the findings.
 fn found<T>(page: &mut CheckPage, table: &str, read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -311,7 +311,7 @@ fn found<T>(page: &mut CheckPage, table: &str, read: Result<T>) -> Result<Option
     }
 }
 
-/// The same of rows of a batch.
+/// Does the same for rows of a batch.
 fn found_in<T>(
     page: &mut CheckPage,
     batch: BatchId,

@@ -42,7 +42,7 @@ fn read_common(row: &rusqlite::Row<'_>) -> Result<Common> {
     })
 }
 
-/// One job with everything that is known of it.
+/// One job with all known details.
 pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<Option<JobDetails>> {
     let sql = format!(
         "SELECT {COMMON_COLUMNS}, b.options, {} FROM batch b JOIN lane l ON l.id = b.lane_id WHERE b.id = ?1",
@@ -121,7 +121,7 @@ pub(crate) fn job(connection: &Connection, now: Timestamp, id: JobId) -> Result<
     }))
 }
 
-/// What workers told of the running jobs of a batch.
+/// The progress that workers sent for the running jobs of a batch.
 fn told(connection: &Connection, batch: BatchId) -> Result<Told> {
     let mut statement = connection.prepare_cached(
         "SELECT at, jobs FROM progress WHERE worker_id IN (SELECT worker_id FROM held WHERE batch_id = ?1)",
@@ -135,7 +135,7 @@ fn told(connection: &Connection, batch: BatchId) -> Result<Told> {
     Ok(told)
 }
 
-/// How long jobs of a batch's kind, queue and group took in the mean, of late. Microseconds.
+/// The recent mean duration of jobs of a batch's kind, queue and group. Microseconds.
 fn mean_duration_us(connection: &Connection, batch: BatchId) -> Result<Option<u64>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT sum(coalesce(d.sum_us, (SELECT sum(value) FROM json_each(r.durations)))) / sum(r.count) FROM report r \
@@ -172,7 +172,7 @@ fn key_of(connection: &Connection, id: JobId) -> Result<Option<String>> {
     Ok(key.map(serde_json::from_str).transpose()?.flatten())
 }
 
-/// What a report says of one job.
+/// The part of a report about one job.
 #[derive(Default)]
 struct Ended {
     value: Option<Box<RawValue>>,
@@ -207,7 +207,7 @@ fn ended(connection: &Connection, report: i64, positions: &Positions, position: 
     })
 }
 
-/// A page of jobs that match.
+/// A page of matching jobs.
 pub(crate) fn jobs(
     connection: &Connection,
     now: Timestamp,
@@ -217,7 +217,7 @@ pub(crate) fn jobs(
 ) -> Result<Vec<JobRow>> {
     let narrowed = narrowed(connection, filter)?;
     let conditions = BatchConditions::narrowed(filter, narrowed.as_ref());
-    // Each batch with reports of a state has a job for the page, but that of the last job.
+    // Each batch with reports of a state has a job for the page, except that of the last job.
     let candidates = candidates(filter, &conditions, limit.saturating_add(1));
     let sql = format!(
         "SELECT {COMMON_COLUMNS} FROM batch b JOIN lane l ON l.id = b.lane_id \
@@ -246,7 +246,7 @@ pub(crate) fn jobs(
     Ok(page)
 }
 
-/// The batches after one that match, by id; what the filter says of states is left to be looked at.
+/// The next matching batches after one, by id; their states still have to be checked.
 pub(super) fn matching(
     connection: &Connection,
     filter: &JobFilter,
@@ -269,7 +269,7 @@ pub(super) fn matching(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The jobs that match, packed.
+/// The matching jobs, packed.
 pub(crate) fn job_ids(
     connection: &Connection,
     now: Timestamp,
@@ -280,7 +280,7 @@ pub(crate) fn job_ids(
     let narrowed = narrowed(connection, filter)?;
     let mut after = after.unwrap_or(BatchId(0));
     let mut found = Vec::new();
-    // A page is empty only where there is no more: there may be many batches with no such jobs.
+    // A page may be empty only at the end, but many batches may have no matching jobs.
     while found.is_empty() {
         let batches = matching(connection, filter, narrowed.as_ref(), after, batches_max)?;
         let Some(last) = batches.last() else { break };
@@ -290,7 +290,7 @@ pub(crate) fn job_ids(
     Ok(found)
 }
 
-/// Adds the jobs of these batches that match.
+/// Adds the matching jobs of these batches.
 fn add_ids(
     connection: &Connection,
     now: Timestamp,
@@ -317,9 +317,9 @@ fn add_ids(
     Ok(())
 }
 
-/// Narrows batches to those that may have jobs in the wanted states, from the one on that the parameter behind those of the
-/// conditions names. Where a batch, a run, tags or keys are named, that is narrow enough. No more than the first `batches_max`
-/// need to be found.
+/// Narrows batches to those that may have jobs in the wanted states, beginning with the one that the parameter after
+/// those of the conditions names. A filter by batch, run, tags or keys is narrow enough. It needs to find only the
+/// first `batches_max` batches.
 fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32) -> String {
     let states = &filter.states;
     let is_narrow = filter.batch.is_some() || filter.run.is_some() || filter.tells_jobs_apart();
@@ -337,7 +337,7 @@ fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32
     if states.contains(&JobState::Running) {
         parts.push(format!("SELECT batch_id FROM held WHERE batch_id >= {first}"));
     }
-    // Other conditions leave some of the batches out.
+    // Other conditions exclude some of the batches.
     let limit = if conditions.params.is_empty() {
         format!(" LIMIT {batches_max}")
     } else {
@@ -348,10 +348,10 @@ fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32
     format!("b.id IN ({})", parts.join(" UNION "))
 }
 
-/// The batches from `first` on with reports of an unsuccessful state, in their order: each step of the recursion leads to the next
-/// batch, so a limit is reached without a look at all others.
+/// The batches from `first` on with reports of an unsuccessful state, in order. Each step of the recursion leads to the
+/// next batch, so a limit is reached without reading all others.
 fn reported_in(state: JobState, first: &str, limit: &str) -> String {
-    // The second condition is what lets SQLite use the partial index.
+    // The second condition lets SQLite use the partial index.
     let from = |batch: &str| {
         format!(
             "(SELECT id >> {POSITION_BITS} FROM report WHERE state = '{state}' AND state <> 'completed' \

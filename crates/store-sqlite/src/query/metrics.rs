@@ -11,8 +11,8 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 use crate::worker::hops::hops_of;
 
-/// Open jobs by lane: how many wait, are due and run, in how many rows, and since when the oldest is due. Slices lie in the
-/// order of lanes, so nothing is sorted.
+/// Open jobs by lane: how many wait, are due and run, in how many rows, and when the oldest became due. Slices are in
+/// the order of lanes, so nothing is sorted.
 const OPEN: &str = "SELECT lane_id, sum(count), sum(iif(run_at <= ?1, count, 0)), 0, min(iif(run_at <= ?1, run_at, NULL)), count(*) \
      FROM slice GROUP BY lane_id \
      UNION ALL SELECT b.lane_id, 0, 0, sum(h.count), NULL, count(*) FROM held h JOIN batch b ON b.id = h.batch_id GROUP BY 1 \
@@ -79,7 +79,7 @@ fn add_open(connection: &Connection, now: Timestamp, lanes: &mut LanesBuilder) -
 }
 
 impl Transaction<'_> {
-    /// Adds jobs that have ended to those of their lanes.
+    /// Adds ended jobs to the counts of their lanes.
     pub fn add_ended(&mut self, ended: &[(BatchId, EndedJobs)]) -> Result<()> {
         let mut lanes = HashMap::with_capacity(ended.len());
         for (batch, _) in ended {
@@ -94,7 +94,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Adds jobs that have ended to those of a lane.
+    /// Adds ended jobs to the counts of a lane.
     pub fn add_ended_of_lane(&mut self, lane: i64, ended: &EndedJobs) -> Result<()> {
         let known: Option<String> =
             self.row("SELECT ended FROM lane_stat WHERE lane_id = ?1", [lane], |row| {

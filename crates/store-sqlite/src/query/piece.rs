@@ -1,4 +1,4 @@
-//! Where the jobs of a batch stand.
+//! The places of the jobs of a batch.
 
 use gristmill_model::{BatchId, Timestamp};
 use gristmill_store::rules::piece::Piece;
@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::query::batches::report_ids;
 use crate::sums::{damaged, in_batch, is_report_of, read_counted, read_rank};
 
-/// Where all jobs of a batch stand.
+/// The places of all jobs of a batch.
 pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) -> Result<Vec<Piece>> {
     let mut all = Vec::new();
     for table in TABLES {
@@ -27,10 +27,10 @@ pub(super) fn pieces(connection: &Connection, now: Timestamp, batch: BatchId) ->
     }
 }
 
-/// The tables that say where jobs stand: each job is in one row of one of them.
+/// The tables that have the places of jobs: each job is in one row of one of them.
 pub(super) const TABLES: [&str; 4] = ["report", "slice", "held", "blocked"];
 
-/// Where the jobs of a batch stand that are in one of the [`TABLES`].
+/// The places of the jobs of a batch that are in one of the [`TABLES`].
 pub(super) fn pieces_in(
     connection: &Connection,
     now: Timestamp,

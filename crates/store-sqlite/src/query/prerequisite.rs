@@ -1,4 +1,4 @@
-//! The jobs that a blocked job waits for, and the one that a cancelled job waited for in vain.
+//! The jobs that a blocked job waits for, and the failed prerequisite of a cancelled job.
 
 use gristmill_model::limits::{BATCH_JOBS_MAX, SHOWN_PREREQUISITES_MAX};
 use gristmill_model::{BatchId, JobId, Positions, Timestamp};
@@ -10,7 +10,7 @@ use crate::columns::read_positions;
 use crate::failure::Result;
 use crate::query::piece::pieces;
 
-/// Those that have not ended, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
+/// The open prerequisites, with their states: at most [`SHOWN_PREREQUISITES_MAX`].
 pub(super) fn prerequisites_of(
     connection: &Connection,
     now: Timestamp,
@@ -46,7 +46,7 @@ pub(super) fn prerequisites_of(
     Ok(found)
 }
 
-/// The prerequisite that did not complete, so that the jobs of this report were cancelled.
+/// The prerequisite whose failure cancelled the jobs of this report.
 pub(super) fn cause_of(connection: &Connection, report: i64) -> Result<Option<FailedPrerequisite>> {
     let mut statement = connection.prepare_cached("SELECT cause FROM report WHERE id = ?1")?;
     let cause: Option<Option<String>> = statement.query_row([report], |row| row.get(0)).optional()?;

@@ -1,4 +1,4 @@
-//! Tags and groups, and what tags and keys leave of a filter's jobs.
+//! Tags and groups, and the jobs that a filter's keys and tags select.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::transaction::Transaction;
 impl Transaction<'_> {
     /// Stores the tags of a batch of `count` jobs.
     pub fn insert_tags(&self, batch: BatchId, count: u32, tags: &[Tag]) -> Result<()> {
-        // In the order of the key, as a b-tree likes them.
+        // In the order of the key, which is the fastest for a b-tree.
         let mut tags: Vec<&Tag> = tags.iter().collect();
         tags.sort_unstable_by_key(|tag| (&tag.name, &tag.value));
         let mut insert = self.connection.prepare_cached(
@@ -45,7 +45,8 @@ impl Transaction<'_> {
     /// Deletes the tags of a batch.
     pub fn delete_tags(&self, batch: BatchId) -> Result<()> {
         self.execute(
-            // Each by its whole key: in a list of all three columns SQLite seeks by two, through all batches with the tag.
+            // Each by its whole key: with a list of all three columns SQLite seeks by two of them, through all batches
+            // with the tag.
             "DELETE FROM tag WHERE batch_id = ?1 AND (name, value) IN ( \
              SELECT j.value ->> 0, j.value ->> 1 FROM tagged t CROSS JOIN json_each(t.tags) j WHERE t.batch_id = ?1)",
             [batch.0],
@@ -55,7 +56,7 @@ impl Transaction<'_> {
     }
 }
 
-/// What the filter's keys and tags leave; `None` where it has none.
+/// The jobs that the filter's keys and tags select; `None` if it has none.
 pub(crate) fn narrowed(connection: &Connection, filter: &JobFilter) -> Result<Option<Narrowed>> {
     if !filter.tells_jobs_apart() {
         return Ok(None);
@@ -127,7 +128,7 @@ fn tagged(connection: &Connection, condition: &TagCondition, batch: Option<Batch
 }
 
 fn keyed(connection: &Connection, filter: &JobFilter) -> Result<Narrowed> {
-    // The text as a whole is looked through before it is taken apart. A text with an escape can have a key that it does not show.
+    // Searches the text as a whole before it unpacks it. A text with an escape may have a key that it does not show.
     let mut statement = connection.prepare_cached(
         "SELECT b.batch_id, j.key FROM keyed b CROSS JOIN json_each(b.keys) j \
          WHERE (?1 IS NULL OR ((instr(b.keys, ?1) OR instr(b.keys, '\\')) AND j.value = ?1)) \

@@ -1,4 +1,4 @@
-//! Values that are kept for jobs of the same lane with the same payload.
+//! Cached values of jobs, for jobs of the same lane with the same payload.
 
 use gristmill_model::{BatchId, JobState, NewBatch, PackedArray, Positions};
 use gristmill_store::integrity::cached_sum;
@@ -11,7 +11,7 @@ use crate::limits::FORGOTTEN_KEYS_PER_TRANSACTION;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Ends those jobs of a new batch whose values are known. Returns which those are.
+    /// Ends the jobs of a new batch that have cached values, and returns them.
     pub fn answer_from_cache(
         &mut self,
         id: BatchId,
@@ -32,7 +32,7 @@ impl Transaction<'_> {
             },
         )?;
         let mut hits = Hits::default();
-        // The job of a damaged value runs, which stores its value anew.
+        // If a value is damaged, its job runs, which stores the value again.
         for (position, value, _) in found.into_iter().filter(|(_, _, is_whole)| *is_whole) {
             hits.add(position, value);
         }
@@ -45,7 +45,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Keeps the values of jobs that have completed, where their batch says so.
+    /// Stores the values of completed jobs, if their batch is cached.
     pub fn keep_values(&mut self, batch: BatchId, positions: &Positions, ending: &Ending) -> Result<()> {
         let (Some(values), JobState::Completed) = (&ending.values, ending.state) else {
             return Ok(());
@@ -77,7 +77,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Forgets some values that are not kept any more.
+    /// Deletes some expired values.
     pub fn forget_values(&mut self) -> Result<()> {
         self.execute(
             "DELETE FROM cached WHERE rowid IN (SELECT rowid FROM cached WHERE until <= ?1 ORDER BY until LIMIT ?2)",

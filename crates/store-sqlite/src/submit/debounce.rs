@@ -1,4 +1,4 @@
-//! Debounce: payloads that are added to jobs which have not started.
+//! Debounce: payloads that are added to jobs that have not started.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,8 +15,8 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them behind
-    /// those.
+    /// Stores the jobs of a batch whose keys are free. Adds the others to the jobs that have their keys, or keeps them
+    /// behind these jobs.
     pub fn submit_debounced(
         &mut self,
         batch: &KeyedBatch,
@@ -27,7 +27,7 @@ impl Transaction<'_> {
         collapsed.delay(debounce, self.now);
         let scope = self.scope_of(batch)?;
         let mut owners = self.key_owners(scope, &collapsed.batch.keys)?;
-        // A job that has ended keeps nobody waiting, but for those that wait already.
+        // An ended job delays nobody, except those that wait already.
         owners.retain(|_, owner| owner.open || owner.rerun.is_some());
         let unstarted = self.postpone_unstarted(&collapsed, debounce, &owners)?;
         let met = collapsed.meet(debounce, &owners, &unstarted, self.now)?;
@@ -47,8 +47,8 @@ impl Transaction<'_> {
         Ok(collapsed.answer(plan.answer(stored)))
     }
 
-    /// Postpones the owners that take the added payloads, since they have not started and nothing waits behind them. Returns
-    /// those.
+    /// Postpones the owners that take the added payloads, because they have not started and nothing waits behind them.
+    /// Returns the postponed ones.
     fn postpone_unstarted(
         &mut self,
         collapsed: &Collapsed,
@@ -73,7 +73,7 @@ impl Transaction<'_> {
         Ok(unstarted)
     }
 
-    /// Lets those of these positions of a batch that have not started be claimed from a moment on. Returns which those are.
+    /// Makes those of these positions of a batch that have not started claimable only from a moment on. Returns them.
     fn postpone(&mut self, batch: BatchId, positions: &Positions, run_at: Timestamp) -> Result<Positions> {
         let mut postponed = Positions::new();
         for slice in self.slices_of(batch)? {
@@ -107,7 +107,7 @@ impl Transaction<'_> {
         Ok(postponed)
     }
 
-    /// How much was added to the jobs of a batch.
+    /// The number of payloads and bytes that were added to the jobs of a batch.
     fn added_sizes(&self, batch: BatchId, debounce: Debounce) -> Result<Sizes> {
         if debounce.payloads == DebouncedPayloads::Last {
             return Ok(Sizes::new());
@@ -124,7 +124,7 @@ impl Transaction<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    /// Adds what stands at a place of a batch to a job.
+    /// Adds the payload at a place of a batch to a job.
     fn add_payloads(&self, to: JobId, from: &Collapsed, place: u32, debounce: Debounce) -> Result<()> {
         self.execute(
             "INSERT OR REPLACE INTO debounced (batch_id, position, number, count, payloads) \
@@ -142,7 +142,7 @@ impl Transaction<'_> {
     }
 }
 
-/// The payloads of these jobs of a debounced batch, with those that were added.
+/// The payloads of these jobs of a debounced batch, including the added ones.
 pub(crate) fn debounced_payloads(
     connection: &Connection,
     batch: BatchId,

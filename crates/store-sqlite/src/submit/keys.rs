@@ -22,7 +22,7 @@ use crate::sums::damaged;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Stores batches whose jobs have keys. `keys` are those of each batch, read.
+    /// Stores batches whose jobs have keys. `keys` has the keys of each batch, unpacked.
     pub fn submit_keyed(
         &mut self,
         batches: &[KeyedBatch],
@@ -45,7 +45,7 @@ impl Transaction<'_> {
         Ok(submitted)
     }
 
-    /// `after` is what the batch waits for, all of it stored.
+    /// Stores one of them. `after` has all stored prerequisites of the batch.
     fn submit_keyed_batch(
         &mut self,
         batch: &KeyedBatch,
@@ -91,7 +91,7 @@ impl Transaction<'_> {
         Ok(plan.answer(stored))
     }
 
-    /// Keeps what runs once more after other jobs.
+    /// Keeps jobs that run once more after other jobs.
     pub fn keep_reruns(&self, scope: i64, planned: &[PlannedRerun]) -> Result<()> {
         for planned in planned {
             self.execute(
@@ -128,7 +128,7 @@ impl Transaction<'_> {
         Ok(owners.into_iter().collect())
     }
 
-    /// What runs of the batches of these jobs.
+    /// The running jobs of the batches of these owners.
     fn running_of<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<HashMap<BatchId, Positions>> {
         let mut running: HashMap<BatchId, Positions> =
             owners.map(|owner| (owner.job.batch, Positions::new())).collect();
@@ -147,7 +147,7 @@ impl Transaction<'_> {
         Ok(running)
     }
 
-    /// Stores a batch whose keys are free, or were freed by replaced jobs.
+    /// Stores a batch whose keys are free, or were released by replaced jobs.
     pub fn insert_keyed(
         &mut self,
         batch: &KeyedBatch,
@@ -173,7 +173,7 @@ impl Transaction<'_> {
         let keys = batch.keys.clone();
         head.keys.get_or_init(|| BatchKeys { scope, keys });
         self.settle_submitted(std::slice::from_ref(&batch.batch), &[id])?;
-        // What those waited for that were replaced may have ended with them.
+        // Prerequisites of replaced jobs may have ended with them.
         let inherited: BTreeSet<BatchId> = waiting
             .iter()
             .flat_map(|waiting| waiting.edges.iter().map(|edge| edge.prerequisite))
@@ -190,9 +190,9 @@ impl Transaction<'_> {
         Some(self.now.plus_ms(i64::try_from(period_ms).unwrap_or(i64::MAX)).0)
     }
 
-    /// Releases the keys of jobs that ended in this state; a key with a period stays until that is over. Submits what runs
-    /// once more after completed jobs; what is debounced behind dead or expired ones is due with the next expiry. Nothing is
-    /// looked for where the batch has no keys.
+    /// Releases the keys of jobs that ended in this state; a key with a period stays until that is over. Submits the
+    /// jobs that were kept behind completed ones; jobs that are debounced behind dead or expired ones are due with the
+    /// next expiry. Searches nothing if the batch has no keys.
     pub fn release_keys(&mut self, batch: BatchId, positions: &Positions, state: JobState) -> Result<()> {
         let head = self.head(batch)?;
         let Some(unique) = head.options.unique else {
@@ -246,7 +246,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Submits what was kept with these keys, which nobody has any more.
+    /// Submits the jobs that were kept with these keys, which are free now.
     fn submit_again(&mut self, again: &[(String, String)]) -> Result<()> {
         for batch in reruns(again)? {
             let scope = self.scope_of(&batch)?;
@@ -255,7 +255,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Those of a batch's positions whose keys other jobs have by now: they cannot be retried.
+    /// The positions of a batch whose keys other jobs have by now: they cannot be retried.
     pub fn taken_keys(&mut self, batch: BatchId) -> Result<Positions> {
         if self.head(batch)?.options.unique.is_none() {
             return Ok(Positions::new());
@@ -270,7 +270,7 @@ impl Transaction<'_> {
         Ok(taken.into_iter().collect())
     }
 
-    /// Gives jobs of a batch that are open again their keys back.
+    /// Returns their keys to jobs of a batch that are open again.
     pub fn take_keys_again(&mut self, batch: BatchId, positions: &Positions) -> Result<()> {
         if self.head(batch)?.options.unique.is_none() {
             return Ok(());
@@ -289,7 +289,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Forgets some keys of jobs that are over, and whose periods are. Submits what waited behind them.
+    /// Deletes some keys of ended jobs whose periods are over. Submits the jobs that waited behind them.
     pub fn forget_keys(&mut self) -> Result<()> {
         let gone = self.rows(
             "DELETE FROM job_key WHERE (scope, key) IN \

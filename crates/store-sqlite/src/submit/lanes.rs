@@ -10,7 +10,7 @@ use crate::query::ended::data_version;
 use crate::transaction::Memory;
 
 impl Memory {
-    /// The lane of that name, made where there is none.
+    /// The lane of this name; it is made if it is missing.
     pub fn intern_lane(&mut self, connection: &Connection, name: LaneName<'_>) -> Result<i64> {
         if let Some(id) = self.lanes.find(name) {
             return Ok(id);
@@ -32,14 +32,14 @@ impl Memory {
         Ok(self.lanes.id_max())
     }
 
-    /// The lanes that a worker wants to claim from, where those are no more than so many.
+    /// The lanes from which a worker wants to claim, up to a maximum.
     pub fn wanted_lanes(
         &mut self,
         connection: &Connection,
         want: &Want,
         lanes_max: usize,
     ) -> Result<Option<Vec<Lane>>> {
-        // As a rule nobody else has written since, and nothing is read.
+        // Usually nobody else has written since, and nothing is read.
         let data_version = data_version(connection)?;
         if self.data_version != Some(data_version) {
             self.refresh_lanes(connection)?;
@@ -50,7 +50,7 @@ impl Memory {
         Ok(self.lanes.wanted_up_to(want, lanes_max))
     }
 
-    /// Forgets all lanes, to be read again, where some were deleted since they were read.
+    /// Forgets all lanes, to be read again, if some were deleted since they were read.
     pub fn forget_deleted_lanes(&mut self, connection: &Connection) -> Result<()> {
         let mut statement =
             connection.prepare_cached("SELECT next_value FROM sequence WHERE name = 'lanes_deleted'")?;
@@ -64,8 +64,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads the lanes that were added since the last look: as a rule none, at the cost of one seek. Nothing is claimed from a
-    /// damaged lane: its jobs may be of another kind.
+    /// Reads the lanes that were added since the last look; usually none, which costs one seek. Nothing is claimed from
+    /// a damaged lane, because its jobs may be of another kind.
     pub fn refresh_lanes(&mut self, connection: &Connection) -> Result<()> {
         let mut statement = connection
             .prepare_cached("SELECT id, queue, kind, job_group, sum FROM lane WHERE id > ?1 ORDER BY id")?;
@@ -84,7 +84,7 @@ impl Memory {
     }
 }
 
-/// Reads id, queue, kind, group and sum of a lane; `None` where the sum is another.
+/// Reads id, queue, kind, group and checksum of a lane; `None` if the checksum is wrong.
 pub(crate) fn read_lane(row: &rusqlite::Row<'_>) -> Result<Option<Lane>> {
     let lane = Lane {
         id: row.get(0)?,

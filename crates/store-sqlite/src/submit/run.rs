@@ -69,7 +69,7 @@ impl Transaction<'_> {
         })
     }
 
-    /// Moves a run on in its input.
+    /// Advances a run in its input.
     pub fn advance_run(&mut self, advance: &RunAdvance) -> Result<()> {
         let progress = advance.progress;
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -87,7 +87,7 @@ impl Transaction<'_> {
         known(advance.run, changed)
     }
 
-    /// Changes what a run remembers.
+    /// Changes what a run stores.
     pub fn update_run(&mut self, run: RunId, new: &NewRun, state: RunState) -> Result<()> {
         if run_named(self.connection, &new.name)?.is_some_and(|other| other.id != run) {
             return Err(StoreError::RunExists(new.name.clone()).into());
@@ -99,7 +99,7 @@ impl Transaction<'_> {
         known(run, changed)
     }
 
-    /// Finishes a run, and stores its hook's job where the run was not finished before.
+    /// Finishes a run, and stores its hook's job if the run was not finished before.
     pub fn finish_run(&mut self, run: RunId, new: &NewRun, hook: &NewBatch) -> Result<()> {
         let state: Option<String> =
             self.row("SELECT state FROM run WHERE id = ?1", [run.0], |row| row.get(0))?;
@@ -110,7 +110,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Forgets a run with all its batches.
+    /// Deletes a run with all its batches.
     pub fn delete_run(&mut self, run: RunId) -> Result<()> {
         known(run, self.execute("DELETE FROM run WHERE id = ?1", [run.0])?)?;
         let batches: Vec<BatchId> = self.rows("SELECT id FROM batch WHERE run_id = ?1", [run.0], |row| {

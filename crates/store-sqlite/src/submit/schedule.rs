@@ -68,7 +68,7 @@ pub(crate) fn next_due(connection: &Connection) -> Result<Option<Timestamp>> {
 }
 
 impl Transaction<'_> {
-    /// Makes schedules, or changes those of the same names.
+    /// Makes schedules, or changes those with the same names.
     pub fn put_schedules(&mut self, schedules: &[NewSchedule]) -> Result<()> {
         for new in schedules {
             let known = schedule(self.connection, &new.name)?;
@@ -152,7 +152,7 @@ impl Transaction<'_> {
         Ok(fired)
     }
 
-    /// Changes schedules. Returns how many there are of them.
+    /// Changes schedules. Returns how many of them exist.
     pub fn change_schedules(&mut self, names: &BTreeSet<String>, change: ScheduleChange) -> Result<u64> {
         let mut known = Vec::new();
         for name in names {

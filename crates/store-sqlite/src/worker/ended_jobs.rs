@@ -15,7 +15,7 @@ impl SqliteStore {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what was accepted of reports. Where much has gathered, the store gets it at once.
+    /// Counts the accepted jobs of reports. If many have gathered, the store gets the counts at once.
     pub(crate) async fn gather(&self, reported: &[ReportedEnds], receipts: &[Receipt]) {
         let is_full = {
             let mut gathered = self.gathered();
@@ -27,7 +27,7 @@ impl SqliteStore {
         }
     }
 
-    /// Adds the gathered counts to those of the store. A failure keeps them for the next time.
+    /// Adds the gathered counts to those of the store. After a failure they are kept for the next time.
     pub(crate) async fn flush_or_warn(&self) {
         if let Err(error) = self.flush_ended().await {
             tracing::warn!(%error, "the counts of ended jobs cannot be stored yet");

@@ -1,4 +1,4 @@
-//! Batch statistics, added up over all workers.
+//! Batch statistics, totalled for all workers.
 
 use gristmill_batching::{BatchStats, HopStats};
 use rusqlite::{Connection, params};
@@ -7,7 +7,7 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Adds what a caller has counted since its last call, and what the writer has.
+    /// Adds the counts of a caller since its last call, and those of the writer.
     pub fn add_hops(&mut self, hops: &BatchStats) -> Result<()> {
         let mut hops = hops.clone();
         hops.merge(&std::mem::take(&mut self.memory.hops));

@@ -10,7 +10,7 @@ use crate::failure::Result;
 use crate::transaction::Transaction;
 
 impl Transaction<'_> {
-    /// Has output kept for a follower.
+    /// Begins to keep output for a follower.
     pub fn follow(&self, follower: &str, packed: &str) -> Result<()> {
         self.execute(
             "INSERT INTO following (id, until, followed) VALUES (?1, ?2, ?3) \
@@ -35,7 +35,7 @@ impl Transaction<'_> {
         Ok(all_followed(packed.iter().map(String::as_str))?)
     }
 
-    /// Keeps output of jobs that a worker holds, and returns those that it does not.
+    /// Keeps output of jobs that a worker holds, and returns the jobs that it does not hold.
     pub fn put_output(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<JobId>> {
         self.forget_output()?;
         let held = self.held_of_printed(worker, printed)?;
@@ -61,7 +61,7 @@ impl Transaction<'_> {
         Ok(refused)
     }
 
-    /// What a worker holds of the batches that output is of.
+    /// The jobs that a worker holds of the batches in the output.
     fn held_of_printed(&self, worker: WorkerId, printed: &[Printed]) -> Result<Vec<HeldJobs>> {
         let batches = serde_json::to_string(&batches_of(printed))?;
         let mut statement = self.connection.prepare_cached(
@@ -81,7 +81,7 @@ impl Transaction<'_> {
         Ok(all)
     }
 
-    /// Deletes output that is old, too much, or followed by nobody.
+    /// Deletes output that is old, too much, or without followers.
     pub fn forget_output(&self) -> Result<()> {
         self.execute("DELETE FROM following WHERE until <= ?1", [self.now.0])?;
         self.execute(
@@ -96,7 +96,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Pieces after a place.
+/// Pieces of output after a place.
 pub(crate) fn live_output(connection: &Connection, followed: &[Followed], after: i64) -> Result<OutputPage> {
     let mut page = OutputPage::after(after);
     let mut statement = connection.prepare_cached(

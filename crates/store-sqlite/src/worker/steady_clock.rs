@@ -1,9 +1,9 @@
 //! The clocks of a store: the wall clock, which people and time services set, and the monotonic clock.
 //!
-//! All processes that have a file open are of one machine. So the silence of a worker is measured by the steady clock of that
-//! machine, which all of them read alike: a wall clock that is set forward ends no lease, and one that is set back keeps none.
-//! Times of heartbeats are given as wall times nevertheless: by how far the two clocks were apart when the caller last asked
-//! for the time.
+//! All processes that have a file open run on one machine. So the silence of a worker is measured by the steady clock
+//! of that machine, which all of them read alike: a wall clock that is set forward ends no lease, and one that is set
+//! back keeps none. Times of heartbeats are still shown as wall times: by the difference of the two clocks when the
+//! caller last asked for the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use gristmill_model::{Clock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Tells this boot of the machine from others.
+/// The file that identifies this boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A monotonic clock. It stands still while the machine is suspended, and begins anew with each boot.
+/// A monotonic clock. It stands still while the machine is suspended, and starts again with each boot.
 pub trait SteadyClock: Send + Sync + fmt::Debug {
     /// Milliseconds since the machine was booted, the same for all processes.
     fn now_ms(&self) -> i64;
@@ -41,7 +41,7 @@ impl SteadyClock for MachineSteadyClock {
     }
 }
 
-/// A clock that is moved by hand only is steady by itself.
+/// A clock that is only moved by hand is steady itself.
 #[derive(Debug)]
 struct MovedByHand(Arc<dyn Clock>);
 
@@ -60,11 +60,11 @@ impl SteadyClock for MovedByHand {
 pub(crate) struct Clocks {
     wall: Arc<dyn Clock>,
     steady: Arc<dyn SteadyClock>,
-    /// How far the wall clock was ahead of the steady one when they were compared last.
+    /// How far the wall clock was ahead of the steady one when they were last compared.
     ahead_ms: AtomicI64,
 }
 
-/// When a worker was heard of, by the steady clock.
+/// When a worker sent a heartbeat, by the steady clock.
 #[derive(Debug, Clone)]
 pub(crate) struct Beat {
     pub boot: Arc<str>,
@@ -79,7 +79,7 @@ pub(crate) struct WallTimes {
 }
 
 impl Clocks {
-    /// `steady` as the options say.
+    /// `steady` is the clock of the options.
     pub fn new(wall: Arc<dyn Clock>, steady: Option<Arc<dyn SteadyClock>>) -> Clocks {
         let steady: Arc<dyn SteadyClock> = match steady {
             Some(steady) => steady,
@@ -106,7 +106,7 @@ impl Clocks {
         self.wall.now()
     }
 
-    /// The same. [`wall_times`](Clocks::wall_times) agree with it until the next call.
+    /// The same; [`wall_times`](Clocks::wall_times) agree with it until the next call.
     pub fn compare(&self) -> Timestamp {
         let now = self.wall.now();
         self.ahead_ms
@@ -114,7 +114,7 @@ impl Clocks {
         now
     }
 
-    /// A heartbeat of this moment.
+    /// A heartbeat at this moment.
     pub fn beat(&self) -> Beat {
         Beat {
             boot: self.steady.boot().into(),
@@ -132,7 +132,7 @@ impl Clocks {
 }
 
 impl WallTimes {
-    /// The time of a heartbeat. One of another boot was before this one, whatever the wall clock said then.
+    /// The time of a heartbeat. One of another boot was before this one, whatever the wall clock showed then.
     pub fn of(&self, boot: &str, at_ms: i64, said_at: Timestamp) -> Timestamp {
         if boot == &*self.boot {
             Timestamp(self.ahead_ms.saturating_add(at_ms))

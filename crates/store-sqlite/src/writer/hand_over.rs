@@ -10,22 +10,22 @@ use gristmill_store::StoreError;
 
 use crate::writer::operation::{Operation, WriterReply};
 
-/// Looks for the reply before a lone caller lets its thread go. A look with its pauses takes 0.1 to 0.2 us by
-/// processor, so this is 60 to 120 us, enough for a small transaction that is not synced. Half as many were too few:
-/// each wait in vain ends in a wake-up, which makes the next wait longer.
+/// How often a lone caller looks for the reply before it releases its thread. A look with its pauses takes 0.1 to 0.2
+/// us, depending on the processor, so this is 60 to 120 us, enough for a small transaction that is not synced. Half as
+/// many were too few: each wait without success ends in a wake-up, which makes the next wait longer.
 const LOOKS_MAX: u32 = 600;
-/// Looks of a caller where the last replies took longer.
+/// How often a caller looks if the last replies took longer.
 const LOOKS_MIN: u32 = 2;
-/// Once in so many operations, the whole wait is tried again.
+/// Once in this many operations, the whole wait is tried again.
 const OPERATIONS_PER_PROBE: usize = 64;
 /// Pauses of the processor between two looks.
 const PAUSES_PER_LOOK: u32 = 4;
 
 /// Hands operations to the writer.
 ///
-/// A lone caller's small transaction takes some 25 us with `synchronous=NORMAL`, and letting the thread of the
-/// executor sleep and wake takes as long again. So a caller that is alone looks for its reply for a moment first, as
-/// long as that pays. With others around there is something better to do.
+/// A small transaction of a lone caller takes about 25 us with `synchronous=NORMAL`, and putting the thread of the
+/// executor to sleep and waking it takes as long again. So a caller that is alone first looks for its reply for a
+/// moment, as long as that pays. With concurrent callers the thread has other work.
 #[derive(Debug)]
 pub(crate) struct HandOver {
     submitter: Submitter<Operation, WriterReply>,
@@ -62,8 +62,8 @@ impl HandOver {
         }
     }
 
-    /// Hands an operation over for whose reply nobody waits. Where the queue is full, a task waits for space; without a
-    /// runtime, what a worker holds comes back once that has ended.
+    /// Hands over an operation for whose reply nobody waits. If the queue is full, a task waits for space; without a
+    /// runtime, the worker's jobs come back once it has ended.
     pub fn give_back(&self, operation: Operation, bytes: usize) {
         if let Err(EnqueueError::Full(operation)) = self.submitter.enqueue(operation, bytes)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -96,7 +96,7 @@ impl HandOver {
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..looks {
             if let Poll::Ready(reply) = ticket.as_mut().poll(&mut context) {
-                // Straight back to the whole wait: what takes 125 looks is never found with twice a few.
+                // Straight back to the whole wait: a reply that takes 125 looks is never found by doubling a few.
                 self.looks.store(LOOKS_MAX, Ordering::Relaxed);
                 return Some(reply);
             }

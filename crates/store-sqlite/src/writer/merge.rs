@@ -1,4 +1,4 @@
-//! What a group's operations become: single submits are packed, everything else is carried out as it came.
+//! Merges a group's operations: single submits are packed, everything else is carried out as it came.
 
 use gristmill_batching::{Group, Responder};
 use gristmill_model::NewBatch;
@@ -13,7 +13,7 @@ pub(crate) struct Merged {
     parts: Vec<Part>,
     /// One for each operation, in the order of the units.
     pub responders: Vec<Responder<WriterReply>>,
-    /// The caller that closes the store, if one does.
+    /// The caller that closes the store, if any.
     pub closing: Option<Responder<WriterReply>>,
 }
 
@@ -70,7 +70,7 @@ impl Merged {
 }
 
 impl<'a> Unit<'a> {
-    /// How many operations it is made of.
+    /// The number of its operations.
     pub fn len(&self) -> usize {
         match self {
             Unit::Singles(singles) => singles.len(),
@@ -78,7 +78,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Whether its answer has to wait for the disk.
+    /// Reports whether its answer must wait for the disk.
     pub fn needs_sync(&self) -> bool {
         match self {
             Unit::Singles(_) => true,
@@ -97,7 +97,7 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Carries it out; one reply for each operation.
+    /// Carries it out; returns one reply for each operation.
     pub fn run(self, transaction: &mut Transaction<'_>) -> Result<Vec<Reply>> {
         match self {
             Unit::Singles(singles) => {

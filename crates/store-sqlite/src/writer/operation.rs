@@ -1,4 +1,4 @@
-//! What callers hand to the writer, and its replies.
+//! The operations that callers hand to the writer, and its replies.
 
 use std::any::Any;
 
@@ -9,10 +9,10 @@ use gristmill_store::rules::waiting::Unclaimed;
 use crate::failure::Result;
 use crate::transaction::Transaction;
 
-/// What an operation answers; its caller knows the type.
+/// The answer of an operation; its caller knows the type.
 pub(crate) type Answer = Box<dyn Any + Send>;
 
-/// What an operation does. It can be carried out again, should its transaction fail.
+/// The code of an operation. It can run again if its transaction fails.
 pub(crate) type Run = Box<dyn Fn(&mut Transaction<'_>) -> Result<Answer> + Send>;
 
 /// An operation.
@@ -22,7 +22,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Gives back what was claimed for a worker that does not wait any more.
+    /// Gives back jobs that were claimed for a worker that no longer waits.
     pub fn give_back(unclaimed: Unclaimed) -> Work {
         let reports = unclaimed.reports();
         Work {
@@ -35,23 +35,23 @@ impl Work {
     }
 }
 
-/// What batches weigh in the writer's queue. Bytes.
+/// The size of batches in the writer's queue. Bytes.
 pub(crate) fn weight_of(batches: &[NewBatch]) -> usize {
     batches.iter().map(|batch| batch.payloads.as_str().len()).sum()
 }
 
-/// Whether an operation's answer has to wait for the disk.
+/// Whether an operation's answer must wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It does: an acknowledged operation survives as [`Synchronous`](crate::Synchronous) promises.
+    /// It must: an acknowledged operation survives as [`Synchronous`](crate::Synchronous) promises.
     Promised,
-    /// It does not: a claim or a heartbeat that a loss of power undoes was made by a process that ended with it, and
-    /// the jobs are claimable as before. (Whatever is synced later syncs what was written before it, so no lease id that
-    /// left a trace is given again.) Spares an idle worker's claim a sync, half of its latency.
+    /// It need not: a claim or a heartbeat that is lost with the power was made by a process that ended with it, and
+    /// the jobs are claimable as before. (A later sync includes all earlier writes, so no lease id that left a trace is
+    /// given again.) This saves an idle worker's claim a sync, half of its latency.
     Needless,
 }
 
-/// What callers hand to the writer.
+/// A request to the writer.
 #[allow(
     clippy::large_enum_variant,
     reason = "where operations are many, they are single jobs"
@@ -65,7 +65,7 @@ pub(crate) enum Operation {
     Close,
 }
 
-/// What the writer replies.
+/// A reply of the writer.
 pub(crate) enum Reply {
     Single(JobId),
     Work(Answer),

@@ -13,7 +13,7 @@ fn open(folder: &tempfile::TempDir, name: &str) -> SqliteStore {
     SqliteStore::open(folder.path().join(name), SqliteOptions::new(clock, 1)).unwrap()
 }
 
-/// Jobs are there with the caller's rows, or neither is; ids go on as if the store had given them.
+/// Jobs and the caller's rows are stored together or not at all; ids continue as if the store had given them.
 #[tokio::test]
 async fn jobs_come_with_the_callers_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn jobs_come_with_the_callers_rows() {
     );
 }
 
-/// What is wrong is refused before anything is written.
+/// Invalid input is refused before anything is written.
 #[tokio::test]
 async fn wrong_connections_and_batches_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ async fn wrong_connections_and_batches_are_refused() {
     assert!(says(store.submit_within(&memory, &[batch(1)])).contains("jobs.db"));
 }
 
-/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+/// The writes of a report are stored with the outcomes, once; a failing write fails its own job alone.
 #[tokio::test]
 async fn handlers_write_with_their_reports() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ async fn handlers_write_with_their_reports() {
     let insert = "INSERT INTO picture (id, size) SELECT value ->> 'id', value ->> 'size' FROM json_each(?1)";
     writes_go_with_their_reports(&store, insert, pictures).await;
 
-    // Nothing but what changes rows, and that with one parameter.
+    // Only statements that change rows, with one parameter.
     let worker = worker(&store).await;
     for (sql, says) in [
         ("COMMIT", "must be an INSERT"),

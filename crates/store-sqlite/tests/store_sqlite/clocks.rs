@@ -1,4 +1,4 @@
-//! Clocks that are set forward and back end no lease of a worker that lives, and keep none of one that is dead.
+//! A clock that is set forward or back does not end the lease of a living worker, nor keep that of a dead one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-/// As the engine's housekeeping does it. Returns which workers were lost.
+/// Does the engine's housekeeping. Returns the lost workers.
 async fn keep_house(store: &SqliteStore) -> Vec<WorkerId> {
     let silent_before = store.now().plus_ms(-LEASE_LOST_AFTER_MS);
     let workers = store.workers().await.unwrap();
@@ -75,7 +75,7 @@ fn wall() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(Timestamp(1_800_000_000_000)))
 }
 
-/// An hour forward: a worker that is heard of holds its jobs, and one that is not loses them in time.
+/// An hour forward: a worker with heartbeats keeps its jobs, and one without loses them in time.
 #[tokio::test]
 async fn a_clock_set_forward_ends_no_lease() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ async fn a_clock_set_forward_ends_no_lease() {
     assert_eq!(keep_house(&keeping).await, [worker]);
 }
 
-/// An hour back: a dead worker loses its jobs no later for that.
+/// An hour back: a dead worker does not lose its jobs later because of that.
 #[tokio::test]
 async fn a_clock_set_back_keeps_no_lease() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,13 +110,13 @@ async fn a_clock_set_back_keeps_no_lease() {
     assert_eq!(keep_house(&keeping).await, NOBODY);
     machine.pass_ms(1);
     assert_eq!(keep_house(&keeping).await, [dead]);
-    // The jobs were submitted in what is the future now.
+    // The jobs were submitted at a time that is in the future now.
     machine.wall.advance_ms(HOUR_MS);
     let heir = worker(&keeping).await;
     assert!(claim(&keeping, heir, 9).await.is_some());
 }
 
-/// A boot sets the wall clock back to before the last heartbeat: that was before the boot nevertheless.
+/// A boot sets the wall clock back to before the last heartbeat, which nevertheless was before the boot.
 #[tokio::test]
 async fn a_boot_ends_the_leases_from_before_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ async fn a_boot_ends_the_leases_from_before_it() {
     assert_eq!(keep_house(&store).await, [dead]);
 }
 
-/// The machine's own steady clock: what one process has written, another reads alike.
+/// The machine's own steady clock: all processes read heartbeats alike.
 #[tokio::test]
 async fn heartbeats_are_shown_by_the_wall_clock() {
     let folder = tempfile::tempdir().unwrap();

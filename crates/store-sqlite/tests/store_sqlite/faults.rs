@@ -1,4 +1,4 @@
-//! What goes wrong around a SQLite store: crashes, full disks, other programs, other processes.
+//! Faults around a SQLite store: crashes, full disks, other programs, other processes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 
-/// Says which part a child process plays, and on which file.
+/// The environment variable with the role of a child process, and its file.
 const ROLE: &str = "GRISTMILL_TEST_ROLE";
 const FILE: &str = "GRISTMILL_TEST_FILE";
 
@@ -30,7 +30,7 @@ fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, options()).unwrap()
 }
 
-/// A batch of one job with a payload of so many bytes.
+/// A batch of one job with a payload of this many bytes.
 fn heavy(bytes: usize) -> NewBatch {
     let payload = format!("[\"{}\"]", "x".repeat(bytes));
     NewBatch::new(KIND, PackedArray::parse(&payload).unwrap())
@@ -57,7 +57,7 @@ fn child(role: &str, file: &Path) -> Command {
     command
 }
 
-/// Runs a child whose files may have so many blocks of 512 bytes. A write beyond them fails instead of killing it.
+/// Runs a child whose files may have this many blocks of 512 bytes. A write beyond them fails instead of killing it.
 fn run_with_file_blocks_max(child: &Command, blocks_max: u32) -> Output {
     let mut shell = Command::new("sh");
     shell
@@ -72,7 +72,7 @@ fn run_with_file_blocks_max(child: &Command, blocks_max: u32) -> Output {
     shell.output().unwrap()
 }
 
-/// Wherever the making of a store is cut short, the next who opens it makes it.
+/// Wherever the making of a store is interrupted, the next process that opens it completes it.
 #[test]
 fn a_store_that_was_not_made_to_the_end_is_made_later() {
     let folder = folder();
@@ -96,7 +96,7 @@ fn a_store_that_was_not_made_to_the_end_is_made_later() {
     assert!(cut_short >= 10, "{cut_short}");
 }
 
-/// Not a test of its own: what child processes do. Without a role it does nothing.
+/// Not a test of its own: it runs in child processes. Without a role it does nothing.
 #[tokio::test]
 async fn plays_the_child() {
     let (Ok(role), Some(file)) = (std::env::var(ROLE), std::env::var_os(FILE)) else {
@@ -114,7 +114,7 @@ async fn plays_the_child() {
     }
 }
 
-/// Submits, claims and completes, and says what is acknowledged.
+/// Submits, claims and completes, and prints what is acknowledged.
 async fn write_for_ever(file: &Path) {
     let store = open(file);
     let worker = worker(&store).await;
@@ -146,7 +146,7 @@ async fn what_is_acknowledged_survives_a_kill() {
             acknowledged.push(line.unwrap());
         }
         child.kill().unwrap();
-        // What it still said before it died is acknowledged, too; the last line may be cut.
+        // Everything that it printed before it died is acknowledged, too; the last line may be cut.
         let rest: Vec<String> = lines.map_while(Result::ok).collect();
         acknowledged.extend(rest.into_iter().rev().skip(1));
         child.wait().unwrap();
@@ -174,7 +174,7 @@ async fn what_is_acknowledged_survives_a_kill() {
     assert!(jobs > 100, "{jobs} jobs were completed");
 }
 
-/// Under a limit of the file's size, as on a full disk: COMMIT itself fails, since that is when pages are written.
+/// Under a limit of the file's size, as on a full disk, COMMIT itself fails, because that is when pages are written.
 async fn write_to_the_limit(file: &Path) {
     let store = open(file);
     let mut acknowledged = 0;
@@ -239,7 +239,7 @@ async fn a_full_disk_is_said_and_survived() {
     };
     assert!(matches!(error, StoreError::DiskFull { .. }), "{error:?}");
     assert!(stored > 3);
-    // Of many at once, those that fit are stored and the others are told why not; each on its own.
+    // Of many at once, those that fit are stored, and the others get their own errors.
     let submits = (0..60).map(|number| {
         let bytes = if number % 3 == 0 { 50_000 } else { 10 };
         store.submit(vec![heavy(bytes)], None)
@@ -255,11 +255,11 @@ async fn a_full_disk_is_said_and_survived() {
     assert!(small > 0, "what fits is stored");
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(counts.waiting, stored + small as u64);
-    // No transaction was left open: another connection can write.
+    // No transaction was left open, because another connection can write.
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
 
-    // With room again, it goes on.
+    // With space again, it continues.
     let all = PruneOptions {
         finished_before: SystemClock.now().plus_ms(1_000),
         keep_batches: 0,
@@ -329,7 +329,7 @@ fn a_layout_of_a_development_version_is_refused() {
     assert_eq!(std::fs::read(&file).unwrap(), before, "nothing was written to it");
 }
 
-/// A process that runs on after a newer one has changed the layout writes nothing more, and says why.
+/// A process that keeps running after a newer one has changed the layout writes nothing more, and says why.
 #[tokio::test]
 async fn a_changed_layout_stops_the_processes_that_are_at_work() {
     let folder = folder();
@@ -355,7 +355,7 @@ async fn a_changed_layout_stops_the_processes_that_are_at_work() {
     assert_eq!(batches, 1, "nothing was stored since");
 }
 
-/// Views of an earlier release are replaced, and events go on where somebody listens.
+/// Views of an earlier release are replaced, and events continue if somebody listens.
 #[tokio::test]
 async fn changed_views_and_triggers_are_replaced_at_open() {
     let folder = folder();
@@ -494,7 +494,7 @@ fn an_empty_file_becomes_a_store() {
     assert_eq!(id, gristmill_store_sqlite::APPLICATION_ID);
 }
 
-/// Root may write to everything, so where the tests run as root, the child does not.
+/// Root may write to everything, so the child does not run as root even if the tests do.
 #[cfg(unix)]
 #[test]
 fn a_read_only_store_is_refused() {
@@ -507,7 +507,7 @@ fn a_read_only_store_is_refused() {
     let permit = |path: &Path, mode: u32| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Where the tests were built, others may not be allowed to look.
+    // Other users may not be able to read the build folder.
     let binary = folder.path().join("child");
     std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
     permit(&binary, 0o755);
@@ -583,8 +583,7 @@ impl Rng for Bomb {
     }
 }
 
-/// An operation that panics in the middle of its writing is rolled back, and those beside it in the same transaction
-/// are committed.
+/// An operation that panics while it writes is rolled back, and the others in the same transaction are committed.
 #[tokio::test]
 async fn a_panic_is_rolled_back_alone() {
     let folder = folder();
@@ -607,7 +606,7 @@ async fn a_panic_is_rolled_back_alone() {
     report.completed = completed_at(&lease.slices[0], &positions("0")).completed;
 
     bomb.arm(true);
-    // Another connection holds the writer up until all have gathered.
+    // Another connection blocks the writer until all have gathered.
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let panics = async { store.exchange(worker, vec![report.clone()], None).await };
@@ -639,14 +638,14 @@ async fn a_panic_is_rolled_back_alone() {
         "nothing of it is left"
     );
     bomb.arm(false);
-    // The lease is still held, and its report holds once nothing panics.
+    // The lease is still held, and its report is accepted once nothing panics.
     let receipts = exchange(&store, worker, vec![report], None).await.receipts;
     assert_eq!(receipts[0].accepted, positions("0-1"));
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(counts.total(), 3 + 1 + 20 + 10);
 }
 
-/// Dropping the handle writes out what is queued.
+/// Dropping the handle writes all queued operations.
 #[tokio::test]
 async fn dropping_the_store_writes_what_is_queued() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! A store's files: their permissions, links to them, and what becomes of them under a store that is open.
+//! A store's files: their permissions, links to them, and changes of them while a store is open.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Payloads may be anything, so that nobody but the owner reads a new store, its log and the index of that.
+/// Payloads may be confidential, so only the owner can read a new store, its log and the index of the log.
 #[tokio::test]
 async fn new_files_are_their_owners_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ async fn new_files_are_their_owners_alone() {
     }
 }
 
-/// The rights that somebody gave to a store stay.
+/// Changed permissions of a store stay.
 #[tokio::test]
 async fn the_rights_of_a_file_stay() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +66,7 @@ async fn the_rights_of_a_file_stay() {
     assert_eq!(mode(&folder.path().join("jobs.db-wal")), 0o640);
 }
 
-/// A link leads to one store, whose files lie beside the file and not beside the link.
+/// A link leads to one store, whose files are beside the file and not beside the link.
 #[tokio::test]
 async fn a_store_behind_a_link_is_made_where_the_link_leads() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ async fn a_store_behind_a_link_is_made_where_the_link_leads() {
     assert!(error.contains("links lead in a circle"), "{error}");
 }
 
-/// No operation is acknowledged and no query answered by a file that others do not find, until it is back.
+/// While others do not find the file, no operation is acknowledged and no query answered by it.
 #[tokio::test]
 async fn a_file_that_is_moved_or_replaced_is_noticed_at_once() {
     for suffix in ["", "-wal"] {
@@ -121,7 +121,7 @@ async fn a_file_that_is_moved_or_replaced_is_noticed_at_once() {
     }
 }
 
-/// A check and other readers leave a folder as they find it.
+/// A check and other readers leave a folder unchanged.
 #[tokio::test]
 async fn reading_alone_makes_and_changes_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ async fn a_reader_sees_what_others_write_later() {
     assert_eq!(jobs_in(&reader).await.unwrap(), 2, "without the log");
 }
 
-/// Commits that were in a log which is gone are lost, and `check` says so.
+/// If a log with commits is missing, they are lost, and `check` says so.
 #[tokio::test]
 async fn a_check_finds_that_the_log_is_missing() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,7 +201,7 @@ async fn a_check_finds_that_the_log_is_missing() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("copy.db-wal is missing"), "{error}");
 
-    // What was committed before is in the file and can be read.
+    // Earlier commits are in the file and readable.
     store.close().await.unwrap();
     let store = open(&file);
     submit(&store, batch(3)).await;

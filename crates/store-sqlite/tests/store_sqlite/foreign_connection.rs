@@ -1,4 +1,4 @@
-//! Submitting over a connection of another library: here one of `rusqlite`, which the store does not know.
+//! Submits over a connection of another library: here of `rusqlite`, which the store does not know.
 
 use std::sync::Arc;
 
@@ -100,7 +100,8 @@ fn rows(store: &SqliteStore) -> Vec<String> {
     all
 }
 
-/// Batches with all that a batch can have, for a store in which batch 1 has completed, batch 2 is dead and batch 3 waits.
+/// Batches with everything that a batch can have, for a store in which batch 1 has completed, batch 2 is dead and batch
+/// 3 waits.
 fn varied() -> Vec<NewBatch> {
     let mut later = NewBatch {
         queue: "elsewhere".to_owned(),
@@ -123,7 +124,7 @@ fn varied() -> Vec<NewBatch> {
     ]
 }
 
-/// Stores a completed batch, a dead one and one that waits.
+/// Stores a completed batch, a dead one and a waiting one.
 async fn prepare(store: &SqliteStore) {
     let worker = worker(store).await;
     for (batch, dies) in [(batch(2), false), (once(2), true)] {
@@ -139,7 +140,7 @@ async fn prepare(store: &SqliteStore) {
     submit(store, batch(1)).await;
 }
 
-/// What a submit writes over another connection is to the last column what the store writes by itself.
+/// A submit over another connection writes the same rows as the store itself, to the last column.
 #[tokio::test]
 async fn the_rows_are_those_of_any_submit() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +153,7 @@ async fn the_rows_are_those_of_any_submit() {
         assert_eq!(submit_foreign(&foreign, &varied()), ids);
     }
     let written_rows = |store| -> Vec<String> {
-        // Workers beat by the clock of the machine.
+        // Heartbeats of workers have the machine's clock.
         let all = rows(store).into_iter();
         all.filter(|row| !row.starts_with("worker: ")).collect()
     };
@@ -163,7 +164,7 @@ async fn the_rows_are_those_of_any_submit() {
     no_damage(&foreign).await;
 }
 
-/// Jobs are there with the caller's rows, or neither is; the store's own submits and claims go on from them.
+/// Jobs and the caller's rows are stored together or not at all; the store's own submits and claims continue after them.
 #[tokio::test]
 async fn jobs_come_with_the_callers_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +201,7 @@ async fn jobs_come_with_the_callers_rows() {
     );
 }
 
-/// What is wrong is refused before anything is written, and the next submit is not the worse for it.
+/// Invalid input is refused before anything is written, and does not affect the next submit.
 #[tokio::test]
 async fn wrong_batches_and_layouts_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,7 +234,7 @@ async fn wrong_batches_and_layouts_are_refused() {
     }
 }
 
-/// A transaction that has read before another one wrote is refused by SQLite, so that no id is given twice.
+/// SQLite refuses a transaction that has read before another one wrote, so that no id is given twice.
 #[tokio::test]
 async fn a_snapshot_that_is_stale_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How files come from one layout to another: tables by migrations, code as a whole.
+//! Migrations of files between layouts: tables change by migrations, code as a whole.
 
 use std::sync::Barrier;
 use std::thread;
@@ -32,7 +32,7 @@ const SECOND: Layout = Layout {
     code: &["CREATE VIEW shown AS SELECT id, words || ' at ' || at AS body FROM note;"],
 };
 
-/// A next version that cannot be carried out to the end.
+/// A next version that fails in the middle.
 const BROKEN: Layout = Layout {
     tables: &[
         FIRST.tables[0],
@@ -129,7 +129,7 @@ fn a_layout_of_a_newer_program_is_left_alone() {
         "{error:?}"
     );
 
-    // The same tables, with the code of a program that was released later: 10 comes after 9.
+    // The same tables, with the code of a later release: 10 comes after 9.
     let code = OTHER_CODE.code_digest();
     connection
         .execute("UPDATE layout SET code = ?1, program = '999.10.0'", [&code])
@@ -145,7 +145,7 @@ fn a_layout_of_a_newer_program_is_left_alone() {
     apply(&mut connection, &SECOND);
 }
 
-/// Each has a connection of its own, as processes have. One brings the file to the layout, and the others wait for it.
+/// Each thread has its own connection, like a process. One migrates the file, and the others wait for it.
 #[test]
 fn many_migrate_a_file_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn many_migrate_a_file_at_once() {
     });
 }
 
-/// Released files never change. A version that was made of other files is that of no release.
+/// Released files never change. A version made of other files belongs to no release.
 #[test]
 fn tables_that_no_release_made_are_left_alone() {
     const CHANGED: Layout = Layout {

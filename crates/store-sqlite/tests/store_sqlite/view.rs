@@ -29,7 +29,7 @@ impl Case {
     }
 }
 
-/// Jobs that wait for others stand in the view, as a condition on their batch finds them.
+/// The view shows jobs that wait for others, also with a condition on their batch.
 #[tokio::test]
 async fn shows_what_waits_for_others() {
     let case = case();
@@ -50,7 +50,7 @@ async fn shows_what_waits_for_others() {
     assert_eq!(states, format!("{id}:0 blocked,{id}:1 blocked"));
 }
 
-/// Jobs in every state, with values and payloads of every JSON type, stand in the view as the store tells them.
+/// The view shows jobs in every state, with values and payloads of every JSON type, as the store does.
 #[tokio::test]
 async fn shows_each_job_as_the_store_does() {
     let case = case();
@@ -118,7 +118,7 @@ async fn shows_each_job_as_the_store_does() {
     }
 }
 
-/// The view shows a job as the store tells it.
+/// The view shows a job as the store does.
 fn is_shown_as(sql: &Connection, row: &JobRow, details: JobDetails, expected_run: Option<&str>) {
     let JobId { batch, position } = row.job;
     let shown = sql
@@ -163,7 +163,7 @@ fn is_shown_as(sql: &Connection, row: &JobRow, details: JobDetails, expected_run
     );
 }
 
-/// A condition on the batch reaches every part of the view: no table that grows is read as a whole.
+/// A condition on the batch reaches every part of the view: no growing table is read as a whole.
 #[test]
 fn one_batch_is_unpacked_alone() {
     let case = case();
@@ -185,7 +185,7 @@ fn one_batch_is_unpacked_alone() {
     );
 }
 
-/// Values stand beside their payloads however the reports cut the batch up.
+/// Values are shown with their payloads, however the reports cut the batch up.
 #[tokio::test]
 async fn values_find_their_jobs() {
     let case = case();
@@ -210,7 +210,7 @@ async fn values_find_their_jobs() {
     assert_eq!(matching, 999);
 }
 
-/// What the view shows of a batch is the same once its reports are compacted.
+/// The view shows the same of a batch after its reports are compacted.
 #[tokio::test]
 async fn shows_compacted_reports_as_they_came() {
     let case = case();

@@ -1,4 +1,4 @@
-//! Whom an exchange with a SQLite store wakes: those who wait for work that it did not take itself.
+//! Whom an exchange with a SQLite store wakes: workers that wait for jobs that it did not take itself.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use gristmill_store::{Store, Want, WorkSeen};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
-/// Completes the first job of a kind, on which one of `dependent` waits, by an exchange that asks for `jobs_max` more of
-/// the first kind. Whether that wakes who waits for work.
+/// Completes the first job of a kind, for which a job of kind `dependent` waits, by an exchange that asks for
+/// `jobs_max` more of the first kind. Reports whether that wakes waiting workers.
 async fn wakes(dependent: &str, jobs_max: u32) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(Timestamp(1_000_000)));
@@ -41,7 +41,7 @@ async fn what_an_exchange_leaves_wakes_others() {
     assert!(wakes("another", 100).await);
 }
 
-/// A watch learns of outcomes with their COMMIT, and does not wait for the next look at the file.
+/// A watch gets outcomes with their COMMIT, without waiting for the next look at the file.
 #[tokio::test]
 async fn an_exchange_wakes_the_watches_of_its_batches() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Changes from outside beside workers that claim and commit, through several handles at once.
+//! Changes from outside while workers claim and commit, through several handles at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, NoTls};
 const BATCHES: u32 = 12;
 const JOBS_PER_BATCH: u32 = 60;
 const CHANGERS: u64 = 3;
-/// Each makes so many changes, and submits a batch before each.
+/// Each changer makes this many changes, and submits a batch before each.
 const CHANGES: u32 = 60;
 
 /// Jobs that are tried twice, at once.
@@ -45,7 +45,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// Completes some of a slice, fails others, gives others back; each position has exactly one of these fates.
+/// Completes some jobs of a slice, fails others and releases the rest.
 fn report_some(slice: &LeasedSlice, rng: &mut SplitMix64) -> Report {
     let mut fates: [Positions; 3] = Default::default();
     for position in slice.positions.iter() {
@@ -63,8 +63,7 @@ fn report_some(slice: &LeasedSlice, rng: &mut SplitMix64) -> Report {
     report
 }
 
-/// Claims and commits until nothing is left and nobody changes anything any more. Counts the completed jobs that were
-/// accepted.
+/// Claims and commits until no jobs are left and nobody changes anything any more. Counts the accepted completed jobs.
 async fn work(store: Arc<PostgresStore>, seed: u64, changers: Arc<AtomicU64>, accepted: Arc<AtomicU64>) {
     let mut rng = SplitMix64::new(seed);
     let id = worker(&*store).await;
@@ -96,7 +95,7 @@ async fn is_over(store: &PostgresStore) -> bool {
     counts.ended() == counts.total()
 }
 
-/// Submits, and cancels and retries by every way there is.
+/// Submits, cancels and retries in all possible ways.
 async fn change(
     store: Arc<PostgresStore>,
     client: Client,
@@ -106,7 +105,7 @@ async fn change(
 ) {
     let mut rng = SplitMix64::new(seed);
     for _ in 0..CHANGES {
-        // The latest are open still.
+        // The latest are still open.
         batches.push(submit(&*store, new_batch()).await);
         batches.drain(..batches.len() - BATCHES as usize);
         let named: Vec<_> = (0..30)
@@ -149,7 +148,7 @@ async fn change(
     changers.fetch_sub(1, Ordering::Release);
 }
 
-/// Whatever is done at the same time, each job is in one place at each moment, and has one outcome in the end.
+/// Whatever happens concurrently, each job is in one place at each moment, and has one outcome in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn each_job_is_in_one_place() {
     let url = shared().create_database().unwrap();
@@ -225,7 +224,7 @@ async fn each_job_is_in_one_place() {
     assert_eq!(deadlocks, 0, "rows are locked in one order");
 }
 
-/// On one snapshot, the positions of each batch's slices, leases and reports are all there are, each once.
+/// On one snapshot, the positions of each batch's slices, leases and reports are all of its jobs, each once.
 async fn assert_consistent(client: &Client) {
     let wrong = client
         .query(
@@ -247,7 +246,7 @@ async fn assert_consistent(client: &Client) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A batch that is pruned while its jobs are retried is gone as a whole or there as a whole.
+/// A batch that is pruned while its jobs are retried is either gone or there as a whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn pruning_beside_retries() {
     let url = shared().create_database().unwrap();

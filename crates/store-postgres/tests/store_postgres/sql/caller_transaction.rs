@@ -1,4 +1,4 @@
-//! Submitting batches within a transaction of the caller's, from Rust.
+//! Submits batches within a transaction of the caller, from Rust.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use super::case::{Case, texts};
 
-/// Jobs are there with the caller's rows, or neither is.
+/// Jobs and the caller's rows are stored together or not at all.
 #[tokio::test]
 async fn jobs_come_with_the_callers_rows() {
     let case = Case::new().await;
@@ -69,7 +69,7 @@ async fn jobs_come_with_the_callers_rows() {
     assert_eq!((counts.cancelled, counts.blocked), (1, 0));
 }
 
-/// What waits for what there is not is refused, and nothing of the submit is there.
+/// A batch with missing prerequisites is refused, and nothing of the submit is stored.
 #[tokio::test]
 async fn what_there_is_not_is_refused() {
     let case = Case::new().await;
@@ -92,7 +92,7 @@ async fn what_there_is_not_is_refused() {
     assert_eq!(counts.total(), 0);
 }
 
-/// In a session of its own, and where each transaction may be in another one.
+/// Tested in a session of its own, and where each transaction may be in another session.
 #[tokio::test]
 async fn handlers_write_on_any_connection() {
     let case = Case::new().await;
@@ -103,7 +103,7 @@ async fn handlers_write_on_any_connection() {
     }
 }
 
-/// What jobs write with their report is there with their outcomes, once; what fails fails its own job alone.
+/// The writes of a report are stored with the outcomes, once; a failing write fails its own job alone.
 async fn handlers_write_with_their_reports(url: &str, client: &Client) {
     let clock = Arc::new(SystemClock);
     let store = PostgresStore::open(url, PostgresOptions::new(clock, 7))

@@ -16,7 +16,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// An empty store, whose clock stands at the present moment: SQL clients go by the server's clock.
+    /// An empty store, whose clock shows the current time: SQL clients use the server's clock.
     pub async fn new() -> Case {
         Case::on(shared()).await
     }
@@ -41,7 +41,7 @@ impl Case {
         client
     }
 
-    /// Moves the store's clock past what SQL clients have submitted until now.
+    /// Moves the store's clock past the submits of SQL clients so far.
     pub fn catch_up(&self) {
         let behind = SystemClock.now().0 - self.clock.now().0;
         self.clock.advance_ms(behind.max(0) + 1);
@@ -59,7 +59,7 @@ pub async fn row(client: &Client, sql: &str, params: &[&(dyn ToSql + Sync)]) -> 
     client.query_one(sql, params).await.unwrap()
 }
 
-/// What the server says against a statement.
+/// The error of the server for a statement.
 pub async fn refusal(client: &Client, sql: &str) -> DbError {
     let error = client.query(sql, &[]).await.expect_err(sql);
     error

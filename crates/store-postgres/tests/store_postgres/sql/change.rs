@@ -6,7 +6,7 @@ use gristmill_store_conformance::fixture::*;
 
 use super::case::{Case, refusal, row, texts};
 
-/// What waits for a job that SQL cancels follows it, and stands in the view until then.
+/// Jobs that wait for a job that SQL cancels are cancelled too, and the view shows them until then.
 #[tokio::test]
 async fn what_waits_is_shown_and_follows() {
     let case = Case::new().await;
@@ -33,7 +33,7 @@ async fn what_waits_is_shown_and_follows() {
 }
 
 /// A running job is cancelled at once; its worker is told, and its report refused. In a transaction that rolls back,
-/// nothing of that happens.
+/// none of this happens.
 #[tokio::test]
 async fn running_jobs_are_cancelled() {
     let case = Case::new().await;
@@ -88,7 +88,7 @@ async fn running_jobs_are_cancelled() {
     );
 }
 
-/// A dead job that is retried is claimed again, with all its attempts; one that was rejected is not.
+/// A retried dead job is claimed again, with all its attempts; a rejected one is not.
 #[tokio::test]
 async fn dead_jobs_are_retried() {
     let case = Case::new().await;
@@ -129,7 +129,7 @@ async fn dead_jobs_are_retried() {
     );
 }
 
-/// A job that waits gets another priority, and a dead one is discarded.
+/// A waiting job gets another priority, and a dead one is discarded.
 #[tokio::test]
 async fn jobs_are_prioritised_and_discarded() {
     let case = Case::new().await;
@@ -169,7 +169,7 @@ async fn jobs_are_prioritised_and_discarded() {
     assert_eq!(error.code().code(), "22023", "{error}");
 }
 
-/// What is no id of a job is refused.
+/// Invalid ids of jobs are refused.
 #[tokio::test]
 async fn wrong_ids_are_refused() {
     let case = Case::new().await;

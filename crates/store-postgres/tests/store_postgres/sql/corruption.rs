@@ -1,4 +1,4 @@
-//! Damage of rows is found, and stays with the batch that has it.
+//! Damaged rows are found, and affect only their own batch.
 
 use gristmill_model::{BatchId, JobState, KeyedBatch, PackedArray, Unique};
 use gristmill_store::integrity::DAMAGED;
@@ -8,7 +8,7 @@ use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
 use super::case::{Case, row};
 
-/// The same database through another handle, which has nothing at hand.
+/// The same database through another handle, which has nothing in memory.
 async fn reopened(case: &Case) -> PostgresStore {
     let options = PostgresOptions::new(case.clock.clone(), 8);
     PostgresStore::open(&case.url, options).await.unwrap()
@@ -82,7 +82,7 @@ async fn damaged_values_keys_and_kept_values_are_found() {
     cached.options.priority = 5;
     let kept = submit(&case.store, cached.clone()).await;
     let tester = worker(&case.store).await;
-    // One job that is kept, and three of the first batch.
+    // One cached job, and three of the first batch.
     let lease = claim(&case.store, tester, 4).await.unwrap();
     let reports = lease.slices.iter().map(completed).collect();
     exchange(&case.store, tester, reports, None).await;
@@ -106,7 +106,7 @@ async fn damaged_values_keys_and_kept_values_are_found() {
         matches!(&error, StoreError::Damaged { batch, table: "report", .. } if *batch == ended),
         "{error}"
     );
-    // The query has paused what is left of the batch, and a claim passes over the batch with damaged keys.
+    // The query has paused the rest of the batch, and a claim passes over the batch with damaged keys.
     let store = reopened(&case).await;
     let other = worker(&store).await;
     assert!(claim(&store, other, 10).await.is_none());

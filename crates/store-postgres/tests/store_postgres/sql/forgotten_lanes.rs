@@ -1,4 +1,4 @@
-//! A prune deletes the names of kinds, queues and groups without jobs, beside transactions of SQL clients.
+//! A prune deletes the names of kinds, queues and groups without jobs, while transactions of SQL clients run.
 
 use gristmill_model::Clock;
 use gristmill_store::{PruneOptions, Store};
@@ -44,7 +44,7 @@ async fn groups(case: &Case) -> Vec<String> {
     .await
 }
 
-/// A job that a client has submitted and not committed is not seen by the prune, and its group stays.
+/// The prune does not see a job that a client has submitted and not committed, and its group stays.
 #[tokio::test]
 async fn the_group_of_an_open_transaction_stays() {
     let case = emptied().await;
@@ -66,7 +66,7 @@ async fn the_group_of_an_open_transaction_stays() {
     assert!(groups(&case).await.is_empty());
 }
 
-/// A transaction that keeps its snapshot from before the prune is told to begin again, and no job is lost.
+/// A transaction with a snapshot from before the prune is told to begin again, and no job is lost.
 #[tokio::test]
 async fn a_snapshot_from_before_a_prune_stores_no_job_without_a_group() {
     let case = emptied().await;

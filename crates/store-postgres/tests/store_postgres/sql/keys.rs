@@ -1,4 +1,4 @@
-//! Deduplication keys mean the same in both places that take them: the store's submit, by `rules/keys.rs`, and
+//! Deduplication keys mean the same in both places that handle them: the store's submit, by `rules/keys.rs`, and
 //! `gristmill.submit`.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::case::{Case, texts};
 /// One of the two ways, with a kind of its own.
 struct Way {
     kind: &'static str,
-    /// Its batches, in their order.
+    /// Its batches, in order.
     batches: Vec<BatchId>,
 }
 
@@ -22,7 +22,7 @@ impl Way {
         Way { kind, batches }
     }
 
-    /// Jobs by the order of their batches.
+    /// Jobs with the places of their batches.
     fn ordered(&mut self, jobs: &[JobId]) -> Vec<(usize, u32)> {
         let place = |batches: &mut Vec<BatchId>, batch| match batches.iter().position(|known| *known == batch)
         {

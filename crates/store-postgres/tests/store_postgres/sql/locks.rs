@@ -1,4 +1,4 @@
-//! Locks of other transactions stop what needs them, for a bounded time, and nothing else.
+//! Locks of other transactions stop the operations that need them, for a bounded time, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::case::{Case, row};
 
 /// More than a store has connections.
 const SUBMITS: usize = 14;
-/// How long may take what waits for nobody.
+/// How long operations may take that wait for nobody.
 const PROMPT: Duration = Duration::from_secs(20);
-/// Patience with locks that is longer than any check here takes.
+/// A lock wait that is longer than any check here takes.
 const PATIENT_MS: u32 = 120_000;
 
 async fn open(case: &Case, busy_timeout_ms: u32) -> Arc<PostgresStore> {
@@ -34,7 +34,7 @@ async fn submit_with_key(store: &PostgresStore, key: usize) -> Result<Vec<Submit
         .await
 }
 
-/// A client that has submitted a job with a key and does not commit, and its process on the server.
+/// A client that has submitted a job with a key without committing, and its process on the server.
 async fn client_with_open_key(case: &Case) -> (Client, i32) {
     let client = case.client().await;
     client
@@ -45,7 +45,7 @@ async fn client_with_open_key(case: &Case) -> (Client, i32) {
     (client, process)
 }
 
-/// Looks until so many operations wait.
+/// Polls until this many operations wait.
 async fn until_waiting(store: &PostgresStore, writers: u64) -> LockWaits {
     let looking = async {
         loop {
@@ -100,7 +100,7 @@ async fn an_open_key_stops_no_heartbeat_and_no_report() {
     }
 }
 
-/// A lock that another transaction keeps is an error after a while, for all that wait for it.
+/// A lock that another transaction keeps becomes an error after a while, for all that wait for it.
 #[tokio::test]
 async fn a_lock_that_lasts_is_an_error() {
     let case = Case::new().await;
@@ -120,7 +120,7 @@ async fn a_lock_that_lasts_is_an_error() {
     submit_with_key(&store, 0).await.unwrap();
 }
 
-/// A client that has made a lane and does not commit keeps those waiting that make others, and no other submit.
+/// A client that has made a lane without committing delays others that make lanes, but no other submit.
 #[tokio::test]
 async fn new_lanes_keep_no_other_submit_waiting() {
     let case = Case::new().await;
@@ -145,7 +145,7 @@ async fn new_lanes_keep_no_other_submit_waiting() {
     }
 }
 
-/// Submits that make lanes wait for a lock at the same time, and not one after the other.
+/// Submits that make lanes wait for a lock concurrently, not one after the other.
 #[tokio::test]
 async fn new_lanes_wait_no_longer_than_one_does() {
     const WAIT_MS: u32 = 400;
@@ -166,7 +166,7 @@ async fn new_lanes_wait_no_longer_than_one_does() {
         let error = refused.unwrap_err();
         assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
     }
-    // One after the other, they take as often as long.
+    // One after the other, they take that many times as long.
     assert!(began.elapsed() < Duration::from_millis(u64::from(WAIT_MS) * SUBMITS as u64 / 2));
     client.batch_execute("COMMIT").await.unwrap();
     for kind in &kinds {
@@ -174,7 +174,7 @@ async fn new_lanes_wait_no_longer_than_one_does() {
     }
 }
 
-/// A store is made while a stranger holds an advisory lock.
+/// A store is made while somebody else holds an advisory lock.
 #[tokio::test]
 async fn strangers_with_advisory_locks_do_not_keep_a_store_from_being_made() {
     let url = gristmill_private_postgres::shared().create_database().unwrap();
@@ -195,7 +195,7 @@ async fn strangers_with_advisory_locks_do_not_keep_a_store_from_being_made() {
     connection.await.unwrap().unwrap();
 }
 
-/// Any role can hold any advisory lock. Those that hold the store's numbers stop neither submits nor waiting workers.
+/// Any role can hold any advisory lock. Roles that hold the store's numbers stop neither submits nor waiting workers.
 #[tokio::test]
 async fn strangers_with_advisory_locks_stop_nothing() {
     let case = Case::new().await;
@@ -244,8 +244,8 @@ async fn strangers_with_advisory_locks_stop_nothing() {
     assert_eq!(lease.slices[0].len(), 2);
 }
 
-/// A claim that passes over jobs which another transaction has locked says that there may be more soon: that transaction may roll
-/// back, so nobody may take it that nothing is left.
+/// A claim that passes over jobs which another transaction has locked says that there may be more soon: that
+/// transaction may roll back, so nobody may conclude that nothing is left.
 #[tokio::test]
 async fn a_claim_that_passes_over_locked_jobs_expects_them_soon() {
     let case = Case::new().await;

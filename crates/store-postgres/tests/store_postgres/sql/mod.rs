@@ -1,5 +1,5 @@
-//! What SQL clients see of a PostgreSQL store: its schema, the functions `submit`, `cancel` and `retry`, the view `job`,
-//! and who may use them.
+//! What SQL clients see of a PostgreSQL store: its schema, the functions `submit`, `cancel` and `retry`, the view
+//! `job`, and who may use them.
 
 mod beside;
 mod caller_transaction;

@@ -1,4 +1,4 @@
-//! How the schema comes into a database.
+//! How the schema is made in a database.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     PostgresStore::open(url, PostgresOptions::new(Arc::new(SystemClock), 1)).await
 }
 
-/// Several processes may come upon an empty database at once: one makes the schema, the others wait for it.
+/// Several processes may open an empty database at once: one makes the schema, the others wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_open_a_fresh_database_at_once() {
     for _ in 0..5 {
@@ -53,7 +53,7 @@ async fn a_newer_schema_is_refused() {
     );
 }
 
-/// A store of a development version cannot be read; the error says what can be done.
+/// A store of a development version cannot be read; the error says what to do.
 #[tokio::test]
 async fn a_layout_of_a_development_version_is_refused() {
     let url = shared().create_database().unwrap();
@@ -100,7 +100,7 @@ async fn another_encoding_is_refused() {
     assert_eq!(schemas.trim(), "0");
 }
 
-/// A role that may not make the schema is told so.
+/// A role that may not make the schema gets an error that says so.
 #[tokio::test]
 async fn a_role_without_rights_is_told() {
     let url = shared().create_database().unwrap();

@@ -1,4 +1,4 @@
-//! Connections that rely on no session, as behind a pooler.
+//! Connections that do not rely on a session, as behind a pooler.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
 use super::case::{Case, row, texts};
 
-/// With `pooler=transaction`, nothing is left in the sessions: no setting, no prepared statement, no lock, no listener.
+/// With `pooler=transaction`, nothing stays in the sessions: no setting, no prepared statement, no lock, no listener.
 #[tokio::test]
 async fn nothing_stays_in_sessions() {
     let case = Case::new().await;
     let owner = case.client().await;
-    // Every statement and every command is in the log.
+    // The log has every statement and every command.
     let name: String = row(&owner, "SELECT current_database()::text", &[]).await.get(0);
     owner
         .batch_execute(&format!("ALTER DATABASE {name} SET log_statement = 'all'"))

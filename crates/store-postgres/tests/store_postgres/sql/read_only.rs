@@ -1,4 +1,4 @@
-//! Databases that take no writes: hot standbys, and roles that may only read.
+//! Databases that do not accept writes: hot standbys, and roles that may only read.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn with_jobs(store: &PostgresStore) {
     assert!(claim(store, worker, 1).await.is_some());
 }
 
-/// Every query answers; every change is refused at once, with the reason.
+/// Every query works; every change is refused at once, with the reason.
 async fn only_reads(store: &PostgresStore, reason: &str) {
     let filter = JobFilter::default();
     assert_eq!(store.counts(&filter).await.unwrap().total(), 3);
@@ -79,7 +79,7 @@ async fn only_reads(store: &PostgresStore, reason: &str) {
     store.close().await.unwrap();
 }
 
-/// A role with SELECT alone.
+/// A role with only SELECT can read everything.
 #[tokio::test]
 async fn a_role_that_may_only_select_reads_all() {
     let case = Case::new().await;
@@ -96,17 +96,17 @@ async fn a_role_that_may_only_select_reads_all() {
         shared().directory().display()
     );
     only_reads(&open(&url).await, "the role may only read (permission denied").await;
-    // The same role where every transaction is one that reads.
+    // The same role with read-only transactions.
     let setting = format!("ALTER ROLE {role} SET default_transaction_read_only = on");
     shared().psql("postgres", &setting).unwrap();
     only_reads(&open(&url).await, "default_transaction_read_only is on").await;
     case.store.close().await.unwrap();
 }
 
-/// A standby that replays what its primary writes.
+/// A standby that replays the writes of its primary.
 #[tokio::test]
 async fn a_hot_standby_is_read() {
-    // A standby copies all databases of its primary, of which the shared server has one for each test.
+    // A standby copies all databases of its primary, and the shared server has one for each test.
     let primary = PrivatePostgres::start(&[]).unwrap();
     let case = Case::on(&primary).await;
     with_jobs(&case.store).await;
@@ -124,7 +124,7 @@ async fn a_hot_standby_is_read() {
     case.store.close().await.unwrap();
 }
 
-/// A full disk of the server has an error of its own, whichever way jobs are submitted: HTTP answers 507.
+/// A full disk of the server has its own error, however jobs are submitted: HTTP answers 507.
 #[tokio::test]
 async fn a_full_disk_is_told() {
     let case = Case::new().await;

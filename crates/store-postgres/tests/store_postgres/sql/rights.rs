@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Rights of roles.
 
 use gristmill_store::Store;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
@@ -6,10 +6,10 @@ use tokio_postgres::Client;
 
 use super::case::{Case, refusal, row, texts};
 
-/// A new role without rights, and the connection as that role.
+/// Makes a new role without rights, and connects as that role.
 async fn connect_as_new_role(case: &Case) -> (String, Client) {
     let client = case.client().await;
-    // Roles belong to the server, databases are a test's own.
+    // Roles belong to the server, but databases belong to one test.
     let role: String = row(&client, "SELECT 'client_of_' || current_database()", &[])
         .await
         .get(0);
@@ -20,7 +20,7 @@ async fn connect_as_new_role(case: &Case) -> (String, Client) {
     (role, client)
 }
 
-/// Without a grant, the schema cannot be reached; with the schema alone, nothing can be changed or read.
+/// Without a grant, a role cannot reach the schema; with only the schema, it can change and read nothing.
 #[tokio::test]
 async fn nothing_is_allowed_that_is_not_granted() {
     let case = Case::new().await;
@@ -62,7 +62,7 @@ async fn nothing_is_allowed_that_is_not_granted() {
     }
 }
 
-/// The grants of docs/sql.md.
+/// Makes the grants of docs/sql.md.
 async fn grant_functions(owner: &Client, role: &str) {
     owner
         .batch_execute(&format!(
@@ -84,8 +84,8 @@ async fn grant_functions(owner: &Client, role: &str) {
         .unwrap();
 }
 
-/// A role that attaches the store's triggers to tables of its own writes no events: not with the documented grants, and not
-/// with a grant on all functions.
+/// A role that attaches the store's triggers to its own tables cannot write events: neither with the documented grants,
+/// nor with a grant on all functions.
 #[tokio::test]
 async fn trigger_functions_forge_no_events() {
     let case = Case::new().await;
@@ -130,7 +130,7 @@ async fn trigger_functions_forge_no_events() {
         let error = refusal(&client, &format!("CREATE TRIGGER note AFTER INSERT ON {trigger}")).await;
         assert_eq!(error.code().code(), "42501", "{trigger}: {error}");
     }
-    // What earlier documentation named.
+    // Earlier documentation named this grant.
     owner
         .batch_execute(&format!(
             "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA gristmill TO {role}"
@@ -151,7 +151,7 @@ async fn trigger_functions_forge_no_events() {
     assert_eq!(events, 0);
 }
 
-/// Replacing the code takes a grant on a trigger function back.
+/// Replacing the code revokes a grant on a trigger function.
 #[tokio::test]
 async fn grants_on_trigger_functions_are_taken_back() {
     let case = Case::new().await;
@@ -185,8 +185,7 @@ async fn grants_on_trigger_functions_are_taken_back() {
     assert!(kept, "other grants stay");
 }
 
-/// The grants of the documentation: a role that submits, cancels and retries, and looks at jobs, and cannot touch the
-/// tables.
+/// With the documented grants, a role can submit, cancel and retry, and look at jobs, but cannot touch the tables.
 #[tokio::test]
 async fn the_documented_grants_suffice() {
     let case = Case::new().await;
@@ -237,7 +236,7 @@ async fn the_documented_grants_suffice() {
     }
 }
 
-/// Who may only look sees every job, and changes none.
+/// A role that may only read sees every job, and changes none.
 #[tokio::test]
 async fn looking_needs_the_view_alone() {
     let case = Case::new().await;
@@ -265,7 +264,7 @@ async fn looking_needs_the_view_alone() {
     assert_eq!(error.code().code(), "42501", "{error}");
 }
 
-/// A caller's own functions and operators do not stand in for PostgreSQL's where the owner's rights are at work.
+/// A caller's own functions and operators do not replace those of PostgreSQL in code that runs with the owner's rights.
 #[tokio::test]
 async fn the_search_path_of_the_caller_does_not_count() {
     let case = Case::new().await;

@@ -1,4 +1,4 @@
-//! Settings of callers' sessions and of roles, which the store does not depend on.
+//! Settings of callers' sessions and of roles, on which the store does not depend.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use super::case::{Case, row, texts};
 
-/// Settings that change what a literal, a number, a time or a comparison is.
+/// Settings that change the meaning of a literal, a number, a time or a comparison.
 const ODD: &[&str] = &[
     "standard_conforming_strings = off",
     "backslash_quote = off",
@@ -28,7 +28,7 @@ const ODD: &[&str] = &[
     "default_transaction_isolation = 'repeatable read'",
 ];
 
-/// What the SQL functions and the view make of some calls.
+/// The results of the SQL functions and the view for some calls.
 async fn calls(client: &Client) -> Vec<String> {
     let mut seen = Vec::new();
     for (kind, payload) in [
@@ -73,7 +73,7 @@ async fn calls(client: &Client) -> Vec<String> {
     seen
 }
 
-/// The functions and the view do the same in every session, and so does a submit within a transaction of the caller's.
+/// The functions and the view do the same in every session, and so does a submit within a transaction of the caller.
 #[tokio::test]
 async fn the_settings_of_callers_change_nothing() {
     let (usual, odd) = (Case::new().await, Case::new().await);
@@ -104,7 +104,7 @@ async fn the_settings_of_callers_change_nothing() {
     assert_eq!(stored, batch.payloads.as_str());
 }
 
-/// A role whose sessions have other settings makes a store, and works on it, as any other.
+/// A role whose sessions have other settings makes a store and works on it like any other.
 #[tokio::test]
 async fn the_settings_of_a_role_change_nothing() {
     let url = shared().create_database().unwrap();

@@ -15,7 +15,7 @@ fn id_of(text: &str) -> JobId {
     text.parse().unwrap()
 }
 
-/// Jobs and the rows they belong to are there together, or not at all.
+/// Jobs and the rows they belong to are stored together, or not at all.
 #[tokio::test]
 async fn jobs_come_with_the_callers_transaction() {
     let case = Case::new().await;
@@ -77,7 +77,7 @@ async fn who_waits_for_work_is_woken() {
     });
     let mut job = None;
     for round in 0..3 {
-        // Whoever sleeps holds the lock, and has looked once more since it did.
+        // A sleeping worker holds the lock, and has looked once more since it got the lock.
         let before = waits.load(Ordering::Acquire);
         let asleep = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 2 AND mode = 'ShareLock' AND granted \
                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -105,7 +105,7 @@ async fn who_waits_for_work_is_woken() {
     waiting.abort();
 }
 
-/// Ids stand in the order of the payloads; batches are cut where the Rust side cuts them.
+/// Ids are in the order of the payloads; batches are cut where the Rust side cuts them.
 #[tokio::test]
 async fn many_jobs_are_cut_into_batches() {
     let case = Case::new().await;
@@ -148,7 +148,7 @@ async fn many_jobs_are_cut_into_batches() {
     );
 }
 
-/// Payloads keep their text, whatever type they come in; only line feeds between tokens become blanks.
+/// Payloads keep their text, whatever their type; only line feeds between tokens become blanks.
 #[tokio::test]
 async fn payloads_are_kept_as_they_are() {
     let case = Case::new().await;
@@ -158,7 +158,7 @@ async fn payloads_are_kept_as_they_are() {
         ("'{\"a\":  1.50}'::json", "{\"a\":  1.50}"),
         ("'{\"a\":  1.50}'::jsonb", "{\"a\": 1.50}"),
         ("E'\\n[1,\\r\\n 2]\\t'::json", "[1,   2]"),
-        // PostgreSQL's text cannot hold the character, and its json can: as an escape.
+        // PostgreSQL's text cannot hold the character, but its json can, as an escape.
         ("'\"a\\u0000b\"'::json", "\"a\\u0000b\""),
         (
             "'\"\\ud83d\\ude00 \\\\ud800\"'::json",
@@ -183,7 +183,7 @@ async fn payloads_are_kept_as_they_are() {
     }
 }
 
-/// What holds for all jobs of a submit is stored as the Rust side stores it.
+/// Options for all jobs of a submit are stored as the Rust side stores them.
 #[tokio::test]
 async fn options_are_kept() {
     let case = Case::new().await;
@@ -227,7 +227,7 @@ async fn options_are_kept() {
     );
 }
 
-/// A transaction that keeps its snapshot, and cannot see that the kind is known by now, is told to begin again.
+/// A transaction whose snapshot does not show that the kind is known by now is told to begin again.
 #[tokio::test]
 async fn an_old_snapshot_is_told_to_begin_again() {
     let case = Case::new().await;
@@ -246,7 +246,7 @@ async fn an_old_snapshot_is_told_to_begin_again() {
     assert_eq!(case.store.counts(&JobFilter::default()).await.unwrap().total(), 2);
 }
 
-/// Wrong input is refused with its name, by a code that programs can tell, and with a remedy; nothing is stored.
+/// Invalid input is refused with its name, a code for programs, and a remedy; nothing is stored.
 #[tokio::test]
 async fn wrong_input_is_refused() {
     let case = Case::new().await;
@@ -318,7 +318,7 @@ async fn wrong_input_is_refused() {
     assert_eq!(case.store.counts(&JobFilter::default()).await.unwrap().total(), 0);
 }
 
-/// Tags of all jobs and of each stand with their batches.
+/// Tags of all jobs and of single jobs are stored with their batches.
 #[tokio::test]
 async fn jobs_have_tags() {
     let case = Case::new().await;
@@ -348,7 +348,7 @@ async fn jobs_have_tags() {
         [tag("customer", "7"), tag("page", "b")].into()
     );
     assert_eq!(tags(&each[1]).await, [].into());
-    // A claim by a handle that did not submit them finds them, too.
+    // A claim by a handle that did not submit them finds them too.
     let worker = worker(&case.store).await;
     case.catch_up();
     let lease = claim(&case.store, worker, 4).await.unwrap();
@@ -373,7 +373,7 @@ async fn jobs_have_tags() {
     assert_eq!(case.store.counts(&JobFilter::default()).await.unwrap().total(), 4);
 }
 
-/// Jobs wait for batches and jobs of others, also for those that have ended already.
+/// Jobs wait for batches and jobs, including those that have ended already.
 #[tokio::test]
 async fn jobs_wait_for_others() {
     let case = Case::new().await;
@@ -427,7 +427,8 @@ async fn jobs_wait_for_others() {
     }
 }
 
-/// A job whose key another one has is skipped, replaces that one, or is refused; the store's own jobs are among them.
+/// A job with another job's key is skipped, replaces the other one, or is refused; this includes jobs of the store's
+/// own submit.
 #[tokio::test]
 async fn jobs_have_keys() {
     let case = Case::new().await;
@@ -446,7 +447,7 @@ async fn jobs_have_keys() {
     assert_eq!(details.options.unique, Some(Unique::default()));
     let again = texts(&client, &keyed("{5,6}", r#"["b", "c"]"#, ""), &[]).await;
     assert_eq!(again[0], first[1]);
-    // The store finds the keys, and what it submits is found.
+    // The store finds these keys, and this function finds keys that the store submits.
     let of_store = KeyedBatch::new(
         NewBatch::new("work", payloads(2)),
         PackedArray::parse(r#"["c","d"]"#).unwrap(),

@@ -12,7 +12,7 @@ use super::case::{Case, row, texts};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// Every job stands in the view as the store tells it.
+/// The view shows every job as the store does.
 async fn compare(case: &Case, client: &Client) -> usize {
     let page = Page {
         after: None,
@@ -76,7 +76,7 @@ async fn compare(case: &Case, client: &Client) -> usize {
     jobs.len()
 }
 
-/// Values and payloads of every JSON type, a run, and an error stand in the view as they were given.
+/// The view shows values and payloads of every JSON type, a run, and an error as they were given.
 #[tokio::test]
 async fn shows_each_job_as_the_store_does() {
     let case = Case::new().await;
@@ -131,7 +131,7 @@ async fn shows_each_job_as_the_store_does() {
     assert_eq!(runs, [format!("nightly {id}")]);
 }
 
-/// After random operations, too.
+/// The same after random operations.
 #[tokio::test]
 async fn shows_random_states_as_the_store_does() {
     let mut jobs = 0;
@@ -211,7 +211,7 @@ async fn random_step(
     }
 }
 
-/// A condition on the batch, or a join by it, leads to the batch's rows of each table: none is read as a whole.
+/// A condition on the batch, or a join by it, leads to the batch's rows in each table: none is read as a whole.
 #[tokio::test]
 async fn one_batch_is_unpacked_alone() {
     let case = Case::new().await;
@@ -259,7 +259,7 @@ async fn one_batch_is_unpacked_alone() {
     }
 }
 
-/// Values stand beside their payloads however the reports cut the batch up.
+/// Values are shown with their payloads, however the reports cut the batch up.
 #[tokio::test]
 async fn values_find_their_jobs() {
     let case = Case::new().await;
@@ -281,7 +281,7 @@ async fn values_find_their_jobs() {
     assert_eq!(matching.get::<_, i64>(0), 999);
 }
 
-/// A moment that PostgreSQL does not know does not break the view.
+/// A time that PostgreSQL cannot represent does not break the view.
 #[tokio::test]
 async fn the_end_of_time_is_shown() {
     let case = Case::new().await;
@@ -304,7 +304,7 @@ async fn the_end_of_time_is_shown() {
     );
 }
 
-/// A child tells who its parent is, and a parent that waits is blocked, on the attempt that spawned.
+/// A child shows its parent, and a waiting parent is blocked, on the attempt that spawned.
 #[tokio::test]
 async fn children_tell_their_parents() {
     let case = Case::new().await;
@@ -340,7 +340,7 @@ async fn children_tell_their_parents() {
     assert!(!plan.join("\n").contains("child_batch"), "{plan:?}");
 }
 
-/// What the view shows of a batch is the same once its reports are compacted, which notifies nobody.
+/// The view shows the same of a batch after its reports are compacted, which notifies nobody.
 #[tokio::test]
 async fn shows_compacted_reports_as_they_came() {
     let case = Case::new().await;

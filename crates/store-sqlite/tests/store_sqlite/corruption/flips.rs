@@ -1,6 +1,6 @@
-//! Random bit flips in files. No file may give a wrong value, hang or panic.
+//! Flips random bits in files. No file may give a wrong value, hang or panic.
 //!
-//! `GRISTMILL_FLIPPED_FILES` says how many files are tried, and `GRISTMILL_FLIP_SEED` which is the first.
+//! `GRISTMILL_FLIPPED_FILES` sets the number of files, and `GRISTMILL_FLIP_SEED` the seed of the first.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,15 +26,15 @@ const FLIPS: u64 = 3;
 const BATCHES: i64 = 40;
 const JOBS: u32 = 20;
 
-/// The kinds of batches: those of a kind have its number, modulo 8.
+/// The kinds of batches: the number of a batch modulo 8 selects its kind.
 const KEYED: i64 = 2;
 const TAGGED: i64 = 3;
 const FAILING: i64 = 5;
 
-/// How long an operation on such a small file may take. Longer is a hang.
+/// How long an operation on such a small file may take. A longer one counts as a hang.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Claims that a worker makes of a file, at most: ten times as many as the whole file needs.
+/// The maximum number of claims of a worker from a file: ten times as many as the whole file needs.
 const CLAIMS_MAX: u32 = 400;
 
 fn payload(batch: i64, position: u32) -> String {
@@ -69,7 +69,7 @@ fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, options)
 }
 
-/// What a worker says of a slice.
+/// A worker's report of a slice.
 fn report(slice: &LeasedSlice) -> gristmill_model::Report {
     if slice.batch.0 % 8 == FAILING {
         failed_at(slice, &slice.positions, &error())
@@ -113,7 +113,7 @@ async fn make(path: &Path) {
     assert_eq!(whole, Ok(0), "the file alone has everything");
 }
 
-/// What became of a file.
+/// The results for a file.
 #[derive(Debug, Default)]
 struct Told {
     /// Errors and findings, each of which says that something is wrong.
@@ -123,7 +123,7 @@ struct Told {
 }
 
 impl Told {
-    /// The answer; `None` where the store says that it cannot answer.
+    /// The answer; `None` if the store reports that it cannot answer.
     async fn of<T>(&mut self, what: &str, answer: impl Future<Output = Result<T, StoreError>>) -> Option<T> {
         match tokio::time::timeout(HANG, answer).await {
             Err(_) => self.failures.push(format!("{what} hangs")),
@@ -217,7 +217,7 @@ impl Told {
             queues: Vec::new(),
             kinds: Vec::new(),
         };
-        // The jobs of the worker that the file has are released first.
+        // First releases the jobs of the worker in the file.
         let later = gristmill_model::Clock::now(&SystemClock).plus_ms(1_000_000);
         self.of("rescue", store.rescue(later, vec![WorkerId(1)])).await;
         let Some(worker) = self.of("register_worker", store.register_worker(new)).await else {
@@ -306,7 +306,7 @@ fn flipped_bits_give_no_wrong_values() {
     let panics = Arc::new(AtomicU64::new(0));
     let (counted, hook) = (panics.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |panic| {
-        // Another test of this process may panic at the same time, and does so in its own file.
+        // Another test of this process may panic at the same time, with its own file.
         if panic
             .location()
             .is_none_or(|place| !place.file().contains("/tests/"))

@@ -1,4 +1,4 @@
-//! Damage of a file is found, and stays with the batch that has it.
+//! Damage of a file is found, and affects only its own batch.
 
 mod flips;
 mod rows;

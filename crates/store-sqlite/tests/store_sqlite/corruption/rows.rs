@@ -19,7 +19,7 @@ fn damage(path: &Path, sql: &str) {
     assert!(changed > 0, "{sql}");
 }
 
-/// A store with a damaged batch of three jobs and a whole one, both waiting.
+/// A store with a damaged batch of three jobs and an undamaged one, both waiting.
 async fn with_damage(path: &Path, sql: &str) -> SqliteStore {
     let store = open(path);
     submit(&store, batch(3)).await;
@@ -145,7 +145,7 @@ async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
     let shown = store.job(job(id, 4)).await.unwrap().unwrap();
     assert_eq!(shown.row.state, JobState::Paused);
     assert_eq!(shown.pauses[0].reason, DAMAGED);
-    // A person that knows better lets them go on.
+    // A person who knows better resumes them.
     store
         .resume_jobs(Selection::Filter(of_batch(1)), Some(DAMAGED))
         .await
@@ -192,7 +192,7 @@ async fn damaged_keys_errors_and_kept_values_are_found() {
             .to_string()
             .contains("`failure`")
     );
-    // The job of the damaged value runs.
+    // The job with the damaged value runs.
     let again = submit(&store, cached).await;
     assert_eq!(states(&store, again).await, [JobState::Waiting]);
     store.close().await.unwrap();

@@ -1,5 +1,5 @@
-//! What keeps due jobs from a worker that claims in vain, in words. Asked once a minute by a worker that runs nothing; an idle store
-//! answers with one seek.
+//! Explains to a worker that claims without success what holds due jobs back. An idle worker asks once a minute; an
+//! idle store answers with one seek.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,24 +9,25 @@ use gristmill_model::{Control, Effect, JobState, Scope, Timestamp};
 use crate::rules::lanes::{Lane, LaneName};
 use crate::{JobFilter, Store, StoreError, Want};
 
-/// How long a worker claims in vain before it asks, and how long jobs are due that it is told of: others may be about to claim
-/// later ones. Milliseconds.
+/// How long a worker claims without success before it asks, and how long jobs must be due to be reported: others may be
+/// about to claim later ones. Milliseconds.
 pub const HELD_BACK_AFTER_MS: i64 = 10_000;
 
-/// Combinations of queue, kind and group with due jobs that are looked at for their reasons. Each may cost a count of running jobs.
+/// The maximum number of combinations of queue, kind and group with due jobs that are examined. Each may cost a count
+/// of running jobs.
 pub const DUE_LANES_MAX: usize = 20;
 
-/// Lanes with waiting jobs, of the wanted queues and kinds, of which it is asked whether jobs are due.
+/// The maximum number of lanes with waiting jobs, of the wanted queues and kinds, that are examined for due jobs.
 pub const WANTED_LANES_MAX: usize = 256;
 
-/// Reasons that are told.
+/// The maximum number of reported reasons.
 const REASONS_MAX: usize = 3;
 
-/// How long the look may take. A worker asks with its heartbeat, which is not to be late.
+/// How long the search may take. A worker asks with its heartbeat, which must not be late.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// What keeps the jobs from a worker that it wants and that have been due for [`HELD_BACK_AFTER_MS`]; `None` where there are none,
-/// or where the store cannot say in time.
+/// Says what holds back jobs that the worker wants and that have been due for [`HELD_BACK_AFTER_MS`]; `None` if there
+/// are none, or if the store cannot answer in time.
 pub async fn held_back(store: &dyn Store, want: &Want) -> Option<String> {
     tokio::time::timeout(LOOK_MAX, reasons(store, want))
         .await
@@ -41,7 +42,7 @@ async fn reasons(store: &dyn Store, want: &Want) -> Result<Option<String>, Store
         return Ok(None);
     }
     let controls = store.controls().await?;
-    // By reason: a lane that it is for, and how many others.
+    // For each reason, one of its lanes, and the number of others.
     let mut found: BTreeMap<String, (&Lane, usize)> = BTreeMap::new();
     for lane in &due {
         let holding = controls_that_hold(store, &controls, lane.name()).await?;
@@ -70,7 +71,7 @@ fn reason(control: &Control) -> String {
     }
 }
 
-/// What is told of jobs that no control holds: a claim passes over those that another transaction has locked.
+/// The report for jobs that no control holds: a claim passes over jobs that another transaction has locked.
 async fn unknown(store: &dyn Store) -> Result<String, StoreError> {
     let holders = store.lock_waits().await?.holders;
     Ok(match holders.as_slice() {
@@ -82,8 +83,8 @@ async fn unknown(store: &dyn Store) -> Result<String, StoreError> {
     })
 }
 
-/// The controls for which a due job of a lane may not be claimed now: pauses, limits of running jobs that are reached, and rates,
-/// of which only a claim knows the tokens.
+/// The controls that forbid claiming a due job of a lane now: pauses, reached limits of running jobs, and rates, whose
+/// tokens only a claim knows.
 pub async fn controls_that_hold(
     store: &dyn Store,
     controls: &[Control],
@@ -106,12 +107,12 @@ pub async fn controls_that_hold(
             holding.push(control.clone());
         }
     }
-    // A rate may have tokens left: what certainly holds comes first.
+    // A rate may have tokens left, so controls that certainly hold come first.
     holding.sort_by_key(|control| matches!(control.effect, Effect::Rate { .. }));
     Ok(holding)
 }
 
-/// The running jobs that count for a limit of a job of this group.
+/// The number of running jobs that count for the limit of a job of this group.
 async fn running_under(store: &dyn Store, scope: &Scope, group: &str) -> Result<u64, StoreError> {
     let of_group = if scope.each_group {
         Some(group.to_owned())
