@@ -7,8 +7,7 @@ INSERT INTO readings SELECT i, i % 7, i / 10, repeat('x', 20) FROM generate_seri
 CREATE TABLE kinds (kind int, name text);
 INSERT INTO kinds SELECT i, 'kind ' || i FROM generate_series(0, 400) i;
 VACUUM (ANALYZE, FREEZE) readings, kinds;
-SET batchexec.mode = prefer;
--- Aggregates and joins over what has no batches.
+-- Aggregates and joins over what has no batches, where gathering its rows does not pay.
 EXPLAIN (COSTS OFF) SELECT count(*) FROM generate_series(1, 10) g;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM (VALUES (1), (2)) v;
 EXPLAIN (COSTS OFF) SELECT max(n) FROM (SELECT kind, count(*) AS n FROM readings GROUP BY kind) g;
@@ -22,6 +21,7 @@ SET enable_mergejoin = off; SET enable_nestloop = off;
 EXPLAIN (COSTS OFF) SELECT * FROM generate_series(1, 3000) g JOIN kinds k ON k.kind = g;
 RESET enable_mergejoin; RESET enable_nestloop;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM (SELECT kind FROM readings UNION ALL SELECT g FROM generate_series(1, 3) g) u;
+SET batchexec.mode = prefer;
 -- One reason says it all.
 EXPLAIN (COSTS OFF) UPDATE kinds SET name = r.note FROM readings r WHERE r.kind = kinds.kind;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM readings r JOIN kinds k USING (kind);
@@ -42,5 +42,6 @@ END $$;
 SELECT sum((class->>'Batches')::int) = max(node->>'Batches')::int AS counts_all, bool_and((class->>'Rows Min')::int <= (class->>'Rows Max')::int) AS is_range,
        bool_and(node::jsonb ?& ARRAY['Batch Rows', 'Rows Removed by Sort Bound', 'Partial Group Flushes', 'Batches Evaluated by Row']) AS has_fields
     FROM (SELECT explained('SELECT sum(reading) FROM readings')->0->'Plan') AS plan (node), json_array_elements(node->'Batch Sizes') AS class;
+RESET batchexec.mode;
 SELECT explained('SELECT count(*) FROM generate_series(1, 10) g')->1->'Not Batched' AS reasons;
 DROP FUNCTION explained; DROP TABLE readings, kinds;

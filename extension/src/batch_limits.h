@@ -45,9 +45,8 @@
 /* Rows that an INSERT is estimated to write, at least, for batches to pay. */
 #define INSERT_ROWS_TO_PAY				32
 
-/* Tables of a statement, and paths of it, of which something is remembered until its plan is made. */
+/* Tables of a statement of which something is remembered until its plan is made. */
 #define TABLES_REMEMBERED				64
-#define PATHS_REMEMBERED				256
 
 /* Tables of which a session remembers how much is in shared buffers, and for how long it believes it. */
 #define BUFFERED_SAMPLES_KEPT			64

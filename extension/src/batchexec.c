@@ -19,6 +19,7 @@
 #include "into.h"
 #include "join.h"
 #include "plan.h"
+#include "rows.h"
 #include "server.h"
 #include "source.h"
 #include "statistics.h"
@@ -40,7 +41,7 @@ double		batchexec_cost_row = 0.002;
 double		batchexec_cost_operator = 0.0002;
 double		batchexec_cost_result_row = 0.008;
 double		batchexec_cost_page = 0.05;
-double		batchexec_cost_fetch = 0.1;
+double		batchexec_cost_fetch = 0.2;
 
 /* Of a cost setting. */
 #define COST_MAX	1e6
@@ -206,6 +207,7 @@ _PG_init(void)
 	RegisterCustomScanMethods(&batch_scan_methods);
 	RegisterCustomScanMethods(&batch_agg_methods);
 	RegisterCustomScanMethods(&batch_join_methods);
+	RegisterCustomScanMethods(&batch_rows_methods);
 	RegisterCustomScanMethods(&batch_insert_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;

@@ -360,7 +360,7 @@ class Accounting(unittest.TestCase):
             sql = "select count(*) from few where " + " or ".join(f"a + 1 = {x}" for x in range(terms))
             with self.subTest(terms=terms):
                 text = b"\n".join(row[0] for row in self.session.must(f"explain (costs off) {sql}"))
-                self.assertEqual(comparison.BATCHED_MARK in text, is_batched)
+                self.assertEqual(b"Seq Scan" not in text, is_batched)
                 self.assertEqual(b"expressions have more than 2000 parts" in text, not is_batched)
                 self.assertEqual(self.session.must(sql), [(b"20",)])
 

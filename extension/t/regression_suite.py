@@ -29,7 +29,7 @@ BATCHED_SETTINGS = {"batchexec.mode": "prefer"}
 # Tests whose queries without ORDER BY get another plan, as batches make a scan or a join cheaper, or another order
 # of the rows of a hash table.
 ANY_ROW_ORDER = {Path("select_views.out"), Path("join.out"), Path("select_distinct.out"), Path("partition_info.out"),
-                 Path("with.out"), Path("tuplesort.out")}
+                 Path("groupingsets.out"), Path("with.out"), Path("tuplesort.out")}
 # A test that reads figures of the stock server's Hash node from its plans: NULL where the join is batched.
 HASH_FIGURES = {Path("join_hash.out")}
 HASH_FIGURE = re.compile(r"-\s+([tf]|\d+)(\s+\|\s+([tf]|\d+))?\s*|\+[\s|]*")

@@ -60,6 +60,13 @@ class Statistics(unittest.TestCase):
         self.assertEqual(self.row("BatchAgg")["rows"], ROWS)
         self.assertEqual(self.row("BatchScan")["rows"], ROWS)
 
+    def test_counts_rows_that_are_gathered(self):
+        self.run_elsewhere(f"select sum(g), count(*), max(g) from generate_series(1, {ROWS}) g")
+        found = self.row("BatchRows")
+        self.assertEqual((found["runs"], found["rows"]), (1, ROWS))
+        self.assertGreater(found["batches"], 10)
+        self.assertIsNone(found["saved_cost"])
+
     def test_counts_inserts(self):
         self.run_elsewhere("insert into copies select a, b from rows")
         found = self.row("BatchInsert")
@@ -118,7 +125,7 @@ class Statistics(unittest.TestCase):
         self.session.must("create role reader")
         try:
             self.session.must("set role reader")
-            self.assertEqual(len(self.session.must("select * from pg_stat_batchexec")), 4)
+            self.assertEqual(len(self.session.must("select * from pg_stat_batchexec")), 5)
             self.assertEqual(self.session.run("select pg_stat_batchexec_reset()"), ("error", "42501"))
         finally:
             self.session.must("reset role")

@@ -99,7 +99,7 @@ datum_batch_create(TupleDesc descriptor, const Bitmapset *attributes)
 	return rows;
 }
 
-/* Append a row; copy keeps a value that is passed by reference. */
+/* Append the attributes of a row that the batch holds; copy keeps a value that is passed by reference. */
 void
 datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 				Datum (*copy) (void *owner, Datum value, int length), void *owner)
@@ -113,6 +113,8 @@ datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 		Vector	   *attribute = &rows->attributes[i];
 		const bool	is_null = slot->tts_isnull[i];
 
+		if (attribute->values == NULL)
+			continue;
 		if (row == 0)
 			attribute->has_nulls = false;
 		attribute->has_nulls |= is_null;

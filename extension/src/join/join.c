@@ -174,7 +174,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	if (state->type == JOIN_SEMI || state->type == JOIN_ANTI)
 		join_table_keep_one(state->table);
 	state->memory_limit_bytes = get_hash_memory_limit();
-	state->scan = plan_is_batched_scan(plan->scan.plan.lefttree) ? outer : ((BatchJoinState *) outer)->scan;
+	state->scan = outer->css.methods->CustomName == batch_join_methods.CustomName ? ((BatchJoinState *) outer)->scan : outer;
 	state->node.may_raise = state->outer_keys_may_raise || qual_count_raising(state->clauses) > 0;
 }
 

@@ -53,8 +53,12 @@ link_plan(const Plan *plan, Plan *outer, Plan *inner)
 static Plan *
 original_plan(const CustomScan *plan)
 {
-	const Plan *kept = linitial(plan->custom_plans);
+	const Plan *kept;
 
+	/* Of rows that are gathered, the node that makes them. */
+	if (plan->custom_plans == NIL)
+		return plan->scan.plan.lefttree;
+	kept = linitial(plan->custom_plans);
 	if (plan->scan.plan.lefttree == NULL)
 		return (Plan *) kept;
 	return link_plan(kept, plan->scan.plan.lefttree, plan->scan.plan.righttree);

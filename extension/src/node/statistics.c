@@ -23,6 +23,7 @@
 #include "cost.h"
 #include "insert.h"
 #include "join.h"
+#include "rows.h"
 #include "server.h"
 #include "statistics.h"
 
@@ -52,6 +53,7 @@ static const char *const node_names[NODE_KINDS] = {
 	[NODE_SCAN] = BATCH_SCAN_NAME,
 	[NODE_AGG] = BATCH_AGG_NAME,
 	[NODE_JOIN] = BATCH_JOIN_NAME,
+	[NODE_ROWS] = BATCH_ROWS_NAME,
 	[NODE_INSERT] = BATCH_INSERT_NAME,
 };
 
@@ -146,7 +148,7 @@ statistics_count_node(NodeKind kind, const BatchNode *node)
 	add(kind, FIGURE_ROWS_BEYOND_TOP, sum.rows_beyond_top);
 	add(kind, FIGURE_GROUP_FLUSHES, sum.group_flushes);
 	saved = cost_saved_by_reading((double) sum.rows) * 1000;
-	if (node->original == NULL && saved >= 1)
+	if (node->original == NULL && kind != NODE_ROWS && saved >= 1)
 		pg_atomic_fetch_add_u64(&statistics->saved_millicost[kind], (int64) saved);
 }
 
@@ -189,7 +191,7 @@ figure_is_known(NodeKind kind, Figure figure)
 {
 	if (figure == FIGURE_RUNS || figure == FIGURE_ORIGINAL_RUNS)
 		return true;
-	if (kind == NODE_INSERT)
+	if (kind == NODE_INSERT || kind == NODE_ROWS)
 		return figure == FIGURE_BATCHES || figure == FIGURE_ROWS;
 	return kind != NODE_JOIN;
 }
@@ -217,7 +219,7 @@ pg_stat_batchexec(PG_FUNCTION_ARGS)
 			nulls[figure + 1] = !figure_is_known(kind, figure);
 		}
 		values[FIGURES + 1] = Float8GetDatum(saved);
-		nulls[FIGURES + 1] = kind == NODE_JOIN || kind == NODE_INSERT;
+		nulls[FIGURES + 1] = kind == NODE_JOIN || kind == NODE_INSERT || kind == NODE_ROWS;
 		values[FIGURES + 2] = TimestampTzGetDatum((TimestampTz) pg_atomic_read_u64(&statistics->reset_at));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}

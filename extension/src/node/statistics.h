@@ -12,6 +12,7 @@ typedef enum NodeKind
 	NODE_SCAN,
 	NODE_AGG,
 	NODE_JOIN,
+	NODE_ROWS,
 	NODE_INSERT,
 	NODE_KINDS
 } NodeKind;

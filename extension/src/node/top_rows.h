@@ -35,7 +35,7 @@ typedef struct TopRows
 	uint64		passed_count;	/* rows that the Sort got */
 } TopRows;
 
-/* plan_top_rows.c */
+/* top_rows_plan.c */
 extern List *top_rows_of_sort(const Sort *sort);
 extern TopRowsPlan top_rows_from_list(const List *list);
 

@@ -3,9 +3,8 @@
  *	  What batched scans and aggregations cost, next to the stock server's.
  *
  * The stock model counts a tuple and an operator, whatever the number of columns
- * before the one in question; batches save most of both.  Disk pages cost the
- * same either way, but a page that is in shared buffers costs a BatchAgg less
- * than any tuple that it would have looked at one by one.
+ * before the one in question; batches save most of both.  Pages cost the same
+ * either way (path_cost.c).
  */
 #include "postgres.h"
 
@@ -315,7 +314,7 @@ cost_buffered_share(PlannerInfo *root, RelOptInfo *rel)
  * it.  Nothing is negative: where batches don't pay, the stock nodes run.
  */
 ScanSaving
-cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_input)
+cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share)
 {
 	const FilterCost filters = *table_filters(root, rel);
 	double		tuples = rel->tuples * share;
@@ -328,22 +327,24 @@ cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share, bool for_inpu
 	/* A row that is evaluated as one is made only once. */
 	saving.as_scan = saved - Max(results, by_row) * batchexec_cost_result_row;
 	saving.as_input = saved - by_row * batchexec_cost_result_row;
-	/* Sampled only where an aggregation or a join may use it. */
-	if (for_input)
-		saving.as_input += rel->pages * cost_page(rel) *
-			Max(1 - batchexec_cost_page, 0) * cost_buffered_share(root, rel);
 	saving.as_scan = Max(saving.as_scan, 0);
 	saving.as_input = Max(saving.as_input, 0);
 	return saving;
 }
 
-/* What a BatchScan costs at least, whatever its filters are, and however much of its table is in shared buffers. */
+/* What reading a table in batches costs at least, whatever its filters are, and however much of it is in shared buffers. */
+Cost
+cost_input_least(const RelOptInfo *rel)
+{
+	return batchexec_cost_startup + rel->tuples * batchexec_cost_row +
+		rel->pages * cost_page(rel) * Min(batchexec_cost_page, 1);
+}
+
+/* The same of a BatchScan. */
 Cost
 cost_scan_least(const RelOptInfo *rel)
 {
-	return batchexec_cost_startup + rel->tuples * batchexec_cost_row +
-		rel->rows * batchexec_cost_result_row +
-		rel->pages * cost_page(rel) * Min(batchexec_cost_page, 1);
+	return cost_input_least(rel) + rel->rows * batchexec_cost_result_row;
 }
 
 /*

@@ -8,9 +8,6 @@
 #include "nodes/pathnodes.h"
 #include "utils/relcache.h"
 
-/* By so much costs have to differ to count as different, as in core. */
-#define COST_FUZZ	1.01
-
 /* Settings (batchexec.c), in the planner's units */
 extern double batchexec_cost_startup;
 extern double batchexec_cost_row;
@@ -29,8 +26,7 @@ typedef struct ScanSaving
 	Cost		as_input;		/* of a BatchAgg's input, next to the same */
 } ScanSaving;
 
-extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel,
-								   double share, bool for_input);
+extern ScanSaving cost_scan_saving(PlannerInfo *root, RelOptInfo *rel, double share);
 extern double cost_buffered_share(PlannerInfo *root, RelOptInfo *rel);
 extern double cost_page(const RelOptInfo *rel);
 extern void cost_forget_memos(void);
@@ -45,6 +41,7 @@ extern Cost cost_files(double rows, int width);
 extern bool cost_table_pays(Oid relid, double *rows);
 extern double cost_rows_indexed(Oid index);
 extern const char *cost_table_obstacle(Oid relid);
+extern Cost cost_input_least(const RelOptInfo *rel);
 extern Cost cost_scan_least(const RelOptInfo *rel);
 
 /* index_order.c */
@@ -52,10 +49,10 @@ extern double cost_order_correlation(Oid relid, AttrNumber column);
 extern double cost_index_correlation(PlannerInfo *root, const IndexOptInfo *index);
 
 /* path_cost.c */
-extern Cost cost_of_buffered_pages(PlannerInfo *root, const Path *path);
-extern Cost cost_of_input_pages(PlannerInfo *root, const Path *path);
+extern Cost cost_scan_buffered(PlannerInfo *root, RelOptInfo *rel);
+extern Cost cost_fetch(PlannerInfo *root, const IndexPath *path);
+extern void cost_path_buffered(PlannerInfo *root, Path *path);
+extern void cost_paths_buffered(PlannerInfo *root, RelOptInfo *rel);
 extern Cost cost_cheapest(const List *paths);
-extern Cost cost_path_buffered(PlannerInfo *root, const Path *path);
-extern bool cost_is_least_buffered(PlannerInfo *root, Cost cost, List *paths);
 
 #endif

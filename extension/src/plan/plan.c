@@ -25,6 +25,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "rows.h"
 #include "server.h"
 
 static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
@@ -143,7 +144,7 @@ plan_children(Plan *plan)
 typedef struct PlanOverview
 {
 	int			largest_node_id;
-	bool		holds_scan;		/* or an INSERT of many rows */
+	bool		holds_scan;		/* or an INSERT or an aggregation of many rows */
 } PlanOverview;
 
 /*
@@ -158,6 +159,13 @@ index_scan_pays(const IndexScan *scan)
 		 cost_rows_indexed(scan->indexid) >= INDEX_ROWS_TO_PAY);
 }
 
+/* Is it an aggregation that may have its rows gathered? */
+static bool
+agg_may_gather(const Plan *plan)
+{
+	return IsA(plan, Agg) && rows_pay((const Agg *) plan, plan->lefttree);
+}
+
 static void
 look_over_plan(Plan *plan, PlanOverview *overview)
 {
@@ -167,7 +175,7 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	for (; plan != NULL; plan = plan->lefttree)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
-		overview->holds_scan |= plan_is_table_scan(plan) || IsA(plan, BitmapHeapScan) ||
+		overview->holds_scan |= plan_is_table_scan(plan) || agg_may_gather(plan) || IsA(plan, BitmapHeapScan) ||
 			(IsA(plan, IndexScan) && index_scan_pays((const IndexScan *) plan));
 		if (plan->righttree != NULL)
 			look_over_plan(plan->righttree, overview);
@@ -319,27 +327,50 @@ batch_join(PlanContext *context, Plan **plan, const RowDemand *demand)
 	*plan = (Plan *) join_to_batch(join, &context->next_node_id);
 }
 
-/* Replace an aggregation over what has become a batched join, or the scan of a bitmap's rows. */
+/* The obstacle to an aggregation over this batched input, or NULL. */
+static const char *
+agg_of_batches_obstacle(PlanContext *context, Agg *agg)
+{
+	const char *obstacle = agg_obstacle(agg, list_make1(agg_below(agg)));
+
+	return obstacle != NULL ? obstacle : size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
+}
+
+/* Have the rows of an aggregation gathered into batches, where it then can be batched, and that pays. */
+static void
+gather_rows(PlanContext *context, Agg *agg)
+{
+	Plan	  **below = agg_is_over_sort(agg) ? &agg->plan.lefttree->lefttree : &agg->plan.lefttree;
+	Plan	   *rows = *below;
+	const int	size_before = context->expression_nodes;
+
+	if (context->obstacle != NULL || plan_is_batched(rows) || DO_AGGSPLIT_COMBINE(agg->aggsplit) ||
+		!rows_pay(agg, rows))
+		return;
+	*below = (Plan *) rows_to_batch(agg, rows, &context->next_node_id);
+	if (agg_of_batches_obstacle(context, agg) != NULL)
+		*below = rows;
+	context->expression_nodes = size_before;
+}
+
+/* Replace an aggregation over what has become a batched join, the scan of a bitmap's rows, or rows that are gathered. */
 static void
 batch_aggregate_of_batches(PlanContext *context, Plan **plan)
 {
 	Agg		   *agg = (Agg *) *plan;
-	List	   *inputs;
 	const char *obstacle;
 
+	gather_rows(context, agg);
 	if (!agg_is_over_batches(agg))
 		return;
-	inputs = list_make1(agg_below(agg));
-	obstacle = agg_obstacle(agg, inputs);
-	if (obstacle == NULL)
-		obstacle = size_obstacle(context, agg_expression_size(agg, agg_below(agg)));
+	obstacle = agg_of_batches_obstacle(context, agg);
 	if (obstacle != NULL)
 	{
 		note_reason(context, "aggregate", obstacle);
 		return;
 	}
 	context->batched_cost += agg->plan.total_cost - agg->plan.lefttree->total_cost;
-	*plan = (Plan *) agg_to_batch(agg, inputs, &context->next_node_id);
+	*plan = (Plan *) agg_to_batch(agg, list_make1(agg_below(agg)), &context->next_node_id);
 }
 
 static void

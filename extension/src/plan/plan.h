@@ -65,7 +65,6 @@ typedef struct BatchedCost
 {
 	Cost		startup;
 	Cost		total;
-	Cost		buffered;		/* of pages in shared buffers, as core would charge it: not in the total */
 } BatchedCost;
 
 /* What holds while a statement is planned, and not for one that a function runs meanwhile. */
@@ -91,6 +90,7 @@ extern void agg_path_install_hook(void);
 
 /* composite_key.c */
 extern void composite_keys_add(PlannerInfo *root);
+extern void composite_keys_correct_lookups(PlannerInfo *root, RelOptInfo *rel);
 
 /* plan_merge_join.c */
 extern bool merge_joins_leave_out(bool leave_out);
@@ -98,8 +98,6 @@ extern bool merge_joins_are_optional(PlannerInfo *root, const List *rels);
 extern bool merge_join_has_won(const List *joins);
 
 /* plan_join_path.c */
-extern bool path_is_batched_join(const Path *path);
-extern Cost path_join_buffered(const Path *path);
 extern void join_path_install_hook(void);
 
 #endif

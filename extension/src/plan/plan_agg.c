@@ -18,6 +18,7 @@
 #include "join.h"
 #include "batch_limits.h"
 #include "plan.h"
+#include "rows.h"
 #include "server.h"
 #include "walk.h"
 
@@ -60,7 +61,7 @@ is_batched_join(const Plan *plan)
 }
 
 /*
- * Is an aggregation right over a node that hands on batches: a join, or the scan of rows
+ * Is an aggregation right over a node that hands on batches: a join, rows that are gathered, or the scan of rows
  * that an index finds?  Other scans it reads itself.
  */
 bool
@@ -68,7 +69,7 @@ agg_is_over_batches(const Agg *agg)
 {
 	const Plan *below = agg_below(agg);
 
-	return is_batched_join(below) ||
+	return is_batched_join(below) || plan_is_batch_rows(below) ||
 		(plan_is_batched_scan(below) &&
 		 !plan_is_table_scan(linitial(((const CustomScan *) below)->custom_plans)));
 }
@@ -494,7 +495,10 @@ add_scans(CustomScan *batch, const AggContext *context, const List *scans)
 static bool
 reads_a_share(const Plan *plan)
 {
-	return plan != NULL && (plan->parallel_aware || reads_a_share(plan->lefttree));
+	/* The leader gathers what all have read. */
+	if (plan == NULL || IsA(plan, Gather) || IsA(plan, GatherMerge))
+		return false;
+	return plan->parallel_aware || reads_a_share(plan->lefttree);
 }
 
 /* What the executor is told of a BatchAgg beside its expressions. */

@@ -24,6 +24,10 @@
 #include "server.h"
 #include "walk.h"
 
+/* Costs that differ by less count as the same in core, and what makes one of them surely the less. */
+#define COST_FUZZ	1.01
+#define COST_MARGIN	1.0101
+
 static create_upper_paths_hook_type previous_upper_hook = NULL;
 
 /* What is known of an aggregation before its paths are made. */
@@ -292,15 +296,16 @@ save_by_batches(PlannerInfo *root, Path *path, Path *input, double group_count,
 	return true;
 }
 
-/*
- * Batches read whole tables: an index may be the cheaper way to what is in memory.
- * Of paths that cost the same, as core sees it, batches are the better one.
- */
+/* Propose an aggregation.  Of paths that cost the same, as core sees it, batches are the better one. */
 static void
-add_if_cheaper(PlannerInfo *root, RelOptInfo *grouped, Path *path)
+add_batched(RelOptInfo *grouped, Path *path)
 {
-	if (cost_is_least_buffered(root, path->total_cost / COST_FUZZ, grouped->pathlist))
-		add_path(grouped, path);
+	const Cost	cheapest = cost_cheapest(grouped->pathlist);
+
+	if (path->total_cost < cheapest * COST_FUZZ)
+		path->total_cost = Min(path->total_cost, cheapest / COST_MARGIN);
+	path->startup_cost = Min(path->startup_cost, path->total_cost);
+	add_path(grouped, path);
 }
 
 /* Core's path of an aggregation over this input; NULL where it has found no use for one. */
@@ -350,7 +355,7 @@ add_serial_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 	if (agg == NULL)
 		agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, agg->numGroups, context))
-		add_if_cheaper(root, grouped, (Path *) agg);
+		add_batched(grouped, (Path *) agg);
 }
 
 /*
@@ -369,7 +374,7 @@ add_distinct_aggregation(PlannerInfo *root, RelOptInfo *grouped, Path *input,
 		input = (Path *) create_sort_path(root, grouped, input, root->group_pathkeys, -1.0);
 	agg = make_aggregation(root, grouped, input, extra, strategy, group_count);
 	if (save_by_batches(root, &agg->path, agg->subpath, group_count, context))
-		add_if_cheaper(root, grouped, (Path *) agg);
+		add_batched(grouped, (Path *) agg);
 }
 
 /* Are all sets of a path hashed, or without keys? */
@@ -423,7 +428,7 @@ add_grouping_sets(PlannerInfo *root, RelOptInfo *grouped, AggregationContext *co
 	copy = makeNode(GroupingSetsPath);
 	memcpy(copy, cheapest, sizeof(GroupingSetsPath));
 	if (save_by_batches(root, &copy->path, copy->subpath, groups_of_sets(copy), context))
-		add_if_cheaper(root, grouped, &copy->path);
+		add_batched(grouped, &copy->path);
 }
 
 /* The partial aggregations that core has found, of the same tables; or NULL. */
@@ -458,7 +463,7 @@ add_parallel_aggregation(PlannerInfo *root, RelOptInfo *grouped, AggPath *partia
 						  AGGSPLIT_FINAL_DESERIAL, GROUP_CLAUSE(root),
 						  (List *) extra->havingQual, &extra->agg_final_costs,
 						  group_count);
-	add_if_cheaper(root, grouped, &agg->path);
+	add_batched(grouped, &agg->path);
 }
 
 static void
@@ -515,7 +520,7 @@ add_batched_distinct(PlannerInfo *root, RelOptInfo *input, RelOptInfo *distinct)
 	agg = create_agg_path(root, distinct, path, path->pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, clauses, NIL, NULL, group_count);
 	if (save_by_batches(root, &agg->path, path, group_count, &context))
-		add_if_cheaper(root, distinct, &agg->path);
+		add_batched(distinct, &agg->path);
 }
 
 /* A part of a UNION that reads a table, with a sequential scan in the place of an index's. */
@@ -587,7 +592,7 @@ add_batched_union(PlannerInfo *root, RelOptInfo *joined)
 	agg = create_agg_path(root, joined, appended, agg->path.pathtarget, AGG_HASHED,
 						  AGGSPLIT_SIMPLE, agg->groupClause, NIL, NULL, agg->numGroups);
 	if (save_by_batches(root, &agg->path, appended, agg->numGroups, &context))
-		add_if_cheaper(root, joined, &agg->path);
+		add_batched(joined, &agg->path);
 }
 
 static void

@@ -18,6 +18,7 @@
 #include "join.h"
 #include "join_table.h"
 #include "plan.h"
+#include "rows.h"
 #include "server.h"
 #include "walk.h"
 
@@ -36,7 +37,8 @@ plan_is_batched(const Plan *plan)
 	const CustomScan *scan = (const CustomScan *) plan;
 
 	return IsA(plan, CustomScan) && (scan->methods == &batch_scan_methods ||
-									 scan->methods == &batch_join_methods);
+									 scan->methods == &batch_join_methods ||
+									 scan->methods == &batch_rows_methods);
 }
 
 /* Is it a BatchScan? */

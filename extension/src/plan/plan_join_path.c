@@ -3,13 +3,10 @@
  *	  Batched hash joins, told to the planner.
  *
  * A join whose outer side comes in batches gets a hash join's path with the costs
- * of a BatchJoin, where that is cheaper than all of the stock server's paths are
- * once pages in shared buffers are taken out of their costs (path_cost.c).  As in
- * plan_path.c, it is the planner's own path.
+ * of a BatchJoin.  As in plan_path.c, it is the planner's own path.
  *
- * The comparison needs all paths of the join, so the search for join orders goes
- * level by level, as core's does: the joins that might be batched are collected on
- * the way, and compared at the end of their level.
+ * The search for join orders goes level by level, as core's does: the joins that might
+ * be batched are collected on the way, and the cheapest of them is proposed at the end of their level.
  *
  * What a node hands on in batches costs less than the same as rows.  A path has
  * one cost, that of rows; that of batches is remembered here.
@@ -29,9 +26,6 @@
 #include "plan.h"
 #include "server.h"
 
-/* What core never computes: its hash joins have one batch, or more. */
-#define BATCHED_JOIN_MARK	0
-
 /*
  * Each worker makes a hash table of the whole inner side.  A part of that work is taken from the
  * others' processors and memory: this share of it for each worker.
@@ -40,9 +34,6 @@
 
 /* What a pair of rows costs that a join makes in a batch, next to a row that is read in one. */
 #define COST_PAIR_FACTOR	2
-
-/* Twice what makes costs different, so that a path is surely the cheaper one. */
-#define COST_MARGIN			(2 * COST_FUZZ - 1)
 
 /* Hash chains of candidates, and of inputs, by the address of their table or join. */
 #define CHAIN_BITS			7
@@ -197,7 +188,6 @@ typedef struct JoinInner
 {
 	Path	   *path;
 	Cost		cost;
-	Cost		buffered;		/* as BatchedCost has it */
 } JoinInner;
 
 /* The paths of a join's sides, and what a batched join costs over them. */
@@ -208,20 +198,6 @@ typedef struct JoinChoice
 	Path	   *inner;
 	BatchedCost cost;
 } JoinChoice;
-
-/* Is the path one that was made here? */
-bool
-path_is_batched_join(const Path *path)
-{
-	return IsA(path, HashPath) && ((const HashPath *) path)->num_batches == BATCHED_JOIN_MARK;
-}
-
-/* Of its cost, what stands for pages in shared buffers.  Core has no use for the field of such a path. */
-Cost
-path_join_buffered(const Path *path)
-{
-	return ((const HashPath *) path)->inner_rows_total;
-}
 
 /* Pairs of equal keys, before the other clauses are checked. */
 static double
@@ -290,7 +266,6 @@ cost_join(PlannerInfo *root, const BatchedInput *outer, const JoinInner *inner,
 	BatchedCost cost;
 	const double repetition = 1 + REPEATED_WORK_SHARE * outer->path->parallel_workers;
 
-	cost.buffered = outer->cost.buffered + inner->buffered;
 	cost.startup = outer->cost.startup +
 		repetition * (inner->cost + cost_inner_row(candidate) * inner->path->rows);
 	cost.total = cost.startup + outer->cost.total - outer->cost.startup +
@@ -346,7 +321,6 @@ side_in_batches(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 		{
 			path->startup_cost = cost.startup;
 			path->total_cost = cost.total;
-			cost.buffered = cost_of_buffered_pages(root, path);
 		}
 		input = remember_input(rel, is_partial, path, cost);
 	}
@@ -368,17 +342,12 @@ inner_of_candidate(PlannerInfo *root, const JoinCandidate *candidate, bool is_pa
 	if (is_partial && !path->parallel_safe)
 		path = get_cheapest_parallel_safe_total_inner(rel->pathlist);
 	if (path != NULL && inner_is_batchable(path))
-	{
-		inner.path = path;
-		inner.buffered = cost_of_input_pages(root, path);
-		inner.cost = Max(path->total_cost - inner.buffered, 0);
-	}
+		inner = (JoinInner) {path, path->total_cost};
 	in_batches = side_in_batches(root, rel, false);
 	if (in_batches != NULL && inner_is_batchable(in_batches->path) &&
 		(in_batches->path->parallel_safe || !is_partial) &&
 		(inner.path == NULL || in_batches->cost.total < inner.cost))
-		inner = (JoinInner) {in_batches->path, in_batches->cost.total,
-							 in_batches->cost.buffered};
+		inner = (JoinInner) {in_batches->path, in_batches->cost.total};
 	return inner;
 }
 
@@ -432,8 +401,6 @@ create_batched_join(PlannerInfo *root, RelOptInfo *joined, const JoinChoice *cho
 	path = create_hashjoin_path(root, joined, candidate->type, &workspace, &candidate->extra,
 								choice->outer, choice->inner, false,
 								candidate->extra.restrictlist, NULL, keys);
-	path->num_batches = BATCHED_JOIN_MARK;
-	path->inner_rows_total = 0;
 	return &path->jpath.path;
 }
 
@@ -449,58 +416,12 @@ feeds_aggregation(const PlannerInfo *root, const RelOptInfo *joined)
 		  !query->hasTargetSRFs));
 }
 
-/*
- * Will workers be worth their start for the last join of a query?  Core compares a Gather
- * with serial paths at their full costs, with pages in shared buffers charged as from disk.
- */
-static bool
-workers_pay(PlannerInfo *root, const RelOptInfo *joined, const Path *partial)
-{
-	Cost		gathered = partial->total_cost + parallel_setup_cost;
-
-	if (!bms_equal(joined->relids, ALL_RELIDS(root)))
-		return true;
-	if (!feeds_aggregation(root, joined))
-		gathered += parallel_tuple_cost * joined->rows;
-	return cost_is_least_buffered(root, gathered, joined->pathlist);
-}
-
-/*
- * In the joins above this one, core compares paths at its own costs, with all pages charged as
- * from disk.  Add those of this path that are in shared buffers, but let it stay cheaper than
- * the paths that it has beaten, and than those in workers that it beats as well.
- */
-static void
-charge_buffered_pages(PlannerInfo *root, const RelOptInfo *joined, HashPath *path,
-					  Cost buffered, bool is_partial)
-{
-	Path	   *const own = &path->jpath.path;
-	Cost		limit = cost_cheapest(is_partial ? joined->partial_pathlist : joined->pathlist);
-	ListCell   *cell;
-
-	if (!is_partial)
-	{
-		foreach(cell, joined->partial_pathlist)
-		{
-			const Path *partial = lfirst(cell);
-
-			if (partial->total_cost < limit &&
-				cost_path_buffered(root, partial) + parallel_setup_cost > own->total_cost)
-				limit = partial->total_cost;
-		}
-	}
-	path->inner_rows_total = Min(buffered, Max(limit / COST_MARGIN - own->total_cost, 0));
-	own->startup_cost += path->inner_rows_total;
-	own->total_cost += path->inner_rows_total;
-}
-
-/* Remember the cheapest batched path of a join; add it where it beats the stock ones. */
+/* Remember the cheapest batched path of a join, and propose it. */
 static void
 add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 {
 	const JoinChoice choice = cheapest_candidate(root, joined, is_partial);
-	List	   *paths = is_partial ? joined->partial_pathlist : joined->pathlist;
-	BatchedInput *input;
+	Path	   *remembered = NULL;
 	Path	   *path;
 
 	if (choice.candidate == NULL)
@@ -514,19 +435,10 @@ add_batched_join(PlannerInfo *root, RelOptInfo *joined, bool is_partial)
 	if (!feeds_aggregation(root, joined))
 		path->total_cost += path->rows *
 			(batchexec_cost_result_row + joined->reltarget->cost.per_tuple);
-	input = remember_input(joined, is_partial, target_is_columns(joined->reltarget) ? path : NULL,
-						   choice.cost);
-	if (!cost_is_least_buffered(root, path->total_cost, paths) ||
-		(is_partial && !workers_pay(root, joined, path)))
-		return;
-	if (!bms_equal(joined->relids, ALL_RELIDS(root)))
-		charge_buffered_pages(root, joined, (HashPath *) path, choice.cost.buffered, is_partial);
 	/* The planner may free a path that it is given. */
-	if (input->path != NULL)
-	{
-		input->path = palloc(sizeof(HashPath));
-		memcpy(input->path, path, sizeof(HashPath));
-	}
+	if (target_is_columns(joined->reltarget))
+		remembered = memcpy(palloc(sizeof(HashPath)), path, sizeof(HashPath));
+	(void) remember_input(joined, is_partial, remembered, choice.cost);
 	if (is_partial)
 		add_partial_path(joined, path);
 	else

@@ -161,16 +161,14 @@ has_table_scan(const List *paths)
 	return false;
 }
 
-/* Is there no other way to read a table? */
-static bool
-is_scanned_only(const RelOptInfo *rel)
+/* A sequential scan by row that core has not made, or has found no use for. */
+static Path *
+create_scan_by_row(PlannerInfo *root, RelOptInfo *rel, int workers)
 {
-	ListCell   *cell;
+	Path	   *path = create_seqscan_path(root, rel, NULL, workers);
 
-	foreach(cell, rel->pathlist)
-		if (!path_is_table_scan(lfirst(cell)))
-			return false;
-	return true;
+	cost_path_buffered(root, path);
+	return path;
 }
 
 /* A sequential scan by row: a copy of core's, where that is among these paths. */
@@ -182,7 +180,7 @@ scan_by_row(PlannerInfo *root, RelOptInfo *rel, const List *paths, int workers)
 	foreach(cell, paths)
 		if (path_is_table_scan(lfirst(cell)))
 			return memcpy(palloc(sizeof(Path)), lfirst(cell), sizeof(Path));
-	return create_seqscan_path(root, rel, NULL, workers);
+	return create_scan_by_row(root, rel, workers);
 }
 
 /* A sequential scan at the cost of a BatchScan; NULL where that is no less. */
@@ -190,7 +188,7 @@ static Path *
 batched_scan(PlannerInfo *root, RelOptInfo *rel, const List *paths, int workers)
 {
 	Path	   *path = scan_by_row(root, rel, paths, workers);
-	Cost		saved = cost_scan_saving(root, rel, process_share(path), false).as_scan;
+	Cost		saved = cost_scan_saving(root, rel, process_share(path)).as_scan;
 
 	path->total_cost -= saved;
 	return saved > 0 ? path : NULL;
@@ -229,7 +227,7 @@ path_table_scan(PlannerInfo *root, RelOptInfo *rel, bool is_partial)
 		return NULL;
 	if (rel->fdwroutine != NULL)
 		return is_partial ? NULL : copy_foreign_scan(rel);
-	return create_seqscan_path(root, rel, NULL, workers);
+	return create_scan_by_row(root, rel, workers);
 }
 
 /* What the scan of a table costs whose rows stay in batches; false where they can't. */
@@ -237,17 +235,63 @@ bool
 path_cost_scan_in_batches(PlannerInfo *root, const Path *path, BatchedCost *cost)
 {
 	Path		by_row = *path;
+	RelOptInfo *rel = path->parent;
 
 	if (!path_is_table_scan(path) || !table_is_batchable(root, path->parent))
 		return false;
 	/* The path may have a batched cost already.  Only the wrapper knows that of a foreign table's. */
 	if (!IsA(path, ForeignPath))
-		cost_seqscan(&by_row, root, path->parent, NULL);
+	{
+		cost_seqscan(&by_row, root, rel, NULL);
+		by_row.total_cost -= cost_scan_buffered(root, rel);
+	}
 	cost->startup = by_row.startup_cost;
-	cost->total = by_row.total_cost -
-		cost_scan_saving(root, path->parent, process_share(path), true).as_input;
+	cost->total = by_row.total_cost - cost_scan_saving(root, rel, process_share(path)).as_input;
 	cost->total = Max(cost->total, cost->startup);
 	return true;
+}
+
+/* Does a query read a table that is large enough to gain by batches? */
+static bool
+reads_large_table(const PlannerInfo *root)
+{
+	static uint64 planning = 0;
+	static const PlannerInfo *last_root = NULL;
+	static bool is_found;
+
+	/* Each of its tables asks. */
+	if (planning == cost_planning && last_root == root)
+		return is_found;
+	planning = cost_planning;
+	last_root = root;
+	is_found = false;
+	for (int relid = 1; relid < root->simple_rel_array_size && !is_found; relid++)
+	{
+		const RelOptInfo *rel = root->simple_rel_array[relid];
+
+		is_found = rel != NULL && rel->rtekind == RTE_RELATION && !path_table_is_small(rel);
+	}
+	return is_found;
+}
+
+/* Are rows of a query's table more than returned as they are? */
+static bool
+uses_rows(const PlannerInfo *root, const RelOptInfo *rel)
+{
+	const Query *query = root->parse;
+
+	return rel->baserestrictinfo != NIL || query->hasAggs || query->groupClause != NIL ||
+		query->distinctClause != NIL || root->parent_root != NULL;
+}
+
+/* May batches be of use to a query, so that its costs have to be on their scale? */
+static bool
+may_use_batches(PlannerInfo *root, const RelOptInfo *rel)
+{
+	if (bms_membership(root->all_baserels) == BMS_MULTIPLE)
+		return reads_large_table(root);
+	return !path_table_is_small(rel) && uses_rows(root, rel) &&
+		cost_cheapest(rel->pathlist) > cost_input_least(rel);
 }
 
 static void
@@ -265,21 +309,19 @@ add_batched_scans(PlannerInfo *root, RelOptInfo *rel, Index relid, RangeTblEntry
 		return;
 	if (entry->rtekind == RTE_RELATION && !entry->inh)
 		cost_remember_rows(entry->relid, rel);
-	/*
-	 * Without a filter nothing is gained; an index may be cheaper than the disk.  A foreign table
-	 * has no other way that would have to be beaten.
-	 */
-	if (rel->baserestrictinfo == NIL || rel->pathlist == NIL || rel->fdwroutine != NULL)
+	if (rel->pathlist == NIL || !may_use_batches(root, rel))
+		return;
+	cost_paths_buffered(root, rel);
+	composite_keys_correct_lookups(root, rel);
+	/* Without a filter nothing is gained.  A foreign table has no other way that would have to be beaten. */
+	if (rel->baserestrictinfo == NIL || rel->fdwroutine != NULL)
 		return;
 	cheapest = cost_cheapest(rel->pathlist);
-	if (cheapest < seq_page_cost * rel->pages / 2 || cheapest < batchexec_cost_startup ||
-		cheapest <= cost_scan_least(rel) ||
+	if (cheapest < batchexec_cost_startup || cheapest <= cost_scan_least(rel) ||
 		!path_has_table_scan(root, rel))
 		return;
 	path = batched_scan(root, rel, rel->pathlist, 0);
-	if (path == NULL ||
-		(!is_scanned_only(rel) &&
-		 !cost_is_least_buffered(root, cost_path_buffered(root, path), rel->pathlist)))
+	if (path == NULL)
 		return;
 	add_path(rel, path);
 	workers = scan_workers(rel->partial_pathlist);

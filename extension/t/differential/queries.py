@@ -89,12 +89,12 @@ class QueryMaker:
     def make(self) -> Query:
         shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 14),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
-                  (self.guarded, 3), (self.united, 6), (self.topmost, 6)]
+                  (self.guarded, 3), (self.united, 6), (self.topmost, 6), (self.gathered, 10)]
         if self.joins_only:
             shapes = [(self.joined, 1)]
         elif self.is_parallel:
             # Only what has one answer, however the workers share the rows.
-            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15)]
+            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15), (self.gathered, 10)]
         elif self.may_write:
             shapes.append((self.writing, 3))
         makers, weights = zip(*shapes)
@@ -169,6 +169,19 @@ class QueryMaker:
             query.targets += [f"grouping({', '.join(keys)})"] if self.rng.random() < 0.5 else []
         if self.rng.random() < 0.1:
             query.order = [str(position + 1) for position in range(len(keys))]
+        return query
+
+    def gathered(self) -> Query:
+        """An aggregate over rows that do not come right from a table."""
+        query = self.rng.choice((self.aggregate, self.grouped))()
+        name = query.tables[0].name
+        # Conditions may ask for a system column, which a subquery has to return by name.
+        rows = f"select *, tableoid, ctid from {name} "
+        source = self.rng.choice((f"{rows} offset 0", f"{rows} order by id offset 2", f"{rows} union all {rows} where id % 3 = 0 offset 0",
+                                  f"select *, tableoid, ctid, count(*) over () from {name} "))
+        query.source = f"({source}) t"
+        if self.rng.random() < 0.2 and not self.is_parallel:
+            query.source += f" join generate_series(-4, {self.rng.choice((5, 3000))}) g on g {self.rng.choice(('=', '<'))} t.id % 9"
         return query
 
     def guarded(self) -> Query:

@@ -1,5 +1,5 @@
 /*
- * plan_top_rows.c
+ * top_rows_plan.c
  *	  What a BatchScan is told of the Sort right above it.
  */
 #include "postgres.h"

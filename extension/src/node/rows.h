@@ -1,0 +1,19 @@
+/*
+ * rows.h
+ *	  BatchRows: the rows of any plan, gathered into batches.
+ */
+#ifndef BATCHEXEC_ROWS_H
+#define BATCHEXEC_ROWS_H
+
+#include "batchexec.h"
+
+#define BATCH_ROWS_NAME	"BatchRows"
+
+extern const CustomScanMethods batch_rows_methods;
+
+/* plan_rows.c */
+extern bool plan_is_batch_rows(const Plan *plan);
+extern bool rows_pay(const Agg *agg, const Plan *input);
+extern CustomScan *rows_to_batch(const Agg *agg, Plan *input, int *next_node_id);
+
+#endif
