@@ -153,7 +153,7 @@ class Batcher:
         return Batcher(call, size, wait_s, key, shape.payloads)
 
     async def main(self, payload: Any) -> Any:
-        """One job: waits until its batch has run."""
+        """Runs one job: waits until its batch has run."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         key = None if self.key is None else self.key(payload)
@@ -166,7 +166,7 @@ class Batcher:
         return await future
 
     def begin(self, key: Hashable) -> None:
-        """Begins the batch that gathers under the key."""
+        """Begins a batch for the key."""
         items, timer = self.gathering.pop(key)
         timer.cancel()
         task = asyncio.get_running_loop().create_task(self.run(items))

@@ -27,7 +27,7 @@ class StoreError(GristmillError):
 
 
 class NotFound(StoreError):
-    """The store has no such job, schedule or batch."""
+    """The store does not have the job, schedule or batch."""
 
 
 class SubmitFailed(StoreError):

@@ -1,7 +1,7 @@
 //! Calls of the runtime's threads into Python.
 //!
-//! The interpreter's end waits for the calls that have begun, and refuses further ones. A thread that asks for the interpreter
-//! later is ended by CPython in the middle of Rust code, which aborts the process.
+//! The interpreter's end waits for the running calls, and refuses further ones. If a thread asks for the interpreter
+//! later, CPython ends it in the middle of Rust code, which aborts the process.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,7 @@ static CALLS: Mutex<Calls> = Mutex::new(Calls {
 });
 static CHANGED: Condvar = Condvar::new();
 
-/// The calls of this process. A fork begins without any.
+/// The calls of this process. A fork begins without calls.
 fn calls() -> MutexGuard<'static, Calls> {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     let process_id = std::process::id();

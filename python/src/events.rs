@@ -1,4 +1,4 @@
-//! Events on their way to Python.
+//! Events for Python.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl Events {
 
 #[pymethods]
 impl Events {
-    /// The next event as JSON; None after so many seconds without one.
+    /// Returns the next event as JSON; None after `patience` seconds without one.
     fn take(&self, py: Python<'_>, patience: f64) -> PyResult<Option<String>> {
         let events = self.inner.get()?.clone();
         let patience = Duration::try_from_secs_f64(patience.max(0.0)).unwrap_or(Duration::MAX);

@@ -27,7 +27,7 @@ impl FeedFollower for News {
     }
 }
 
-/// The progress of a run after these items, each a line.
+/// The progress of a run after these items, each of which is a line.
 pub fn advanced(before: RunProgress, payloads: &PackedArray) -> RunProgress {
     let mut digest = crc32fast::Hasher::new_with_initial_len(before.crc32, before.bytes);
     let mut after = before;
@@ -52,7 +52,7 @@ pub struct Feeder {
 
 struct Feeding {
     batches: Option<mpsc::Sender<Fed>>,
-    /// The progress of the run after all items that were fed.
+    /// The progress of the run after all fed items.
     progress: RunProgress,
     submitting: Option<JoinHandle<()>>,
 }
@@ -62,7 +62,7 @@ impl Feeder {
         Ok(self.feeding.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts to submit for the waiter of `news`, from the position of the run on.
+    /// Starts to submit for the waiter of `news`, from the position of the run.
     pub fn start(mut feeder: RunFeeder, news: Arc<News>) -> PyResult<Feeder> {
         let (sender, fed) = mpsc::channel::<Fed>(BATCHES_FED_MAX);
         let progress = feeder.progress;
@@ -87,8 +87,8 @@ impl Feeder {
 
 #[pymethods]
 impl Feeder {
-    /// Packs a list of payloads, and submits them in the background, in order. Waits while too many batches are on their
-    /// way. Returns how many bytes they have. `first` is the number of the first one, for errors.
+    /// Packs a list of payloads, and submits them in the background, in order. Waits while too many batches are in
+    /// progress. Returns their number of bytes. `first` is the number of the first payload, for errors.
     fn feed(
         &self,
         py: Python<'_>,
@@ -117,21 +117,20 @@ impl Feeder {
         };
         wait(py, async move {
             for batch in fed {
-                // Where the submits have failed, the news say so.
+                // If the submits have failed, the news say so.
                 let _ = sender.send(Ok(batch)).await;
             }
         })?;
         Ok(bytes)
     }
 
-    /// Ends the items: the run's input is submitted once those before are.
+    /// Ends the items: the run's input is submitted once the earlier items are.
     fn finish(&self) -> PyResult<()> {
         self.lock()?.batches = None;
         Ok(())
     }
 
-    /// Ends the items, and waits until the last ones are submitted; with `abort`, those that are still on their way are
-    /// dropped.
+    /// Ends the items, and waits until the last ones are submitted; `abort` drops the items that are still waiting.
     fn end(&self, py: Python<'_>, abort: bool) -> PyResult<()> {
         let submitting = {
             let mut feeding = self.lock()?;
@@ -149,7 +148,7 @@ impl Feeder {
     }
 }
 
-/// Payloads as packed arrays of full size. An error names the item, where `first` is the number of the first one.
+/// Packs payloads into arrays of full size. An error names the item; `first` is the number of the first one.
 pub fn pack<'py>(
     items: &[Bound<'py, PyAny>],
     to_plain: &Bound<'py, PyAny>,

@@ -1,4 +1,4 @@
-//! Submitting over connections of Python's module `sqlite3`.
+//! Submits over connections of Python's module `sqlite3`.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,13 @@ use crate::store_error;
 
 /// Python's functions over a cursor of the connection.
 struct Statements<'py> {
-    /// From a statement and its parameters to its rows.
+    /// Returns the rows of a statement with parameters.
     query: Bound<'py, PyAny>,
-    /// Carries out a statement for each of a list of rows.
+    /// Runs a statement for each of a list of rows.
     insert: Bound<'py, PyAny>,
 }
 
-/// What goes wrong: with the submit, or in Python.
+/// An error of the submit, or of Python.
 enum Refusal {
     /// The submit.
     Submit(StoreError),
@@ -93,7 +93,7 @@ fn to_python(py: Python<'_>, row: Row) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, values)
 }
 
-/// A value of a store's row: a number or text, which is bytes where the connection's `text_factory` says so.
+/// A value of a store's row: a number or text. Text is bytes if the connection's `text_factory` says so.
 fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(number) = value.extract::<i64>() {
         return Ok(Value::Integer(number));
@@ -107,16 +107,16 @@ fn from_python(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// The submitters that are not in use: a call takes one, and no call waits for another. As many are kept as were in use at
-/// once: threads with a transaction each, of which SQLite lets one write to a file.
+/// The unused submitters: a call takes one, and no call waits for another. At most as many are kept as were in use at
+/// once, by threads with a transaction each; SQLite lets one of them write to a file.
 static IDLE: Mutex<Vec<ForeignSubmitter>> = Mutex::new(Vec::new());
 
 fn idle() -> MutexGuard<'static, Vec<ForeignSubmitter>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Submits payloads within the transaction of a connection of `sqlite3` to the store's file, at `place`, and returns the
-/// batches with their numbers of jobs. The functions carry out statements over the connection: `query(sql, parameters)`
+/// Submits payloads within the transaction of a connection of `sqlite3` to the store's file, at `place`, and returns
+/// the batches with their numbers of jobs. The functions run statements on the connection: `query(sql, parameters)`
 /// returns the rows of a query, `insert(sql, rows)` inserts rows. `now_ms` is the time of a test.
 #[pyfunction]
 #[pyo3(signature = (common, payloads, to_plain, place, query, insert, now_ms=None))]

@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use crate::worker::Worker;
 
-    /// What is registered first runs last at the interpreter's end.
+    /// Makes the module. Functions that are registered first run last at the interpreter's end.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let atexit = module.py().import("atexit")?;

@@ -1,4 +1,4 @@
-//! The lock by which one process at a time runs a map of a name, where the store is a database.
+//! The lock that lets only one process at a time run a map with a name, if the store is a database.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use crate::store_error;
 use crate::waiting::wait;
 
-/// A name that this process holds until it releases it or ends.
+/// A name that this process holds until it releases the name or ends.
 #[pyclass(frozen, module = "gristmill._native")]
 pub struct NameLock {
     held: Mutex<Option<Inner>>,
@@ -16,7 +16,7 @@ pub struct NameLock {
 
 #[pymethods]
 impl NameLock {
-    /// Takes the name in the database at `url`; None where another process has it.
+    /// Takes the name in the database at `url`; None if another process has it.
     #[staticmethod]
     fn try_take(py: Python<'_>, url: String, name: String) -> PyResult<Option<NameLock>> {
         let taken = wait(py, async move { Inner::try_take(&url, &name).await })?.map_err(store_error)?;

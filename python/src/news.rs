@@ -1,4 +1,4 @@
-//! What a worker and a feeder tell the Python code that waits for them.
+//! Messages of a worker and a feeder to the Python code that waits for them.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use gristmill_worker::Observer;
 
 use crate::outcomes::{Failure, Piece, values_of};
 
-/// A queue of pieces. It holds no more than what was fed and has not been taken: the feeding side bounds it.
+/// A queue of pieces. The feeding side bounds it: it holds at most the pieces of the items that were fed.
 #[derive(Debug, Default)]
 pub struct News {
     pieces: Mutex<VecDeque<Piece>>,
@@ -23,7 +23,7 @@ impl News {
         self.came.notify_all();
     }
 
-    /// All pieces that there are; waits for the first one at most so long.
+    /// Takes all pieces; waits at most `patience` for the first one.
     pub fn take(&self, patience: Duration) -> VecDeque<Piece> {
         let pieces = self.lock();
         let waited = self
@@ -48,7 +48,7 @@ impl Observer for News {
                 self.push(Piece::Values(report.batch, positions, values.text().clone()));
             }
         }
-        // Failures that are not final are retried. Rarer ends (a cancel, an expiry) are read from the store.
+        // Other failures are retried. Rarer ends (a cancel, an expiry) are read from the store.
         let dead = report
             .failed
             .iter()

@@ -1,4 +1,4 @@
-//! Outcomes of jobs on their way to Python.
+//! Outcomes of jobs for Python.
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use gristmill_store::{BatchOutcomes, JobDetails};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Something that has become of a batch.
+/// An event of a batch.
 #[derive(Debug)]
 pub enum Piece {
-    /// It was submitted, with so many jobs.
+    /// It was submitted, with this number of jobs.
     Submitted(BatchId, u32),
-    /// These jobs completed, with these values, packed.
+    /// These jobs completed, with these packed values.
     Values(BatchId, Positions, Arc<str>),
-    /// These jobs ended otherwise.
+    /// These jobs ended in other states.
     Failed(BatchId, Vec<Failure>),
-    /// Nothing more comes: submitting or working ended with this error.
+    /// Nothing more comes, because submitting or working failed with this error.
     Broken(String),
 }
 
 /// A job that ended without completing.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which.
+    /// Its position.
     pub position: u32,
-    /// How it ended.
+    /// Its state.
     pub state: JobState,
     /// Its last error, if it had one.
     pub error: Option<JobError>,
@@ -47,7 +47,7 @@ fn ranges(positions: &Positions) -> Vec<(u32, u32)> {
 }
 
 impl Piece {
-    /// As a tuple; `_native.pyi` describes its forms.
+    /// Converts it to a tuple; `_native.pyi` describes the forms.
     pub fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         match self {
             Piece::Submitted(batch, count) => ("submitted", batch.0, count).into_pyobject(py),
@@ -99,7 +99,7 @@ pub fn pieces(outcomes: BatchOutcomes) -> Vec<Piece> {
     pieces
 }
 
-/// The values of some of the positions that a packed array has values for.
+/// Selects the values of the wanted positions from a packed array with values of `positions`.
 pub fn values_of(values: &PackedArray, positions: &Positions, wanted: &Positions) -> PackedArray {
     values.select(&positions.indexes_of(wanted))
 }
@@ -107,7 +107,7 @@ pub fn values_of(values: &PackedArray, positions: &Positions, wanted: &Positions
 /// How a job ended: its state, its value and its last error.
 pub type Ended = (&'static str, Option<String>, Option<ErrorParts>);
 
-/// How the job ended that these are the details of.
+/// The end of the job with these details.
 pub fn ended(details: JobDetails) -> Ended {
     let mut failures = details.failures;
     let error = match details.row.state {

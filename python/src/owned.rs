@@ -1,4 +1,4 @@
-//! What belongs to one process. A fork of that process has none of its threads, and must not close its files.
+//! Values of one process. A fork of that process has none of its threads, and must not close its files.
 
 use pyo3::PyResult;
 use pyo3::exceptions::PyRuntimeError;
@@ -11,7 +11,7 @@ pub struct Owned<T> {
 }
 
 impl<T> Owned<T> {
-    /// Belongs to this process.
+    /// Makes a value that belongs to this process.
     pub fn new(value: T) -> Owned<T> {
         Owned {
             process_id: std::process::id(),

@@ -16,7 +16,7 @@ use crate::limits::PAYLOAD_DEPTH_MAX;
 
 /// Writes Python objects as JSON.
 pub struct Encoder<'c, 'py> {
-    /// A function from an object of another type to one that JSON has.
+    /// A function that converts an object of another type to one that JSON has.
     pub to_plain: &'c Bound<'py, PyAny>,
 }
 
@@ -30,7 +30,7 @@ impl<'py> Encoder<'_, 'py> {
             .unwrap_or_else(|| PackedBuilder::new().finish()))
     }
 
-    /// Adds an object to a cutter of batches. Returns a batch that is full now.
+    /// Adds an object to a cutter of batches. Returns a batch if it is full now.
     pub fn cut(&self, cutter: &mut PackedCutter, value: &Bound<'py, PyAny>) -> PyResult<Option<PackedArray>> {
         let raised = RefCell::new(None);
         let item = Item {
@@ -78,7 +78,7 @@ impl<'py> Encoder<'_, 'py> {
 struct Item<'a, 'py> {
     value: &'a Bound<'py, PyAny>,
     to_plain: &'a Bound<'py, PyAny>,
-    /// What Python raised, which serde's errors cannot carry.
+    /// The exception that Python raised, which serde's errors cannot carry.
     raised: &'a RefCell<Option<PyErr>>,
     depth: u32,
 }
@@ -101,7 +101,7 @@ impl<'a, 'py> Item<'a, 'py> {
         })
     }
 
-    /// As json.dumps has keys: text, or a number, a bool or None as text.
+    /// A key as in `json.dumps`: text, or a number, a bool or None as text.
     fn key<E: Error>(&self, key: &Bound<'py, PyAny>) -> Result<String, E> {
         if let Ok(text) = key.cast::<PyString>() {
             return self.or_raise(text.to_str().map(str::to_owned));
@@ -113,7 +113,7 @@ impl<'a, 'py> Item<'a, 'py> {
             return Ok(truth.is_true().to_string());
         }
         if key.is_instance_of::<PyInt>() || key.is_instance_of::<PyFloat>() {
-            // An enumeration of numbers has names as its text.
+            // The text of an enumeration of numbers is a name.
             let kind = key.py().get_type::<PyInt>();
             let kind = if key.is_instance_of::<PyInt>() {
                 kind
@@ -124,7 +124,7 @@ impl<'a, 'py> Item<'a, 'py> {
             return self.or_raise(text.and_then(|text| text.extract()));
         }
         if !key.is_instance_of::<PyTuple>() {
-            // What becomes plain becomes another type: a moment of numpy a date, and that text.
+            // A converted key has another type: a moment of numpy becomes a date, and then text.
             let plain = self.or_raise(self.to_plain.call1((key,)))?;
             if !plain.get_type().is(key.get_type())
                 && !plain.is_instance_of::<PyList>()
@@ -139,7 +139,8 @@ impl<'a, 'py> Item<'a, 'py> {
         )))
     }
 
-    /// The keys of a dict as text, where some are of other types. Two that become the same text would lose a value.
+    /// The keys of a dict as text, if some have other types. Two keys with the same text are refused, because a value
+    /// would be lost.
     fn keys<E: Error>(&self, dict: &Bound<'py, PyDict>) -> Result<Option<Vec<String>>, E> {
         if dict.iter().all(|(key, _)| key.is_instance_of::<PyString>()) {
             return Ok(None);

@@ -11,14 +11,14 @@ use crate::payload::Encoder;
 use crate::store_error;
 use crate::waiting::{runtime, wait};
 
-/// Numbers of jobs of a portion's batches, and the submit that is under way.
+/// The numbers of jobs of a portion's batches, and the submit in progress.
 type Submitting = (Vec<u32>, JoinHandle<Result<Vec<BatchId>, EngineError>>);
 
-/// The portions of one call. Each is stored whole or not at all, and none before the one before it: so what is stored are the
-/// first items, wherever it fails.
+/// The portions of one call. Each is stored completely or not at all, and after the one before it. So the stored items
+/// are always the first ones, wherever the call fails.
 pub struct Portions<'py> {
     engine: Engine,
-    /// The batches that are stored, with their numbers of jobs.
+    /// The stored batches, with their numbers of jobs.
     stored: Bound<'py, PyList>,
     under_way: Option<Submitting>,
 }
@@ -32,7 +32,7 @@ impl<'py> Portions<'py> {
         }
     }
 
-    /// Submits the payloads of an iterable. The last portion is under way then.
+    /// Submits the payloads of an iterable. The last portion may still be in progress afterwards.
     pub fn submit(
         &mut self,
         py: Python<'py>,
@@ -67,7 +67,7 @@ impl<'py> Portions<'py> {
         }
     }
 
-    /// Begins to store a portion, once the one before it is stored.
+    /// Begins to store a portion, after the one before it is stored.
     fn begin(&mut self, py: Python<'_>, portion: Vec<NewBatch>) -> PyResult<()> {
         self.settle(py)?;
         let counts = portion.iter().map(|batch| batch.payloads.count()).collect();
@@ -77,7 +77,7 @@ impl<'py> Portions<'py> {
         Ok(())
     }
 
-    /// Waits for the portion that is under way.
+    /// Waits for the portion in progress.
     pub fn settle(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some((counts, task)) = self.under_way.take() else {
             return Ok(());

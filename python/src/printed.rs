@@ -1,4 +1,4 @@
-//! What functions print in the processes of a worker, on its way to the standard output of this process.
+//! Output of functions in the processes of a worker, for the standard output of this process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::callbacks;
 use crate::limits::PRINTED_BYTES_MAX;
 use crate::waiting::runtime;
 
-/// Text that is not shown yet. Whoever wants to show it takes it; if nobody does, `show(this)` is called from another thread.
+/// Text that is not shown yet. The code that shows it takes it; if none does, another thread calls `show(this)`.
 #[pyclass(frozen, module = "gristmill._native")]
 pub struct Printed {
     kept: Arc<Kept>,
@@ -26,7 +26,7 @@ struct Texts {
     texts: Vec<(bool, String)>,
     bytes: usize,
     missing_bytes: u64,
-    /// Whether `show` is to be called.
+    /// Whether a call of `show` is pending.
     will_show: bool,
 }
 
@@ -68,7 +68,7 @@ impl Kept {
 }
 
 impl Printed {
-    /// Fills this one.
+    /// A listener that fills this one.
     pub fn listener(&self) -> PrintListener {
         let kept = self.kept.clone();
         PrintListener::new(move |stream, text| kept.push(stream, text))
@@ -85,7 +85,7 @@ impl Printed {
         }
     }
 
-    /// Takes the texts, each with whether it is for standard error, and the number of bytes that are missing behind them.
+    /// Takes the texts, each with a flag for standard error, and the number of bytes that are missing after them.
     fn take(&self) -> (Vec<(bool, String)>, u64) {
         let kept = std::mem::take(&mut *self.kept.lock());
         (kept.texts, kept.missing_bytes)

@@ -1,4 +1,4 @@
-//! Asynchronous work behind blocking calls: the runtime of this process, and waiting with the interpreter's lock released.
+//! Asynchronous work for blocking calls: the runtime of this process, and waits that release the interpreter's lock.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -17,8 +17,8 @@ struct OfProcess {
     runtime: Runtime,
 }
 
-/// The runtimes of this process and of those that it was forked from, eldest first. They are never dropped: a fork has none
-/// of the threads of its parent's.
+/// The runtimes of this process and of the processes it was forked from, eldest first. They are never dropped, because
+/// a fork has none of its parent's threads.
 static RUNTIMES: [OnceLock<OfProcess>; FORKS_DEEP_MAX] = [const { OnceLock::new() }; FORKS_DEEP_MAX];
 
 /// The runtime of this process.
@@ -34,7 +34,7 @@ pub fn runtime() -> PyResult<&'static Runtime> {
                 .map_err(|error| {
                     PyRuntimeError::new_err(format!("gristmill cannot start its threads: {error}"))
                 })?;
-            // Where another thread of this process was first, its runtime serves both.
+            // If another thread of this process was first, its runtime serves both.
             let _ = place.set(OfProcess { process_id, runtime });
         }
         if let Some(ours) = place.get().filter(is_ours) {
@@ -46,14 +46,14 @@ pub fn runtime() -> PyResult<&'static Runtime> {
     )))
 }
 
-/// Calls and watches that use a store at the moment.
+/// The number of calls and watches that currently use a store.
 static OPEN_CALLS: AtomicUsize = AtomicUsize::new(0);
 
 /// A call or a watch that uses a store, until it is dropped.
 pub struct OpenCall;
 
 impl OpenCall {
-    /// Begins.
+    /// Begins the call.
     pub fn begin() -> OpenCall {
         OPEN_CALLS.fetch_add(1, Ordering::Relaxed);
         OpenCall
@@ -66,13 +66,13 @@ impl Drop for OpenCall {
     }
 }
 
-/// How many calls and watches use a store at the moment.
+/// The number of calls and watches that currently use a store.
 #[pyfunction]
 pub fn calls_open() -> usize {
     OPEN_CALLS.load(Ordering::Relaxed)
 }
 
-/// Waits for a future with the interpreter's lock released. A signal whose handler raises, such as Ctrl-C, ends the wait
+/// Waits for a future and releases the interpreter's lock. A signal whose handler raises, such as Ctrl-C, ends the wait
 /// and drops the future.
 pub fn wait<T: Send + 'static>(
     py: Python<'_>,
@@ -81,7 +81,7 @@ pub fn wait<T: Send + 'static>(
     let _open = OpenCall::begin();
     let (sender, mut receiver) = mpsc::channel();
     let task = runtime()?.spawn(async move {
-        // The receiver is gone where a signal ended the wait.
+        // The receiver is gone if a signal ended the wait.
         let _ = sender.send(future.await);
     });
     loop {
@@ -101,7 +101,7 @@ pub fn wait<T: Send + 'static>(
     }
 }
 
-/// The moment at which a wait of so many seconds ends; `None` for a wait without end.
+/// The moment at which a wait of `timeout_s` seconds ends; `None` for a wait without a limit.
 pub fn deadline(timeout_s: Option<f64>) -> Option<Instant> {
     let timeout = std::time::Duration::try_from_secs_f64(timeout_s?.max(0.0)).ok()?;
     Instant::now().checked_add(timeout)

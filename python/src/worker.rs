@@ -21,7 +21,7 @@ use crate::owned::Owned;
 use crate::waiting::{deadline, runtime, wait};
 use crate::worker_error;
 
-/// How the jobs of one kind are run.
+/// How the jobs of one kind run.
 #[derive(FromPyObject)]
 pub struct KindSpec {
     #[pyo3(item)]
@@ -32,20 +32,20 @@ pub struct KindSpec {
     /// The interpreter of the script.
     #[pyo3(item)]
     python: String,
-    /// Processes at once.
+    /// The maximum number of processes.
     #[pyo3(item)]
     processes: usize,
-    /// Asynchronous jobs at once in a process.
+    /// The maximum number of asynchronous jobs at once in a process.
     #[pyo3(item)]
     concurrency: u32,
-    /// Synchronous jobs at once in a process.
+    /// The maximum number of synchronous jobs at once in a process.
     #[pyo3(item)]
     threads: u32,
 }
 
 impl KindSpec {
-    /// Starts the first process, which imports the script. Work that ends by itself does not wait for ever for a process that
-    /// can start.
+    /// Starts the first process, which imports the script. A worker that ends by itself does not wait forever for a
+    /// process that can start.
     async fn start(
         self,
         until: Until,
@@ -56,7 +56,7 @@ impl KindSpec {
             ..DetectOptions::default()
         };
         let script = Script::detect(Path::new(&self.script), &options).map_err(|error| error.to_string())?;
-        // The functions of an application use its own database and its own models.
+        // The functions of an application use its own database and models.
         let script = script.passing(&STORE_VARIABLES).passing(&[
             "PGPASSWORD",
             "PGPASSFILE",
@@ -81,7 +81,7 @@ impl KindSpec {
     }
 }
 
-/// Writes what becomes of the processes to standard error. An error has no other place to go.
+/// Writes news of the processes to standard error. An error of this write has no other place to go.
 fn tell(words: &str) {
     let _ = writeln!(std::io::stderr(), "gristmill: {words}");
 }
@@ -112,16 +112,16 @@ impl FromPyObject<'_, '_> for Until {
     }
 }
 
-/// What a worker is to do.
+/// The task of a worker.
 pub struct Plan {
     pub kinds: Vec<KindSpec>,
     pub queues: Vec<String>,
     pub runners: usize,
     pub name: String,
     pub until: Until,
-    /// Whether somebody takes the outcomes.
+    /// Whether the outcomes are taken.
     pub is_followed: bool,
-    /// What its functions print, where that is shown.
+    /// The listener for output of its functions, if it is shown.
     pub prints: Option<PrintListener>,
 }
 
@@ -181,7 +181,7 @@ impl Worker {
         })
     }
 
-    /// Where its outcomes go, if it is followed.
+    /// The queue of its outcomes, if it is followed.
     pub fn news(&self) -> PyResult<Arc<News>> {
         Ok(self.running.get()?.news.clone())
     }
@@ -189,13 +189,13 @@ impl Worker {
 
 #[pymethods]
 impl Worker {
-    /// Asks it to stop: it claims no more and finishes the jobs that have begun.
+    /// Asks it to stop: it claims no more and finishes the running jobs.
     fn stop(&self) -> PyResult<()> {
         self.running.get()?.stopper.stop();
         Ok(())
     }
 
-    /// Waits for its end: the numbers of completed and of failed attempts, or None after the timeout.
+    /// Waits for its end. Returns the numbers of completed and of failed attempts, or None after the timeout.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(u64, u64)>> {
         let mut ended = self.running.get()?.ended.clone();
@@ -209,7 +209,7 @@ impl Worker {
                 },
                 None => ending.await,
             };
-            // Without a sender, the task that joins the worker has panicked.
+            // If there is no sender, the task that joins the worker has panicked.
             ending
                 .map(|ending| ending.clone())
                 .map_err(|_| "the worker ended by a panic")
@@ -221,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// The outcomes that came since the last call; waits for the first one at most so many seconds.
+    /// Takes the outcomes since the last call; waits at most `patience` seconds for the first one.
     fn take<'py>(&self, py: Python<'py>, patience: f64) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let news = self.news()?;
         let deadline = deadline(Some(patience));
