@@ -31,12 +31,12 @@ CLOSING_S = 2.0
 
 
 def is_open(store: str) -> bool:
-    """Whether this process has the file open as a store."""
+    """Reports whether this process has the file open as a store."""
     return any(app.is_open() and _is_same(app.store, store) for app in list(opened))
 
 
 def check(store: str) -> None:
-    """Fails where this process must not open the file."""
+    """Fails if this process must not open the file."""
     # First, since such a child has descriptors of the file from its parent.
     if os.path.realpath(store) in _inherited:
         raise RuntimeError(

@@ -27,7 +27,7 @@ Description = dict[str, Any]
 
 
 def describe_job(job: Job[..., Any]) -> Description:
-    """What a worker's process needs to find a job: its function, and what runs when its children have ended."""
+    """The data with which a worker's process finds a job: its function, and its finalizer."""
     description = _description(job.name)
     place = place_of_job(job)
     if place is None and _is_plain(job):
@@ -38,7 +38,7 @@ def describe_job(job: Job[..., Any]) -> Description:
 
 
 def describe(function: Any, name: str) -> Description:
-    """What a worker's process needs to find a function that is no job."""
+    """The data with which a worker's process finds a function that is not a job."""
     description = _description(name)
     place = place_of(function)
     if place is not None:
@@ -69,7 +69,7 @@ def _is_plain(job: Job[..., Any]) -> bool:
 
 
 def place_of(function: Any) -> tuple[str, str] | None:
-    """The module and the name under which a function can be imported; None where it cannot."""
+    """The module and the name from which a function can be imported; None if it cannot."""
     owner = getattr(function, "__objclass__", None)
     # Methods of built-in types have their class alone.
     module: str | None = getattr(function, "__module__", None) or getattr(owner, "__module__", None)
@@ -94,7 +94,7 @@ def place_of_job(job: Job[..., Any]) -> tuple[str, str] | None:
 
 
 def jobs_of(module: str, qualname: str) -> Iterator[Job[..., Any]]:
-    """The jobs that stand in a module: under this name first, then under others, then those of its applications."""
+    """The jobs in a module: first under this name, then under others, then those of its applications."""
     from ._app import App
     from ._job import is_job
 
@@ -120,7 +120,7 @@ def _found(module: str, qualname: str) -> Any:
 
 
 def _settings() -> dict[str, Any]:
-    """What a program has set that changes the values of its functions, and is not Python's default."""
+    """Settings of a program that change the values of its functions, if they are not Python's defaults."""
     settings: dict[str, Any] = {}
     if sys.getrecursionlimit() != 1_000:
         settings["recursion"] = sys.getrecursionlimit()
@@ -131,7 +131,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any] | None:
-    """How much a program logs, and in which form, if it has said so."""
+    """The level and format of a program's logs, if it has set them."""
     logging = sys.modules.get("logging")
     if logging is None or not logging.root.handlers or logging.root.level == logging.WARNING:
         return None
@@ -140,7 +140,7 @@ def _logging() -> dict[str, Any] | None:
 
 
 def apply_settings(description: Description) -> None:
-    """Sets the same in a worker's process."""
+    """Makes the same settings in a worker's process."""
     settings = description["settings"]
     if "recursion" in settings:
         sys.setrecursionlimit(settings["recursion"])
@@ -162,7 +162,7 @@ def apply_settings(description: Description) -> None:
 
 
 def write_script(folder: str, description: Description) -> str:
-    """The script of a worker's processes, in that folder."""
+    """Writes the script of a worker's processes into the folder."""
     with tempfile.NamedTemporaryFile("wb", prefix="gristmill_job_", suffix=".pickle", dir=folder, delete=False) as data:
         pickle.dump(description, data)
     # The fork server imports what stands before the first other statement once, not in each process.

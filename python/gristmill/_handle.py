@@ -78,7 +78,7 @@ class Handle(Generic[R]):
         return self.concluded(ended)
 
     def concluded(self, ended: Ended) -> R:
-        """The result of a job that ended so."""
+        """The result of a job that ended in this way."""
         state, value, error = ended
         if state == "completed" and value is not None:
             result: R = json.loads(value)
@@ -268,12 +268,12 @@ class Submitted(Sequence[Handle[R]]):
         return [(batch, self._alone.get(at)) for at, (batch, _) in enumerate(self.batches)]
 
     def prerequisites(self) -> list[str]:
-        """The batches, as `after` names them."""
+        """The batches, in the form for `after`."""
         return [
             f"{batch}:{self._alone[at]}" if at in self._alone else str(batch) for at, (batch, _) in enumerate(self.batches)
         ]
 
 
 def _patience(timeout: Span) -> float:
-    """Seconds to wait; less than none is none, as in `concurrent.futures`."""
+    """The seconds to wait; a negative number means none, as in `concurrent.futures`."""
     return timeout if isinstance(timeout, (int, float)) else seconds(timeout)

@@ -83,7 +83,7 @@ class Job(Generic[P, R]):
         return Shape(function)
 
     def entry(self) -> Callable[[Any], Any]:
-        """What a worker's process calls with a payload."""
+        """The function that a worker's process calls with a payload."""
         return self.shape.calling(self.function)
 
     def finalize(self, function: F, /) -> F:
@@ -112,11 +112,11 @@ class Job(Generic[P, R]):
         return function
 
     def finalizing(self) -> Callable[[Any, Any, Any], Any] | None:
-        """What a worker's process calls when the children of a job have ended."""
+        """The function that a worker's process calls when the children of a job have ended."""
         return None if self.finalizer is None else finalizing(self.finalizer, self.shape.arguments_of)
 
     def result_of(self, value: Any) -> Any:
-        """A value as the function's annotation has it."""
+        """Converts a value by the function's annotation."""
         return value if self.shape.result is None else self.shape.result(value)
 
     def common(
@@ -127,7 +127,7 @@ class Job(Generic[P, R]):
         queue: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """What a submit tells the engine of all of its jobs."""
+        """The data that all jobs of a submit share, for the engine."""
         check_names(f"a submit of {self.name}", options, (*OPTIONS, "delay", "tags", "after", "queue"))
         own = dict(self.options)
         if options:
@@ -405,7 +405,7 @@ class Job(Generic[P, R]):
 def finalizing(
     finalizer: Callable[..., Any], arguments_of: Callable[[Any], Any] | None
 ) -> Callable[[Any, Any, Any], Any]:
-    """A finalizer of payloads as they are stored."""
+    """A finalizer of payloads in their stored form."""
 
     def finalize(payload: Any, memo: Any, outcomes: Any) -> Any:
         return finalizer(payload if arguments_of is None else arguments_of(payload), memo, outcomes)
@@ -414,5 +414,5 @@ def finalizing(
 
 
 def is_job(value: object) -> TypeGuard[Job[..., Any]]:
-    """Whether a value is a job."""
+    """Reports whether a value is a job."""
     return isinstance(value, Job)

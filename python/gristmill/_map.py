@@ -1,4 +1,4 @@
-"""Map: items are fed to a worker of this process, and its outcomes come back in their order."""
+"""Map: items are fed to a worker of this process, and its outcomes are yielded in their order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MISSING: Any = type("_Missing", (), {"__slots__": ()})()
 
 
 class BatchResults:
-    """The results of one batch as far as they are known."""
+    """The known results of one batch."""
 
     __slots__ = ("id", "results", "missing", "next", "has_failed", "bytes")
 
@@ -77,11 +77,11 @@ class BatchResults:
         self.put(position, [Failed(JobFailed(job, state, *(error or ())))])
 
     def is_known(self, position: int) -> bool:
-        """Whether the result at the position is known."""
+        """Reports whether the result at the position is known."""
         return self.results[position] is not _MISSING
 
     def take(self, piece: tuple[Any, ...], convert: Converter | None) -> int:
-        """Takes outcomes; how many bytes their values have."""
+        """Adds outcomes; returns the number of bytes of their values."""
         if piece[0] == "failed":
             for position, state, error in piece[2]:
                 self.put_failure(position, f"{self.id}:{position}", state, error)
@@ -134,7 +134,7 @@ def run_map(
 
 
 def remove_interrupted(app: App) -> None:
-    """Removes what unnamed maps left whose process was killed. Those that run hold their locks."""
+    """Removes unnamed maps whose processes were killed. Running maps hold their locks."""
     engine = app.engine()
     try:
         for name, description in engine.runs():
@@ -162,7 +162,7 @@ def _is_of_unnamed(description: str) -> bool:
 
 
 class _Map:
-    """A map that runs."""
+    """A running map."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Map:
     # --- resuming ---
 
     def resume(self, name: str) -> None:
-        """Finds the map of that name or begins it, and skips the items that are submitted."""
+        """Finds or begins the map with this name, and skips the submitted items."""
         description = json.dumps({"map": self.job.name})
         run, known, submitted = self.engine.begin_run(name, description)
         if known != description:
@@ -258,7 +258,7 @@ class _Map:
             after = page[-1][0]
 
     def take_up(self) -> None:
-        """Takes up the next batch of an earlier process; its outcomes come from the store."""
+        """Takes the next batch of an earlier process; its outcomes come from the store."""
         for batch, count in self.resumed:
             self.in_flight += count
             self.announce(batch, count)
@@ -273,7 +273,7 @@ class _Map:
         return not (self.is_fed and self.is_resumed) and self.in_flight < ITEMS_MAX and self.bytes_in_flight < BYTES_MAX
 
     def encoded(self, chunk: list[Any], first: int) -> list[Any]:
-        """The payloads of items, the first of which has this number."""
+        """The payloads of items; the first one has this number."""
         return chunk if self.encode is None else [*encoded_items(chunk, self.encode, first)]
 
     def feed(self) -> None:
@@ -337,7 +337,7 @@ class _Map:
             self.early.setdefault(piece[1], []).append(piece)
 
     def ask_store(self) -> None:
-        """Asks for outcomes that another process committed, such as a cancel."""
+        """Reads outcomes that another process committed, such as a cancel."""
         incomplete = [batch.id for batch in self.order if batch.missing]
         for batch in incomplete[:ASKED_BATCHES_MAX]:
             self.apply(self.engine.outcomes(batch))
@@ -414,7 +414,7 @@ class _Map:
     # --- ending ---
 
     def close(self) -> None:
-        """Ends the worker. An unnamed map is removed, whole or not; a named one stays, and can be continued."""
+        """Ends the worker. Removes an unnamed map, complete or not; a named one stays and can be continued."""
         self.feeder.end(not self.is_whole)
         if self.is_kept:
             if self.is_whole:
@@ -458,7 +458,7 @@ def _digest(before: tuple[int, int], items: list[Any]) -> tuple[int, int]:
 
 
 class MapLock:
-    """One process at a time runs the map of a name. The lock is the same as the command line's for its runs."""
+    """Lets only one process at a time run the map with a name. The command line uses the same lock for its runs."""
 
     def __init__(self, app: App, name: str) -> None:
         self._file: Any = None

@@ -1,4 +1,4 @@
-"""The options of jobs and of submits, checked where they are given."""
+"""The options of jobs and of submits, checked when they are given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def options_json(
     group: str | None = None,
     cached: Span | None = None,
 ) -> dict[str, Any]:
-    """The options of a batch, as the engine reads them."""
+    """The options of a batch, in the engine's form."""
     delay_ms = milliseconds(retry_delay)
     options: dict[str, Any] = {
         "priority": whole_number("priority", priority, PRIORITY_MIN, PRIORITY_MAX),
@@ -67,7 +67,7 @@ def options_json(
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments that make these options."""
+    """The keyword arguments for these options."""
     retry = options["retry"]
     arguments = {
         "retries": retry["attempts_max"] - 1,
@@ -83,7 +83,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unique_json(key: str | None, on_duplicate: str, unique_for: Span | None) -> str | None:
-    """The rules of deduplication, as the engine reads them; None without a key."""
+    """The rules of deduplication, in the engine's form; None without a key."""
     one_of("on_duplicate", on_duplicate, ON_DUPLICATE)
     if key is None:
         if on_duplicate != "skip" or unique_for is not None:
@@ -106,7 +106,7 @@ def tag_pairs(tags: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def check_names(call: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Refuses options that a call does not have."""
+    """Refuses unknown options of a call."""
     names = list(known)
     for name in options:
         if name not in names:
@@ -118,7 +118,7 @@ def check_names(call: str, options: Iterable[str], known: Iterable[str]) -> None
 
 
 def whole_number(name: str, value: Any, least: int, most: int) -> int:
-    """A whole number of an option within its bounds."""
+    """A whole number of an option, checked against its limits."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -134,7 +134,7 @@ def at_once(name: str, value: int | None) -> int | None:
 
 
 def one_of(name: str, value: str, values: tuple[str, ...]) -> str:
-    """A value of an option that has few."""
+    """A value of an option that has a fixed set of values."""
     if value not in values:
         raise ValueError(f"{name}={value!r}: give one of {', '.join(map(repr, values))}")
     return value
@@ -148,7 +148,7 @@ def text(name: str, value: Any) -> str:
 
 
 def names_of(values: Any) -> list[Any] | None:
-    """Several names, of which one may be given alone."""
+    """Several names; a single one may be given alone."""
     if values is None:
         return None
     if isinstance(values, str) or not isinstance(values, Iterable):

@@ -33,7 +33,7 @@ _cloudpickle: Any = cloudpickle.cloudpickle
 
 
 def pack(value: Any, name: str) -> bytes:
-    """A function, a job or another callable object as data, with the functions and classes of the main script that it needs."""
+    """Packs a function, a job or another callable object, with the functions and classes of the main script that it needs."""
     try:
         return _dumps(value)
     except Exception as error:
@@ -57,7 +57,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def restore(data: bytes) -> Any:
-    """What `pack` packed. Its functions and classes stand in `__main__` as well, where `pickle` looks for them."""
+    """Unpacks the data of `pack`. Its functions and classes are also in `__main__`, where `pickle` looks for them."""
     unpickler = pickle.Unpickler(io.BytesIO(data))
     value, named = unpickler.load(), unpickler.load()
     main = sys.modules["__main__"]
@@ -71,11 +71,11 @@ def restore(data: bytes) -> Any:
 
 
 class _Main(types.ModuleType):
-    """What stands for the main script in a worker's process."""
+    """The replacement of the main script in a worker's process."""
 
     @property
     def __file__(self) -> str:  # type: ignore[override]
-        """A file from which a process that `multiprocessing` spawns reads this module. Nobody else finds one: there is none."""
+        """A file from which a process that `multiprocessing` spawns reads this module. For all others, it does not exist."""
         caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         if not caller.f_globals.get("__name__", "").endswith(".spawn"):
             raise AttributeError("the main script is not read in a worker's process: it has no __file__ there")
@@ -230,7 +230,7 @@ def _cached_property(function: Any, name: str | None) -> Any:
 
 
 def _resolved(annotated: Any, annotations: dict[str, Any]) -> dict[str, Any]:
-    """Annotations as values; as they are where one of them cannot be resolved."""
+    """Annotations as values; unchanged if one of them cannot be resolved."""
     if all(isinstance(annotation, type) for annotation in annotations.values()):
         return annotations
     try:
@@ -244,7 +244,7 @@ def _resolved(annotated: Any, annotations: dict[str, Any]) -> dict[str, Any]:
 
 
 def _culprit(value: Any, seen: set[int]) -> tuple[str, str, Exception] | None:
-    """The name, the type and the fault of the first value that cannot travel, among those that a value refers to."""
+    """The name, the type and the fault of the first value that cannot be sent, among the values that a value refers to."""
     for name, part in _parts(value):
         if id(part) in seen:
             continue

@@ -19,7 +19,7 @@ folder: str | None = None
 
 
 def program_path() -> str | None:
-    """The program that the wheel carries; None where this installation has none."""
+    """The program in the wheel; None if this installation has none."""
     import os
 
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "gristmill")
@@ -27,7 +27,7 @@ def program_path() -> str | None:
 
 
 def stop_import(call: str) -> None:
-    """Called by whatever gives work to workers. A process that imports the program's modules must not do so."""
+    """Called by every function that gives work to workers. A process that imports the program's modules must not do so."""
     where = None
     if _importing is not None:
         where = f"while a worker imports the module {_importing}"
@@ -43,12 +43,12 @@ def stop_import(call: str) -> None:
 
 
 def offered() -> Any:
-    """What the runtime offers to the job of this process; None outside of one."""
+    """The functions that the runtime offers to the job of this process; None outside of a job."""
     return sys.modules.get("_gristmill_process")
 
 
 def load_job(path: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any] | None]:
-    """What a worker's process runs: the function of one payload, and the one that is called when a job's children have ended."""
+    """The functions that a worker's process runs: one for a payload, and one for the ended children of a job."""
     import os
     import pickle
 
@@ -62,7 +62,7 @@ def load_job(path: str) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any],
 
 
 def load(description: Description) -> Callable[[Any], Any]:
-    """The function of one payload that a worker's process runs."""
+    """The function of a payload that a worker's process runs."""
     return _calling(_find(description))
 
 
@@ -103,7 +103,7 @@ def _find(description: Description) -> Any:
 
 
 def _imported(module: str, qualname: str, name: str) -> Any:
-    """The job of this name in a module, or the function of the other one."""
+    """The job with this name in a module, or the function with the other name."""
     global _importing
     import importlib
 

@@ -1,4 +1,4 @@
-"""Spans of time, as people write them."""
+"""Spans of time in text form."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def seconds(span: float | str | timedelta) -> float:
 
 
 def milliseconds(span: float | str | timedelta) -> int:
-    """The same in whole milliseconds, rounded up."""
+    """The span in whole milliseconds, rounded up."""
     return -int(-seconds(span) * 1000 // 1)

@@ -85,7 +85,7 @@ def _plain_model(value: Any) -> Any:
 
 
 def _check_same(value: Any, read_back: Callable[[], Any], members: dict[str, Any]) -> None:
-    """Refuses an object that its class would read back as another one."""
+    """Refuses an object that its class would read back as a different one."""
     kind = type(value).__qualname__
     remedy = "make the conversion of its class idempotent and keep nothing out of its JSON, or give a dict or a dataclass"
     try:
@@ -112,7 +112,7 @@ def _check_same(value: Any, read_back: Callable[[], Any], members: dict[str, Any
 
 
 def plain_keys(value: Any) -> Any:
-    """A value whose dicts have keys of other types than JSON's, with keys as text; other objects become plain, too."""
+    """Converts a value so that the keys of its dicts are text; other objects are converted, too."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, dict):
@@ -127,7 +127,7 @@ def plain_keys(value: Any) -> Any:
 
 
 def key_text(key: Any) -> str:
-    """A key as `json.dumps` has it: text, or a number, a bool or None as text; others by their plain values."""
+    """A key as in `json.dumps`: text, or a number, a bool or None as text; others by their plain values."""
     if isinstance(key, str):
         return str.__str__(key)
     if key is None or isinstance(key, bool):
@@ -141,7 +141,7 @@ def key_text(key: Any) -> str:
 
 
 def _key_converter(annotation: Any) -> Converter | None:
-    """A function from the text of a key to the annotated type."""
+    """A function that converts the text of a key to the annotated type."""
     if annotation in (int, float):
         return typing.cast(Converter, annotation)
     if annotation is bool:
@@ -177,7 +177,7 @@ _WRAPPERS = ("Required", "NotRequired", "ReadOnly", "Final")
 
 
 def converter(annotation: Any) -> Converter | None:
-    """A function from JSON's types to the annotated type; None where there is nothing to convert."""
+    """A function that converts JSON types to the annotated type; None if nothing needs conversion."""
     if annotation is None or annotation is Any or annotation is typing.Generic:
         return None
     if isinstance(annotation, typing.TypeVar):
@@ -234,7 +234,7 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _validated(model: Any, value: Any) -> Any:
-    """A pydantic model of an object whose members have the names of its fields, or their aliases."""
+    """A pydantic model from an object whose members have the names of its fields, or their aliases."""
     try:
         return model.model_validate(value, by_alias=True, by_name=True)
     except TypeError:
@@ -300,7 +300,7 @@ def _of_mapping(make: Any, of_key: Converter | None, inner: Converter | None) ->
 
 
 class _Inners:
-    """The converters of a class's members. They are looked up at the first value: a class may refer to itself."""
+    """The converters of a class's members. They are looked up at the first value, because a class may refer to itself."""
 
     def __init__(self, annotated: Any, names: typing.Iterable[str]) -> None:
         self.annotated = annotated
@@ -332,7 +332,7 @@ def _of_dataclass(annotation: Any) -> Converter:
 
 
 def _made(annotation: Any, fields: tuple[Any, ...], members: dict[str, Any]) -> Any:
-    """An object of a dataclass. Fields that are no parameters of its class are set afterwards."""
+    """An object of a dataclass. Fields that are not parameters of its class are set afterwards."""
     later = {field.name for field in fields if not field.init} & members.keys()
     made = annotation(**{name: member for name, member in members.items() if name not in later})
     for name in later:
@@ -350,7 +350,7 @@ def _of_typed_dict(annotation: Any) -> Converter | None:
 
 
 def _of_union(arguments: tuple[Any, ...]) -> Converter | None:
-    """Of Optional, the one type. Of other unions, the alternative that JSON's type and the members of an object tell."""
+    """The type of an Optional. For other unions, the alternative that fits the JSON type and the members of an object."""
     alternatives = [argument for argument in arguments if argument is not type(None)]
     inners = [converter(argument) for argument in alternatives]
     if all(inner is None for inner in inners):
@@ -386,7 +386,7 @@ def _named(alternatives: typing.Iterable[Any]) -> str:
 
 
 def _json_types(annotation: Any) -> tuple[type, ...] | None:
-    """What JSON has for a type; None where that may be anything."""
+    """The JSON type of a type; None if it may be any."""
     origin = typing.get_origin(annotation) or annotation
     if origin in (typing.Annotated, typing.Literal):
         values = typing.get_args(annotation)
@@ -415,7 +415,7 @@ def _json_types(annotation: Any) -> tuple[type, ...] | None:
 
 
 def _of_these_members(fit: list[int], alternatives: list[Any], value: dict[str, Any]) -> list[int]:
-    """The alternatives that an object with these members can be. Two classes of the same members cannot be told apart."""
+    """The alternatives that fit an object with these members. Two classes with the same members cannot be distinguished."""
     if len(fit) < 2:
         return fit
     exact: list[int] = []
@@ -440,7 +440,7 @@ def _of_these_members(fit: list[int], alternatives: list[Any], value: dict[str, 
 
 
 def _members(annotation: Any) -> tuple[set[str], set[str], set[str], dict[str, tuple[Any, ...]]] | None:
-    """All members of a class's objects, their other names, those that it needs, and the values of those that are Literal."""
+    """All members of a class's objects, their other names, the required ones, and the values of Literal members."""
     kind: Any = typing.get_origin(annotation) or annotation
     aliases: set[str] = set()
     if dataclasses.is_dataclass(kind):
@@ -466,7 +466,7 @@ def _hints(annotated: Any) -> dict[str, Any]:
 
 
 def hints_of(function: Any) -> dict[str, Any]:
-    """The annotations of a function, resolved; none where one of them cannot be resolved."""
+    """The resolved annotations of a function; none if one of them cannot be resolved."""
     try:
         return _hints(function)
     except Exception as error:

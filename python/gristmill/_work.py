@@ -135,19 +135,19 @@ class LocalWorker:
         return run_until_signal(self)
 
     def give_up(self) -> None:
-        """Waits for nothing at exit: the processes of the worker end with this one."""
+        """Waits for nothing at exit, because the processes of the worker end with this one."""
         _running.discard(self)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def end(self) -> None:
-        """Ends it with its process."""
+        """Makes the worker end with its process."""
         if self.process_id == os.getpid():
             self.stop(EXIT_PATIENCE_S)
             self.give_up()
 
 
 class Running(Protocol):
-    """A worker, here or of a server."""
+    """A worker, in this process or of a server."""
 
     def wait(self, timeout: float | None = None) -> int | None: ...
     def ask_to_stop(self) -> None: ...
@@ -177,7 +177,7 @@ def run_until_signal(worker: Running) -> int:
 
 
 def running(app: App | None = None) -> list[LocalWorker]:
-    """The workers of this process that run, of one application or of all."""
+    """The running workers of this process, of one application or of all."""
     ours = [worker for worker in _running if worker.process_id == os.getpid()]
     return [worker for worker in ours if app is None or worker.app is app]
 

@@ -1,4 +1,4 @@
-"""Calls as jobs, by the interface of `concurrent.futures`."""
+"""Calls as jobs, with the interface of `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _functions: dict[str, Callable[[Any], Any]] = {}
 
 
 def calling(secret: bytes) -> Callable[[dict[str, Any]], Any]:
-    """The function of the executor's jobs. It travels with the secret to the worker's processes, past the store."""
+    """The function of the executor's jobs. It is sent with the secret to the worker's processes, not through the store."""
 
     def call(payload: dict[str, Any]) -> Any:
         return call_signed(secret, payload)

@@ -32,7 +32,7 @@ def gristmill_clock() -> Clock:
 
 @pytest.fixture
 def gristmill_app(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[App]:
-    """An application on an empty store of its own. `gristmill_app.drain()` runs what was submitted."""
+    """An application on an empty store of its own. `gristmill_app.drain()` runs the submitted jobs."""
     from .__main__ import find_application
     from ._app import App
     from .testing import temporary_store

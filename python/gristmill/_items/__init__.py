@@ -1,1 +1,1 @@
-"""The items of a submit or a map: rows of tables, children of a job, and how far they are."""
+"""The items of a submit or a map: rows of tables, children of a job, and their progress."""

@@ -1,4 +1,4 @@
-"""The children that a job spawns, as a worker's process hands them on."""
+"""The children that a job spawns, as a worker's process passes them on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tables import rows
 
 
 def children_of(children: Iterable[Any], named: Mapping[str, Any], batches: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Batches of children: payloads of JSON's types, and the kinds' names."""
+    """Batches of children: payloads of JSON types, and the names of the kinds."""
     return [_batch({**named, "payloads": children}), *map(_batch, batches)]
 
 
@@ -41,5 +41,5 @@ def _batch(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as its JSON is read back."""
+    """A value as it is read back from its JSON."""
     return json.loads(encoded(value, to_plain))

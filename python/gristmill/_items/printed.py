@@ -1,4 +1,4 @@
-"""What mapped functions print in their processes: shown here, as `multiprocessing` shows it."""
+"""Output of mapped functions in their processes, shown here as `multiprocessing` shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a map is, for people: tqdm's bar where that is installed, a line of our own elsewhere."""
+"""The progress of a map: tqdm's bar if it is installed, otherwise a line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _tqdm(name: str, total: int | None) -> Any:
 
 
 class Line:
-    """A line on standard error: how many items there are, of how many, and how fast they come."""
+    """A line on standard error: the number of items, the total, and the rate."""
 
     def __init__(self, name: str, total: int | None, file: TextIO | None = None) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class Line:
         self._began = self._written = time.monotonic()
 
     def update(self, n: float = 1) -> None:
-        """Counts items, and writes the line if it is time."""
+        """Counts items, and writes the line if it is due."""
         self.done += int(n)
         now = time.monotonic()
         if now - self._written >= (TERMINAL_S if self._is_terminal else FILE_S):
@@ -69,7 +69,7 @@ class Line:
         self._write("\r" if self._is_terminal else "", "\n")
 
     def text(self, seconds: float) -> str:
-        """The line after so many seconds."""
+        """The line after this many seconds."""
         rate = f"{self.done / seconds:,.0f}/s" if seconds > 0 else "?/s"
         if not self.total:
             return f"{self.name}: {self.done:,} ({rate})"

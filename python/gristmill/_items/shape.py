@@ -1,4 +1,4 @@
-"""How items become arguments, and arguments payloads."""
+"""Turns items into arguments, and arguments into payloads."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Shape:
     # --- arguments ---
 
     def arguments_of(self, payload: Any) -> Any:
-        """A payload as the parameters have it: the argument, or a dict of several."""
+        """A payload in the form of the parameters: the argument, or a dict of several."""
         if self.is_single:
             convert = self.converters.get(self.names[0])
             return payload if convert is None else convert(payload)
@@ -160,7 +160,7 @@ class Shape:
         return _composed(function, self.bound)
 
     def bound(self, payload: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a function with parameters that have no names for a caller."""
+        """The arguments of a function whose parameters have no names for callers."""
         members = self.arguments_of(payload)
         bound = inspect.BoundArguments(self.signature, cast(Any, {name: members[name] for name in self.names if name in members}))
         return bound.args, {**bound.kwargs, **{name: value for name, value in members.items() if name not in self.names}}

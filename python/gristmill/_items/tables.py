@@ -1,4 +1,4 @@
-"""Tables of pandas, polars, pyarrow and others as rows: a dict of columns each. None of these libraries is imported for that."""
+"""Rows of tables of pandas, polars, pyarrow and others: a dict of columns each. It imports none of these libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROWS = 1_000
 
 
 def rows(items: Iterable[Any]) -> Iterable[Any]:
-    """The rows of a table; other iterables as they are."""
+    """The rows of a table; other iterables are returned unchanged."""
     if callable(getattr(items, "iter_rows", None)):
         # polars: converts a buffer of rows at a time.
         return items.iter_rows(named=True, buffer_size=ROWS)  # type: ignore[attr-defined, no-any-return]
@@ -29,14 +29,14 @@ def rows(items: Iterable[Any]) -> Iterable[Any]:
 
 
 def is_table(items: Any) -> bool:
-    """Whether an iterable has rows of columns, which `rows` gives as dicts."""
+    """Reports whether `rows` returns the rows of this iterable as dicts."""
     if hasattr(items, "iloc"):
         return hasattr(items, "columns")
     return any(hasattr(items, name) for name in ("iter_rows", "column_names", "read_next_batch", "__dataframe__"))
 
 
 def count(items: Any) -> int | None:
-    """The number of items, where it is known before they are read."""
+    """The number of items, if it is known before they are read."""
     try:
         return len(items)
     except (TypeError, NotImplementedError):
@@ -44,7 +44,7 @@ def count(items: Any) -> int | None:
 
 
 def _check_columns(names: list[str]) -> None:
-    """Refuses columns of one name, of which a dict would keep the last one."""
+    """Refuses columns with the same name, because a dict would only keep the last one."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"two columns are named {twice!r}: rename one of them")

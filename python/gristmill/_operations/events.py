@@ -47,7 +47,7 @@ class Events:
         return None
 
     def close(self) -> None:
-        """Ends the listening."""
+        """Stops listening."""
         self._is_closed = True
         close = getattr(self._native, "close", None)
         if close is not None:

@@ -472,7 +472,7 @@ def conditions_of(
     key_prefix: str | None = None,
     parent: Any = None,
 ) -> dict[str, Any]:
-    """Conditions on jobs, as the API's filters have them."""
+    """Conditions on jobs, in the form of the API's filters."""
     return without_none(
         {
             "states": [states] if isinstance(states, str) else None if states is None else list(states),
@@ -491,7 +491,7 @@ def conditions_of(
 
 
 def as_query(conditions: dict[str, Any]) -> dict[str, Any]:
-    """The conditions as parameters, whose lists have commas."""
+    """The conditions as parameters, with lists separated by commas."""
     for name in ("states", "tags"):
         listed = conditions.get(name)
         if listed is not None:

@@ -1,4 +1,4 @@
-"""Requests to the operations of the HTTP API, which an engine carries out in this process, and a server elsewhere."""
+"""Requests to the operations of the HTTP API, which an engine carries out in this process, and a server remotely."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE_ROWS = 1_000
 
 
 class Carrier(Protocol):
-    """An engine, here or elsewhere."""
+    """An engine, in this process or on a server."""
 
     def carry_out(self, operation: str, subject: str, request: str) -> str: ...
 
@@ -85,5 +85,5 @@ def moment_ms(moment: datetime | float | None) -> int | None:
 
 
 def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members that are given."""
+    """The members that are not None."""
     return {name: value for name, value in members.items() if value is not None}

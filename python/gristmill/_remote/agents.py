@@ -1,4 +1,4 @@
-"""Workers for a server: the program of the wheel runs the jobs of an application as an agent."""
+"""Workers for a server: the program in the wheel runs the jobs of an application as an agent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXIT_PATIENCE_S = 10.0
 
 
 class AgentPlan(NamedTuple):
-    """An agent to be: its options on the command line, and how its processes find the functions."""
+    """The plan of an agent: its command-line options, and how its processes find the functions."""
 
     options: list[str]
     functions: list[dict[str, Any]]
@@ -45,7 +45,7 @@ class AgentPlan(NamedTuple):
 def plans(
     jobs: list[Job[..., Any]], concurrency: int | None, queues: Iterable[str] | None, until: str, name: str | None
 ) -> list[AgentPlan]:
-    """An agent for each group of jobs that run alike."""
+    """The plans of agents, one for each group of jobs with the same options."""
     if not jobs:
         raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
     if until not in ("stopped", "empty"):
@@ -63,7 +63,7 @@ def plans(
 
 
 def queues_of(jobs: Iterable[Job[..., Any]], queues: Iterable[str] | None) -> list[str]:
-    """These queues, or those of the jobs."""
+    """These queues; by default those of the jobs."""
     return sorted({job.queue for job in jobs} if queues is None else set(queues))
 
 
@@ -97,12 +97,12 @@ class RemoteWorker:
         until: str,
         name: str | None,
     ) -> RemoteWorker:
-        """Starts an agent for each group of jobs that run alike."""
+        """Starts an agent for each group of jobs with the same options."""
         return RemoteWorker.begin(app, plans(jobs, concurrency, queues, until, name), agent_token())
 
     @staticmethod
     def begin(app: App, planned: list[AgentPlan], token: str | None, is_on_leash: bool = False) -> RemoteWorker:
-        """Starts these agents. On a leash, they end with the thread that starts them, however it ends."""
+        """Starts these agents. On a leash, they end with the thread that started them, however it ends."""
         program = program_path()
         if program is None:
             raise WorkerError("this installation has no program `gristmill`, which runs a server's jobs: install the wheel")
@@ -120,19 +120,19 @@ class RemoteWorker:
         return worker
 
     def ask_to_stop(self) -> None:
-        """Lets them claim no more jobs. Those that have begun go on."""
+        """Makes them claim no more jobs. Running jobs continue."""
         self._is_stopping = True
         for agent in self._agents:
             if agent.poll() is None:
                 agent.send_signal(signal.SIGINT)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Claims no more jobs, and waits until those that have begun have ended; whether that is so after `timeout` seconds."""
+        """Claims no more jobs, and waits for the running ones; reports whether they ended within `timeout` seconds."""
         self.ask_to_stop()
         return self.wait(timeout) is not None
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Waits for the end of the agents: how many jobs completed; None after `timeout` seconds."""
+        """Waits for the end of the agents. Returns the number of completed jobs; None after `timeout` seconds."""
         if self._completed is not None:
             return self._completed
         until = None if timeout is None else time.monotonic() + timeout
@@ -151,7 +151,7 @@ class RemoteWorker:
         return completed
 
     def failure(self) -> str | None:
-        """How an agent ended that was not asked to; None while all run."""
+        """How an agent ended without being asked to; None while all run."""
         ended = [number for number, agent in enumerate(self._agents) if agent.poll() is not None]
         return self._end_of(ended[0]) if ended and not self._is_stopping else None
 
@@ -181,7 +181,7 @@ class RemoteWorker:
 
 
 def running(app: App | None = None) -> list[RemoteWorker]:
-    """The agents of this process that run, of one application or of all."""
+    """The running agents of this process, of one application or of all."""
     ours = [worker for worker in list(_running) if worker.process_id == os.getpid()]
     return [worker for worker in ours if app is None or worker.app is app]
 
@@ -193,7 +193,7 @@ def _end_all() -> None:
 
 
 def _alike(jobs: list[Job[..., Any]], concurrency: int | None) -> dict[tuple[int, int, int], list[Job[..., Any]]]:
-    """The jobs by processes, asynchronous jobs and threads of each process: an agent has one of each."""
+    """Groups the jobs by the processes, asynchronous jobs and threads of each process: an agent has one value of each."""
     processes = concurrency or os.cpu_count() or 1
     groups: dict[tuple[int, int, int], list[Job[..., Any]]] = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Requests to a server, by the standard library's client: connections that are kept, a token, limits, safe repeats."""
+"""Requests to a server, by the standard library's client: kept connections, a token, limits, safe repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPEATABLE = ("too_many", "stopping", "not_ready")
 
 
 class Connection:
-    """The way to one server. Threads may share it; a fork makes its own."""
+    """The connections to one server. Threads may share them; a fork makes its own."""
 
     def __init__(self, base_url: str, token: str | None = None) -> None:
         parts = urlsplit(base_url)
@@ -59,7 +59,7 @@ class Connection:
         self._lock = threading.Lock()
 
     def send(self, method: str, target: str, body: bytes | None = None, answer_s: float = ANSWER_S) -> tuple[int, bytes]:
-        """The status and body of the answer. What may have been stored is not sent again."""
+        """The status and body of the answer. A request that may have stored something is not sent again."""
         pause_s = PAUSE_FIRST_S
         for attempt in range(1, ATTEMPTS_MAX + 1):
             client: http.client.HTTPConnection | None = None
@@ -91,7 +91,7 @@ class Connection:
         raise AssertionError("the last attempt raises")
 
     def open(self, target: str, headers: dict[str, str], silence_s: float) -> http.client.HTTPResponse:
-        """Begins a GET whose answer comes bit by bit, on a connection of its own, which the answer closes."""
+        """Begins a GET whose answer comes in pieces, on its own connection, which the answer closes."""
         try:
             client = self._new(silence_s)
             client.request("GET", self._path + target, headers={**self._headers, **headers, "Connection": "close"})
@@ -103,7 +103,7 @@ class Connection:
         return response
 
     def close(self) -> None:
-        """Closes the connections that are kept."""
+        """Closes the kept connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for client, _ in idle:
@@ -146,7 +146,7 @@ class Connection:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Reports whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Events of a server: a thread reads the stream, and connects again where it breaks."""
+"""Events of a server: a thread reads the stream, and connects again if it breaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RemoteEvents:
         threading.Thread(target=self._listen, name="gristmill-events", daemon=True).start()
 
     def take(self, patience: float) -> str | None:
-        """The next event as JSON; None after so many seconds without one."""
+        """The next event as JSON; None after this many seconds without one."""
         try:
             event = self._events.get(timeout=max(patience, 0.0)) if patience > 0 else self._events.get_nowait()
         except queue.Empty:
@@ -44,7 +44,7 @@ class RemoteEvents:
         return event
 
     def close(self) -> None:
-        """Ends the listening."""
+        """Stops listening."""
         self._closed.set()
         try:
             # Wakes the thread that reads.

@@ -1,4 +1,4 @@
-"""Map over a server: items are jobs of the function's own queue, which the workers of the server run."""
+"""Map over a server: items are jobs on the function's own queue, which the server's workers run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run_remote_map(
 
 
 class RemoteMap:
-    """A map that runs."""
+    """A running map."""
 
     def __init__(self, job: Job[..., Any], engine: RemoteEngine, items: Iterator[Any], options: dict[str, Any]) -> None:
         self.job = job
@@ -82,7 +82,7 @@ class RemoteMap:
                 self.in_flight += count
 
     def look(self, parts: list[Part], wait_s: float) -> bool:
-        """Asks for the outcomes of some batches; whether there are new ones."""
+        """Reads the outcomes of some batches; reports whether there are new ones."""
         before = sum(part.results.missing for part in parts)
         lines = self.engine.outcome_lines([part.batch for part in parts], wait_s)
         by_batch = {part.batch: part for part in parts}
@@ -144,7 +144,7 @@ class Part:
                     self.results.put(position - self.first, [job.result_of(value)])
 
     def next_values(self, ordered: bool) -> list[Any]:
-        """The results that are known and were not yielded; in order, up to the first one that is not known."""
+        """The known results that were not yielded; in order, up to the first unknown one."""
         ready: list[Any] = []
         for position, value in enumerate(self.results.results):
             if position in self.yielded:

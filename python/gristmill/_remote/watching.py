@@ -20,7 +20,7 @@ Told = Callable[..., object]
 
 
 class Watcher:
-    """Tells of jobs when they have ended. Its thread lives while it watches any."""
+    """Reports the ends of jobs. Its thread lives while it watches any."""
 
     def __init__(self, engine: RemoteEngine) -> None:
         self._engine = engine
@@ -30,7 +30,7 @@ class Watcher:
         self._is_closed = False
 
     def watch(self, batch: int, position: int, told: Told) -> None:
-        """Calls `told(state, value, error)` when the job has ended, or `told(None, message, None)` where that cannot be found out."""
+        """Calls `told(state, value, error)` when the job has ended, or `told(None, message, None)` if that cannot be found out."""
         with self._changed:
             self._watched.setdefault(batch, []).append((position, told))
             self._changed.notify()
@@ -65,7 +65,7 @@ class Watcher:
             told(None, "the application was closed while the job was awaited", None)
 
     def _look_at(self, batches: list[int]) -> bool:
-        """Looks at some batches once; whether a job has ended."""
+        """Reads some batches once; reports whether a job has ended."""
         try:
             lines = self._engine.outcome_lines(batches)
         except GristmillError as error:

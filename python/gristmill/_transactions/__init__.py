@@ -1,1 +1,1 @@
-"""Submits within a transaction of the caller's: the jobs are there once it commits, and if it rolls back they never were."""
+"""Submits within a transaction of the caller: the jobs exist once it commits; after a rollback they never existed."""

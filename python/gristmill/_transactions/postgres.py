@@ -57,7 +57,7 @@ class Call:
         }
 
     def statement(self, place: Callable[[int, str], str]) -> str:
-        """The statement, with the driver's placeholders: `place` gives that of an argument's number (from 1) and name."""
+        """The statement, with the driver's placeholders: `place` returns the placeholder for an argument's number (from 1) and name."""
         return _STATEMENT.format(**{name: place(number, name) for number, name in enumerate(ARGUMENTS, 1)})
 
     def in_order(self) -> list[Any]:
@@ -68,7 +68,7 @@ class Call:
 def submit_one(
     app: App, connection: Any, common: dict[str, Any], payload: Any, key: str | None, unique: str | None
 ) -> tuple[int, int]:
-    """Submits one job: its batch and position."""
+    """Submits one job. Returns its batch and position."""
     if app.is_file:
         from . import sqlite
 
@@ -99,7 +99,7 @@ def _one(common: dict[str, Any], payload: Any, key: str | None, unique: str | No
 
 
 def _submit(app: App, connection: Any, call: Call) -> Ids:
-    """Carries out a call on a connection, and returns the ids of the jobs."""
+    """Runs a call on a connection, and returns the ids of the jobs."""
     family = _family(app, connection)
     if family == "sqlalchemy":
         from sqlalchemy import text
@@ -156,7 +156,7 @@ def _marked(number: int, name: str) -> str:
 
 
 def _cursor(family: str, connection: Any) -> Any:
-    """A cursor whose rows are tuples, whatever the connection's own are."""
+    """A cursor whose rows are tuples, whatever rows the connection normally returns."""
     if family == "psycopg":
         from psycopg.rows import tuple_row
 

@@ -29,7 +29,7 @@ PORTION_JOBS = 1_000
 
 
 def submit_one(app: App, connection: Any, common: dict[str, Any], payload: Any, key: str | None) -> tuple[int, int]:
-    """Submits one job: its batch and position."""
+    """Submits one job. Returns its batch and position."""
     if key is not None:
         raise ValueError(
             "key= is not for submits within a transaction on a file: give the table of your rows a UNIQUE column, so that a repeat"
@@ -40,7 +40,7 @@ def submit_one(app: App, connection: Any, common: dict[str, Any], payload: Any, 
 
 
 def submit_many(app: App, connection: Any, common: dict[str, Any], payloads: Iterable[Any]) -> list[tuple[int, int]]:
-    """Submits jobs: their batches, with the numbers of jobs."""
+    """Submits jobs. Returns their batches, with the numbers of jobs."""
     if "cached_ms" in json.loads(common["options"]):
         raise ValueError("cached= is not for submits within a transaction: omit it, or submit without connection=")
     driver = _driver_connection(connection)
@@ -104,7 +104,7 @@ def _driver_connection(connection: Any) -> sqlite3.Connection:
 
 
 def _check(app: App, driver: sqlite3.Connection, cursor: sqlite3.Cursor) -> None:
-    """Refuses a connection that cannot serve."""
+    """Refuses an unsuitable connection."""
     if sqlite3.sqlite_version_info < VERSION_MIN:
         raise RuntimeError(f"the module sqlite3 has SQLite {sqlite3.sqlite_version}; the store's tables need 3.37 or newer")
     if _forks.is_open(app.store):

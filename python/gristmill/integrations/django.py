@@ -59,7 +59,7 @@ _STATUSES = {
 
 
 def application(alias: str = "default") -> App:
-    """The application of a backend of the settings, for its workers. Sets Django up where that was not done."""
+    """The application of a backend in the settings, for its workers. Sets up Django if needed."""
     _set_up()
     backend = task_backends[alias]
     if not isinstance(backend, GristmillBackend):
@@ -168,7 +168,7 @@ def _error(name: str, trace: str) -> Any:
 
 
 def _aware(moment: datetime) -> datetime:
-    """A moment with its time zone; one without is local."""
+    """A moment with its time zone; one without a time zone is local."""
     return moment.astimezone(timezone.utc)
 
 

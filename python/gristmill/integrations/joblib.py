@@ -41,14 +41,14 @@ _default: App | None = None
 
 
 def register(app: App) -> None:
-    """Makes this application the one of the backend "gristmill"."""
+    """Makes this application serve the backend "gristmill"."""
     global _default
     _default = app
     joblib.register_parallel_backend("gristmill", GristmillBackend)
 
 
 def calling(secret: bytes) -> Callable[[dict[str, str]], str]:
-    """The function of the backend's jobs. It travels with the secret to the worker's processes, past the store."""
+    """The function of the backend's jobs. It is sent with the secret to the worker's processes, not through the store."""
 
     def call(payload: dict[str, str]) -> str:
         return call_signed(secret, payload)
@@ -57,7 +57,7 @@ def calling(secret: bytes) -> Callable[[dict[str, str]], str]:
 
 
 def call_signed(secret: bytes, payload: dict[str, str]) -> str:
-    """Some calls of a `Parallel`, in a worker's process. A pickle is code: it must be of the backend itself."""
+    """Runs some calls of a `Parallel`, in a worker's process. A pickle is code, so it must come from the backend itself."""
     if not hmac.compare_digest(signature(secret, payload["calls"]), payload["signature"]):
         raise Fail("the backend that runs this job did not submit it")
     calls = cloudpickle.loads(base64.b64decode(payload["calls"]))
@@ -80,7 +80,7 @@ class PickledExecutor(JobExecutor):
         self._job: Job[..., Any] = Job(app, calling(self._secret), "gristmill.joblib.call", queue, options_json(), processes)
 
     def submit_calls(self, calls: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        """Submits calls that travel as a pickle."""
+        """Submits calls as a pickle."""
         text = _pickled(calls)
         return self._begin({"calls": text, "signature": signature(self._secret, text)}, None)
 
@@ -144,7 +144,7 @@ class GristmillBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore
         return future
 
     def retrieve_result_callback(self, out: concurrent.futures.Future[Any]) -> Any:
-        """The results of some calls; raises what they raised."""
+        """The results of some calls; raises their exceptions."""
         return outcome_of(self._secret, out.result())
 
     def terminate(self) -> None:
@@ -154,7 +154,7 @@ class GristmillBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore
             executor.shutdown(wait=False)
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancels what has not ended."""
+        """Cancels the jobs that have not ended."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Agents as actors of a Ray cluster, as many as the backlog asks for."""
+"""Agents as actors of a Ray cluster; their number follows the backlog."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def serve_agents(
 
 
 class AgentActor:
-    """An actor that runs an agent for each group of jobs that run alike."""
+    """An actor that runs an agent for each group of jobs with the same options."""
 
     def __init__(self) -> None:
         self._worker: RemoteWorker | None = None
@@ -110,16 +110,16 @@ class AgentActor:
         return node
 
     def look(self) -> str | None:
-        """How an agent ended that was not asked to; None while all run."""
+        """How an agent ended without being asked to; None while all run."""
         return None if self._worker is None else self._worker.failure()
 
     def end(self, timeout: float) -> bool:
-        """Lets the agents finish running jobs; whether they did."""
+        """Makes the agents finish running jobs; reports whether they did."""
         return self._worker is None or self._worker.stop(timeout)
 
 
 class _Agent:
-    """An actor as its controller knows it."""
+    """The controller's view of an actor."""
 
     def __init__(self, actor: Any, name: str, answer: Any) -> None:
         self.actor = actor
@@ -172,7 +172,7 @@ class Agents:
 
     @property
     def count(self) -> int:
-        """The number of agents, with those that wait for a place on the cluster."""
+        """The number of agents, including those that wait for a place on the cluster."""
         return len(self._agents)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -190,7 +190,7 @@ class Agents:
         return True
 
     def stop(self, timeout: float = 60.0) -> bool:
-        """Lets the agents finish running jobs, and ends them after `timeout` seconds; whether all finished by then."""
+        """Makes the agents finish running jobs, and ends them after `timeout` seconds; reports whether all finished by then."""
         self._end_s = timeout
         self._stopping.set()
         self._thread.join(timeout + LOOK_S * SILENT_LOOKS_MAX)
@@ -274,7 +274,7 @@ class Agents:
         self._start_after = time.monotonic() + (pause_s if pause_s < FAILURE_PAUSE_S_MAX else FAILURE_PAUSE_S_MAX)
 
     def _release(self, agent: _Agent) -> None:
-        """Lets the server release the jobs of a lost agent now. Where the tokens do not allow that, its lease ends them."""
+        """Makes the server release the jobs of a lost agent now. If the tokens do not allow that, its lease ends them."""
         connection = Connection(self._app.store, self._token)
         try:
             for worker in ask(self._app.engine(), "workers")["workers"]:
@@ -295,7 +295,7 @@ class Agents:
         self._ending = left
 
     def _backlog(self) -> int | None:
-        """Due and running jobs; None where the server does not tell."""
+        """The number of due and running jobs; None if the server does not answer."""
         try:
             backlogs = [self._app.backlog(job=job, queue=queue) for job in self._jobs for queue in self._queues]
         except GristmillError as error:

@@ -1,4 +1,4 @@
-"""For tests of applications: an empty store, a clock that tests move, jobs that run at once, and what was submitted."""
+"""Tools for tests of applications: an empty store, a clock that tests move, jobs that run at once, and checks of submits."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Clock:
         return round(self.now.timestamp() * 1000)
 
     def open(self, place: str) -> Engine:
-        """Opens a store that has this time."""
+        """Opens a store with this clock."""
         from .._native import Engine
 
         self._engine = Engine.open_for_tests(place, self.now_ms())
