@@ -2,7 +2,7 @@
 
 use gristmill_protocol::{ExchangeRequest, ExchangeResponse};
 
-/// Whatever can be read is the same after another trip.
+/// Data that can be read is the same after another round trip.
 pub fn read(data: &[u8]) {
     if let Ok(request) = ExchangeRequest::decode(data) {
         let again = ExchangeRequest::decode(&request.clone().encode());

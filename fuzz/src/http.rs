@@ -18,10 +18,10 @@ use http_body_util::BodyExt;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-/// Requests to one server; the next has an empty store.
+/// Requests to one server; the next server has an empty store.
 const REQUESTS_MAX: u32 = 20_000;
 
-/// How long an answer is awaited: some wait for events or jobs.
+/// How long to wait for an answer, because some wait for events or jobs.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 struct Server {
@@ -75,7 +75,7 @@ fn start() -> Server {
     }
 }
 
-/// The first line is the request's: method, path and type of the body. The rest is the body.
+/// The first line is the request line: method, path and type of the body. The rest is the body.
 pub fn request(data: &[u8]) {
     let line_end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (line, body) = data.split_at(line_end);

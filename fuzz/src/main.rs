@@ -1,6 +1,6 @@
-//! Coverage-guided fuzzing of what reads untrusted bytes: `make fuzz`, or `fuzz/run`.
+//! Coverage-guided fuzzing of the readers of untrusted bytes: `make fuzz`, or `fuzz/run`.
 //!
-//! One program has all targets; the variable `FUZZ_TARGET` names the one that it runs. A target panics where a promise is
+//! One program has all targets; the variable `FUZZ_TARGET` names the one that it runs. A target panics if a promise is
 //! broken.
 
 #![no_main]

@@ -3,7 +3,7 @@
 use gristmill_model::{PackedArray, Positions};
 use serde_json::Value;
 
-/// The items of a packed array are those of the JSON array, in all ways of cutting it.
+/// The items of a packed array are those of the JSON array, however it is cut.
 pub fn read(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

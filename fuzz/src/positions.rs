@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gristmill_model::Positions;
 
-/// The first byte tells where the second set begins; each byte after it is a position.
+/// The first byte tells where the second set begins; each further byte is a position.
 pub fn compute(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)
         && let Ok(read) = text.parse::<Positions>()

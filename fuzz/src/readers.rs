@@ -5,7 +5,7 @@ use std::path::Path;
 use gristmill_memory::source::{Format, ReadOptions, read as read_source};
 use gristmill_model::Timestamp;
 
-/// The first byte tells the format, and the second how long a chunk may be.
+/// The first byte selects the format, and the second the maximum length of a chunk.
 pub fn read(data: &[u8]) {
     let [format, characters, bytes @ ..] = data else {
         return;

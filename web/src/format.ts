@@ -1,4 +1,4 @@
-/** Numbers, times and JSON, as the page writes them. */
+/** Numbers, times and JSON, in the page's format. */
 
 const WHOLE = new Intl.NumberFormat("en");
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -52,7 +52,7 @@ export function moment(at: number): string {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(at)}`;
 }
 
-/** `Mon, 2026-03-09 04:30:00 CET`, in a time zone, or in the browser's where the browser does not know it. */
+/** `Mon, 2026-03-09 04:30:00 CET`, in a time zone, or in the browser's own if it does not know the zone. */
 export function momentIn(at: number, zone: string | undefined): string {
   const options: Intl.DateTimeFormatOptions = {
     weekday: "short",

@@ -1,4 +1,4 @@
-/** The check of payloads as they are typed, with the place of the first mistake. */
+/** Checks payloads while they are typed, and reports the place of the first mistake. */
 
 export type Checked = { payloads: string[]; problem?: undefined } | { payloads?: undefined; problem: string };
 

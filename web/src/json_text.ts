@@ -5,7 +5,7 @@ const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const opens = (token: string) => token === "{" || token === "[";
 const closes = (token: string) => token === "}" || token === "]";
 
-/** The text of each field of an object, as it stands there. */
+/** The text of each field of an object, unchanged. */
 export function fieldTexts(object: string): Map<string, string> {
   const fields = new Map<string, string>();
   let name: string | undefined;

@@ -1,4 +1,4 @@
-/** What the whole page knows of the server: whether it answers, its events, and its counts over time. */
+/** The page's knowledge of the server: whether it answers, its events, and its counts over time. */
 
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { api, get, onOutcome, query, Refused, type QueueCounts, Unreachable } from "./api/client.ts";
@@ -25,27 +25,27 @@ export interface Sample {
   failed: number;
 }
 
-/** Counts are asked for at this interval while the tab is visible. Milliseconds. */
+/** The interval of counts while the tab is visible. Milliseconds. */
 const SAMPLE_EVERY_MS = 2_000;
-/** The first content of a page has so much time before anything else is asked for. Milliseconds. */
+/** The first content of a page has this much time before further requests. Milliseconds. */
 export const SETTLED_AFTER_MS = 250;
 /** Tabs share counts of the server that are at most this old. Milliseconds. */
 const COUNTED_WITHIN_MS = 1_500;
 /** The same for histories and for the counts of runs. Milliseconds. */
 export const SHARED_WITHIN_MS = 2_000;
-/** Counts that are kept: 20 minutes. */
+/** The number of kept counts: 20 minutes. */
 const SAMPLES_MAX = 600;
-/** Events that are kept for the page of events. */
+/** The number of kept events, for the page of events. */
 export const EVENTS_MAX = 500;
-/** Pages are drawn again at most this often because of what is known of the server. Milliseconds. */
+/** The shortest interval between two redraws because of news of the server. Milliseconds. */
 const NOTIFY_AT_MOST_EVERY_MS = 100;
-/** Pages ask again at most this often because of events. Milliseconds. */
+/** The shortest interval between two requests of a page because of events. Milliseconds. */
 const REFRESH_AT_MOST_EVERY_MS = 2_000;
-/** A slow answer is asked for again only after so many times as long as it took: a tab costs a large store little. */
+/** A slow request is repeated only after this many times its duration, so that a tab costs a large store little. */
 const PAUSE_PER_ANSWER = 10;
-/** An answer that does not come so soon is a stream of events, and no refusal. Milliseconds. */
+/** An answer that takes longer than this is a stream of events, and no refusal. Milliseconds. */
 const REFUSED_WITHIN_MS = 2_000;
-/** The waits before another try to listen. Milliseconds. */
+/** The waits before the next attempts to listen. Milliseconds. */
 const LISTEN_AGAIN_MS = [1_000, 2_000, 5_000, 10_000, 30_000];
 
 const EVENT_NAMES = ["submitted", "completed", "retried", "dead", "cancelled", "expired", "progress", "missed"];
@@ -55,7 +55,7 @@ class Live {
   signedOut = false;
   queues: QueueCounts[] | undefined;
   refused: Refused | undefined;
-  /** Why the server streams no events; pages ask at intervals all the same. */
+  /** Why the server streams no events; pages then ask at intervals. */
   eventless: Refused | undefined;
   samples: Sample[] = [];
   events: StoreEvent[] = [];
@@ -74,7 +74,7 @@ class Live {
     return () => this.listeners.delete(listener);
   }
 
-  /** Notifies at once after a quiet time, and else at most once in a while, however many events come. */
+  /** Notifies at once after a quiet time, and otherwise at intervals, however many events come. */
   private changed(): void {
     const pause_ms = Math.max(0, this.notified_at + NOTIFY_AT_MOST_EVERY_MS - performance.now());
     this.timers.notify ??= window.setTimeout(() => {
@@ -98,17 +98,17 @@ class Live {
         if (outcome === "answered") this.follow();
       }
     });
-    // The counts of a large store cost more than most pages: those go first.
+    // The counts of a large store cost more than most pages, so pages ask first.
     if (!document.hidden) this.listen();
     this.timers.sample = window.setTimeout(() => this.follow(), SETTLED_AFTER_MS);
   }
 
-  /** Asks for the first counts without a pause: they are what a page shows. */
+  /** Asks for the first counts without a pause, because the page shows them. */
   countFirst(): void {
     if (!this.queues) this.follow();
   }
 
-  /** Asks and listens while the tab is visible; a hidden one costs the server nothing. */
+  /** Asks and listens while the tab is visible; a hidden tab costs the server nothing. */
   follow(): void {
     clearTimeout(this.timers.sample);
     if (document.hidden) {
@@ -161,7 +161,7 @@ class Live {
       source.addEventListener(name, (message) => this.take(JSON.parse((message as MessageEvent<string>).data)));
     }
     source.onerror = () => {
-      // The browser tries again by itself after a broken connection, but not after a refusal.
+      // The browser retries by itself after a broken connection, but not after a refusal.
       if (source.readyState !== EventSource.CLOSED) return;
       this.unlisten();
       void this.askWhy();
@@ -171,7 +171,7 @@ class Live {
     };
   }
 
-  /** A stream does not tell why it was refused. */
+  /** Asks why the stream was refused, because the stream does not tell. */
   private async askWhy(): Promise<void> {
     try {
       await get("/events", AbortSignal.timeout(REFUSED_WITHIN_MS));
@@ -188,7 +188,7 @@ class Live {
     this.source = undefined;
   }
 
-  /** Pages ask again: something changed without an event. */
+  /** Makes pages ask again after a change without an event. */
   touch(): void {
     this.version += 1;
     this.changed();
@@ -206,14 +206,14 @@ class Live {
 
 export const live = new Live();
 
-/** Draws again when something of the server changed. */
+/** Redraws when something on the server has changed. */
 export function useLive(): Live {
   const [, draw] = useReducer((count: number) => count + 1, 0);
   useLayoutEffect(() => live.subscribe(() => draw(undefined)), []);
   return live;
 }
 
-/** The same for a page that shows counts first of all. */
+/** The same for a page that mainly shows counts. */
 export function useLiveCounts(): Live {
   useLayoutEffect(() => live.countFirst(), []);
   return useLive();
@@ -232,7 +232,7 @@ export interface Loaded<T> {
 export function useLoaded<T>(path: string | undefined, every_ms = 5_000, read?: (text: string) => T): Loaded<T> {
   const [state, setState] = useState<{ path: string | undefined; data?: T; error?: Error }>({ path: undefined });
   const reloading = useRef(() => {});
-  // Before the browser paints: the request does not wait for a frame.
+  // Before the browser paints, so that the request does not wait for a frame.
   useLayoutEffect(() => {
     if (path === undefined) return;
     const abort = new AbortController();
@@ -291,7 +291,7 @@ export function useLoaded<T>(path: string | undefined, every_ms = 5_000, read?: 
   };
 }
 
-/** Whether the first content of a page has had its time: what costs the server much is asked for then. */
+/** Whether the first content of a page has had its time; expensive requests wait for that. */
 export function useSettled(): boolean {
   const [settled, setSettled] = useState(false);
   useEffect(() => {

@@ -27,7 +27,7 @@ import { href, type Route, useRoute } from "./router.ts";
 import { maySubmit, setRole } from "./rights.ts";
 import { readTheme, type Theme, THEMES, useTheme } from "./theme.ts";
 
-// Asked before anything is drawn, together with what the page asks for.
+// Asked before anything is drawn, together with the requests of the page.
 live.start();
 let asked: Promise<Session> | undefined = session.show();
 
@@ -73,7 +73,7 @@ function Shell(props: { session: Session | undefined }) {
   useEffect(() => {
     scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
-    // On a phone, the pages stand in a line that is wider than the screen.
+    // On a phone, the pages are in a line that is wider than the screen.
     const list = document.querySelector<HTMLElement>(".side ul");
     const current = list?.querySelector<HTMLElement>("[aria-current]");
     if (list && current) list.scrollLeft = current.offsetLeft - (list.clientWidth - current.offsetWidth) / 2;

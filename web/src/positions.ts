@@ -9,7 +9,7 @@ export function eachPosition(text: string, below: number, each: (position: numbe
   }
 }
 
-/** How many positions there are. */
+/** The number of positions. */
 export function countPositions(text: string): number {
   if (text === "") return 0;
   let count = 0;

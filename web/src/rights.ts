@@ -1,4 +1,4 @@
-/** The rights of the caller's role. Pages leave out the actions that the server would refuse; the server decides. */
+/** The rights of the caller's role. Pages omit the actions that the server would refuse; the server decides. */
 
 import type { Session } from "./api/client.ts";
 

@@ -44,7 +44,7 @@ export function useRoute(): Route {
   return route;
 }
 
-/** Changes filters of the address; the page shown stays in the history only once. */
+/** Changes filters in the address; the page is in the history only once. */
 export function setSearch(route: Route, changes: Record<string, string | undefined>): void {
   const search = new URLSearchParams(route.search);
   for (const [name, value] of Object.entries(changes)) {

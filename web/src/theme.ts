@@ -1,4 +1,4 @@
-/** Light or dark, as the system has it or as chosen. */
+/** Light or dark, as the system or the user has chosen. */
 
 import { useLayoutEffect } from "preact/hooks";
 
@@ -23,7 +23,7 @@ export function useTheme(theme: Theme): void {
     try {
       localStorage.setItem(KEPT_AS, theme);
     } catch {
-      // The choice then holds until the page is closed.
+      // The choice then lasts until the page is closed.
     }
   }, [theme]);
 }

@@ -1,5 +1,5 @@
-//! Bare rows: one row a job in SQLite, written and claimed by hand-written SQL in batches, on one connection and
-//! without any engine. What a careful program could do without Gristmill.
+//! Bare rows: one row per job in SQLite, written and claimed by hand-written SQL in batches, on one connection and
+//! without any engine. This is what a careful program could do without Gristmill.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ const FORGET: &str = "DELETE FROM job WHERE id IN (SELECT value FROM json_each(?
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Does what the order says. One connection knows one caller. Nothing starts handlers: a latency is that of one row's
-/// commit, the bound of an engine that starts a job only once it is on disk.
+/// Carries out the order. One connection has one caller. Nothing starts handlers: the latency is the time of one row's
+/// commit, the lower bound for an engine that starts a job only once it is on disk.
 pub fn measure(order: &Order) -> Result<Value> {
     let mut connection = Connection::open(&order.store)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
@@ -63,7 +63,7 @@ pub fn measure(order: &Order) -> Result<Value> {
         "drain" => {
             submit(&mut connection, &warm_up, order.batch_jobs)?;
             drain(&mut connection, order.warm_up_jobs, order.batch_jobs)?;
-            // SQLite gives the ids of an emptied table again.
+            // SQLite reuses the ids of an emptied table.
             connection.execute("DELETE FROM done", [])?;
             submit(&mut connection, &jobs, order.batch_jobs)?;
             let began = Instant::now();
@@ -113,7 +113,7 @@ fn wait_until(moment: Instant) {
     std::thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-/// Claims and finishes a batch in one transaction, until nothing is left.
+/// Claims and finishes batches, each in one transaction, until none are left.
 fn drain(connection: &mut Connection, jobs: usize, batch_jobs: usize) -> Result<()> {
     let mut done = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Claims and commits by themselves, each one call of the store: what the SQL behind them takes.
+//! Measures single claims and commits, each one call of the store: the cost of their SQL.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const CLAIM_JOBS: u32 = 100;
 const COMMIT_JOBS: u32 = 50;
 
-/// Claims that are measured, after as many that are not.
+/// The number of measured claims, after as many that are not measured.
 const CLAIMS: usize = 100;
 
-/// Batches that are submitted at once while a store is filled.
+/// Batches in one submit while a store is filled.
 const FILL_BATCHES: usize = 50;
 
-/// Claims of 100 jobs and commits of 50.
+/// Measures claims of 100 jobs and commits of 50.
 pub async fn measure_exchange(store: &Arc<dyn Store>, order: &Order) -> Result<Value> {
     let jobs = 2 * CLAIMS * CLAIM_JOBS as usize;
     fill(store, 0, jobs, order.batch_jobs, 1).await?;
@@ -51,16 +51,16 @@ pub async fn measure_fill(store: &Arc<dyn Store>, order: &Order) -> Result<Value
     Ok(json!({"submits_per_second": order.jobs as f64 / began.elapsed().as_secs_f64()}))
 }
 
-/// Claims of 100 from a store that another process has filled.
+/// Measures claims of 100 from a store that another process has filled.
 pub async fn measure_claims(store: &Arc<dyn Store>) -> Result<Value> {
     Ok(json!({"claim_ms": claims(store).await?}))
 }
 
-/// The median of claims that are given back in the end. Milliseconds.
+/// The median of claims that are given back at the end. Milliseconds.
 pub async fn claims(store: &Arc<dyn Store>) -> Result<f64> {
     let worker = register(store).await?;
     let mut claims_ms = Vec::new();
-    // No more than the shallow store has.
+    // No more than the smaller store has.
     for _ in 0..CLAIMS {
         claims_ms.push(claim(store, worker).await?.1);
     }
@@ -97,7 +97,7 @@ async fn register(store: &Arc<dyn Store>) -> Result<WorkerId> {
     Ok(store.register_worker(worker).await?)
 }
 
-/// A lease's outcomes, 50 to a report.
+/// The outcomes of a lease, 50 per report.
 fn reports(lease: &Lease) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for slice in &lease.slices {
@@ -120,7 +120,7 @@ fn reports(lease: &Lease) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// Submits so many jobs, numbered from `from`, batch by batch with so many priorities in turn.
+/// Submits this many jobs, numbered from `from`, in batches that take turns with the priorities.
 pub async fn fill(
     store: &Arc<dyn Store>,
     from: usize,
@@ -147,12 +147,12 @@ pub async fn fill(
     Ok(())
 }
 
-/// How long ago that was.
+/// The time since `began`.
 pub fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// The middle one.
+/// The median.
 pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -15,10 +15,10 @@ use crate::workload::{Noop, batch_of, warm_up};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Jobs of one submit, as far as chains and fan-ins are many.
+/// Jobs in one submit when there are many chains or fan-ins.
 const SUBMIT_JOBS: usize = 1_000;
 
-/// A worker that counts what it has begun, and tells when that is enough.
+/// A worker that counts begun jobs, and signals when there are enough.
 struct Counting {
     count: Arc<Count>,
     worker: RunningWorker,
@@ -57,7 +57,7 @@ impl Counting {
     }
 }
 
-/// So many chains of `length` jobs, `together` of them at once: from the first submit to the last commit.
+/// Measures chains of `length` jobs, `together` of them at once, from the first submit to the last commit.
 pub async fn measure_chains(engine: &Engine, order: &Order) -> Result<Value> {
     measure(engine, order, order.length, |jobs| {
         let mut chain = Vec::new();
@@ -71,7 +71,7 @@ pub async fn measure_chains(engine: &Engine, order: &Order) -> Result<Value> {
     .await
 }
 
-/// So many jobs that wait for `length` others each.
+/// Measures jobs that wait for `length` others each.
 pub async fn measure_fan_ins(engine: &Engine, order: &Order) -> Result<Value> {
     measure(engine, order, order.length + 1, |jobs| {
         let (last, others) = jobs.split_last().ok_or("there are no jobs")?;
@@ -115,7 +115,7 @@ async fn measure(
     }
 }
 
-/// A batch of a submit that has so many batches before it.
+/// A batch of a submit that waits for the batch before it.
 fn behind(mut batch: NewBatch, before: usize) -> NewBatch {
     for after in &mut batch.after {
         if let gristmill_engine::Prerequisite::Earlier(place) = &mut after.prerequisite {

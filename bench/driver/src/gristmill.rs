@@ -15,7 +15,7 @@ use crate::{claims, scheduler, schedules};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Does what the order says.
+/// Carries out the order.
 pub async fn measure(order: &Order) -> Result<Value> {
     if order.work == "schedules" {
         return schedules::measure(order).await;
@@ -58,7 +58,7 @@ async fn measure_drain(engine: &Engine, order: &Order) -> Result<Value> {
     Ok(rate(order.jobs, began))
 }
 
-/// A lone caller is the program's own task; more are tasks beside each other.
+/// A lone caller is the program's own task; more callers are concurrent tasks.
 async fn submit_singly(engine: &Engine, jobs: Vec<Payload>, callers: usize) -> Result<()> {
     let caller = Caller {
         engine: engine.clone(),
@@ -77,7 +77,7 @@ async fn submit_singly(engine: &Engine, jobs: Vec<Payload>, callers: usize) -> R
     Ok(())
 }
 
-/// Takes the next job and submits it, until none is left.
+/// Takes the next job and submits it, until none are left.
 #[derive(Clone)]
 struct Caller {
     engine: Engine,
@@ -102,7 +102,7 @@ async fn measure_single(engine: &Engine, order: &Order) -> Result<Value> {
     Ok(rate(order.jobs, began))
 }
 
-/// From just before the submit to the handler's first line, on a worker that has nothing else to do.
+/// Measures the time from just before the submit to the handler's first line, on an otherwise idle worker.
 async fn measure_latency(engine: &Engine, order: &Order) -> Result<Value> {
     let count = order.warm_up_jobs + order.jobs;
     let jobs = payloads(0, count);

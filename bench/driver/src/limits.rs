@@ -1,4 +1,4 @@
-//! What limits and aging cost.
+//! Measures the cost of limits and aging.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ const SUBMIT_JOBS: usize = 10_000;
 /// Rounds of claims, with aging and without.
 const AGING_ROUNDS: usize = 5;
 
-/// How much less than its rate a limit may give before it counts as stuck.
+/// The factor by which a limit may fall below its rate before it counts as stuck.
 const PATIENCE: u32 = 3;
 
 async fn put(engine: &Engine, scope: Scope, effect: Effect) -> Result<()> {
@@ -40,8 +40,8 @@ async fn lift_all(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Drains the jobs of many groups: without limits, and with each of the order's. Jobs a second, and what share of the
-/// unlimited rate that is.
+/// Drains the jobs of many groups: without limits, and with each of the order's limits. Returns jobs per second, and
+/// their share of the unlimited rate.
 pub async fn measure_groups(engine: &Engine, order: &Order) -> Result<Value> {
     warm_up(engine, order).await?;
     let mut rates = Vec::new();
@@ -91,11 +91,11 @@ fn cpu_seconds() -> Result<f64> {
     let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat cannot be read")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let (user, system): (f64, f64) = (fields[11].parse()?, fields[12].parse()?);
-    // Linux tells them in hundredths (proc(5): USER_HZ).
+    // Linux counts them in hundredths (proc(5): USER_HZ).
     Ok((user + system) / 100.0)
 }
 
-/// A rate limit, and jobs enough for it: by how many per cent what began differs from it, and the CPU that it took.
+/// Runs enough jobs for a rate limit. Returns by how many per cent the begun jobs differ from it, and the CPU time.
 pub async fn measure_rate(engine: &Engine, order: &Order) -> Result<Value> {
     const BURST: u32 = 200;
     let per_second = order.rate_per_second;
@@ -138,7 +138,7 @@ pub async fn measure_rate(engine: &Engine, order: &Order) -> Result<Value> {
     }))
 }
 
-/// Claims of 100 while many jobs of several priorities wait: without aging and with it, in turn.
+/// Measures claims of 100 jobs while many jobs of several priorities wait, in turn without aging and with it.
 pub async fn measure_aging(engine: &Engine, order: &Order) -> Result<Value> {
     let store = engine.store();
     fill(store, 0, order.jobs, order.batch_jobs, PRIORITIES).await?;

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 async fn measure(order: Order) -> Result<Value, Box<dyn Error + Send + Sync>> {
     match order.contender.as_str() {
-        // A task among others, as the handlers of a server are.
+        // A task like others, as handlers of a server are.
         "gristmill" => {
             let measured = async move {
                 gristmill::measure(&order)

@@ -1,4 +1,4 @@
-//! What is asked for, the jobs, and what is answered; the same for every driver of this benchmark.
+//! The order, the jobs, and the answer; the same for every driver of this benchmark.
 
 use std::time::Instant;
 
@@ -10,36 +10,36 @@ use serde_json::Value;
 pub struct Order {
     /// `gristmill` or `bare`.
     pub contender: String,
-    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill `exchange`, `fill`, `claims` and the works of
-    /// [`scheduler`](crate::scheduler) too.
+    /// `submit_batches`, `drain`, `submit_single` or `latency`; for Gristmill also `exchange`, `fill`, `claims` and the
+    /// works of [`scheduler`](crate::scheduler).
     pub work: String,
-    /// The database file, of which there must be none yet, or the URL of an empty PostgreSQL database.
+    /// The database file, which must not exist yet, or the URL of an empty PostgreSQL database.
     pub store: String,
-    /// `full` or `normal`; for a file.
+    /// `full` or `normal`, for a file.
     #[serde(default)]
     pub synchronous: String,
-    /// Jobs that are measured.
+    /// Measured jobs.
     #[serde(default)]
     pub jobs: usize,
-    /// Jobs before them that are not.
+    /// Jobs before them that are not measured.
     #[serde(default)]
     pub warm_up_jobs: usize,
     /// Jobs in a batch.
     #[serde(default)]
     pub batch_jobs: usize,
-    /// How many callers submit at once.
+    /// The number of concurrent callers.
     #[serde(default)]
     pub callers: usize,
-    /// How many jobs are sent, or may begin, each second.
+    /// The number of jobs that are sent, or may begin, each second.
     #[serde(default)]
     pub rate_per_second: f64,
     /// Tags of each job.
     #[serde(default)]
     pub tags: usize,
-    /// Jobs of a chain, or of a fan-in without the one that waits.
+    /// Jobs of a chain, or of a fan-in without the waiting one.
     #[serde(default)]
     pub length: usize,
-    /// How many chains or fan-ins are there at once.
+    /// The number of concurrent chains or fan-ins.
     #[serde(default)]
     pub together: usize,
     /// Attempts of each job.
@@ -48,10 +48,10 @@ pub struct Order {
     /// Groups of jobs.
     #[serde(default)]
     pub groups: usize,
-    /// Jobs of a group that may run at once: where that saturates none of them, and where it does all.
+    /// The running jobs that each group may have: one limit that saturates no group, and one that saturates all.
     #[serde(default)]
     pub limits: Vec<u32>,
-    /// How many seconds of its time are measured.
+    /// The measured seconds of its clock.
     #[serde(default)]
     pub seconds: u32,
 }
@@ -76,12 +76,12 @@ pub fn payloads(from: usize, count: usize) -> Vec<Payload> {
         .collect()
 }
 
-/// How long `jobs` took, as it is answered.
+/// The answer for `jobs` jobs: how long they took.
 pub fn rate(jobs: usize, began: Instant) -> Value {
     serde_json::json!({"jobs": jobs, "seconds": began.elapsed().as_secs_f64()})
 }
 
-/// Percentiles of latencies, each in milliseconds, as they are answered.
+/// The answer for latencies: percentiles in milliseconds.
 pub fn latencies(mut latencies_ms: Vec<f64>) -> Value {
     latencies_ms.sort_by(f64::total_cmp);
     let at = |share: f64| latencies_ms[((latencies_ms.len() - 1) as f64 * share).round() as usize];

@@ -18,13 +18,13 @@ use crate::{dependencies, limits};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Kinds of a history, of which one is asked for.
+/// Kinds of a history; the query asks for one of them.
 const HISTORY_KINDS: usize = 5;
 
-/// Rows of a history that are listed.
+/// Listed rows of a history.
 const HISTORY_ROWS: u32 = 100;
 
-/// A query is asked so often at least, and for so long.
+/// The minimum number of repetitions of a query, and their minimum duration.
 const QUERIES_MIN: usize = 5;
 const QUERIES_FOR: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub async fn measure(engine: &Engine, order: &Order) -> Result<Value> {
     }
 }
 
-/// Jobs with the keys of jobs that wait, batch after batch. Returns how many were stored.
+/// Submits jobs with the keys of waiting jobs, batch after batch. Returns how many were stored.
 async fn submit_keyed(engine: &Engine, jobs: &[Payload], batches: usize) -> Result<u32> {
     let mut stored = 0;
     for _ in 0..batches {
@@ -76,7 +76,7 @@ async fn measure_duplicates(engine: &Engine, order: &Order) -> Result<Value> {
     }
 }
 
-/// Jobs of which each has `tags` tags with values of its own.
+/// Submits jobs with `tags` tags each, which have their own values.
 async fn submit_tagged(engine: &Engine, jobs: &[Payload], order: &Order) -> Result<()> {
     for jobs in jobs.chunks(order.batch_jobs) {
         let mut batch = batch_of(jobs)?;
@@ -102,7 +102,7 @@ async fn measure_tags(engine: &Engine, order: &Order) -> Result<Value> {
     Ok(rate(order.jobs, began))
 }
 
-/// The median of a query, asked again and again. Milliseconds.
+/// The median duration of a repeated query. Milliseconds.
 async fn query_ms<F: Future<Output = Result<()>>>(mut query: impl FnMut() -> F) -> Result<f64> {
     query().await?;
     let (began, mut samples_ms) = (Instant::now(), Vec::new());
@@ -114,7 +114,7 @@ async fn query_ms<F: Future<Output = Result<()>>>(mut query: impl FnMut() -> F) 
     Ok(median(&samples_ms))
 }
 
-/// The ids of jobs that have a tag, which is all.
+/// Measures a query for the ids of jobs with a tag that all jobs have.
 async fn measure_tag_ids(engine: &Engine, order: &Order) -> Result<Value> {
     for jobs in payloads(0, order.jobs).chunks(order.batch_jobs) {
         let mut batch = batch_of(jobs)?;
@@ -127,7 +127,7 @@ async fn measure_tag_ids(engine: &Engine, order: &Order) -> Result<Value> {
     };
     let found_ms = query_ms(|| async {
         let found = engine.store().job_ids(&filter, None, u32::MAX).await?;
-        // As a caller has them: one by one.
+        // One by one, as a caller uses them.
         let ids: Vec<(i64, u32)> = found
             .iter()
             .flat_map(|of| of.positions.iter().map(|position| (of.batch.0, position)))
@@ -142,7 +142,7 @@ async fn measure_tag_ids(engine: &Engine, order: &Order) -> Result<Value> {
     Ok(json!({"ms": found_ms, "jobs": 1, "seconds": found_ms / 1e3}))
 }
 
-/// Jobs that fail for good.
+/// Jobs that fail permanently.
 struct Hopeless;
 
 impl Kind for Hopeless {
@@ -151,7 +151,7 @@ impl Kind for Hopeless {
     type Value = ();
 }
 
-/// Jobs that fail and are tried again at once, three times in all.
+/// Jobs that fail and are retried at once, three attempts in all.
 struct Retried;
 
 impl Kind for Retried {
@@ -172,7 +172,7 @@ impl Kind for Retried {
     }
 }
 
-/// From the worker's start until all jobs are dead.
+/// Measures the time from the worker's start until all jobs are dead.
 async fn fail<K: Kind<Payload = Payload, Value = ()>>(
     engine: &Engine,
     jobs: &[Payload],
@@ -216,7 +216,7 @@ async fn measure_failures<K: Kind<Payload = Payload, Value = ()>>(
     }
 }
 
-/// What one of five kinds is told of: how many of its jobs ended how and how long they took, and the first of them.
+/// Measures the history of one of five kinds: the numbers of its jobs by state, their durations, and its first jobs.
 async fn measure_history(engine: &Engine, order: &Order) -> Result<Value> {
     let kinds: Vec<String> = (0..HISTORY_KINDS).map(|kind| format!("kind-{kind}")).collect();
     let of_each = order.jobs / HISTORY_KINDS;

@@ -1,4 +1,4 @@
-//! Very many schedules, fired by two schedulers at once, on a clock that is moved on second by second.
+//! Very many schedules, fired by two schedulers at once, on a clock that moves second by second.
 
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// Seconds from one moment of a schedule to the next: a hundredth of the schedules is due each second.
 const INTERVAL_SECONDS: usize = 100;
 
-/// Makes `jobs` schedules, and fires those of so many `seconds`. Fails where one fired twice or not at all.
+/// Makes `jobs` schedules, and fires those of the given `seconds`. Fails if one fired twice or not at all.
 pub async fn measure(order: &Order) -> Result<Value> {
     let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let first = scheduler(order, &clock).await?;
@@ -83,7 +83,7 @@ fn schedule(job: &Payload) -> Result<NewSchedule> {
     })
 }
 
-/// Runs what was submitted: each schedule's job must be there once.
+/// Runs the submitted jobs: each schedule's job must be there once.
 async fn check(engine: &Engine, fired: usize, expected: usize) -> Result<()> {
     let seen: Arc<Mutex<HashSet<String>>> = Arc::default();
     let mut worker = engine.worker();

@@ -1,4 +1,4 @@
-//! The work that most measurements share: a store, jobs that do nothing, submits and drains.
+//! The work that most measurements share: a store, no-op jobs, submits and drains.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::order::{Order, Payload, payloads};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Jobs that do nothing.
+/// No-op jobs.
 pub struct Noop;
 
 impl Kind for Noop {
@@ -22,7 +22,7 @@ impl Kind for Noop {
     type Value = ();
 }
 
-/// Opens the store that an order names, on a clock of its own where one is given.
+/// Opens the store of an order, on its own clock if one is given.
 pub async fn open(order: &Order, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>> {
     if order.store.starts_with("postgres") {
         let options = PostgresOptions {
@@ -47,7 +47,7 @@ pub async fn open(order: &Order, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dy
     Ok(Arc::new(SqliteStore::open(&order.store, options)?))
 }
 
-/// Submits jobs that do nothing, in batches.
+/// Submits no-op jobs in batches.
 pub async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Result<()> {
     for batch in jobs.chunks(batch_jobs) {
         engine.submit_many::<Noop>(batch).await?;
@@ -55,7 +55,7 @@ pub async fn submit(engine: &Engine, jobs: &[Payload], batch_jobs: usize) -> Res
     Ok(())
 }
 
-/// From the worker's start until every outcome is committed and the worker has left.
+/// Runs a worker from its start until every outcome is committed and the worker has left.
 pub async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
     let mut worker = engine.worker();
     worker.handle::<Noop, _, _>(|_job| async { Ok::<_, JobError>(()) });
@@ -66,7 +66,7 @@ pub async fn drain(engine: &Engine, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Submits jobs that do nothing, and runs them.
+/// Submits no-op jobs, and runs them.
 pub async fn warm_up(engine: &Engine, order: &Order) -> Result<()> {
     submit(engine, &payloads(0, order.warm_up_jobs), order.batch_jobs).await?;
     drain(engine, order.warm_up_jobs).await

@@ -19,7 +19,7 @@ export const STATES = [
 export type State = (typeof STATES)[number];
 export type States = Record<State, number>;
 
-/** The states of jobs that run no more. */
+/** The states of ended jobs. */
 export const ENDED: readonly State[] = ["completed", "dead", "cancelled", "expired"];
 export const hasEnded = (state: string) => ENDED.some((ended) => ended === state);
 

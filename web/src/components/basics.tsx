@@ -40,7 +40,7 @@ export function Panel(props: {
   );
 }
 
-/** What to do next where there is nothing to show. */
+/** A hint for the next step, if there is nothing to show. */
 export function Empty(props: { title: string; command?: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -147,7 +147,7 @@ export interface Done {
   undo: () => Promise<unknown>;
 }
 
-/** Does something and says so, with its undo where it has one, or says what went wrong. */
+/** Runs an action and reports its result, with its undo if it has one, or the error. */
 export async function act(run: () => Promise<unknown>, done?: () => void): Promise<void> {
   try {
     const said = await run();
@@ -162,7 +162,7 @@ export async function act(run: () => Promise<unknown>, done?: () => void): Promi
 
 const isDone = (said: unknown): said is Done => typeof said === "object" && said !== null && "undo" in said;
 
-/** A button that says while it works, and what went wrong. */
+/** A button that shows that it works, and the error. */
 export function Act(props: {
   label: string;
   run: () => Promise<unknown>;
@@ -193,7 +193,7 @@ export function Act(props: {
   );
 }
 
-/** A dialog that asks before something is done to many jobs, or that cannot be undone. */
+/** A dialog before an action on many jobs, or one that cannot be undone. */
 export function Confirm(props: {
   title: string;
   children: ComponentChildren;
@@ -229,14 +229,14 @@ interface Notice {
   undo?: (() => Promise<void>) | undefined;
 }
 
-/** A notice stays for this long a time; one that can be undone stays longer. Milliseconds. */
+/** How long a notice stays; one that can be undone stays longer. Milliseconds. */
 const SHOWN_MS = 6_000;
 const UNDO_WITHIN_MS = 20_000;
 
 let show: (notice: Notice) => void = () => {};
 export const notify = (text: string, bad = false, undo?: () => Promise<void>) => show({ text, bad, undo });
 
-/** One line at the bottom that says what was done, below what is under way. */
+/** One line at the bottom that reports actions, below the running operations. */
 export function Notices(props: { children: ComponentChildren }) {
   const [notice, setNotice] = useState<Notice>();
   useEffect(() => {

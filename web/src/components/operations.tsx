@@ -1,4 +1,4 @@
-/** Changes of all that matches, which the server carries out in portions: how far they are, and their end. */
+/** Changes of all matching jobs, which the server makes in portions: their progress, and their end. */
 
 import { useEffect, useReducer, useState } from "preact/hooks";
 import { get, type Operation, type OperationRequest, post, Refused, remove, Unreachable } from "../api/client.ts";
@@ -16,9 +16,9 @@ const WORDS = {
   resume: { present: "Resuming", past: "resumed" },
 } satisfies Record<Operation["change"], { present: string; past: string }>;
 
-/** The waits before the looks at operations; the last one repeats. What has ended at the first look has no bar. Milliseconds. */
+/** The waits before the looks at operations; the last one repeats. An operation that has ended at the first look has no bar. Milliseconds. */
 const LOOK_AFTER_MS = [100, 200, 500];
-/** Operations of others are looked for at this interval while the tab is visible. Milliseconds. */
+/** The interval of looks for operations of others while the tab is visible. Milliseconds. */
 const LOOK_FOR_OTHERS_MS = 15_000;
 
 /** The operations that this tab began, by id, with their undo. */
@@ -78,7 +78,7 @@ function tell(operation: Operation | undefined, undo: OperationRequest | undefin
   else notify(state === "cancelled" ? `${done}, and the rest left as it is` : done, false, takeBack);
 }
 
-/** The operations under way, with a bar and a way to end each. */
+/** The running operations, each with a bar and a button that ends it. */
 export function Operations() {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {

@@ -9,7 +9,7 @@ export interface Series {
   bars?: boolean;
 }
 
-/** Lines or bars over time. The figures are in the label, too, for those who do not see the plot. */
+/** Lines or bars over time. The label has the figures, too, for readers who do not see the plot. */
 export function Plot(props: {
   label: string;
   times: number[];

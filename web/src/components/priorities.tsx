@@ -1,4 +1,4 @@
-/** The priorities that have a name, the highest first. */
+/** The named priorities, the highest first. */
 export const PRIORITIES: [name: string, priority: number][] = [
   ["urgent", 100],
   ["high", 10],
@@ -7,7 +7,7 @@ export const PRIORITIES: [name: string, priority: number][] = [
   ["background", -100],
 ];
 
-/** They, as the choices of a field. */
+/** The named priorities as the choices of a field. */
 export function PriorityOptions() {
   return (
     <>

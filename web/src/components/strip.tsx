@@ -5,10 +5,10 @@ import { useLive, useLoaded } from "../live.ts";
 import { stateText } from "./basics.tsx";
 import { eachPosition } from "../positions.ts";
 
-/** Jobs that a strip shows one by one; of larger batches, it shows the first ones. */
+/** The maximum number of jobs in a strip; of larger batches, it shows the first ones. */
 export const STRIP_JOBS_MAX = 100_000;
 
-/** The state of each job of a batch: one query a state that the batch has, packed as ranges. */
+/** The state of each job of a batch: one query for each state of the batch, packed as ranges. */
 async function statesOf(batch: number, states: States): Promise<Uint8Array> {
   const total = Math.min(
     STATES.reduce((sum, state) => sum + states[state], 0),
@@ -107,7 +107,7 @@ function paint(
   }
 }
 
-/** The strip of a batch that is known by its id alone. */
+/** The strip of a batch of which only the id is known. */
 export function useBatchStates(batch: number | undefined) {
   return useLoaded<{ jobs: number; states: States }>(
     batch === undefined ? undefined : `/jobs/count${query({ batch })}`,

@@ -7,14 +7,14 @@ const FIRST_ROWS = 20;
 export interface Column<Row> {
   title: string;
   cell: (row: Row) => ComponentChildren;
-  /** Numbers stand at the right, in figures of one width. */
+  /** Numbers are aligned at the right, with digits of one width. */
   number?: boolean;
   /** Left out on narrow screens. */
   wide?: boolean;
   class?: string;
 }
 
-/** A table whose rows `j` and `k` go through: the first link of a row opens it. */
+/** A table whose rows the keys `j` and `k` select: the first link of a row opens it. */
 export function Table<Row>(props: {
   label: string;
   columns: Column<Row>[];

@@ -6,7 +6,7 @@ import { EVENTS_MAX, type StoreEvent, useLive } from "../live.ts";
 import { countPositions, firstPosition } from "../positions.ts";
 import { href } from "../router.ts";
 
-/** Rows that are drawn. */
+/** The maximum number of drawn rows. */
 const ROWS_MAX = 200;
 const TYPES = ["submitted", "completed", "retried", "dead", "cancelled", "expired"];
 

@@ -7,9 +7,9 @@ import { href, type Route } from "../router.ts";
 import { filterOf, Filters } from "./filters.tsx";
 import { deadJobs } from "./jobs.tsx";
 
-/** Dead jobs that one look groups. */
+/** The maximum number of dead jobs that are grouped. */
 const LOOKED_AT_MAX = 10_000;
-/** Jobs that one request can name. */
+/** The maximum number of jobs that one request can name. */
 const SELECTED_MAX = 10_000;
 const MORE = `: the ${whole(LOOKED_AT_MAX)} oldest; retry or discard some to see more`;
 const NAMES = ["kind", "queue", "group"] as const;
@@ -23,7 +23,7 @@ interface Group {
   last_at: number;
 }
 
-/** Errors that differ in numbers, ids and quoted texts alone are one group. */
+/** Errors that differ only in numbers, ids and quoted texts are one group. */
 export function pattern(message: string): string {
   return (message.split("\n", 1)[0] ?? "")
     .replace(/\b[0-9a-f]{8}-[0-9a-f-]{27}\b/gi, "…")
@@ -56,7 +56,7 @@ export function grouped(jobs: JobSummary[]): Group[] {
   return [...groups.values()].sort((a, b) => b.jobs.length - a.jobs.length);
 }
 
-/** What the page has found so far. */
+/** The failures that the page has found so far. */
 interface Looked {
   groups?: Group[];
   looked_at: number;
@@ -78,7 +78,7 @@ export function Failures(props: { route: Route }) {
       for await (const { jobs, ...so_far } of deadJobs(LOOKED_AT_MAX, JSON.parse(key) as Record<string, string>)) {
         if (look !== looks.current) return;
         const next = { groups: grouped(jobs), looked_at: jobs.length, ...so_far };
-        // A part does not replace what an earlier look has found as a whole.
+        // A part does not replace the complete result of an earlier look.
         setState((before) => (next.reading && !before.reading ? before : next));
       }
     } catch (error) {

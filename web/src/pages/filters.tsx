@@ -93,7 +93,7 @@ export function Filters(props: {
 
 const isMoment = (name: string) => name === "since" || name === "until";
 
-/** Keeps what is typed until it is entered, while the page is drawn again for other reasons. */
+/** Keeps typed text until it is entered, while other news redraw the page. */
 function Field(props: {
   name: FilterName;
   value: string;
@@ -134,10 +134,10 @@ function Field(props: {
   );
 }
 
-/** Values that one completion offers. */
+/** The maximum number of values in one completion. */
 const COMPLETIONS_MAX = 100;
 
-/** The question of the server whose answer completes what is typed: groups, the newest runs, the values of the last tag. */
+/** The request whose answer completes a field: groups, the newest runs, the values of the last tag. */
 function questionOf(name: FilterName, typed: string | undefined, queue: string | undefined): string | undefined {
   if (typed === undefined) return undefined;
   if (name === "group") return `/groups${query({ queue, prefix: typed.trim(), limit: COMPLETIONS_MAX })}`;
@@ -152,7 +152,7 @@ interface Completions {
   values?: { value: string }[];
 }
 
-/** What may stand in a field, asked of the server once it is in use. Nothing where the server refuses. */
+/** The possible values of a field, requested once it is in use. Empty if the server refuses. */
 function useCompletions(name: FilterName, typed: string | undefined, queue: string | undefined): string[] | undefined {
   const [known, setKnown] = useState<{ question: string; values: string[] }>();
   const question = questionOf(name, typed, queue);

@@ -7,7 +7,7 @@ import { href, type Route, setSearch } from "../router.ts";
 import { filterOf, Filters } from "./filters.tsx";
 
 const HOUR_MS = 3_600_000;
-/** Rows of the map: the kinds with the most ended jobs. */
+/** The maximum number of rows of the map: the kinds with the most ended jobs. */
 const ROWS_MAX = 30;
 const NAMES = ["kind", "queue"] as const;
 
@@ -166,7 +166,7 @@ function HeatMap(props: { lines: Line[]; since: number; period: Period; measure:
   const place = useRef<HTMLDivElement>(null);
   const most = Math.max(...props.lines.flatMap(({ values }) => values));
   const heat = (value: number) => (value === 0 ? 0 : Math.log1p(value) / Math.log1p(most));
-  // The latest hours come into view first where the screen is narrow.
+  // The latest hours come into view first on narrow screens.
   useEffect(() => place.current?.scrollTo({ left: place.current.scrollWidth }), [props.period]);
   const starts = Array.from({ length: steps }, (_, step) => new Date(props.since + step * step_ms));
   const title = (start: Date) =>

@@ -26,9 +26,9 @@ import { Relations } from "./relations.tsx";
 
 const HIDDEN = "Hidden from this token. See gristmill serve --monitors-see-payloads.";
 
-/** Characters of a live log that are kept; the oldest are left out. */
+/** The maximum number of characters of a live log; the oldest are removed. */
 const LIVE_LOG_CHARACTERS_MAX = 200_000;
-/** Characters of a payload or a value that are shown at first. */
+/** The number of characters of a payload or a value that are shown at first. */
 const JSON_CHARACTERS = 20_000;
 
 export function Job(props: { id: string }) {
@@ -151,7 +151,7 @@ async function resumed(job: JobView) {
   return { said, undo };
 }
 
-/** The priority of a job that has not ended, by name where it has one. */
+/** The priority of an open job, by name if it has one. */
 function Priority(props: { job: JobView; done: () => void }) {
   const { job } = props;
   const named = PRIORITIES.some(([, priority]) => priority === job.priority);
@@ -174,7 +174,7 @@ function Priority(props: { job: JobView; done: () => void }) {
   );
 }
 
-/** Why a job waits, and what would make it run. */
+/** Why a job waits, and how to make it run. */
 function Why(props: { job: JobView }) {
   const { job } = props;
   const live = useLive();
@@ -334,7 +334,7 @@ function FailedAttempt(props: { failure: Failure; open: boolean }) {
   );
 }
 
-/** What a running job prints, as it prints it. */
+/** The output of a running job, as it comes. */
 function LiveLog(props: { job: string }) {
   const [text, setText] = useState("");
   const place = useRef<HTMLPreElement>(null);

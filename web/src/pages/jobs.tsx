@@ -55,7 +55,7 @@ export function Jobs(props: { route: Route }) {
   );
 }
 
-/** The jobs by state: of kinds and queues, from the totals that the whole page has, so that large stores count nothing. */
+/** The numbers of jobs by state; for kinds and queues they come from the totals of the page, so that large stores count nothing. */
 function useCounts(filter: Record<string, string | undefined>) {
   const { queues } = useLive();
   const settled = useSettled();
@@ -70,7 +70,7 @@ function useCounts(filter: Record<string, string | undefined>) {
   return { data: { states }, error: undefined };
 }
 
-/** The filter of an address as a change has it. */
+/** The filter of an address in the form of a change. */
 function requestOf(filter: Record<string, string | undefined>): Filter {
   const { states, tags, batch, since, until, ...rest } = filter;
   return {
@@ -93,7 +93,7 @@ const VERBS = {
 } satisfies Record<string, { label: string; states: State[]; danger: boolean }>;
 type Verb = keyof typeof VERBS;
 
-/** Changes of everything that matches, with its number before it is done. */
+/** Changes of all matching jobs, with their number before the change. */
 export function Actions(props: { filter: Filter; states: States; only?: string[] | undefined }) {
   const [asked, setAsked] = useState<Verb>();
   const chosen = props.only ?? props.filter.states ?? [];
@@ -127,7 +127,7 @@ function Change(props: { verb: Verb; filter: Filter; close: () => void }) {
   const run = () => {
     if (props.verb === "prioritise") return begin({ change: "prioritise", filter, priority: Number(priority) });
     if (props.verb !== "pause") return begin({ change: props.verb, filter });
-    // A reason of its own: the undo ends no other pause.
+    // A unique reason, so that the undo ends no other pause.
     const reason = `dashboard ${moment(Date.now())}`;
     return begin(
       { change: "pause", filter, reason },
@@ -228,7 +228,7 @@ export function JobTable(props: { route: Route; filter: Record<string, string | 
   );
 }
 
-/** How far a search for a text has looked. */
+/** How many jobs a search for a text has covered. */
 function SearchBound(props: { searched: Searched }) {
   const { jobs, all } = props.searched;
   return (
@@ -253,12 +253,12 @@ function Note(props: { row: JobSummary }) {
   return error ? <span class="bad-text">{shorten(error, 90)}</span> : <span class="faint">–</span>;
 }
 
-/** Dead jobs on the first page of a look; a short one is there at once. */
+/** Dead jobs on the first page of a look, which is short so that it comes at once. */
 const DEAD_ROWS_FIRST = 250;
 /** Dead jobs on each further page. */
 const DEAD_ROWS = 2_000;
 
-/** Dead jobs, oldest first, up to a number: all so far, after each page. The failures page groups them. */
+/** Dead jobs, oldest first, up to a maximum: all so far, after each page. The failures page groups them. */
 export async function* deadJobs(
   jobs_max: number,
   filter: Record<string, string | undefined>,

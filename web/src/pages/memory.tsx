@@ -5,11 +5,11 @@ import { Table } from "../components/table.tsx";
 import { bytes, moment, plural, whole } from "../format.ts";
 import { type Route, setSearch } from "../router.ts";
 
-/** Sources on the page. */
+/** The maximum number of sources on the page. */
 const SOURCES_MAX = 100;
-/** Messages and pieces of knowledge that a question brings. */
+/** The maximum number of messages and pieces of knowledge for a question. */
 const FOUND_MAX = 20;
-/** Characters of a question: the server reads 2,000 bytes. */
+/** The maximum number of characters of a question: the server reads 2,000 bytes. */
 const QUESTION_CHARACTERS_MAX = 500;
 
 interface Answer<T> {
@@ -17,7 +17,7 @@ interface Answer<T> {
   error?: Error;
 }
 
-/** What the server answers to one request. It is asked once: events of jobs do not change a knowledge base. */
+/** The answer to one request. It is requested once, because events of jobs do not change a knowledge base. */
 function useAnswer<T>(path: string | undefined): Answer<T> {
   const [answer, setAnswer] = useState<Answer<T> & { path?: string }>({});
   useEffect(() => {

@@ -18,11 +18,11 @@ import { type Sample, SHARED_WITHIN_MS, useLiveCounts, useLoaded, useNow } from 
 import { href } from "../router.ts";
 import { effectText, scopeText } from "./controls.tsx";
 
-/** The live plots show this long a time. Milliseconds. */
+/** The time span of the live plots. Milliseconds. */
 const LIVE_SPAN_MS = 10 * 60_000;
 const HISTORY_SPAN_MS = 48 * 3_600_000;
 const HOUR_MS = 3_600_000;
-/** Kinds that one line names. */
+/** The maximum number of kinds that one line names. */
 const KINDS_NAMED_MAX = 3;
 /** A worker is shown as silent after this time without a heartbeat. Milliseconds. */
 export const SILENT_AFTER_MS = 15_000;
@@ -214,7 +214,7 @@ function byHour(rows: HistoryRow[], since: number) {
   return hours;
 }
 
-/** Whether a registered worker runs the kind on the queue. Until workers are known, it is taken for granted. */
+/** Reports whether a registered worker runs the kind on the queue; true until the workers are known. */
 function isServed({ kind, queue }: QueueCounts, workers: Worker[] | undefined): boolean {
   const runs = (named: string[], name: string) => named.length === 0 || named.includes(name);
   return workers === undefined || workers.some(({ kinds, queues }) => runs(kinds, kind) && runs(queues, queue));

@@ -10,7 +10,7 @@ const IF_NOT = {
   ignore: "runs in any case",
 } as Record<string, string>;
 
-/** The job between what it comes from or waits for, and what it spawned. Nothing where it stands alone. */
+/** The job between its parent or prerequisites and the jobs that it spawned. Empty if there are none. */
 export function Relations(props: { job: JobView }) {
   const { job } = props;
   const prerequisites = job.prerequisites ?? [];
@@ -56,7 +56,7 @@ export function Relations(props: { job: JobView }) {
   );
 }
 
-/** A whole batch, one of its jobs, or so many of them. */
+/** A whole batch, one of its jobs, or several of them. */
 function Prerequisite(props: { batch: number; positions: string | undefined }) {
   const { batch, positions } = props;
   const count = positions === undefined ? undefined : countPositions(positions);

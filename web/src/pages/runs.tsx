@@ -6,9 +6,9 @@ import { plural, rate, span, whole } from "../format.ts";
 import { SHARED_WITHIN_MS, useLoaded } from "../live.ts";
 import { href } from "../router.ts";
 
-/** Runs on the page; the server counts the jobs of each. */
+/** The maximum number of runs on the page; the server counts the jobs of each. */
 const ROWS_MAX = 20;
-/** The rate is that of the jobs which ended within this time. Milliseconds. */
+/** The rate counts the jobs that ended within this time. Milliseconds. */
 const RATE_SPAN_MS = 60_000;
 
 const ended = (run: Run) => ENDED.reduce((sum, state) => sum + run.states[state], 0);
@@ -19,7 +19,7 @@ interface Seen {
   ended: number;
 }
 
-/** The jobs that ended per second since the oldest count of the last minute; undefined after one count alone. */
+/** The number of jobs that ended per second since the oldest count of the last minute; undefined after only one count. */
 export function speed(seen: Seen[]): number | undefined {
   const [first, last] = [seen[0], seen.at(-1)];
   if (!first || !last || last.at <= first.at) return undefined;
@@ -106,7 +106,7 @@ function Rate(props: { run: Run; speed: number | undefined }) {
   return rate(props.speed);
 }
 
-/** The time until the submitted jobs have ended, at the present rate. */
+/** The time until the submitted jobs have ended, at the current rate. */
 function left(run: Run, perSecond: number | undefined) {
   if (run.state === "finished" || open(run) === 0 || !perSecond) return <span class="faint">–</span>;
   const time = span((open(run) / perSecond) * 1000);

@@ -17,10 +17,10 @@ use taskmill::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How many connections taskmill's pool holds; its default.
+/// The number of connections in taskmill's pool; its default.
 const CONNECTIONS: u32 = 16;
 
-/// What is asked for; the same for every driver of this benchmark.
+/// The order; the same for every driver of this benchmark.
 #[derive(Deserialize)]
 struct Order {
     work: String,
@@ -83,7 +83,7 @@ fn submission(job: &Noop) -> TaskSubmission {
         .payload_json(job)
 }
 
-/// Counts what it runs, and notes when each job began, where someone wants to know.
+/// Counts the jobs that it runs, and records when each began, if asked to.
 #[derive(Clone, Default)]
 struct Executor {
     begun: Arc<AtomicUsize>,
@@ -113,7 +113,7 @@ async fn open(order: &Order, executor: Executor) -> Scheduler {
     build(order, |builder| builder.domain(domain)).await
 }
 
-/// A scheduler with the settings of the benchmark, and others.
+/// A scheduler with the settings of the benchmark, and further ones.
 async fn build(order: &Order, set: impl FnOnce(SchedulerBuilder) -> SchedulerBuilder) -> Scheduler {
     let builder = Scheduler::builder()
         .store_path(&order.store)
@@ -128,7 +128,8 @@ async fn build(order: &Order, set: impl FnOnce(SchedulerBuilder) -> SchedulerBui
     scheduler
 }
 
-/// taskmill opens its connections with NORMAL and has no setting for it, so all of the pool are taken at once and set.
+/// taskmill opens its connections with NORMAL and has no setting for it, so this takes all connections of the pool at
+/// once and sets them.
 async fn set_synchronous(scheduler: &Scheduler, level: &str) {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -157,7 +158,7 @@ fn jobs(from: usize, count: usize) -> Vec<Noop> {
     (from..from + count).map(noop).collect()
 }
 
-/// Waits until so many jobs have begun and nothing is pending or running.
+/// Waits until this many jobs have begun and none are pending or running.
 async fn drained(scheduler: &Scheduler, executor: &Executor, jobs: usize) {
     while executor.begun.load(Ordering::Relaxed) < jobs {
         executor.changed.notified().await;
@@ -216,7 +217,7 @@ async fn measure_drain(order: &Order) -> serde_json::Value {
     rate(order.jobs, began)
 }
 
-/// A lone caller is the program's own task; more are tasks beside each other.
+/// A lone caller is the program's own task; more callers are concurrent tasks.
 async fn submit_singly(scheduler: &Scheduler, jobs: Vec<Noop>, callers: usize) {
     let caller = Caller {
         scheduler: scheduler.clone(),
@@ -234,7 +235,7 @@ async fn submit_singly(scheduler: &Scheduler, jobs: Vec<Noop>, callers: usize) {
     }
 }
 
-/// Takes the next job and submits it, until none is left.
+/// Takes the next job and submits it, until none are left.
 #[derive(Clone)]
 struct Caller {
     scheduler: Scheduler,
@@ -309,6 +310,6 @@ async fn main() {
         _ => scheduler::measure(&order).await,
     };
     println!("{result}");
-    // Its background tasks have nothing left to do and no need to be waited for.
+    // Its background tasks have nothing left to do and need not be awaited.
     std::process::exit(0);
 }

@@ -1,4 +1,4 @@
-//! The scheduler's works, as the driver for Gristmill has them.
+//! The scheduler's works, like those of the driver for Gristmill.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Bench, Executor, Noop, Order, build, drained, jobs, noop, open, rate, submission, submit_batches};
 
-/// Kinds of a history, of which one is asked for, and rows that are listed.
+/// Kinds of a history, of which the query asks for one.
 const HISTORY_KINDS: usize = 5;
 const HISTORY_ROWS: i32 = 100;
 
-/// A query is asked so often at least, and for so long.
+/// The minimum number of repetitions of a query, and their minimum duration.
 const QUERIES_MIN: usize = 5;
 const QUERIES_FOR: Duration = Duration::from_secs(1);
 
-/// Does what the order says.
+/// Carries out the order.
 pub async fn measure(order: &Order) -> Value {
     match order.work.as_str() {
         "duplicates" => measure_duplicates(order).await,
@@ -65,7 +65,7 @@ async fn measure_duplicates(order: &Order) -> Value {
     answer
 }
 
-/// Jobs of which each has `tags` tags with values of its own.
+/// Submits jobs with `tags` tags each, which have their own values.
 async fn submit_tagged(scheduler: &Scheduler, jobs: &[Noop], order: &Order) {
     for chunk in jobs.chunks(order.batch_jobs) {
         let tagged = |job: &Noop| {
@@ -87,7 +87,7 @@ async fn measure_tags(order: &Order) -> Value {
     rate(order.jobs, began)
 }
 
-/// The median of a query, asked again and again. Milliseconds.
+/// The median duration of a repeated query. Milliseconds.
 async fn query_ms<F: Future<Output = ()>>(mut query: impl FnMut() -> F) -> f64 {
     query().await;
     let (began, mut samples_ms) = (Instant::now(), Vec::new());
@@ -145,7 +145,7 @@ TaskError::retryable("this job fails")
     }
 }
 
-/// Jobs that fail for good, or so many times at once after another: from the scheduler's start until all are dead.
+/// Runs jobs that fail permanently, or several times in a row, from the scheduler's start until all are dead.
 async fn fail(order: &Order, from: usize, count: usize) -> Instant {
     let failing = Failing {
         begun: Arc::default(),
@@ -182,7 +182,7 @@ async fn measure_failures(order: &Order) -> Value {
     rate(order.jobs, fail(order, order.warm_up_jobs, order.jobs).await)
 }
 
-/// What one of five types is told of. The history is filled through the store, as taskmill's own benchmark does.
+/// Measures the history of one of five types. The history is filled through the store, as in taskmill's own benchmark.
 async fn measure_history(order: &Order) -> Value {
     let scheduler = open(order, Executor::default()).await;
     let store = scheduler.store();
@@ -211,7 +211,7 @@ async fn measure_history(order: &Order) -> Value {
     json!({"stats_ms": stats_ms, "rows_ms": rows_ms})
 }
 
-/// So many chains of `length` jobs, `together` of them at once: from the first submit to the last commit.
+/// Measures chains of `length` jobs, `together` of them at once, from the first submit to the last commit.
 async fn measure_chains(order: &Order) -> Value {
     measure_graphs(order, order.length, async |scheduler, jobs| {
         let mut before = None;
@@ -226,7 +226,7 @@ async fn measure_chains(order: &Order) -> Value {
     .await
 }
 
-/// So many jobs that wait for `length` others each.
+/// Measures jobs that wait for `length` others each.
 async fn measure_fan_ins(order: &Order) -> Value {
     measure_graphs(order, order.length + 1, async |scheduler, jobs| {
         let (last, others) = jobs.split_last().expect("there are jobs");
@@ -258,7 +258,7 @@ async fn measure_graphs(order: &Order, jobs_each: usize, submit: impl AsyncFn(&S
     rate(measured.len(), began)
 }
 
-/// Drains the jobs of many groups: without limits, and with each of the order's.
+/// Drains the jobs of many groups: without limits, and with each of the order's limits.
 async fn measure_groups(order: &Order) -> Value {
     let (mut rates, mut from) = (Vec::new(), 0);
     for limit in [None].into_iter().chain(order.limits.iter().copied().map(Some)) {
@@ -290,7 +290,7 @@ async fn measure_groups(order: &Order) -> Value {
     })
 }
 
-/// CPU seconds of this process; Linux tells them in hundredths (proc(5): USER_HZ).
+/// CPU seconds of this process; Linux counts them in hundredths (proc(5): USER_HZ).
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux tells");
     let fields: Vec<&str> = stat.rsplit_once(')').expect("a name stands there").1.split_whitespace().collect();
@@ -298,7 +298,7 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// A rate limit, and jobs enough for it: by how many per cent what began differs from it, and the CPU that it took.
+/// Runs enough jobs for a rate limit. Returns by how many per cent the begun jobs differ from it, and the CPU time.
 async fn measure_rate(order: &Order) -> Value {
     const BURST: u32 = 200;
     let begun_at = Arc::new(Mutex::new(Vec::new()));
