@@ -57,6 +57,7 @@ compile_targets(BatchAggState *state, int number, List *targets)
 		state->has_distinct |= (aggregate->distinct != NULL);
 		state->keeps_values |= aggregate->ops->keeps_values;
 		aggregate->state_offset = states_start + state->state_bytes;
+		Assert(aggregate->state_offset == MAXALIGN(aggregate->state_offset));
 		state->state_bytes += MAXALIGN(aggregate->ops->state_bytes);
 		input->aggregates[state->aggregate_count++] = aggregate;
 	}
@@ -173,6 +174,8 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 										  ALLOCSET_DEFAULT_SIZES);
 	state->set_count = list_length(sets);
 	state->key_count = private_integer(plan, BATCH_AGG_KEY_COUNT);
+	Assert(state->key_count >= 0 && state->key_count <= GROUP_KEYS_MAX);
+	Assert(state->set_count <= GROUPING_SETS_MAX);
 	state->groupings = list_nth(plan->custom_private, BATCH_AGG_GROUPINGS);
 	state->grouping_count = list_length(state->groupings) / Max(state->set_count, 1);
 	/*
@@ -203,6 +206,7 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 static AggInput *
 current_input(const BatchAggState *state)
 {
+	Assert(state->node.input >= state->node.inputs && state->node.input < state->node.inputs + state->node.input_count);
 	return &state->inputs[state->node.input - state->node.inputs];
 }
 
@@ -218,6 +222,7 @@ select_grouped(const BatchAggState *state, Selection *selection, uint16 *numbers
 				 has_group |= state->row_groups[i][row] != NULL;
 				 numbers[count] = row;
 				 count += has_group);
+	Assert(count <= selection->count);
 	selection->count = count;
 	selection->rows = numbers;
 }
@@ -229,6 +234,7 @@ find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 	TupleBatch *batch = context->batch;
 	const bool	uses_files = agg_files_are_written(state);
 
+	Assert(state->first_set >= 0 && state->first_set <= state->end_set && state->end_set <= state->set_count);
 	for (int i = state->first_set; i < state->end_set; i++)
 	{
 		GroupTable *table = state->tables[i];
@@ -262,6 +268,7 @@ accumulate_batch(BatchAggState *state)
 		.may_be_missing = agg_files_are_written(state),
 	};
 
+	Assert(selection_is_valid(&batch->selection, batch->row_count));
 	ResetExprContext(input->context.econtext);
 	if (state->node.child == NULL && !agg_files_are_read(state))
 	{
@@ -339,6 +346,7 @@ agg_reset_states(BatchAggState *state)
 	Aggregate  *aggregate;
 	int			number = 0;
 
+	Assert(CurrentMemoryContext != state->memory);
 	MemoryContextReset(state->memory);
 	for (int i = 0; i < state->set_count; i++)
 		group_table_forget(state->tables[i]);
@@ -374,6 +382,7 @@ complete_groups(BatchAggState *state)
 	const uint32 all_keys = state->key_count < GROUP_KEYS_MAX ?
 		(UINT32_C(1) << state->key_count) - 1 : ~UINT32_C(0);
 
+	Assert(!state->input_is_done && !state->is_filled);
 	state->input_is_done = true;
 	state->is_filled = true;
 	agg_finish_distinct(state);
@@ -453,6 +462,7 @@ store_result(BatchAggState *state, char *group)
 		values[column] = aggregate_finish(aggregate, group + aggregate->state_offset,
 										  &nulls[column]);
 	}
+	Assert(column == slot->tts_tupleDescriptor->natts);
 	ExecStoreVirtualTuple(slot);
 }
 
@@ -466,6 +476,7 @@ next_group(BatchAggState *state)
 	{
 		const GroupTable *table = state->tables[state->set_next];
 		uint32		number = state->group_next;
+		Assert(number <= table->group_count);
 
 		if (number == table->group_count)
 			continue;
@@ -515,6 +526,7 @@ project_result(BatchAggState *state)
 static void
 sort_results(BatchAggState *state)
 {
+	Assert(state->order != NULL && agg_files_are_possible(state));
 	agg_files_begin_sort(state);
 	for (;;)
 	{

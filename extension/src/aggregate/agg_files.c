@@ -109,9 +109,11 @@ agg_files_begin(BatchAggState *state)
 {
 	int			part_count;
 
+	Assert(agg_files_are_possible(state) && !agg_files_are_written(state));
 	if (state->files == NULL)
 		state->files = create_files(state);
 	part_count = estimate_parts(state);
+	Assert(part_count >= 1 && part_count <= ROW_PARTS_MAX);
 	for (int i = state->first_set; i < state->end_set; i++)
 	{
 		state->files->parts[i].count = part_count;
@@ -133,6 +135,8 @@ agg_files_write(BatchAggState *state, int input, int set, const Selection *selec
 	RowParts   *parts = &state->files->parts[set];
 	const GroupTable *table = state->tables[set];
 
+	Assert(agg_files_are_written(state));
+	Assert(input >= 0 && input < state->node.input_count && set >= state->first_set && set < state->end_set);
 	FOR_SELECTED(row, selection,
 				 const uint32 hash = table->row_hashes[row];
 				 if (table->row_groups[row] != NULL)
@@ -201,6 +205,7 @@ agg_files_next_batch(BatchAggState *state)
 	{
 		const FileRow *row = row_file_read(files->current, format);
 		AggInput   *of_row = &state->inputs[row->hash >> INPUT_SHIFT];
+		Assert((row->hash >> INPUT_SHIFT) < (uint64) state->node.input_count);
 
 		files->rows_left--;
 		if (of_row != input)
@@ -215,6 +220,7 @@ agg_files_next_batch(BatchAggState *state)
 		return false;
 	state->node.input = &state->node.inputs[input - state->inputs];
 	batch_start(input->kept.batch, input->kept.rows->row_count);
+	Assert(input->kept.rows->row_count > 0);
 	return true;
 }
 
@@ -249,6 +255,7 @@ agg_files_begin_sort(BatchAggState *state)
 void
 agg_files_add_sorted(BatchAggState *state, TupleTableSlot *slot)
 {
+	Assert(!state->files->is_sorted && state->files->sort != NULL);
 	tuplesort_puttupleslot(state->files->sort, slot);
 }
 

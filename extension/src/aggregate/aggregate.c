@@ -216,6 +216,7 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 
 	permission_check_function(aggref->aggfnoid, OBJECT_AGGREGATE);
 	aggregate->ops = aggregate_lookup(aggref->aggfnoid);
+	Assert(aggregate->ops != NULL);
 	aggregate->aggref = aggref;
 	aggregate->is_partial = DO_AGGSPLIT_SKIPFINAL(aggref->aggsplit);
 	aggregate->is_minimum = is_minimum(aggref->aggfnoid);
@@ -266,6 +267,7 @@ filter_selection(Aggregate *aggregate, VectorContext *context, uint16 *rows)
 
 	if (before.rows != NULL)
 		memcpy(rows_before, before.rows, sizeof(uint16) * before.count);
+	Assert(selection_is_valid(&before, batch->row_count));
 	qual_apply(aggregate->filter, batch);
 	result = batch->selection;
 	if (result.rows != NULL)
@@ -319,6 +321,8 @@ accumulate_rows(const Aggregate *aggregate, void *state, char **groups,
 		selection = selection_without_nulls(&selection, vector, rows);
 	if (second != NULL)
 		selection = selection_without_nulls(&selection, second, rows);
+	Assert(selection_is_valid(&selection, BATCH_ROWS_MAX));
+	Assert(vector == NULL || vector->usable);
 	if (second != NULL)
 		ops->accumulate_pairs(aggregate, state, groups, vector, second, &selection);
 	else if (groups != NULL)
@@ -364,6 +368,7 @@ select_rows_with_group(const Selection *selection, char **groups, uint16 *rows)
 	FOR_SELECTED(row, selection,
 				 rows[count] = row;
 				 count += groups[row] != NULL);
+	Assert(count <= selection->count);
 	return (Selection) {.count = count, .rows = rows};
 }
 
@@ -419,6 +424,7 @@ aggregate_accumulate(Aggregate *aggregate, VectorContext *context, void *state,
 Datum
 aggregate_finish(const Aggregate *aggregate, const void *state, bool *is_null)
 {
+	Assert(!aggregate->is_partial || aggregate->ops->finish_partial != NULL);
 	*is_null = false;
 	return aggregate->is_partial ?
 		aggregate->ops->finish_partial(aggregate, state, is_null) :

@@ -21,6 +21,7 @@ void
 batch_begin(TupleBatch *batch, const TupleBatchOps *ops, TupleDesc descriptor,
 			TupleTableSlot *slot)
 {
+	Assert(ops->fill_column != NULL && ops->materialise_row != NULL && ops->release != NULL);
 	batch->ops = ops;
 	batch->descriptor = descriptor;
 	batch->slot = slot;
@@ -32,6 +33,7 @@ batch_begin(TupleBatch *batch, const TupleBatchOps *ops, TupleDesc descriptor,
 void
 vector_allocate(Vector *vector)
 {
+	Assert(vector->values == NULL);
 	vector->values = palloc0(sizeof(Datum) * BATCH_ROWS_MAX);
 	vector->nulls = palloc0(sizeof(bool) * BATCH_FLAGS_MAX);
 	vector->scales = palloc0(sizeof(uint8) * BATCH_ROWS_MAX);
@@ -44,12 +46,14 @@ batch_add_column(TupleBatch *batch, AttrNumber attno, Oid type, ValueKind kind)
 {
 	BatchColumn *column;
 
+	Assert(attno > 0 && attno <= batch->descriptor->natts);
 	for (int i = 0; i < batch->column_count; i++)
 	{
 		column = &batch->columns[i];
 		if (column->attno == attno && column->kind == kind)
 			return column;
 	}
+	Assert(batch->column_count < batch->descriptor->natts * 3);
 	column = &batch->columns[batch->column_count++];
 	column->attno = attno;
 	column->type = type;
@@ -63,6 +67,7 @@ batch_add_column(TupleBatch *batch, AttrNumber attno, Oid type, ValueKind kind)
 void
 batch_start(TupleBatch *batch, int row_count)
 {
+	Assert(row_count >= 0 && row_count <= BATCH_ROWS_MAX);
 	batch->row_count = row_count;
 	batch->generation++;
 	batch_select_all(batch);
@@ -79,6 +84,7 @@ batch_select_all(TupleBatch *batch)
 void
 batch_select_row(TupleBatch *batch, int row)
 {
+	Assert(row >= 0 && row < batch->row_count);
 	batch->generation++;
 	batch->selected_rows[0] = row;
 	batch->selection.count = 1;
@@ -96,11 +102,13 @@ selection_without_nulls(const Selection *selection, const Vector *vector,
 	Selection	result = *selection;
 	int			count = 0;
 
+	Assert(selection_is_valid(selection, BATCH_ROWS_MAX));
 	if (!vector->has_nulls)
 		return result;
 	FOR_SELECTED(row, selection,
 				 rows[count] = row;
 				 count += !vector->nulls[row]);
+	Assert(count <= selection->count);
 	result.count = count;
 	result.rows = rows;
 	return result;

@@ -51,6 +51,21 @@ typedef struct Selection
 	const uint16 *rows;
 } Selection;
 
+#ifdef USE_ASSERT_CHECKING
+/* Are the rows of a selection ascending, each once, and below this number? */
+static inline bool
+selection_is_valid(const Selection *selection, int row_count)
+{
+	if (selection->count < 0 || selection->count > row_count)
+		return false;
+	for (int at = 0; selection->rows != NULL && at < selection->count; at++)
+		if (selection->rows[at] >= row_count ||
+			(at > 0 && selection->rows[at] <= selection->rows[at - 1]))
+			return false;
+	return true;
+}
+#endif
+
 /*
  * Run a statement for every selected row number.  Two loops, so that the
  * compiler may vectorise the dense one.
@@ -129,6 +144,8 @@ extern void vector_merge_nulls(Vector *result, const Vector *left,
 static inline const Vector *
 batch_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 {
+	Assert(column >= batch->columns && column < batch->columns + batch->column_count);
+	Assert(selection_is_valid(selection, batch->row_count));
 	if (column->vector.generation != batch->generation)
 		batch->ops->fill_column(batch, column, selection);
 	return &column->vector;

@@ -23,6 +23,7 @@ group_table_create(MemoryContext memory, GroupKey *keys, int key_count,
 {
 	GroupTable *table = palloc0(sizeof(GroupTable));
 
+	Assert(key_count >= 0 && key_count <= GROUP_KEYS_MAX);
 	table->memory = memory;
 	table->keys = keys;
 	table->key_count = key_count;
@@ -76,6 +77,8 @@ grow_buckets(GroupTable *table)
 	const uint32 mask = bucket_count - 1;
 	GroupBucket *buckets;
 
+	Assert((bucket_count & mask) == 0);
+	Assert(bucket_count > table->bucket_count);
 	buckets = MemoryContextAllocExtended(table->memory,
 										 sizeof(GroupBucket) * bucket_count,
 										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -98,6 +101,7 @@ grow_buckets(GroupTable *table)
 static void
 add_chunk(GroupTable *table)
 {
+	Assert(table->group_count == table->chunk_count * GROUPS_A_CHUNK);
 	if (table->chunk_count == table->chunks_allocated)
 	{
 		uint32		allocated = Max(table->chunks_allocated * 2, 16);
@@ -122,6 +126,7 @@ add_group(GroupTable *table, int row)
 {
 	if (table->group_count % GROUPS_A_CHUNK == 0)
 		add_chunk(table);
+	Assert(table->group_count / GROUPS_A_CHUNK < table->chunk_count);
 	group_keys_store(table, group_table_get(table, table->group_count++), row);
 }
 
@@ -129,6 +134,7 @@ add_group(GroupTable *table, int row)
 static inline char *
 bucket_group(const GroupTable *table, GroupBucket bucket)
 {
+	Assert(bucket.number >= 1 && bucket.number <= table->group_count);
 	return group_table_get(table, bucket.number - 1);
 }
 
@@ -140,6 +146,7 @@ find_number(GroupTable *table, uint32 hash, int row)
 	uint32		at = hash & mask;
 	GroupBucket bucket;
 
+	Assert(table->bucket_count > 0 && table->group_count < table->bucket_count);
 	while ((bucket = table->buckets[at]).number != 0)
 	{
 		if (bucket.hash == hash &&
@@ -210,6 +217,7 @@ prefetch_groups(const GroupTable *table, const Selection *selection)
 	const uint32 *hashes = table->row_hashes;
 	const uint32 mask = table->bucket_count - 1;
 
+	Assert(table->bucket_count > 0);
 	if (table->group_count <= BUCKETS_FIRST)
 		return;
 	FOR_SELECTED(row, selection,
@@ -240,6 +248,7 @@ group_table_evaluate(GroupTable *table, VectorContext *context, const Selection 
 void
 group_table_hash(GroupTable *table, const Selection *selection)
 {
+	Assert(selection_is_valid(selection, BATCH_ROWS_MAX));
 	group_keys_hash(table, selection);
 	if (table->bucket_count == 0)
 		grow_buckets(table);
@@ -327,6 +336,7 @@ make_filter(GroupTable *table)
 	for (uint32 i = 0; i < table->bucket_count; i++)
 		if (table->buckets[i].number != 0)
 			hash_filter_add(&filter, table->buckets[i].hash);
+	Assert(filter.mask >= 63);
 	if (table->filter.words != NULL)
 		pfree(table->filter.words);
 	table->filter = filter;
@@ -358,6 +368,7 @@ filter_rows(GroupTable *table, Selection *selection, uint16 *numbers)
 	FOR_SELECTED(row, selection,
 				 numbers[count] = row;
 				 count += hash_filter_passes(filter, hashes[row]));
+	Assert(count <= selection->count);
 	hash_filter_count(filter, selection->count, count);
 	selection->count = count;
 	selection->rows = numbers;
@@ -374,6 +385,8 @@ group_table_hash_present(GroupTable *table, VectorContext *context,
 {
 	const Selection all = *selection;
 
+	Assert(selection_is_valid(selection, BATCH_ROWS_MAX));
+
 	for (int i = 0; i < table->key_count; i++)
 	{
 		GroupKey   *key = &table->keys[i];
@@ -385,6 +398,7 @@ group_table_hash_present(GroupTable *table, VectorContext *context,
 		else
 			group_key_evaluate_some(key, context, selection, &all);
 		*selection = selection_without_nulls(selection, key->vector, numbers);
+		Assert(key->vector != NULL);
 	}
 	group_keys_make_words(table, selection);
 	group_table_hash(table, selection);
@@ -443,6 +457,7 @@ group_table_add_new(GroupTable *table, VectorContext *context,
 					 (void) find_group(table, hashes[row], row);
 					 numbers[count] = row;
 					 count = table->group_count - before);
+	Assert(count >= 0 && count <= selection->count);
 	selection->count = count;
 	selection->rows = numbers;
 }
@@ -451,6 +466,7 @@ group_table_add_new(GroupTable *table, VectorContext *context,
 void
 group_table_add_empty(GroupTable *table)
 {
+	Assert(table->key_count == 0 || table->left_out != 0);
 	if (table->group_count == 0)
 		add_group(table, 0);
 }

@@ -70,6 +70,7 @@ typedef struct GroupTable
 static inline char *
 group_table_get(const GroupTable *table, uint32 number)
 {
+	Assert(number / GROUPS_A_CHUNK < table->chunk_count);
 	return table->chunks[number / GROUPS_A_CHUNK] +
 		(number % GROUPS_A_CHUNK) * table->group_bytes;
 }

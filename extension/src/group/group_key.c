@@ -92,6 +92,7 @@ evaluate_by_row(GroupKey *key, VectorContext *context,
 	ExprContext *econtext = context->econtext;
 	TupleBatch *batch = context->batch;
 
+	Assert(selection_is_valid(selection, batch->row_count));
 	result->has_nulls = false;
 	FOR_SELECTED(row, selection,
 				 Datum value;
@@ -181,6 +182,7 @@ group_key_evaluate(GroupKey *key, VectorContext *context, const Selection *selec
 	}
 	else if (key->is_computed)
 		key->vector = store_numerics(key, key->vector, context, selection);
+	Assert(key->vector != NULL && key->vector->usable);
 	if (key->kind == VALUE_TEXT || key->kind == VALUE_NUMERIC)
 		key->vector = detoast_values(key, key->vector, context, selection);
 }
@@ -329,6 +331,7 @@ group_keys_hash(GroupTable *table, const Selection *selection)
 {
 	uint64		hashes[BATCH_ROWS_MAX];
 
+	Assert(selection->count <= BATCH_ROWS_MAX);
 	FOR_SELECTED(row, selection, hashes[row] = 0);
 	for (int i = 0; i < table->key_count; i++)
 	{
@@ -345,6 +348,7 @@ group_keys_hash(GroupTable *table, const Selection *selection)
 static inline Datum *
 stored_value(const GroupTable *table, const char *group, int key)
 {
+	Assert(table->keys[key].value_at >= 0);
 	return GROUP_KEY_WORDS((char *) group) + table->key_count +
 		table->keys[key].value_at;
 }
@@ -409,6 +413,7 @@ group_keys_store(GroupTable *table, char *group, int row)
 			continue;
 		}
 		value = key->vector->values[row];
+		Assert(row >= 0 && row < BATCH_ROWS_MAX);
 		GROUP_KEY_WORDS(group)[i] = key->words[row];
 		if (key->vector->has_nulls && key->vector->nulls[row])
 			header->null_keys |= UINT64CONST(1) << i;
@@ -431,6 +436,7 @@ group_key_datum(const GroupTable *table, char *group, int i)
 {
 	const GroupKey *key = &table->keys[i];
 
+	Assert(i >= 0 && i < table->key_count);
 	if (key->value_at < 0)
 		return GROUP_KEY_WORDS(group)[i];
 	if (key->type == FLOAT4OID)

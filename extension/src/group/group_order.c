@@ -24,6 +24,8 @@ group_order_create(const List *keys, const List *operators, const List *collatio
 {
 	GroupOrder *order = palloc0(sizeof(GroupOrder));
 
+	Assert(list_length(keys) == list_length(operators));
+	Assert(list_length(keys) == list_length(collations) && list_length(keys) == list_length(nulls_first));
 	order->key_count = list_length(keys);
 	order->keys = palloc(sizeof(int) * order->key_count);
 	order->comparisons = palloc0(sizeof(SortSupportData) * order->key_count);
@@ -32,6 +34,7 @@ group_order_create(const List *keys, const List *operators, const List *collatio
 		SortSupport comparison = &order->comparisons[i];
 
 		order->keys[i] = list_nth_int(keys, i);
+		Assert(order->keys[i] >= 0 && order->keys[i] < GROUP_KEYS_MAX);
 		comparison->ssup_cxt = CurrentMemoryContext;
 		comparison->ssup_collation = list_nth_oid(collations, i);
 		comparison->ssup_nulls_first = list_nth_int(nulls_first, i) != 0;
@@ -67,6 +70,7 @@ compare_groups(const void *a, const void *b, void *order_)
 char **
 group_order_sort(GroupOrder *order, const GroupTable *table)
 {
+	Assert(order->key_count > 0);
 	char	  **groups = MemoryContextAllocHuge(table->memory,
 												sizeof(char *) * (table->group_count + 1));
 

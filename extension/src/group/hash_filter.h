@@ -22,6 +22,7 @@ typedef struct HashFilter
 static inline HashFilter
 hash_filter_create(MemoryContext memory, uint64 bits)
 {
+	Assert(bits >= 64 && (bits & (bits - 1)) == 0);
 	return (HashFilter) {
 		.words = MemoryContextAllocExtended(memory, bits / BITS_PER_BYTE,
 											MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO),
@@ -33,6 +34,7 @@ static inline void
 hash_filter_add(HashFilter *filter, uint32 hash)
 {
 	const uint32 bit = hash & filter->mask;
+	Assert(filter->words != NULL);
 
 	filter->words[bit / 64] |= UINT64CONST(1) << (bit % 64);
 }
@@ -41,6 +43,7 @@ static inline bool
 hash_filter_passes(const HashFilter *filter, uint32 hash)
 {
 	const uint32 bit = hash & filter->mask;
+	Assert(filter->words != NULL);
 
 	return (filter->words[bit / 64] >> (bit % 64)) & 1;
 }
@@ -48,6 +51,7 @@ hash_filter_passes(const HashFilter *filter, uint32 hash)
 static inline void
 hash_filter_count(HashFilter *filter, int seen, int passed)
 {
+	Assert(passed >= 0 && passed <= seen);
 	filter->rows_seen += seen;
 	filter->rows_passed += passed;
 }

@@ -48,6 +48,7 @@ next_page(BitmapIterator *iterator, NamedPages *pages)
 	{
 		pages->is_lossy = count < 0;
 		pages->line_count = Max(count, 0);
+		Assert(pages->line_count <= BATCH_ROWS_MAX);
 	}
 	return block;
 }
@@ -61,6 +62,7 @@ start_bitmap_pages(NamedPages *pages_, BlockNumber block_count)
 
 	if (bitmap == NULL || !IsA(bitmap, TIDBitmap))
 		elog(ERROR, "the plan below a bitmap scan made no bitmap");
+	Assert(pages->bitmap == NULL && pages->iterator == NULL);
 	pages->bitmap = bitmap;
 	pages->block_count = block_count;
 	pages->iterator = BEGIN_BITMAP_ITERATOR(bitmap);
@@ -81,6 +83,7 @@ read_ahead(BitmapPages *pages)
 	else
 		(void) next_page(pages->ahead_iterator, NULL);
 	pages->ahead_target = Min(pages->ahead_target * 2 + 1, pages->ahead_max);
+	Assert(pages->ahead_count >= 0 && pages->ahead_count <= pages->ahead_max);
 	while (pages->ahead_count < pages->ahead_target)
 	{
 		const BlockNumber block = next_page(pages->ahead_iterator, NULL);
@@ -106,6 +109,7 @@ next_bitmap_page(NamedPages *pages_)
 	do
 	{
 		block = next_page(pages->iterator, pages_);
+		Assert(pages->iterator != NULL);
 		if (block == InvalidBlockNumber)
 			return InvalidBlockNumber;
 		read_ahead(pages);

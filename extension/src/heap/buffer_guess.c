@@ -61,6 +61,7 @@ read_descriptor(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 	BufferDesc *descriptor = GetBufferDescriptor(buffer - 1);
 	BlockNumber found = descriptor->tag.blockNum;
 	BufferGuess *guess = &guesses->guesses[found % GUESSES_HELD];
+	Assert(buffer >= 1 && buffer <= NBuffers);
 
 	if (TAG_RELATION(descriptor->tag) != RELATION_NUMBER(guesses->relation) ||
 		descriptor->tag.forkNum != MAIN_FORKNUM ||
@@ -69,6 +70,7 @@ read_descriptor(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 		return;
 	guess->block = found;
 	guess->buffer = buffer;
+	Assert(guess == &guesses->guesses[guess->block % GUESSES_HELD]);
 	guesses->farthest = Max(guesses->farthest, found);
 }
 
@@ -105,6 +107,7 @@ buffer_guesses_learn(BufferGuesses *guesses, BlockNumber block, Buffer buffer)
 		return;
 	}
 	is_guessed = buffer_guess(guesses, block) == buffer;
+	Assert(buffer >= 1 && buffer <= NBuffers);
 	if (is_guessed)
 		guesses->misses = 0;
 	/* A single miss does not count: one block is often out of line. */

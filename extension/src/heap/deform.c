@@ -38,6 +38,7 @@ alignment_bytes(char attalign)
 static int
 plan_fixed_step(AttributeStep *step, int offset)
 {
+	Assert(step->length > 0 && offset >= 0);
 	step->is_fixed = true;
 	offset = TYPEALIGN(step->alignment_bytes, offset);
 	step->offset = offset;
@@ -54,6 +55,8 @@ deform_plan(HeapBatch *batch)
 	int			offset = 0;		/* from the data start, then from positions[] */
 	int			aligned_bytes = 0;	/* known alignment of positions[]; 0: fixed */
 
+	Assert(batch->steps == NULL);
+	Assert(batch->base.last_attno <= batch->base.descriptor->natts);
 	batch->steps = palloc0(sizeof(AttributeStep) * (batch->base.last_attno + 1));
 	for (int i = 0; i < batch->base.last_attno; i++)
 	{
@@ -153,6 +156,8 @@ deform_offer_prefetch(HeapBatch *batch, char **tuples, int tuple_count,
 {
 	int			lines = (data_bytes + CACHE_LINE_BYTES - 1) / CACHE_LINE_BYTES;
 
+	Assert(tuple_count >= 0 && tuple_count <= BATCH_ROWS_MAX);
+	Assert(data_bytes >= 0 && data_bytes <= BLCKSZ);
 	batch->tuples_ahead = tuples;
 	batch->data_ahead = NULL;
 	batch->ahead_next = 0;
@@ -184,9 +189,11 @@ deform_check_headers(HeapBatch *batch)
 	uint64		difference = 0;
 	int			prefetches;
 
+	Assert(batch->base.row_count > 0 && batch->base.row_count <= BATCH_ROWS_MAX);
 	if (batch->headers_generation == batch->base.generation)
 		return batch->is_regular;
 	batch->headers_generation = batch->base.generation;
+	Assert(first->t_hoff >= SizeofHeapTupleHeader && first->t_hoff == MAXALIGN(first->t_hoff));
 	batch->header_bytes = first->t_hoff;
 	if (batch->always_irregular || batch->expects_nulls ||
 		(first->t_infomask & HEAP_HASNULL) != 0 ||
@@ -231,6 +238,8 @@ step_over_fused(HeapBatch *batch, AttributeStep *steps, const int step_count,
 	char	  **positions = batch->positions;
 	Datum	   *pointers[STEPS_FUSED_MAX];
 
+	Assert(step_count >= 1 && step_count <= STEPS_FUSED_MAX);
+	Assert(steps >= batch->steps && steps + step_count <= batch->steps + batch->base.last_attno);
 	for (int i = 0; i < step_count; i++)
 		pointers[i] = steps[i].pointers.values;
 	FOR_SELECTED(row, selection,
@@ -308,9 +317,11 @@ step_over_varlenas(HeapBatch *batch, AttributeStep *steps, int steps_max,
 {
 	bool		is_needed = steps[0].is_needed;
 	int			count = 1;
+	Assert(steps_max >= 1 && steps[0].length == -1);
 
 	for (; count < Min(steps_max, STEPS_FUSED_MAX) && steps[count].length == -1; count++)
 		is_needed |= steps[count].is_needed;
+	Assert(count <= steps_max);
 	prefetch_ahead(batch, prefetch_share(batch));
 	if (batch->has_external)
 	{
@@ -356,6 +367,7 @@ realign_positions(HeapBatch *batch, const AttributeStep *step,
 	const uint32 advance = batch->advance_from + step->advance;
 	const uint32 alignment = step->alignment_bytes;
 
+	Assert(alignment == ALIGNOF_SHORT || alignment == ALIGNOF_INT || alignment == ALIGNOF_DOUBLE);
 	FOR_SELECTED(row, selection,
 				 positions[row] = (char *) TYPEALIGN(alignment, from[row] + advance));
 	batch->positions_from = positions;
@@ -374,9 +386,12 @@ advance_to_attribute(HeapBatch *batch, AttrNumber attno,
 		batch->positions_from = batch->tuples;
 		batch->advance_from = batch->header_bytes;
 	}
+	Assert(attno >= 1 && attno <= batch->base.last_attno);
+	Assert(batch->is_regular);
 	while (batch->steps_done < attno)
 	{
 		AttributeStep *step = &batch->steps[batch->steps_done];
+		Assert(step->length > 0 || step->length == -1);
 
 		if (step->length == -1)
 		{
@@ -406,6 +421,8 @@ column_from_pointers(HeapBatch *batch, BatchColumn *column,
 	const Datum *pointers = step->pointers.values;
 	Datum	   *values = column->vector.values;
 
+	Assert(step->pointers.generation == batch->base.generation);
+	Assert(step->length == -1);
 	column->vector.generation = batch->base.generation;
 	column->vector.usable = true;
 	if (column->kind == VALUE_NUMERIC)
@@ -426,6 +443,9 @@ deform_column(TupleBatch *base, BatchColumn *column, const Selection *selection)
 {
 	HeapBatch  *batch = (HeapBatch *) base;
 	AttributeStep *step = &batch->steps[column->attno - 1];
+	Assert(column->attno >= 1 && column->attno <= base->last_attno);
+	Assert(selection_is_valid(selection, base->row_count));
+	Assert(step->is_needed);
 
 	if (!deform_check_headers(batch))
 		deform_present_column(batch, column, selection);

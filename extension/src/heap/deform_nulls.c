@@ -28,6 +28,7 @@ static char empty_varlena[] = {0x03};
 static Presence
 presence_of(const HeapBatch *batch, int attribute)
 {
+	Assert(attribute >= 0 && attribute < batch->base.last_attno);
 	return (Presence) {
 		.words = batch->presence[attribute / WORD_ATTRIBUTES],
 		.bit = attribute % WORD_ATTRIBUTES,
@@ -98,6 +99,7 @@ pass_varlena_present(HeapBatch *batch, int attribute, const Selection *selection
 	Datum	   *pointers = step->pointers.values;
 	bool	   *nulls = step->pointers.nulls;
 
+	Assert(step->length == -1 && pointers != NULL);
 	prefetch_ahead(batch, prefetch_share(batch));
 	FOR_SELECTED(row, selection,
 				 char *before = from[row] + advance;
@@ -129,6 +131,7 @@ pass_string(HeapBatch *batch, int attribute, const Selection *selection)
 	char	  **positions = batch->positions;
 	const uint32 advance = batch->advance_from;
 
+	Assert(batch->steps[attribute].length == -2);
 	FOR_SELECTED(row, selection,
 				 char *value = from[row] + advance;
 				 positions[row] = PRESENT_MASK(presence, row) == 0 ? value :
@@ -160,6 +163,7 @@ varlenas_held(const HeapBatch *batch, int attribute, AttrNumber attno)
 {
 	int			count = 1;
 
+	Assert(batch->steps[attribute].length == -1 && attribute < attno);
 	while (attribute + count < attno && batch->steps[attribute + count].length == -1 &&
 		   !bit_is_set(batch->any_missing, attribute + count))
 		count++;
@@ -175,6 +179,7 @@ pass_attribute(HeapBatch *batch, AttrNumber attno, const Selection *selection)
 
 	if (step->run != NULL)
 	{
+		Assert(step->run->first == attribute && step->run->count > 0);
 		run_pass(batch, step->run, selection);
 		batch->steps_done += step->run->count;
 		return;
@@ -204,6 +209,8 @@ gather_run_column(HeapBatch *batch, BatchColumn *column, const PlacedRun *run,
 	const int	attribute = column->attno - 1;
 	Vector	   *vector = &column->vector;
 
+	Assert(attribute >= run->first && attribute < run->first + run->count);
+	Assert(run->generation == batch->base.generation);
 	vector->generation = batch->base.generation;
 	vector->has_nulls = bit_is_set(batch->any_missing, attribute);
 	vector->nulls_are_zero = true;
@@ -224,6 +231,7 @@ gather_run_column(HeapBatch *batch, BatchColumn *column, const PlacedRun *run,
 static void
 gather_fixed_column(HeapBatch *batch, BatchColumn *column, const Selection *selection)
 {
+	Assert(batch->steps[column->attno - 1].is_fixed);
 	column->vector.generation = batch->base.generation;
 	column->vector.has_nulls = false;
 	if (column->kind != VALUE_OPAQUE)
@@ -243,6 +251,8 @@ deform_present_column(HeapBatch *batch, BatchColumn *column,
 	const AttributeStep *step = &batch->steps[attribute];
 	const AttrNumber passed = step->run != NULL ? step->run->first : column->attno;
 
+	Assert(!batch->is_regular && batch->runs_are_planned);
+	Assert(attribute >= 0 && attribute < batch->base.last_attno);
 	if (step->run != NULL && step->is_fixed && attribute < batch->first_missing)
 	{
 		gather_fixed_column(batch, column, selection);
@@ -250,6 +260,7 @@ deform_present_column(HeapBatch *batch, BatchColumn *column,
 	}
 	while (batch->steps_done < passed)
 		pass_attribute(batch, passed, selection);
+	Assert(step->run == NULL || batch->steps_done <= step->run->first || step->run->generation == batch->base.generation);
 	if (step->run != NULL)
 	{
 		run_enter(batch, step->run, selection);

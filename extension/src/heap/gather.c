@@ -71,6 +71,7 @@ gather_placed_nulls(bool *nulls, const uint8 *bits, uint8 bit, const Selection *
 {
 	/* Of all rows, and a few more, so that no rest is left that is not vectorised. */
 	const int	end = TYPEALIGN(FLAGS_AT_ONCE, selection->count);
+	Assert(end <= BATCH_FLAGS_MAX);
 
 	if (selection->rows == NULL)
 		for (int row = 0; row < end; row++)
@@ -94,6 +95,8 @@ gather_placed(BatchColumn *column, const PlacedRun *run, int attribute,
 	const uint8 *bits = run->bits;
 	const int16 *offsets = run->offsets[attribute - run->first];
 	const uint64 *present = masks[attribute - run->first];
+	Assert(attribute >= run->first && attribute < run->first + run->count);
+	Assert(offsets != NULL || column->kind == VALUE_OPAQUE);
 
 	if (column->kind != VALUE_OPAQUE)
 		FOR_TYPE(GATHER_PLACED);

@@ -61,6 +61,7 @@ collect_normal(Page page, int lines, HeapPage *result)
 	const ItemIdData *items = ((PageHeader) page)->pd_linp;
 	int			count = count_normal(page, lines);
 	int			next = 0;
+	Assert(count <= lines && count <= BATCH_ROWS_MAX);
 
 	/* The common case apart: no line pointer is unused, dead or redirected. */
 	if (count == lines)
@@ -79,6 +80,7 @@ collect_normal(Page page, int lines, HeapPage *result)
 		result->tuples[next] = (char *) page + items[i].lp_off;
 		result->line_pointers[next++] = i + FirstOffsetNumber;
 	}
+	Assert(next == count);
 	return count;
 }
 
@@ -121,6 +123,7 @@ collect_visible(HeapSource *source, Page page, int lines, HeapPage *result)
 											  result->buffer))
 				continue;
 		}
+		Assert(count < BATCH_ROWS_MAX);
 		result->tuples[count] = (char *) tuple.t_data;
 		result->line_pointers[count] = i + FirstOffsetNumber;
 		count++;
@@ -136,6 +139,7 @@ find_line(Page page, OffsetNumber line, int lines)
 
 	if (line > lines)
 		return InvalidOffsetNumber;
+	Assert(line >= FirstOffsetNumber);
 	item = PageGetItemId(page, line);
 	if (!ItemIdIsRedirected(item))
 		return ItemIdIsNormal(item) ? line : InvalidOffsetNumber;
@@ -153,6 +157,8 @@ collect_listed(HeapSource *source, Page page, bool all_visible, int lines, HeapP
 	for (int i = 0; i < named->line_count; i++)
 	{
 		OffsetNumber line = named->lines[i];
+		Assert(line >= FirstOffsetNumber);
+		Assert(i == 0 || named->lines[i] != named->lines[i - 1]);
 
 		if (all_visible)
 			line = find_line(page, line, lines);
@@ -168,6 +174,8 @@ collect_listed(HeapSource *source, Page page, bool all_visible, int lines, HeapP
 		}
 		if (line == InvalidOffsetNumber)
 			continue;
+		Assert(count < BATCH_ROWS_MAX);
+		Assert(line <= lines && ItemIdIsNormal(PageGetItemId(page, line)));
 		result->tuples[count] = (char *) PageGetItem(page, PageGetItemId(page, line));
 		result->line_pointers[count++] = line;
 	}
@@ -210,8 +218,10 @@ heap_page_load(HeapSource *source, HeapPage *result)
 	LockBuffer(result->buffer, BUFFER_LOCK_SHARE);
 	TestForOldSnapshot(source->snapshot, source->base.relation, page);
 	lines = PageGetMaxOffsetNumber(page);
+	Assert(lines >= 0 && lines <= BATCH_ROWS_MAX);
 	result->data = (char *) page + ((PageHeader) page)->pd_upper;
 	result->data_bytes = ((PageHeader) page)->pd_special - ((PageHeader) page)->pd_upper;
+	Assert(result->data_bytes >= 0 && result->data_bytes <= BLCKSZ);
 	all_visible = PageIsAllVisible(page) &&
 		!source->snapshot->takenDuringRecovery;
 	if (source->named != NULL && !source->named->is_lossy)
@@ -222,5 +232,6 @@ heap_page_load(HeapSource *source, HeapPage *result)
 		result->row_count = count_normal(page, lines);
 	else
 		result->row_count = collect_normal(page, lines, result);
+	Assert(result->row_count >= 0 && result->row_count <= BATCH_ROWS_MAX);
 	LockBuffer(result->buffer, BUFFER_LOCK_UNLOCK);
 }

@@ -47,6 +47,7 @@ pin_block(HeapSource *source, BlockNumber block)
 	Relation	relation = source->base.relation;
 	Buffer		buffer = buffer_guess(&source->guesses, block);
 
+	Assert(block < source->heap_scan->rs_nblocks);
 	if (BufferIsValid(buffer) &&
 		ReadRecentBuffer(relation->rd_locator, MAIN_FORKNUM, block, buffer))
 	{
@@ -57,6 +58,7 @@ pin_block(HeapSource *source, BlockNumber block)
 		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL,
 									source->heap_scan->rs_strategy);
 	buffer_guesses_learn(&source->guesses, block, buffer);
+	Assert(BufferIsValid(buffer) && BufferGetBlockNumber(buffer) == block);
 	return buffer;
 }
 
@@ -75,6 +77,7 @@ next_serial_block(HeapSource *source)
 {
 	HeapScanDesc scan = source->heap_scan;
 	BlockNumber block = source->next_block;
+	Assert(source->blocks_left <= scan->rs_nblocks);
 
 	if (source->blocks_left == 0)
 		return InvalidBlockNumber;
@@ -148,6 +151,7 @@ pin_block_of_stream(HeapSource *source, HeapPage *page)
 		return false;
 	}
 	page->block = BufferGetBlockNumber(page->buffer);
+	Assert(page->block < source->heap_scan->rs_nblocks);
 	source->stream_pages++;
 	if (blocks_read != source->blocks_read)
 	{
@@ -187,7 +191,9 @@ load_next(HeapSource *source, HeapPage *page)
 	if ((source->stream == NULL || !pin_block_of_stream(source, page)) &&
 		(source->is_finished || !pin_next_block(source, page)))
 		return false;
+	Assert(BufferIsValid(page->buffer) && BufferGetBlockNumber(page->buffer) == page->block);
 	heap_page_load(source, page);
+	Assert(page->row_count >= 0 && page->row_count <= BATCH_ROWS_MAX);
 	if (source->reads_ahead && source->named == NULL && source->stream == NULL)
 		heap_page_prefetch(buffer_guess(&source->guesses, page->block + BLOCKS_AHEAD),
 						   page->row_count, source->base.counts_only);
@@ -252,10 +258,13 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 
 	if (scan == NULL)
 		scan = begin_scan(source, snapshot, shared);
+	Assert(reads_heap(base->relation));
+	Assert(!base->is_started);
 	heap_scan = (HeapScanDesc) scan;
 	source->scan = scan;
 	source->heap_scan = heap_scan;
 	source->snapshot = scan->rs_snapshot;
+	Assert(source->named != NULL || IsMVCCSnapshot(source->snapshot));
 	source->page = &source->pages[0];
 	source->pages_ahead = 0;
 	source->pages_loaded = 0;
@@ -280,12 +289,14 @@ start_heap_source(BatchSource *base, Snapshot snapshot, ParallelTableScanDesc sh
 void
 heap_source_set_read_only(BatchSource *base)
 {
+	Assert(base->ops == &heap_source_ops);
 	((HeapSource *) base)->is_read_only = true;
 }
 
 void
 heap_source_read_named(BatchSource *base, NamedPages *pages)
 {
+	Assert(base->ops == &heap_source_ops && ((HeapSource *) base)->named == NULL);
 	((HeapSource *) base)->named = pages;
 }
 
@@ -294,6 +305,8 @@ static HeapPage *
 page_after(HeapSource *source, int distance)
 {
 	int			current = source->page - source->pages;
+	Assert(current >= 0 && current < PAGES_HELD_MAX);
+	Assert(distance >= 0 && distance < PAGES_HELD_MAX);
 
 	return &source->pages[(current + distance) % PAGES_HELD_MAX];
 }
@@ -304,6 +317,7 @@ advance_page(HeapSource *source)
 {
 	do
 	{
+		Assert(source->pages_ahead >= 0 && source->pages_ahead < PAGES_HELD_MAX);
 		release_page(source->page);
 		if (source->pages_ahead > 0)
 		{
@@ -316,6 +330,7 @@ advance_page(HeapSource *source)
 			   load_next(source, page_after(source, source->pages_ahead + 1)))
 			source->pages_ahead++;
 	} while (source->page->row_count == 0);
+	Assert(BufferIsValid(source->page->buffer));
 	source->row_next = 0;
 	return true;
 }
@@ -341,6 +356,7 @@ batch_size(HeapSource *source, int rows_max)
 {
 	int			rows = source->page->row_count - source->row_next;
 
+	Assert(rows > 0 && rows_max > 0);
 	if (rows <= Min(rows_max, batchexec_batch_rows))
 	{
 		source->end_is_pending = true;
@@ -412,6 +428,7 @@ next_heap_batch(BatchSource *base, int rows_max)
 	HeapPage   *page;
 	int			rows;
 
+	Assert(base->is_started);
 	note_irregular_page(source);
 	source->reads_ahead = rows_max >= BATCH_ROWS_MAX ||
 		source->pages_loaded >= PAGES_BEFORE_READ_AHEAD;
@@ -426,6 +443,8 @@ next_heap_batch(BatchSource *base, int rows_max)
 	}
 	page = source->page;
 	rows = batch_size(source, rows_max);
+	Assert(rows > 0 && rows <= Min(rows_max, batchexec_batch_rows));
+	Assert(source->row_next + rows <= page->row_count);
 	batch->tuples = page->tuples + source->row_next;
 	batch->line_pointers = page->line_pointers + source->row_next;
 	batch->buffer = page->buffer;
@@ -444,6 +463,7 @@ release_pages(HeapSource *source)
 	if (!source->base.is_started)
 		return;
 	note_irregular_page(source);
+	Assert(source->page >= source->pages && source->page < source->pages + PAGES_HELD_MAX);
 	for (int i = 0; i < PAGES_HELD_MAX; i++)
 		release_page(&source->pages[i]);
 	source->pages_ahead = 0;
@@ -452,6 +472,7 @@ release_pages(HeapSource *source)
 		source->named->ops->stop(source->named);
 	source->base.is_started = false;
 	source->batch.headers_generation = 0;
+	Assert(source->stream == NULL);
 }
 
 static void
@@ -483,8 +504,12 @@ materialise_heap_row(TupleBatch *base, int row)
 	Page		page = BufferGetPage(batch->buffer);
 	OffsetNumber line_pointer = batch->line_pointers[row];
 
+	Assert(row >= 0 && row < base->row_count);
+	Assert(BufferIsValid(batch->buffer) && BufferGetBlockNumber(batch->buffer) == batch->block);
+	Assert(line_pointer <= PageGetMaxOffsetNumber(page));
 	tuple->t_data = (HeapTupleHeader) batch->tuples[row];
 	tuple->t_len = ItemIdGetLength(PageGetItemId(page, line_pointer));
+	Assert(batch->tuples[row] == (char *) PageGetItem(page, PageGetItemId(page, line_pointer)));
 	ItemPointerSet(&tuple->t_self, batch->block, line_pointer);
 	tuple->t_tableOid = batch->table_oid;
 	return ExecStoreBufferHeapTuple(tuple, batch->base.slot, batch->buffer);

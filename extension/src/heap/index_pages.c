@@ -66,6 +66,7 @@ find_row(IndexPages *pages)
 	}
 	if (pages->scan->iss_ScanDesc->xs_recheck)
 		elog(ERROR, "rows of a B-tree index need no recheck");
+	Assert(!pages->has_pending);
 	pages->pending = *row;
 	pages->has_pending = true;
 	return true;
@@ -80,6 +81,7 @@ next_index_page(NamedPages *pages_)
 
 	if (instrument != NULL)
 		InstrStartNode(instrument);
+	Assert(pages->scan->iss_ScanDesc != NULL);
 	pages_->line_count = 0;
 	while (pages_->line_count < BATCH_ROWS_MAX && find_row(pages))
 	{
@@ -88,10 +90,12 @@ next_index_page(NamedPages *pages_)
 		else if (block != ItemPointerGetBlockNumber(&pages->pending))
 			break;
 		pages_->lines[pages_->line_count++] = ItemPointerGetOffsetNumber(&pages->pending);
+		Assert(ItemPointerIsValid(&pages->pending));
 		pages->has_pending = false;
 	}
 	if (instrument != NULL)
 		InstrStopNode(instrument, pages_->line_count);
+	Assert((block == InvalidBlockNumber) == (pages_->line_count == 0));
 	return block;
 }
 

@@ -26,6 +26,7 @@ alignment_at(uint32 alignment, uint32 offset)
 static uint32
 run_mask(const PlacedRun *run)
 {
+	Assert(run->count >= 1 && run->count <= PLACED_ATTRIBUTES_MAX);
 	return (1 << run->count) - 1;
 }
 
@@ -53,6 +54,8 @@ run_allocate(HeapBatch *batch, int first)
 {
 	PlacedRun  *run = &batch->runs[batch->run_count++];
 	int			behind = first;
+	Assert(batch->run_count <= batch->base.last_attno);
+	Assert(batch->steps[first].length > 0);
 
 	run->first = first;
 	run->alignment = first == 0 ? MAXIMUM_ALIGNOF : batch->steps[first].alignment_bytes;
@@ -69,6 +72,7 @@ run_allocate(HeapBatch *batch, int first)
 			run->offsets[behind - first] = palloc(sizeof(int16) * PLACES);
 	}
 	run->count = behind - first;
+	Assert(run->count >= 1 && run->count <= PLACED_ATTRIBUTES_MAX);
 	run->offsets[run->count] = palloc(sizeof(int16) * PLACES);
 	run->own_starts = palloc(sizeof(char *) * BATCH_ROWS_MAX);
 	run->bits = first == 0 ? batch->first_bits : palloc0(BATCH_FLAGS_MAX);
@@ -102,6 +106,7 @@ plan_places(const HeapBatch *batch, PlacedRun *run, int bits)
 		if (is_held)
 			offset += step->length;
 	}
+	Assert(run->count == 1 || offset <= RUN_BYTES_MAX + PLACED_ATTRIBUTES_MAX * MAXIMUM_ALIGNOF);
 	run->offsets[run->count][bits] = (int16) offset;
 }
 
@@ -129,6 +134,7 @@ find_starts(HeapBatch *batch, PlacedRun *run, const Selection *selection)
 	char	  **starts = run->own_starts;
 	uint8	   *bits = run->bits;
 
+	Assert(shift + run->count <= WORD_ATTRIBUTES);
 	FOR_SELECTED(row, selection,
 				 char *start = from[row] + advance;
 				 const uint8 held = (presence[row] >> shift) & mask;
@@ -147,6 +153,7 @@ find_starts_held(HeapBatch *batch, PlacedRun *run, const Selection *selection)
 	char	  **from = batch->positions_from;
 	char	  **starts = run->own_starts;
 
+	Assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
 	run->starts = from;
 	run->offset = TYPEALIGN(alignment, advance);
 	/* The positions move on, and would be lost. */
@@ -163,6 +170,7 @@ void
 run_enter(HeapBatch *batch, PlacedRun *run, const Selection *selection)
 {
 	const uint64 missing = batch->any_missing[run->first / WORD_ATTRIBUTES];
+	Assert(batch->runs_are_planned);
 
 	if (run->generation == batch->base.generation)
 		return;
@@ -187,6 +195,7 @@ run_pass(HeapBatch *batch, PlacedRun *run, const Selection *selection)
 
 	run_enter(batch, run, selection);
 	starts = run->starts;
+	Assert(run->generation == batch->base.generation && starts != NULL);
 	if (run->is_held)
 	{
 		batch->positions_from = starts;

@@ -118,6 +118,8 @@ presence_read_word(HeapBatch *batch, int word, int uniform_attributes)
 		READ_WORDS(presence_word_uniform(tuple, word, true))
 	else
 		READ_WORDS(presence_word_uniform(tuple, word, false))
+	Assert(word < word_count(batch));
+	Assert((all & ~any) == 0 || batch->base.row_count == 0);
 	batch->any_missing[word] = any;
 	batch->all_missing[word] = all;
 }
@@ -152,6 +154,7 @@ note_missing_bytes(HeapBatch *batch)
 	uint64		all_held = PG_UINT64_MAX;
 
 	/* Fill the last word. */
+	Assert(batch->base.row_count + sizeof(uint64) - 1 <= BATCH_FLAGS_MAX);
 	memset(bytes + batch->base.row_count, bytes[0], sizeof(uint64) - 1);
 	for (int row = 0; row < batch->base.row_count; row += sizeof(uint64))
 	{
@@ -317,6 +320,7 @@ presence_read(HeapBatch *batch)
 {
 	const int	prefetches = prefetches_beside_headers(batch);
 
+	Assert(batch->base.row_count > 0);
 	if (!presence_read_uniform(batch, prefetches))
 		presence_read_by_word(batch, prefetches / ROWS_A_PREFETCH + 1);
 	batch->expects_nulls = !batch->is_regular;
@@ -325,6 +329,7 @@ presence_read(HeapBatch *batch)
 	if (!batch->runs_are_planned)
 		runs_plan(batch);
 	batch->first_missing = attributes_held(batch);
+	Assert(batch->first_missing >= 0 && batch->first_missing <= batch->base.last_attno);
 	batch->steps_generation = batch->base.generation;
 	batch->steps_done = 0;
 	batch->positions_from = batch->data_starts;

@@ -58,6 +58,7 @@ header_shape_mask(void)
 static inline void
 prefetch_tuple(const HeapBatch *batch, const char *tuple)
 {
+	Assert(batch->prefetch_bytes > 0);
 	const int	last = batch->prefetch_bytes - 1;
 
 	/* The transaction ids at the start are of no interest. */
@@ -89,6 +90,7 @@ prefetch_ahead(HeapBatch *batch, int count)
 	else
 		for (int tuple = batch->ahead_next; tuple < end; tuple++)
 			prefetch_tuple(batch, batch->tuples_ahead[tuple]);
+	Assert(end <= batch->ahead_count);
 	batch->ahead_next = Max(end, batch->ahead_next);
 }
 
@@ -112,6 +114,7 @@ prefetch_share(const HeapBatch *batch)
 static inline int
 prefetches_beside_headers(const HeapBatch *batch)
 {
+	Assert(batch->base.row_count > 0);
 	return 2 * prefetch_share(batch) * ROWS_A_PREFETCH / batch->base.row_count + 1;
 }
 

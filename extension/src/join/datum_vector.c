@@ -33,6 +33,7 @@ vector_from_datums(BatchColumn *column, const Vector *datums,
 	const Datum *from = datums->values;
 	const Oid	type = column->type;
 
+	Assert(selection_is_valid(selection, BATCH_ROWS_MAX));
 	result->usable = true;
 	if (column->kind == VALUE_NUMERIC)
 	{
@@ -105,6 +106,8 @@ datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 				Datum (*copy) (void *owner, Datum value, int length), void *owner)
 {
 	const int	row = rows->row_count++;
+	Assert(row >= 0 && row < BATCH_ROWS_MAX);
+	Assert(slot->tts_tupleDescriptor->natts >= rows->descriptor->natts);
 
 	slot_getallattrs(slot);
 	for (int i = 0; i < rows->descriptor->natts; i++)
@@ -129,6 +132,8 @@ static void
 fill_datum_column(TupleBatch *batch, BatchColumn *column, const Selection *selection)
 {
 	const DatumBatch *rows = batch->source;
+	Assert(column->attno >= 1 && column->attno <= rows->descriptor->natts);
+	Assert(batch->row_count <= rows->row_count || rows->row_count == 0);
 
 	column->vector.generation = batch->generation;
 	vector_from_datums(column, &rows->attributes[column->attno - 1], selection);
@@ -139,6 +144,8 @@ materialise_datum_row(TupleBatch *batch, int row)
 {
 	const DatumBatch *rows = batch->source;
 	TupleTableSlot *slot = batch->slot;
+	Assert(row >= 0 && row < batch->row_count);
+	Assert(slot->tts_tupleDescriptor->natts == rows->descriptor->natts);
 
 	ExecClearTuple(slot);
 	for (int i = 0; i < rows->descriptor->natts; i++)

@@ -236,6 +236,7 @@ select_outer(BatchJoinState *state, bool matched)
 	FOR_SELECTED(row, selection,
 				 rows[count] = row;
 				 count += ((state->matches[row] != NULL) == matched));
+	Assert(count >= 0 && count <= selection->count);
 	if (count < selection->count)
 	{
 		selection->count = count;
@@ -250,6 +251,7 @@ probe(BatchJoinState *state)
 	uint16		numbers[BATCH_ROWS_MAX];
 	Selection	present;
 
+	Assert(selection_is_valid(&state->outer->output->selection, state->outer->output->row_count));
 	FOR_SELECTED(row, &state->outer->output->selection, state->matches[row] = NULL);
 	if (state->table->row_count == 0 && state->rounds == NULL && !state->outer_keys_may_raise)
 		return;
@@ -300,6 +302,7 @@ next_outer(BatchJoinState *state)
 		if (state->type != JOIN_LEFT && state->type != JOIN_FULL)
 			select_outer(state, state->type != JOIN_ANTI);
 	} while (outer->selection.count == 0);
+	Assert(outer->selection.count > 0 && outer->selection.count <= BATCH_ROWS_MAX);
 	state->outer_at = 0;
 	state->match = NULL;
 	state->is_within_row = false;
@@ -335,6 +338,8 @@ pair_with_matches(BatchJoinState *state)
 
 		if (!state->is_within_row)
 			state->match = state->matches[row];
+		Assert(row < state->outer->output->row_count);
+		Assert(state->match != NULL || state->type == JOIN_LEFT || state->type == JOIN_FULL);
 		pairs->outer_rows[count] = row;
 		pairs->inner_rows[count++] = state->match;
 		if (state->match != NULL)
@@ -353,6 +358,8 @@ next_pairs(BatchJoinState *state)
 	const Selection *selection = &state->outer->output->selection;
 	int			count;
 
+	Assert(state->outer_at >= 0);
+	Assert(state->has_outer && !state->outer_is_fresh);
 	if (state->outer_at >= selection->count)
 		return 0;
 	if (state->type != JOIN_SEMI && state->type != JOIN_ANTI)
@@ -369,6 +376,7 @@ pair_inner_alone(BatchJoinState *state)
 	JoinBatch  *pairs = &state->pairs;
 	int			count = 0;
 
+	Assert(returns_inner(state) && state->pairs.outer_is_null);
 	while (count < BATCH_ROWS_MAX)
 	{
 		pairs->inner_rows[count] = join_table_walk(state->table, &state->walk);
@@ -396,6 +404,7 @@ end_outer(BatchJoinState *state)
 		end_round(state);
 		return;
 	}
+	Assert(!state->returns_unmatched);
 	state->returns_unmatched = state->pairs.outer_is_null = true;
 	state->walk = (JoinTableWalk) {.only_unmatched = true};
 }
@@ -444,6 +453,7 @@ produce_pairs(BatchNode *node)
 			if (count == 0)
 				continue;
 			CHECK_FOR_INTERRUPTS();
+			Assert(count > 0 && count <= BATCH_ROWS_MAX);
 			batch_start(output, count);
 			exact_rows_apply(&state->waiting, state->clauses, output,
 							 node_is_exact(node, state->scan), &node->css.ss.ps);
@@ -481,6 +491,7 @@ exec_join(CustomScanState *css)
 		if (state->has_rows && state->row_next < selection->count)
 		{
 			at = state->row_next++;
+			Assert(at >= 0 && at < selection->count);
 			join_batch_store_row(&state->pairs,
 								 selection->rows != NULL ? selection->rows[at] : at,
 								 slot);

@@ -65,6 +65,8 @@ fill_join_column(TupleBatch *batch, BatchColumn *column, const Selection *select
 {
 	JoinBatch  *join = batch->source;
 	const JoinColumn *from = &join->columns[column->attno - 1];
+	Assert(column->attno >= 1 && column->attno <= join->column_count);
+	Assert(selection_is_valid(selection, batch->row_count));
 
 	column->vector.generation = batch->generation;
 	if (from->is_inner)
@@ -80,6 +82,7 @@ join_batch_plan(JoinBatch *join)
 {
 	TupleBatch *output = join->output;
 
+	Assert(join->outer_columns == NULL);
 	join->outer_columns = palloc0(sizeof(BatchColumn *) * (output->column_count + 1));
 	for (int i = 0; i < output->column_count; i++)
 	{
@@ -142,6 +145,8 @@ join_batch_store_row(JoinBatch *join, int row, TupleTableSlot *slot)
 	TupleDesc	descriptor = join->output->descriptor;
 	TupleTableSlot *outer_slot = NULL;
 
+	Assert(row >= 0 && row < join->output->row_count);
+	Assert(slot->tts_tupleDescriptor->natts == join->column_count);
 	ExecClearTuple(slot);
 	for (int i = 0; i < join->column_count; i++)
 	{

@@ -66,6 +66,7 @@ join_inner_begin(BatchJoinState *state, Plan *plan, EState *estate, int eflags)
 void
 join_inner_flush(BatchJoinState *state)
 {
+	Assert(state->inner_rows->row_count > 0 && state->inner_rows->row_count <= BATCH_ROWS_MAX);
 	batch_start(state->inner_batch, state->inner_rows->row_count);
 	if (state->rounds != NULL && state->rounds->current == NULL)
 	{
@@ -84,6 +85,7 @@ join_inner_flush(BatchJoinState *state)
 		join_table_forget_collected(state->table);
 	}
 	state->inner_rows->row_count = 0;
+	Assert(state->rounds != NULL || state->table->groups->keys == state->table->inner_keys);
 }
 
 /* Where the table exceeds its memory, go on with files. */
@@ -110,6 +112,8 @@ append_column(BatchJoinState *state, int number)
 	const bool	has_nulls = from->has_nulls;
 	int			at = state->inner_rows->row_count;
 
+	Assert(at + batch->selection.count <= BATCH_ROWS_MAX);
+	Assert(from->usable);
 	if (at == 0)
 		to->has_nulls = false;
 	to->has_nulls |= has_nulls;
@@ -181,6 +185,7 @@ join_inner_read(BatchJoinState *state)
 	if (state->inner_rows->row_count > 0)
 		join_inner_flush(state);
 	respect_memory(state);
+	Assert(state->inner_rows->row_count == 0);
 	if (state->rounds != NULL)
 		join_rounds_start(state);
 }

@@ -109,6 +109,7 @@ empty_table(BatchJoinState *state)
 		join_rounds_write_inner(state);
 		rows->row_count = 0;
 	}
+	Assert(rows->row_count == 0);
 	join_table_reset(state->table);
 }
 
@@ -124,6 +125,7 @@ join_rounds_begin(BatchJoinState *state)
 	JoinRounds *rounds = palloc0(sizeof(JoinRounds));
 	Bitmapset  *all = NULL;
 
+	Assert(state->rounds == NULL);
 	state->rounds = rounds;
 	rounds->memory = memory;
 	rounds->store = row_store_create();
@@ -155,6 +157,8 @@ write_inner_row(BatchJoinState *state, int number, uint32 hash)
 	JoinRounds *rounds = state->rounds;
 	const DatumBatch *rows = state->inner_rows;
 	const int	part = row_part_of_hash(hash, 0, rounds->part_count);
+	Assert(part >= 0 && part < rounds->part_count);
+	Assert(number >= 0 && number < rows->row_count);
 
 	for (int i = 0; i < rows->descriptor->natts; i++)
 	{
@@ -286,6 +290,7 @@ divide_round(BatchJoinState *state, JoinRound *round)
 {
 	JoinRounds *rounds = state->rounds;
 	const int	level = round->level + 1;
+	Assert(level <= ROW_LEVELS_MAX);
 	const Size	array_bytes = sizeof(void *) * rounds->part_count;
 	RowFile   **parts = MemoryContextAllocZero(rounds->memory, array_bytes);
 	JoinRound **round_of_part = MemoryContextAllocZero(rounds->memory, array_bytes);
@@ -369,6 +374,7 @@ join_rounds_start(BatchJoinState *state)
 	JoinRounds *rounds = state->rounds;
 	MemoryContext caller = MemoryContextSwitchTo(rounds->memory);
 
+	Assert(rounds->current == NULL && rounds->inner_row_count == 0);
 	for (int part = 0; part < rounds->part_count; part++)
 		rounds->inner_row_count += rounds->parts[part] == NULL ? 0 :
 			rounds->parts[part]->row_count;
@@ -387,6 +393,7 @@ join_rounds_next(BatchJoinState *state)
 {
 	JoinRounds *rounds = state->rounds;
 
+	Assert(rounds->outer_rows_left == 0 || rounds->current == rounds->first);
 	close_outer(rounds->current);
 	while (rounds->waiting != NIL)
 	{
@@ -455,6 +462,7 @@ join_rounds_write_outer(BatchJoinState *state, Selection *present, uint16 *numbe
 				 kept_rows_write(&state->kept, file_at(rounds, &round->outer), row, hashes[row]);
 				 is_written[row] = true;
 				 written++);
+	Assert(count + written <= present->count);
 	present->count = count;
 	present->rows = numbers;
 	if (written == 0)
@@ -479,6 +487,7 @@ join_rounds_next_outer(BatchJoinState *state)
 	for (; rounds->outer_rows_left > 0 && !kept_rows_is_full(kept); rounds->outer_rows_left--)
 		kept_rows_add(kept, row_file_read(rounds->current->outer, kept->format));
 	batch_start(kept->batch, kept->rows->row_count);
+	Assert(kept->rows->row_count <= BATCH_ROWS_MAX);
 	return kept->rows->row_count > 0;
 }
 

@@ -31,6 +31,8 @@ join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_ke
 {
 	JoinTable  *table = palloc0(sizeof(JoinTable));
 
+	Assert(key_count >= 1 && key_count <= GROUP_KEYS_MAX);
+	Assert(descriptor->natts <= JOIN_INNER_COLUMNS_MAX);
 	table->kept.context = memory;
 	table->collected = &table->kept;
 	table->inner_keys = inner_keys;
@@ -48,6 +50,7 @@ join_table_create(MemoryContext memory, GroupKey *inner_keys, GroupKey *outer_ke
 void
 join_table_keep_one(JoinTable *table)
 {
+	Assert(table->row_count == 0 && !table->keeps_one);
 	table->keeps_one = true;
 	table->groups->columns_stay = false;
 	table->scratch.context = AllocSetContextCreate(MemoryContextGetParent(table->kept.context),
@@ -96,6 +99,7 @@ allocate(JoinMemory *memory, Size bytes)
 		memory->chunk = MemoryContextAlloc(memory->context, CHUNK_BYTES);
 		memory->chunk_bytes_left = CHUNK_BYTES;
 	}
+	Assert(bytes <= memory->chunk_bytes_left);
 	result = memory->chunk;
 	memory->chunk += bytes;
 	memory->chunk_bytes_left -= bytes;
@@ -143,6 +147,7 @@ join_table_copy(void *table_, Datum value, int length)
 static void
 store_row(const JoinTable *table, JoinRow *row, const DatumBatch *rows, int number)
 {
+	Assert(number >= 0 && number < rows->row_count);
 	row->nulls = 0;
 	for (int i = 0; i < table->descriptor->natts; i++)
 	{
@@ -171,6 +176,7 @@ void
 join_table_fetch(const JoinTable *table, const JoinRow *row, DatumBatch *rows)
 {
 	const int	number = rows->row_count++;
+	Assert(number < BATCH_ROWS_MAX);
 
 	for (int i = 0; i < table->descriptor->natts; i++)
 	{
@@ -190,6 +196,7 @@ add_unkeyed(JoinTable *table, const TupleBatch *batch, const Selection *present,
 {
 	bool		has_key[BATCH_ROWS_MAX] = {false};
 
+	Assert(rows != NULL && rows->row_count == batch->row_count);
 	FOR_SELECTED(number, present, has_key[number] = true);
 	for (int number = 0; number < batch->row_count; number++)
 	{
@@ -226,6 +233,7 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 	const bool	keeps_one = table->keeps_one;
 	int			left_out = 0;
 
+	Assert(rows == NULL || rows->row_count == batch->row_count);
 	group_table_find(table->groups, &present);
 	FOR_SELECTED(number, &present,
 				 GroupRows *group = (GroupRows *) (table->groups->row_groups[number] +
@@ -247,6 +255,7 @@ join_table_add(JoinTable *table, VectorContext *context, const DatumBatch *rows)
 	table->row_count += present.count - left_out;
 	if (table->keeps_all && present.count < batch->row_count)
 		add_unkeyed(table, batch, &present, rows);
+	Assert(table->row_count >= table->groups->group_count || !table->keeps_one);
 }
 
 /* Hash the keys of a batch of outer rows; returns those without a NULL, in numbers. */
@@ -277,6 +286,7 @@ join_table_outer_keys_fail(const JoinTable *table, VectorContext *context)
 void
 join_table_probe(JoinTable *table, Selection *present, uint16 *numbers, JoinRow **rows)
 {
+	Assert(table->groups->keys == table->outer_keys);
 	group_table_look_up(table->groups, present, numbers);
 	FOR_SELECTED(row, present,
 				 char *group = table->groups->row_groups[row];
@@ -284,6 +294,7 @@ join_table_probe(JoinTable *table, Selection *present, uint16 *numbers, JoinRow 
 				 if (group == NULL)
 					 continue;
 				 found = (GroupRows *) (group + table->rows_offset);
+				 Assert(found->newest != NULL);
 				 found->is_matched |= table->keeps_all;
 				 rows[row] = found->newest);
 }

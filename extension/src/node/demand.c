@@ -123,6 +123,7 @@ rows_to_limit(const LimitState *limit)
 static uint64
 rows_to_run_end(const DemandState *state, RunDemand demand)
 {
+	Assert(running.query != NULL && running.query->estate == state->estate);
 	uint64		done = state->estate->es_processed;
 
 	if (demand == RUN_TAKES_ALL || running.row_count == 0)

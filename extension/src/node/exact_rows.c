@@ -15,9 +15,11 @@ exact_rows_take(ExactRows *exact, const TupleBatch *batch, int clause_next)
 {
 	int			count = 0;
 
+	Assert(selection_is_valid(&batch->selection, batch->row_count));
 	FOR_SELECTED(row, &batch->selection, exact->rows[count++] = row);
 	exact->count = count;
 	exact->next = 0;
+	Assert(count <= BATCH_ROWS_MAX && clause_next >= 0);
 	exact->clause_next = clause_next;
 	exact->next_passes = false;
 }
@@ -33,6 +35,8 @@ exact_rows_forget(ExactRows *exact)
 bool
 exact_rows_peek(ExactRows *exact, BatchQual *qual, TupleBatch *batch, PlanState *node)
 {
+	Assert(exact->next >= 0 && exact->next <= exact->count);
+	Assert(exact->clause_next <= qual->clause_count);
 	for (; exact->next < exact->count; exact->next++)
 	{
 		if (!exact->next_passes)
@@ -71,6 +75,7 @@ exact_rows_select_all(ExactRows *exact, BatchQual *qual, TupleBatch *batch, Plan
 		exact->next_passes = false;
 		batch->selected_rows[count++] = exact_rows_next(exact);
 	}
+	Assert(count <= batch->row_count);
 	batch->selection.count = count;
 	batch->selection.rows = batch->selected_rows;
 }
@@ -90,6 +95,7 @@ exact_rows_apply(ExactRows *exact, BatchQual *qual, TupleBatch *batch, bool is_e
 		clause_next = qual_apply_vectors(qual, batch);
 	else
 		qual_apply(qual, batch);
+	Assert(selection_is_valid(&batch->selection, batch->row_count));
 	InstrCountFiltered1(node, batch->row_count - batch->selection.count);
 	if (clause_next < qual->clause_count)
 	{

@@ -17,6 +17,7 @@ StaticAssertDecl(BATCH_ROWS_MAX < (1 << BATCH_SIZE_CLASSES),
 void
 counters_note_batch(BatchCounters *counters, int rows)
 {
+	Assert(rows >= 0 && rows <= BATCH_ROWS_MAX);
 	counters->batches++;
 	counters->rows += rows;
 	counters->rows_max = Max(counters->rows_max, (uint64) rows);

@@ -92,6 +92,7 @@ node_begin_original(BatchNode *node, EState *estate, int eflags)
 void
 node_begin_inputs(BatchNode *node, int input_count)
 {
+	Assert(input_count > 0 && node->inputs == NULL);
 	node->counters = &node->own_counters;
 	node->inputs = palloc0(sizeof(BatchInput) * input_count);
 	node->input_count = input_count;
@@ -156,7 +157,9 @@ node_pull(BatchNode *child)
 		ExecReScan(planstate);
 	if (planstate->instrument != NULL)
 		InstrStartNode(planstate->instrument);
+	Assert(child->original == NULL && child->produce != NULL);
 	found = child->produce(child);
+	Assert(!found || selection_is_valid(&child->output->selection, child->output->row_count));
 	if (planstate->instrument != NULL)
 		InstrStopNode(planstate->instrument,
 					  found ? child->output->selection.count : 0);
@@ -197,6 +200,7 @@ shared_scan(const BatchNode *node, const BatchInput *input)
 {
 	char	   *shared = (char *) node->shared;
 	const Size *offsets = (const Size *) (shared + node->shared->scan_offsets);
+	Assert(input >= node->inputs && input < node->inputs + node->input_count);
 
 	return (ParallelTableScanDesc) (shared + offsets[input - node->inputs]);
 }
@@ -218,6 +222,7 @@ next_input(const BatchNode *node)
 {
 	int			first = node->shared != NULL ? ParallelWorkerNumber + 1 : 0;
 
+	Assert(first >= 0 && node->inputs_done >= 0 && node->inputs_done < node->input_count);
 	return &node->inputs[(first + node->inputs_done) % node->input_count];
 }
 
@@ -236,6 +241,7 @@ next_of_input(BatchNode *node, BatchInput *input, int rows_max)
 		source->batch->ops->release(source->batch);
 		return false;
 	}
+	Assert(source->batch->row_count > 0 && source->batch->row_count <= Min(rows_max, BATCH_ROWS_MAX));
 	counters_note_batch(node->counters, source->batch->row_count);
 	return true;
 }
@@ -252,6 +258,7 @@ stop_input(BatchInput *input)
 bool
 node_next_batch(BatchNode *node, int rows_max)
 {
+	Assert(rows_max > 0 && rows_max <= BATCH_ROWS_MAX);
 	if (node->is_shut_down)
 		return false;
 	if (node->child != NULL)

@@ -53,6 +53,7 @@ node_initialize_dsm(CustomScanState *css, ParallelContext *pcxt,
 
 	shared->is_batched = (node->original == NULL);
 	shared->scan_offsets = offsets_offset(pcxt);
+	Assert(shared->scan_offsets >= offsetof(NodeShared, counters));
 	shared->counters.worker_count = pcxt->nworkers;
 	memset(shared->counters.workers, 0, sizeof(BatchCounters) * pcxt->nworkers);
 	if (node->original != NULL)
@@ -62,6 +63,7 @@ node_initialize_dsm(CustomScanState *css, ParallelContext *pcxt,
 	offsets = (Size *) ((char *) shared + shared->scan_offsets);
 	for (int i = 0; i < node->input_count; i++)
 	{
+		Assert(offset == MAXALIGN(offset));
 		offsets[i] = offset;
 		table_parallelscan_initialize(node->inputs[i].relation,
 									  (ParallelTableScanDesc) ((char *) shared + offset),
@@ -100,6 +102,7 @@ node_initialize_worker(CustomScanState *css, shm_toc *toc, void *coordinate)
 		elog(ERROR, "parallel worker and leader disagree on batched execution");
 	if (node->original != NULL)
 		return;
+	Assert(IsParallelWorker() && node->shared == NULL);
 	node->shared = shared;
 	if (ParallelWorkerNumber < shared->counters.worker_count)
 		node->counters = &shared->counters.workers[ParallelWorkerNumber];

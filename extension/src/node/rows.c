@@ -45,6 +45,8 @@ produce_rows(BatchNode *node)
 	PlanState  *below = outerPlanState(&node->css);
 	DatumBatch *rows = state->rows;
 
+	Assert(node->output->source == rows);
+	Assert(CurrentMemoryContext != state->values);
 	rows->row_count = 0;
 	MemoryContextReset(state->values);
 	while (!state->is_finished && rows->row_count < BATCH_ROWS_MAX)
@@ -59,6 +61,7 @@ produce_rows(BatchNode *node)
 	}
 	if (rows->row_count == 0)
 		return false;
+	Assert(rows->row_count <= BATCH_ROWS_MAX);
 	batch_start(node->output, rows->row_count);
 	counters_note_batch(node->counters, rows->row_count);
 	return true;

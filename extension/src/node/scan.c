@@ -151,6 +151,8 @@ fetch_batch(BatchScanState *state)
 	if (!state->has_batch)
 		return false;
 	state->clause_next = qual_apply_vectors(qual, batch);
+	Assert(state->clause_next >= 0 && state->clause_next <= qual->clause_count);
+	Assert(selection_is_valid(&batch->selection, batch->row_count));
 	if (state->clause_next < qual->vector_count &&
 		batch->selection.count > 0)
 		node->counters->batches_by_row++;
@@ -180,6 +182,7 @@ next_row(BatchScanState *state)
 			int			row = selection->rows != NULL ? selection->rows[at] : at;
 
 			ResetExprContext(econtext);
+			Assert(row >= 0 && row < batch->row_count);
 			if (state->clause_next >= qual->clause_count)
 				return batch->ops->materialise_row(batch, row);
 			if (qual_row_passes(qual, batch, state->clause_next, row))

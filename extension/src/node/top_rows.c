@@ -104,6 +104,7 @@ push(TopRows *top, int64 rank)
 {
 	int64	   *heap = top->worst;
 	int			at = top->worst_count++;
+	Assert(at < top->worst_capacity);
 
 	for (; at > 0 && heap[(at - 1) / 2] < rank; at = (at - 1) / 2)
 		heap[at] = heap[(at - 1) / 2];
@@ -116,6 +117,7 @@ replace_worst(TopRows *top, int64 rank)
 	int64	   *heap = top->worst;
 	int			at = 0;
 
+	Assert(top->worst_count == top->bound && top->bound <= top->worst_capacity);
 	for (;;)
 	{
 		int			child = 2 * at + 1;
@@ -170,6 +172,7 @@ top_rows_apply(TopRows *top, VectorContext *context)
 		start(top);
 	if (top->bound == 0 || count_before == 0)
 		return 0;
+	Assert(top->worst_count <= top->bound);
 	vector = vector_evaluate(top->key, context, selection);
 	if (vector == NULL)
 		return 0;
@@ -188,5 +191,6 @@ top_rows_apply(TopRows *top, VectorContext *context)
 		selection->count = count;
 		selection->rows = rows;
 	}
+	Assert(count <= count_before);
 	return count_before - count;
 }

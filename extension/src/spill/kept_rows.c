@@ -36,6 +36,7 @@ kept_rows_plan(KeptRows *kept, TupleBatch *batch, Bitmapset *attributes)
 {
 	int			number = -1;
 
+	Assert(kept->column_count == 0);
 	kept->batch = batch;
 	kept->attributes = attributes;
 	kept->columns = palloc0(sizeof(KeptColumn) * (bms_num_members(attributes) + 1));
@@ -87,6 +88,8 @@ kept_rows_write(KeptRows *kept, RowFile *file, int row, uint64 hash)
 	TupleBatch *batch = kept->batch;
 	TupleTableSlot *slot = NULL;
 
+	Assert(row >= 0 && row < batch->row_count);
+	Assert(kept->format != NULL);
 	fill_columns(kept);
 	for (int i = 0; i < kept->column_count; i++)
 	{
@@ -130,6 +133,7 @@ kept_rows_start_reading(KeptRows *kept)
 void
 kept_rows_start_batch(KeptRows *kept)
 {
+	Assert(kept->rows != NULL);
 	MemoryContextReset(kept->row_memory);
 	kept->rows->row_count = 0;
 }
@@ -144,6 +148,7 @@ kept_rows_add(KeptRows *kept, const FileRow *row)
 
 		row = memcpy(copy, row, row->bytes);
 	}
+	Assert(!kept_rows_is_full(kept));
 	row_format_to_batch(kept->format, row, kept->rows);
 }
 
@@ -155,6 +160,7 @@ kept_rows_end(KeptRows *kept)
 
 	if (kept->rows == NULL)
 		return;
+	Assert(batch->ops == &datum_batch_ops && batch->source == kept->rows);
 	ExecDropSingleTupleTableSlot(batch->slot);
 	batch->ops = kept->node_ops;
 	batch->source = kept->node_source;

@@ -35,6 +35,7 @@ row_format_create(TupleDesc descriptor, const Bitmapset *attributes)
 	RowFormat  *format = palloc0(sizeof(RowFormat));
 	int			attribute = -1;
 
+	Assert(attributes == NULL || bms_next_member(attributes, descriptor->natts - 1) < 0);
 	format->descriptor = descriptor;
 	format->attributes = palloc(sizeof(AttrNumber) * (bms_num_members(attributes) + 1));
 	while ((attribute = bms_next_member(attributes, attribute)) >= 0)
@@ -55,6 +56,7 @@ reserve(RowFormat *format, Size bytes)
 		return;
 	format->row_bytes_allocated = Max(bytes, 2 * format->row_bytes_allocated);
 	format->row = repalloc_huge(format->row, format->row_bytes_allocated);
+	Assert(format->row_bytes_allocated >= bytes);
 }
 
 /* Make a store without a file; lives in the current memory context. */
@@ -96,12 +98,14 @@ append_block(const RowStore *store, int64 **blocks, int *count, int *allocated, 
 			MemoryContextAlloc(store->memory, sizeof(int64) * *allocated) :
 			repalloc_huge(*blocks, sizeof(int64) * *allocated);
 	}
+	Assert(*count < *allocated && block >= 0);
 	(*blocks)[(*count)++] = block;
 }
 
 static void
 seek_block(RowStore *store, int64 block)
 {
+	Assert(store->file != NULL && block >= 0 && block < store->block_count);
 	if (BufFileSeekBlock(store->file, (long) block) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
@@ -130,6 +134,7 @@ write_buffer(RowFile *file)
 	RowStore   *store = file->store;
 	const int64 block = new_block(store);
 
+	Assert(file->buffer_used == BLCKSZ);
 	append_block(store, &file->blocks, &file->block_count, &file->blocks_allocated, block);
 	seek_block(store, block);
 	BufFileWrite(store->file, file->buffer, BLCKSZ);
@@ -143,11 +148,14 @@ row_file_append(RowFile *file, const FileRow *row)
 	const char *from = (const char *) row;
 	Size		left = row->bytes;
 
+	Assert(row->bytes >= offsetof(FileRow, values));
+	Assert(file->blocks_read == 0 && file->read_buffer == NULL);
 	if (file->buffer == NULL)
 		file->buffer = MemoryContextAlloc(file->store->memory, BLCKSZ);
 	while (left > 0)
 	{
 		const Size	bytes = Min(left, (Size) (BLCKSZ - file->buffer_used));
+		Assert(bytes > 0);
 
 		memcpy(file->buffer + file->buffer_used, from, bytes);
 		file->buffer_used += bytes;
@@ -186,6 +194,7 @@ row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 			memcpy((char *) format->row + bytes, DatumGetPointer(values[i]), length);
 			bytes += MAXALIGN(length);
 		}
+	Assert(bytes <= format->row_bytes_allocated);
 	format->row->bytes = bytes;
 	format->row->hash = hash;
 	row_file_append(file, format->row);
@@ -199,6 +208,7 @@ read_block(RowFile *file)
 
 	if (file->blocks_read == file->block_count)
 	{
+		Assert(file->buffer != NULL);
 		/* Nothing is written any more. */
 		if (file->read_buffer != NULL)
 			pfree(file->read_buffer);
@@ -244,6 +254,7 @@ row_file_read(RowFile *file, RowFormat *format)
 	uint64		bytes;
 
 	read_bytes(file, (char *) &bytes, sizeof(bytes));
+	Assert(bytes >= offsetof(FileRow, values));
 	reserve(format, bytes);
 	format->row->bytes = bytes;
 	read_bytes(file, (char *) format->row + sizeof(bytes), bytes - sizeof(bytes));
@@ -274,6 +285,7 @@ row_format_to_batch(const RowFormat *format, const FileRow *row, DatumBatch *row
 {
 	const bool *nulls = null_flags(format, row);
 	const int	at = rows->row_count++;
+	Assert(at < BATCH_ROWS_MAX);
 
 	for (int i = 0; i < format->attribute_count; i++)
 	{

@@ -13,6 +13,8 @@
 RowFile *
 row_parts_file(RowParts *parts, uint32 hash)
 {
+	Assert(parts->count >= 1 && parts->count <= ROW_PARTS_MAX);
+	Assert((parts->count & (parts->count - 1)) == 0);
 	RowFile   **file = &parts->files[row_part_of_hash(hash, parts->level, parts->count)];
 
 	if (*file == NULL)
@@ -44,6 +46,7 @@ row_parts_next(RowParts *parts)
 		next = llast(parts->waiting);
 		parts->waiting = list_delete_last(parts->waiting);
 		parts->level = next->level;
+		Assert(next->level >= 1 && next->level <= ROW_LEVELS_MAX + 1);
 	}
 	MemoryContextSwitchTo(caller);
 	return next;
@@ -58,6 +61,7 @@ row_parts_limit(Size memory_bytes)
 {
 	const Size	parts = Min(Max(memory_bytes / 4 / BLCKSZ, ROW_PARTS_MIN), ROW_PARTS_MAX);
 
+	Assert(parts >= ROW_PARTS_MIN && parts <= ROW_PARTS_MAX);
 	return (int) pg_prevpower2_32((uint32) parts);
 }
 

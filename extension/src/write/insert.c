@@ -68,6 +68,8 @@ keep_row(BatchInsertState *state, TupleTableSlot *row)
 	Relation	relation = state->target->ri_RelationDesc;
 
 	row->tts_tableOid = RelationGetRelid(relation);
+	Assert(!TTS_EMPTY(row));
+	Assert(row->tts_tupleDescriptor->natts == RelationGetDescr(relation)->natts);
 	if (RelationGetDescr(relation)->constr != NULL)
 		ExecConstraints(state->target, row, estate);
 	if (relation->rd_rel->relispartition)
@@ -97,6 +99,7 @@ write_rows(BatchInsertState *state)
 	ResultRelInfo *target = state->target;
 	RowBuffer  *rows = &state->rows;
 
+	Assert(rows->relation == target->ri_RelationDesc);
 	if (rows->row_count == 0)
 		return;
 	if (state->bulk == NULL)
@@ -110,6 +113,7 @@ write_rows(BatchInsertState *state)
 	if (state->sets_tag)
 		estate->es_processed += rows->row_count;
 	row_buffer_forget(rows);
+	Assert(rows->row_count == 0);
 }
 
 static TupleTableSlot *

@@ -83,6 +83,7 @@ receive_row(TupleTableSlot *slot, DestReceiver *self)
 
 	if (receiver->rows.relation == NULL)
 		return receiver->stock->receiveSlot(slot, receiver->stock);
+	Assert(!TTS_EMPTY(slot));
 	row_buffer_keep(&receiver->rows, slot);
 	if (row_buffer_is_full(&receiver->rows))
 		write_rows(receiver);
@@ -147,6 +148,7 @@ run_with_receiver(RUN_PARAMETERS)
 		run_previous(RUN_ARGUMENTS);
 		return;
 	}
+	Assert(noted_plan->commandType == CMD_SELECT);
 	noted_plan = NULL;
 	/* What is planned from now on is of functions that the query calls. */
 	is_awaiting_plan = false;

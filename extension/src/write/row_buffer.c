@@ -37,8 +37,10 @@ row_buffer_keep(RowBuffer *buffer, TupleTableSlot *row)
 	ExecCopySlot(*kept, row);
 	/* The copy must not depend on the row's page, nor pin it. */
 	ExecMaterializeSlot(*kept);
+	Assert(TTS_SHOULDFREE(*kept));
 	buffer->row_bytes += ((HeapTupleTableSlot *) *kept)->tuple->t_len;
 	buffer->row_count++;
+	Assert(buffer->row_count <= INSERT_BATCH_ROWS_MAX);
 }
 
 void
@@ -68,5 +70,6 @@ row_buffer_end(RowBuffer *buffer)
 {
 	for (int i = 0; i < INSERT_BATCH_ROWS_MAX && buffer->slots[i] != NULL; i++)
 		ExecDropSingleTupleTableSlot(buffer->slots[i]);
+	Assert(buffer->relation != NULL);
 	MemoryContextDelete(buffer->scratch);
 }
