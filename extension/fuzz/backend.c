@@ -106,6 +106,24 @@ HeapTupleSatisfiesVisibility(HeapTuple tuple, Snapshot snapshot, Buffer buffer)
 	return HeapTupleHeaderGetRawXmin(tuple->t_data) == VISIBLE_XID;
 }
 
+/* An assertion has failed: for libFuzzer, that is a finding. */
+void
+#if PG_VERSION_NUM >= 160000
+ExceptionalCondition(const char *condition, const char *file, int line)
+#else
+ExceptionalCondition(const char *condition, const char *error_type, const char *file, int line)
+#endif
+{
+	/* The stack that libFuzzer prints tells which one. */
+#if PG_VERSION_NUM < 160000
+	(void) error_type;
+#endif
+	(void) condition;
+	(void) file;
+	(void) line;
+	abort();
+}
+
 /* What is linked, and not reached. */
 
 Numeric

@@ -21,7 +21,7 @@ void
 batch_begin(TupleBatch *batch, const TupleBatchOps *ops, TupleDesc descriptor,
 			TupleTableSlot *slot)
 {
-	Assert(ops->fill_column != NULL && ops->materialise_row != NULL && ops->release != NULL);
+	Assert(ops == NULL || (ops->fill_column != NULL && ops->materialise_row != NULL && ops->release != NULL));
 	batch->ops = ops;
 	batch->descriptor = descriptor;
 	batch->slot = slot;
