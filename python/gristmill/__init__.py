@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ._errors import StepFailed as StepFailed
     from ._errors import SubmitFailed as SubmitFailed
     from ._errors import WorkerError as WorkerError
+    from ._flow.memo import FlowError as FlowError
     from ._flow.replay import Flow as Flow
-    from ._flow.replay import FlowError as FlowError
+    from ._flow.script import flow as flow
     from ._handle import Handle as Handle
     from ._handle import Submitted as Submitted
     from ._job import Job as Job
@@ -56,8 +57,9 @@ _HOMES = {
     "Events": "_operations.events",
     "Fail": "_errors",
     "Flow": "_flow.replay",
-    "FlowError": "_flow.replay",
+    "FlowError": "_flow.memo",
     "GristmillError": "_errors",
+    "flow": "_flow.script",
     "Handle": "_handle",
     "HistoryRow": "_operations.records",
     "Job": "_job",
@@ -69,8 +71,8 @@ _HOMES = {
     "ResultTimeout": "_errors",
     "Retry": "_errors",
     "Schedule": "_operations.records",
-    "StoreError": "_errors",
     "StepFailed": "_errors",
+    "StoreError": "_errors",
     "SubmitFailed": "_errors",
     "Submitted": "_handle",
     "WorkerError": "_errors",

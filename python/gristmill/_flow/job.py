@@ -14,7 +14,8 @@ from .._job import Job
 from .._options import OPTIONS, RETRIES_DEFAULT, check_names, given, options_json, tag_pairs, text
 from .._spans import seconds
 from .._values import converter, hints_of, plain_keys, to_plain
-from .replay import Prepared, Program, Suspension, make_encoder
+from .memo import check_awaited, make_encoder
+from .replay import Prepared, Program, Suspension
 
 if TYPE_CHECKING:
     from .._app import App
@@ -99,6 +100,7 @@ class FlowJob(Job[..., R]):
             value = kind(program, memos, outcomes, None).run(payload)
             if type(value) is Suspension:
                 return suspended(value.text) if suspended is not None else value
+            check_awaited(value)
             return value
 
         return run

@@ -3,7 +3,7 @@
 The loop is that of one instance. It turns only while something is ready, in a fixed order. Its timers are sleeps of the flow: they
 wait in the store. So `asyncio.gather`, `wait`, `timeout`, `sleep` and `TaskGroup` are as durable as steps.
 
-Needs nothing of the package but `replay`: the runtime gives the same text to scripts. Python 3.8 and newer.
+Needs nothing of the package but `memo` and `replay`: the runtime gives the same text to scripts. Python 3.8 and newer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
-from .replay import ENDED, SLEEP, Flow, FlowError, Program, Record, Suspended, Winner, each
+from .memo import ENDED, FlowError, Record, each
+from .replay import SLEEP, Flow, Program, Suspended, Winner
 
 # Calls of one loop between two steps, and closings of one coroutine. A flow that takes more does not end.
 TURNS_MAX = 10_000_000
@@ -60,6 +61,8 @@ class Call:
 
 class Promise(_Future):
     """A step, to be awaited."""
+
+    is_step = True
 
     def __init__(self, record: Record | None, name: str, loop: Any) -> None:
         _Future.__init__(self, loop=loop)
@@ -230,7 +233,8 @@ class AsyncFlow(Flow):
         if is_replayed:
             self._wave_ms = memos[0].get("time")
         self._is_replayed = is_replayed
-        main = loop.create_task(self._program.function(self, payload))
+        main: asyncio.Task[Any] = asyncio.Task(self._program.function(self, payload), loop=loop, name=self.name)  # type: ignore[arg-type]
+        loop.tasks.append(main)
         loop.run()
         spawned = 0
         owners = self._owners
@@ -369,6 +373,7 @@ def _set_current_task(loop: Any, before: Any, after: Any) -> None:
 class Result:
     """A step of a plain flow."""
 
+    is_step = True
     __slots__ = ("_answer", "name", "record")
 
     def __init__(self, name: str, record: Record | None, answer: Callable[[], Any]) -> None:

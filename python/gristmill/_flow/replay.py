@@ -3,55 +3,29 @@
 An instance runs from its beginning each time that something which it awaited has ended. Steps that have ended give their kept
 outcomes; then the instance goes on, and answers with its value or with what it waits for next.
 
-The memo is a list with a part for each suspension, as JSON objects:
-
-* `steps`: what the suspension spawned, in the order of the children: `[name, hash]`, `[name, hash, key]` or, for a map of so many
-  children, `[name, hash, key, count]`. Names that begin with "@" are those of events and times. A count of 0 is that of a step
-  which was cancelled before it began.
-* `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
-  `[first, end]`. Left out where these are all that were spawned before and not yet seen.
-* `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
-* `time`: what the event loop's clock said, in milliseconds since 1970. `seed`: that of `random` and `uuid`.
-
-Needs nothing of the package: the runtime gives the same text to scripts. Python 3.8 and newer.
+Needs nothing of the package but `memo`: the runtime gives the same text to scripts. Python 3.8 and newer.
 """
 
 from __future__ import annotations
 
 import json
-import json.encoder
 import time
 import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable
 
+from .memo import FlowError, Record, grouped, make_encoder, runs_of, shown
+
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
 STEPS_OPEN_MAX = 250_000
-# Different groups of children that one suspension spawns: the store's limit.
-GROUPS_MAX = 1_000
 # Bytes that one suspension keeps of names, keys and values: the store's limit of a memo.
 MEMO_BYTES_MAX = 1 << 20
 EVENT_NAME_BYTES_MAX = 200
 
-ENDED = frozenset(("completed", "dead", "cancelled", "expired"))
 SLEEP, NOW, SEED = "@sleep", "@now", "@seed"
 
 Winner = namedtuple("Winner", ("name", "value", "index"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
-
-
-class FlowError(Exception):
-    """A flow's code asks for what a flow cannot do, or does not fit what its instance has done.
-
-    >>> @app.flow(retries=0)
-    ... async def stuck(flow) -> None:
-    ...     await asyncio.get_running_loop().create_future()
-    >>> import asyncio
-    >>> from gristmill.testing import run_flow
-    >>> run_flow(stuck)
-    Traceback (most recent call last):
-    gristmill._errors.JobFailed: job 1:0 ended as dead: FlowError: flow stuck awaits what nothing will ever bring about: ...
-    """
 
 
 class Suspended(BaseException):
@@ -111,56 +85,6 @@ class Program:
     def canonical(self, text: str, payload: Any) -> int:
         """The hash of a payload, which the order of an object's members does not change."""
         return zlib.crc32((self.encode_sorted(payload) if "{" in text else text).encode("utf-8", "surrogatepass"))
-
-
-def make_encoder(default: Callable[[Any], Any] | None, is_sorted: bool) -> Callable[[Any], str]:
-    """A function from a value to its JSON. What `json.dumps` makes anew for every call is made once."""
-    whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=is_sorted, separators=(",", ":"), default=default)
-    encoder: Any = json.encoder
-    if encoder.c_make_encoder is None:
-        return whole.encode
-    make = encoder.c_make_encoder(None, whole.default, encoder.c_encode_basestring, None, ":", ",", is_sorted, False, False)
-    join = "".join
-
-    def encode(value: Any) -> str:
-        try:
-            text: str = join(make(value, 0))
-            return text
-        except RecursionError:
-            raise ValueError("a value nests too deep, or contains itself") from None
-
-    return encode
-
-
-class Record:
-    """A step: one child, or the children of a map."""
-
-    __slots__ = (
-        *("collects", "convert", "count", "first", "hash", "head", "is_dropped"),
-        *("key", "missing", "name", "next", "order", "payloads", "promise"),
-    )
-
-    def __init__(self, name: str, hash: int, key: str | None, count: int | None, first: int, next: Record | None) -> None:
-        self.name = name
-        self.hash = hash
-        self.key = key
-        # None for a single child.
-        self.count = count
-        self.first = first
-        # The next one of the same name and key.
-        self.next = next
-        self.missing = 1 if count is None else count
-        # When its end was told, among the others'.
-        self.order = 0
-        self.promise: Any = None
-        self.convert: Callable[[Any], Any] | None = None
-        # Of one that is to be spawned.
-        self.head = ""
-        self.payloads = ""
-        # Of a map: whether failures stand in the places of values.
-        self.collects = False
-        # Cancelled before it began: it keeps its place among those of its identity, and has no child.
-        self.is_dropped = False
 
 
 class Flow:
@@ -264,7 +188,7 @@ class Flow:
             while one is not None:
                 left.append(one)
                 one = one.next
-        return [_shown(one.name, one.key) for one in sorted(left, key=lambda one: one.first)]
+        return [shown(one.name, one.key) for one in sorted(left, key=lambda one: one.first)]
 
     def _deliver(self, index: int) -> None:
         """Tells the end of a child."""
@@ -333,7 +257,7 @@ class Flow:
         return record
 
     def _differs(self, record: Record, hash: int, count: int | None) -> FlowError:
-        place = _shown(record.name, record.key)
+        place = shown(record.name, record.key)
         number = 1 + sum(
             entry[0] == record.name and (entry[2] if len(entry) > 2 else None) == record.key
             for memo in self._memos
@@ -348,7 +272,7 @@ class Flow:
         else:
             what = f"had arguments of the hash {record.hash:08x}, and the code now gives it some of the hash {hash:08x}"
         return FlowError(
-            f"step {place}, number {number} of its name, of flow {_shown(self.name, self.version, '@')} {what}: the instance has begun"
+            f"step {place}, number {number} of its name, of flow {shown(self.name, self.version, '@')} {what}: the instance has begun"
             " this step. Give the steps of a loop or a branch key=, give the changed flow another version=, or begin new instances"
             " from before the step by `gristmill flow fork`"
         )
@@ -614,14 +538,16 @@ class Flow:
         for record in self._revived:
             if record.promise is not None and not record.promise.done():
                 raise FlowError(
-                    f"step {_shown(record.name, record.key)} of flow {_shown(self.name, self.version, '@')} was cancelled by this instance"
+                    f"step {shown(record.name, record.key)} of flow {shown(self.name, self.version, '@')} was cancelled by this instance"
                     " before it began, and the code now waits for it: give the step another key=, or the changed flow another version="
                 )
         fresh = self._fresh
         if any([record.is_dropped for record in fresh]):
             fresh = [record for record in fresh if not record.is_dropped]
-        open_steps = {id(record) for record in self._owners if record is not None}
-        groups_open, children_open = len(open_steps) + len(fresh), len(self._owners) - self._owners.count(None)
+        children_open = len(self._owners) - self._owners.count(None)
+        groups_open = len(fresh)
+        if children_open:
+            groups_open += len({id(record) for record in self._owners if record is not None})
         children_open += sum(record.missing for record in fresh)
         if not groups_open:
             raise FlowError(
@@ -639,10 +565,10 @@ class Flow:
         memo: dict[str, Any] = {}
         children = ""
         if self._fresh:
-            children, entries = _grouped(self._fresh)
+            children, entries = grouped(self._fresh)
             memo["steps"] = entries
         if not is_all:
-            memo["seen"] = _runs(seen)
+            memo["seen"] = runs_of(seen)
         if self._new_values:
             memo["values"] = self._new_values
         if self._new_seed is not None:
@@ -657,75 +583,6 @@ class Flow:
             )
         wake = "all" if groups_open == 1 else "any"
         return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"}}')
-
-
-def _entry(record: Record) -> list[Any]:
-    count = 0 if record.is_dropped else record.count
-    if count is not None:
-        return [record.name, record.hash, record.key, count]
-    return [record.name, record.hash] if record.key is None else [record.name, record.hash, record.key]
-
-
-def _grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
-    """The JSON of the children, and the entries of the memo in their order. Children that are alike make one batch, unless steps
-    of one identity would change their order by that."""
-    if len(fresh) == 1 and not fresh[0].is_dropped:
-        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', [_entry(fresh[0])]
-    groups: dict[Any, list[Record]] = {}
-    homes: dict[Any, Any] = {}
-    is_alike = True
-    for record in fresh:
-        # Each event is a batch of its own.
-        home: Any = len(groups) if record.is_dropped or record.name[:1] == "@" else record.head
-        groups.setdefault(home, []).append(record)
-        is_alike = is_alike and homes.setdefault((record.name, record.key), home) == home
-    batches: list[list[Record]] = list(groups.values())
-    if not is_alike:
-        batches = []
-        for record in fresh:
-            before: Record = batches[-1][0] if batches else record
-            if before is not record and record.name[:1] != "@" and before.head == record.head and not before.is_dropped | record.is_dropped:
-                batches[-1].append(record)
-            else:
-                batches.append([record])
-    if len(batches) > GROUPS_MAX:
-        raise FlowError(
-            f"a flow begins {len(batches):,} different groups of steps at once; the limit is {GROUPS_MAX:,} (GROUPS_MAX; each event,"
-            " sleep, job and set of options makes one): await some of them first"
-        )
-    texts = [
-        f'{batch[0].head},"payloads":[{",".join([record.payloads for record in batch])}]}}'
-        for batch in batches
-        if not batch[0].is_dropped
-    ]
-    return ",".join(texts), [_entry(record) for batch in batches for record in batch]
-
-
-def _runs(numbers: list[int]) -> list[Any]:
-    """Numbers, of which those that follow on each other are `[first, end]`."""
-    runs: list[Any] = []
-    for number in numbers:
-        last = runs[-1] if runs else None
-        if isinstance(last, list) and last[1] == number:
-            last[1] = number + 1
-        elif isinstance(last, int) and last + 1 == number:
-            runs[-1] = [last, number + 1]
-        else:
-            runs.append(number)
-    return runs
-
-
-def each(runs: list[Any]) -> Iterable[int]:
-    """The numbers of such runs."""
-    for run in runs:
-        if type(run) is int:
-            yield run
-        else:
-            yield from range(*run)
-
-
-def _shown(name: str, key: str | None, mark: str = " ") -> str:
-    return name if key is None else f"{name}{mark}{key}" if mark != " " else f"{name} (key {key!r})"
 
 
 def _counted(count: int | None) -> str:

@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from .._flow.replay import ENDED, Suspension
+from .._flow.memo import ENDED
+from .._flow.replay import Suspension
 from .._spans import milliseconds
 from .clock import BEGINNING
 

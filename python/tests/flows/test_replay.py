@@ -5,7 +5,9 @@ import datetime
 import json
 import random
 
+import programs
 import pytest
+from programs import random_program
 
 import gristmill
 from gristmill.testing import eager, run_flow
@@ -212,10 +214,10 @@ def instance(flow, payload=None, **options):
     """An instance that runs the application's jobs."""
     from gristmill.testing.eager import EagerEngine
 
-    engine = EagerEngine(shop)
+    engine = EagerEngine(flow.app)
 
     def execute(batch, text):
-        job = shop.jobs[batch["kind"]]
+        job = flow.app.jobs[batch["kind"]]
         number, _ = engine._run_all(job.common(), [json.loads(text)], lambda value: value)
         return engine._ended(number, 0)
 
@@ -338,10 +340,10 @@ def run_flow_of(function, payload=None, **options):
 
 
 def refused(function, monkeypatch=None, **limits):
-    from gristmill._flow import replay
+    from gristmill._flow import memo, replay
 
     for name, value in limits.items():
-        monkeypatch.setattr(replay, name, value)
+        monkeypatch.setattr(memo if hasattr(memo, name) else replay, name, value)
     state, _, error = run_flow_of(function)
     assert state == "dead" and error[0] == "FlowError", error
     return error[1]
@@ -411,6 +413,14 @@ def test_what_is_no_flow_is_refused():
     async def marked(flow):
         await flow.step(double, 1, name="@sleep")
 
+    async def unawaited(flow):
+        await flow.step(double, flow.step(double, 1))
+
+    async def returned(flow):
+        return flow.step(double, 1)
+
+    for function in (unawaited, returned):
+        assert "the step double stands in the place of its result: await it first" in refused(function)
     assert "give functions to flow.local" in run_flow_of(unknown)[2][1]
     assert "did you mean retries=" in run_flow_of(misspelt)[2][1]
     assert "does not begin with @" in refused(marked)
@@ -472,65 +482,11 @@ def test_flows_of_an_eager_application():
 # --- random programs ---
 
 
-def random_program(rng, depth=0):
-    """A program of a flow, as a nested list: what it does does not depend on the order in which equal things end."""
-    what = rng.choice(["step", "step", "fail", "map", "sleep", "event", "local"] + ["sequence", "gather", "race", "attempt"] * (depth < 3))
-    if what in ("sequence", "gather"):
-        return [what, *(random_program(rng, depth + 1) for _ in range(rng.randint(1, 4)))]
-    if what == "attempt":
-        return [what, random_program(rng, depth + 1)]
-    if what == "race":
-        spans = rng.sample(range(1, 50), 2)
-        return [what, spans, random_program(rng, depth + 1)]
-    if what == "map":
-        return [what, [rng.randint(0, 9) for _ in range(rng.randint(0, 5))]]
-    return [what, rng.randint(1, 50)]
-
-
-async def interpreted(flow, program):
-    """What a program gives."""
-    what, *parts = program
-    if what == "step":
-        return await flow.step(double, parts[0])
-    if what == "fail":
-        return await flow.step(fail, str(parts[0]))
-    if what == "map":
-        return await flow.map(double, parts[0])
-    if what == "sleep":
-        return await flow.sleep(parts[0] / 100)
-    if what == "event":
-        try:
-            return await flow.event(f"event {parts[0]}", timeout=parts[0] / 100)
-        except TimeoutError:
-            return "late"
-    if what == "local":
-        return await flow.local(str, parts[0]) + str(flow.random() < 2)
-    if what == "sequence":
-        return [await interpreted(flow, part) for part in parts]
-    if what == "gather":
-        return await asyncio.gather(*(interpreted(flow, part) for part in parts))
-    if what == "race":
-        first = await flow.first(*(flow.sleep(span / 10) for span in parts[0]))
-        return [first.index, await interpreted(flow, parts[1])]
-    try:
-        return await interpreted(flow, parts[0])
-    except gristmill.StepFailed as failed:
-        return f"failed: {failed.type}"
-
-
-@shop.flow(name="interpreter", retries=0)
-async def interpreter(flow, program):
-    try:
-        return await interpreted(flow, program)
-    except gristmill.StepFailed:
-        return "failed"
-
-
 @pytest.mark.parametrize("seed", range(300))
 def test_random_programs_do_not_depend_on_the_order_of_ends(seed):
     rng = random.Random(seed)
     program = random_program(rng)
-    expected = instance(interpreter, program).proceed()
+    expected = instance(programs.interpreter, program).proceed()
     assert expected[0] == "completed"
     for _ in range(3):
-        assert instance(interpreter, program, choose=rng.choice).proceed() == expected
+        assert instance(programs.interpreter, program, choose=rng.choice).proceed() == expected

@@ -1,0 +1,171 @@
+"""The memo of a flow's instance: what it keeps of its steps.
+
+The memo is a list with a part for each suspension, as JSON objects:
+
+* `steps`: what the suspension spawned, in the order of the children: `[name, hash]`, `[name, hash, key]` or, for a map of so many
+  children, `[name, hash, key, count]`. Names that begin with "@" are those of events and times. A count of 0 is that of a step
+  which was cancelled before it began.
+* `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
+  `[first, end]`. Left out where these are all that were spawned before and not yet seen.
+* `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
+* `time`: what the event loop's clock said, in milliseconds since 1970. `seed`: that of `random` and `uuid`.
+
+Needs nothing of the package: the runtime gives the same text to scripts. Python 3.8 and newer.
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+from typing import Any, Callable, Iterable, cast
+
+# Different groups of children that one suspension spawns: the store's limit.
+GROUPS_MAX = 1_000
+
+ENDED = frozenset(("completed", "dead", "cancelled", "expired"))
+
+
+class FlowError(Exception):
+    """A flow's code asks for what a flow cannot do, or does not fit what its instance has done.
+
+    >>> @app.flow(retries=0)
+    ... async def stuck(flow) -> None:
+    ...     await asyncio.get_running_loop().create_future()
+    >>> import asyncio
+    >>> from gristmill.testing import run_flow
+    >>> run_flow(stuck)
+    Traceback (most recent call last):
+    gristmill._errors.JobFailed: job 1:0 ended as dead: FlowError: flow stuck awaits what nothing will ever bring about: ...
+    """
+
+
+def make_encoder(to_plain: Callable[[Any], Any] | None, is_sorted: bool) -> Callable[[Any], str]:
+    """A function from a value to its JSON. What `json.dumps` makes anew for every call is made once."""
+
+    def default(value: Any) -> Any:
+        check_awaited(value)
+        if to_plain is None:
+            raise TypeError(f"a {type(value).__qualname__} cannot become JSON")
+        return to_plain(value)
+
+    whole = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=is_sorted, separators=(",", ":"), default=default)
+    encoder: Any = json.encoder
+    if encoder.c_make_encoder is None:
+        return whole.encode
+    make = encoder.c_make_encoder(None, whole.default, encoder.c_encode_basestring, None, ":", ",", is_sorted, False, False)
+    join = "".join
+
+    def encode(value: Any) -> str:
+        try:
+            text: str = join(make(value, 0))
+            return text
+        except RecursionError:
+            raise ValueError("a value nests too deep, or contains itself") from None
+
+    return encode
+
+
+def check_awaited(value: Any) -> None:
+    """Refuses a step in the place of its result."""
+    if getattr(cast(Any, type(value)), "is_step", False) is True:
+        raise FlowError(f"the step {value.name} stands in the place of its result: await it first, or in a plain flow ask for its result()")
+
+
+class Record:
+    """A step: one child, or the children of a map."""
+
+    __slots__ = (
+        *("collects", "convert", "count", "first", "hash", "head", "is_dropped"),
+        *("key", "missing", "name", "next", "order", "payloads", "promise"),
+    )
+
+    def __init__(self, name: str, hash: int, key: str | None, count: int | None, first: int, next: Record | None) -> None:
+        self.name = name
+        self.hash = hash
+        self.key = key
+        # None for a single child.
+        self.count = count
+        self.first = first
+        # The next one of the same name and key.
+        self.next = next
+        self.missing = 1 if count is None else count
+        # When its end was told, among the others'.
+        self.order = 0
+        self.promise: Any = None
+        self.convert: Callable[[Any], Any] | None = None
+        # Of one that is to be spawned.
+        self.head = ""
+        self.payloads = ""
+        # Of a map: whether failures stand in the places of values.
+        self.collects = False
+        # Cancelled before it began: it keeps its place among those of its identity, and has no child.
+        self.is_dropped = False
+
+
+def entry_of(record: Record) -> list[Any]:
+    count = 0 if record.is_dropped else record.count
+    if count is not None:
+        return [record.name, record.hash, record.key, count]
+    return [record.name, record.hash] if record.key is None else [record.name, record.hash, record.key]
+
+
+def grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
+    """The JSON of the children, and the entries of the memo in their order. Children that are alike make one batch, unless steps
+    of one identity would change their order by that."""
+    if len(fresh) == 1 and not fresh[0].is_dropped:
+        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', [entry_of(fresh[0])]
+    groups: dict[Any, list[Record]] = {}
+    homes: dict[Any, Any] = {}
+    is_alike = True
+    for record in fresh:
+        # Each event is a batch of its own.
+        home: Any = len(groups) if record.is_dropped or record.name[:1] == "@" else record.head
+        groups.setdefault(home, []).append(record)
+        is_alike = is_alike and homes.setdefault((record.name, record.key), home) == home
+    batches: list[list[Record]] = list(groups.values())
+    if not is_alike:
+        batches = []
+        for record in fresh:
+            before: Record = batches[-1][0] if batches else record
+            if before is not record and record.name[:1] != "@" and before.head == record.head and not before.is_dropped | record.is_dropped:
+                batches[-1].append(record)
+            else:
+                batches.append([record])
+    if len(batches) > GROUPS_MAX:
+        raise FlowError(
+            f"a flow begins {len(batches):,} different groups of steps at once; the limit is {GROUPS_MAX:,} (GROUPS_MAX; each event,"
+            " sleep, job and set of options makes one): await some of them first"
+        )
+    texts = [
+        f'{batch[0].head},"payloads":[{",".join([record.payloads for record in batch])}]}}'
+        for batch in batches
+        if not batch[0].is_dropped
+    ]
+    return ",".join(texts), [entry_of(record) for batch in batches for record in batch]
+
+
+def runs_of(numbers: list[int]) -> list[Any]:
+    """Numbers, of which those that follow on each other are `[first, end]`."""
+    runs: list[Any] = []
+    for number in numbers:
+        last = runs[-1] if runs else None
+        if isinstance(last, list) and last[1] == number:
+            last[1] = number + 1
+        elif isinstance(last, int) and last + 1 == number:
+            runs[-1] = [last, number + 1]
+        else:
+            runs.append(number)
+    return runs
+
+
+def each(runs: list[Any]) -> Iterable[int]:
+    """The numbers of such runs."""
+    for run in runs:
+        if type(run) is int:
+            yield run
+        else:
+            yield from range(*run)
+
+
+def shown(name: str, key: str | None, mark: str = " ") -> str:
+    return name if key is None else f"{name}{mark}{key}" if mark != " " else f"{name} (key {key!r})"
