@@ -53,6 +53,12 @@ SEED_CASES = (
     Case("count(distinct c) by b", "select b, count(distinct c) from {t} group by b", 4),
     Case("rollup of b and c % 10", "select b, c % 10, count(*), sum(a) from {t} group by rollup (b, c % 10)", 4),
     Case("stddev(a), corr(a, b)", "select stddev(a), corr(a, b) from {t}", 4),
+    Case("four aggregates over a function",
+         "select count(*), sum(g), min(g), max(g) from generate_series(1, {rows}) g", 1.1, reach_in_parallel=1),
+    Case("groups of a WITH query's rows",
+         "with w as materialized (select a, b from {t}) select b, count(*), sum(a) from w group by b", 1.1, reach_in_parallel=1),
+    Case("groups of a window function's rows",
+         "select b, sum(n) from (select b, row_number() over (order by a) as n from {t}) q group by b", 1.1, reach_in_parallel=1),
     Case("select *, order by b, a limit 10", "select * from {t} order by b, a limit 10", 4, is_aggregate=False),
 )
 
