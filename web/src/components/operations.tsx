@@ -16,7 +16,10 @@ const WORDS = {
   resume: { present: "Resuming", past: "resumed" },
 } satisfies Record<Operation["change"], { present: string; past: string }>;
 
-/** The waits before the looks at operations; the last one repeats. An operation that has ended at the first look has no bar. Milliseconds. */
+/**
+ * The waits before the looks at operations; the last one repeats. An operation that has ended at the first look has no bar.
+ * Milliseconds.
+ */
 const LOOK_AFTER_MS = [100, 200, 500];
 /** The interval of looks for operations of others while the tab is visible. Milliseconds. */
 const LOOK_FOR_OTHERS_MS = 15_000;
