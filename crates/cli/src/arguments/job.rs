@@ -118,7 +118,7 @@ pub struct JobsArguments {
     /// Print the ids of all matching jobs, packed by batch: 42:0-499,731
     #[arg(long, conflicts_with_all = ["after", "limit", "json"])]
     pub ids: bool,
-    /// Print the number of matching jobs alone; with --json, by state
+    /// Print only the number of matching jobs; with --json, by state
     #[arg(long, conflicts_with_all = ["after", "limit", "ids"])]
     pub count: bool,
     /// The maximum number of jobs

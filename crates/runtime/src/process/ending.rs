@@ -28,12 +28,13 @@ impl WarmProcess {
             );
         }
         let output = self.output.take_unclaimed().tail(CRASH_OUTPUT_BYTES_MAX);
-        match output.is_empty() {
-            true => {}
-            false if has_ended && !status.success() => {
-                tracing::error!(output, "a process of {script} failed at its end");
-            }
-            false => tracing::info!(output, "printed at the end of {script}"),
+        if output.is_empty() {
+            return;
+        }
+        if has_ended && !status.success() {
+            tracing::error!(output, "a process of {script} failed at its end");
+        } else {
+            tracing::info!(output, "printed at the end of {script}");
         }
     }
 

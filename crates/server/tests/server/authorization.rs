@@ -52,7 +52,7 @@ async fn operations(api: &Api) -> Vec<Operation> {
     operations
 }
 
-/// What the requests speak of: jobs and an operation of the default queue, and an agent's worker.
+/// The objects of the requests: jobs and an operation of the default queue, and an agent's worker.
 struct World {
     api: Api,
     batch: i64,

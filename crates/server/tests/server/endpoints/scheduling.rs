@@ -370,7 +370,7 @@ async fn controls_are_put_shown_and_lifted() {
     }
 }
 
-/// Jobs with one key become one, and those whose values are known do not run.
+/// Jobs with the same key become one job, and jobs with cached values do not run.
 #[tokio::test]
 async fn jobs_are_debounced_and_cached() {
     let api = Api::new().await;
