@@ -7,6 +7,7 @@
 pub mod known;
 pub mod local;
 pub mod openai;
+mod together;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,11 @@ pub trait Extractor: Send + Sync + std::fmt::Debug + 'static {
     /// Whether the extraction depends on the speaker. If not, the same words of two speakers are extracted once.
     fn reads_speaker(&self) -> bool {
         false
+    }
+
+    /// Number of texts that one call may read together.
+    fn texts_at_once(&self) -> usize {
+        1
     }
 
     /// Makes the chunk that is to be extracted from a text.
@@ -95,6 +101,12 @@ pub enum ExtractError {
     /// The service gave no answer.
     #[error(transparent)]
     Service(#[from] ServiceError),
+    /// The limit of tokens cut the answer off.
+    #[error(
+        "the model's answer was cut off at its limit of tokens; raise --output-tokens, or make chunks shorter with \
+         --chunk-characters"
+    )]
+    Cut,
     /// The answer does not have the requested form, even after a repair attempt.
     #[error("the model's answer is not an extraction, and neither is the repaired one: {reason}")]
     Malformed {
@@ -104,10 +116,11 @@ pub enum ExtractError {
 }
 
 impl ExtractError {
-    /// The word that groups errors of this kind: `refused`, `unavailable`, `malformed`, `settings`.
+    /// The word that groups errors of this kind: that of the service's error, `cut` or `malformed`.
     pub const fn kind(&self) -> &'static str {
         match self {
             ExtractError::Service(error) => error.kind(),
+            ExtractError::Cut => "cut",
             ExtractError::Malformed { .. } => "malformed",
         }
     }

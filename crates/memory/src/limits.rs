@@ -3,6 +3,9 @@
 /// Maximum bytes of a source that is read whole. Mbox files and JSON lines are read message by message instead.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
 
+/// Maximum files of an archive. An export of Slack has one for each channel and day: 100 channels in 5 years are 180,000.
+pub const ARCHIVE_FILES_MAX: usize = 1_000_000;
+
 /// Maximum bytes of one mail in an mbox, or of one line of JSON.
 pub const SOURCE_PIECE_BYTES_MAX: usize = 64 << 20;
 
@@ -196,6 +199,14 @@ pub const OUTCOMES_QUEUED_MAX: usize = 4_096;
 
 /// Milliseconds between the checks of a running extraction for the end of its worker.
 pub const DRAIN_POLL_MS: u64 = 200;
+
+/// Milliseconds for which calls that have begun are waited for after a stop. With the checks of the running extractions and
+/// the last commit, a program that is asked to end does so within two seconds.
+pub const DRAIN_GRACE_MS: u64 = 1_200;
+
+/// Maximum extractions that are begun beyond one for each call, so that short texts can be read together. Each is a few
+/// kilobytes.
+pub const READY_TEXTS_MAX: usize = 2_000;
 
 /// Milliseconds between reads of the store for outcomes that other workers report. Reading a whole batch takes about one.
 pub const OUTCOMES_POLL_MS: u64 = 250;

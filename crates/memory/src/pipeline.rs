@@ -206,6 +206,9 @@ pub enum IngestError {
     /// Vectors cannot be made. The messages and their knowledge are stored, and the next ingestion adds the vectors.
     #[error("{0}; messages and knowledge are stored; run the same command again to add the vectors")]
     Embed(#[from] EmbedError),
+    /// The model service refuses all requests. Commits are kept, and the next ingestion asks again.
+    #[error("{0}; commits are not lost; run the same command again to resume")]
+    Denied(String),
     /// The ingestion was [stopped](IngestStopper::stop).
     #[error("the ingestion was stopped; run the same command again to resume")]
     Stopped,
@@ -488,14 +491,14 @@ impl Run<'_> {
                         return Err(IngestError::Worker("it was stopped".to_owned()));
                     };
                     self.last_outcome_at = Some(Instant::now());
-                    self.take(outcome);
+                    self.take(outcome)?;
                     while let Ok(outcome) = self.outcomes.try_recv() {
-                        self.take(outcome);
+                        self.take(outcome)?;
                     }
                 }
                 () = tokio::time::sleep(until_poll), if !self.waiting.is_empty() => {
                     for outcome in self.extractions.poll().await? {
-                        self.take(outcome);
+                        self.take(outcome)?;
                     }
                 }
                 arrived = arrived(&mut current, &*ingestion.knowledge), if has_room => arrived?,
@@ -563,17 +566,21 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn take(&mut self, outcome: Outcome) {
+    fn take(&mut self, outcome: Outcome) -> Result<(), IngestError> {
+        if let (true, Err(reason)) = (outcome.is_denied, &outcome.result) {
+            return Err(IngestError::Denied(reason.to_string()));
+        }
         self.extractions.arrived(&outcome.key);
         // The own worker may send an outcome that was already read from the store.
         let Some(slots) = self.waiting.remove(&outcome.key) else {
-            return;
+            return Ok(());
         };
         assert!(!slots.is_empty(), "a chunk is extracted for at least one slot");
         self.ingested.progress.usage.add(&outcome.usage);
         for slot in slots {
             self.assembly.fill(slot, &outcome);
         }
+        Ok(())
     }
 
     /// Begins the next commit with all ready items, unless a commit is under way.

@@ -1,20 +1,30 @@
 //! An OpenAI-compatible service: chat completions and embeddings, within the limits of a [`Limiter`], with retries.
 
+mod answer;
+mod error;
 pub mod limiter;
+mod parameters;
+mod pause;
 mod usage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use gristmill_model::{Clock, SystemClock};
 use reqwest::header::HeaderMap;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-pub use crate::service::limiter::Limiter;
-use crate::service::limiter::{Permit, RateHeaders};
-pub use crate::service::usage::Usage;
+pub use answer::{Answer, parse_answer};
+use answer::{Completion, Embeddings, Priced};
+pub(crate) use error::DENIED;
+pub use error::ServiceError;
+use error::{is_denial, reason};
+pub use limiter::Limiter;
+use limiter::{Permit, RateHeaders};
+use parameters::{CHANGES_MAX, Learned, Parameters};
+pub use usage::Usage;
 
 /// The default address of models.
 pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
@@ -22,8 +32,11 @@ pub const BASE_URL_DEFAULT: &str = "https://api.openai.com/v1";
 /// Maximum bytes of one answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum tries of one request, including rejected and failed ones.
+/// Maximum tries of one request without an answer to any other request of this process in between.
 const TRIES_MAX: u32 = 12;
+
+/// The longest time for which a request is tried while others are answered.
+const TRIED_FOR_MAX: Duration = Duration::from_secs(3_600);
 
 /// The first pause after a failure that does not name a pause. It doubles with each try.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
@@ -105,65 +118,6 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The reason why a service gave no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ServiceError {
-    /// The service refused the request permanently: a wrong key, model or address.
-    #[error(
-        "the model service refused the request ({status}): {reason}; check the address, the model's name and the key"
-    )]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// The text of the answer.
-        reason: String,
-    },
-    /// Every try failed.
-    #[error("the model service did not answer after {tries} tries: {reason}")]
-    Unavailable {
-        /// Number of tries.
-        tries: u32,
-        /// The failure of the last try.
-        reason: String,
-    },
-    /// The service is unreachable.
-    #[error(
-        "the model service at {base_url} cannot be reached: {reason}; check that it runs, and its address"
-    )]
-    Unreachable {
-        /// Its address.
-        base_url: String,
-        /// The error of the connection.
-        reason: String,
-    },
-    /// The settings are invalid.
-    #[error("{0}")]
-    Settings(String),
-}
-
-impl ServiceError {
-    /// The word that groups errors of this kind: `refused`, `unavailable`, `settings`.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            ServiceError::Refused { .. } => "refused",
-            ServiceError::Unavailable { .. } | ServiceError::Unreachable { .. } => "unavailable",
-            ServiceError::Settings(_) => "settings",
-        }
-    }
-}
-
-/// The way in which the form of an answer is requested. Not all services know the strictest one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum AnswerForm {
-    /// `json_schema`, which the newest services know.
-    Schema = 0,
-    /// `json_object` with a schema, which llama.cpp's Python server knows.
-    Object = 1,
-    /// No field of the request: only the instructions describe the form.
-    Text = 2,
-}
-
 /// A request for a chat completion.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatRequest<'a> {
@@ -185,71 +139,22 @@ pub struct Service {
     settings: OpenAiSettings,
     client: reqwest::Client,
     limiter: Limiter,
-    form: Arc<AtomicU8>,
+    learned: Arc<Learned>,
 }
 
-/// An answer that states its cost.
-trait Priced: DeserializeOwned {
-    fn usage(&self) -> TokenUsage;
-}
-
-#[derive(Deserialize)]
-struct Completion {
-    choices: Vec<Choice>,
-    #[serde(default)]
-    usage: Option<TokenUsage>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: ChoiceMessage,
-}
-
-#[derive(Deserialize)]
-struct ChoiceMessage {
-    #[serde(default)]
-    content: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Embeddings {
-    data: Vec<Embedding>,
-    #[serde(default)]
-    usage: Option<TokenUsage>,
-}
-
-#[derive(Deserialize)]
-struct Embedding {
-    #[serde(default)]
-    index: Option<usize>,
-    embedding: Vec<f32>,
-}
-
-#[derive(Deserialize, Clone, Copy, Default)]
-struct TokenUsage {
-    #[serde(default)]
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-}
-
-impl Priced for Completion {
-    fn usage(&self) -> TokenUsage {
-        self.usage.unwrap_or_default()
-    }
-}
-
-impl Priced for Embeddings {
-    fn usage(&self) -> TokenUsage {
-        self.usage.unwrap_or_default()
-    }
+/// What is sent.
+enum Body<'a> {
+    /// A request for a chat completion, with the parameters that the service takes.
+    Chat(&'a ChatRequest<'a>),
+    /// A request without parameters that can be left out.
+    Fixed(&'a str),
 }
 
 /// The end of one try.
 enum Tried<T> {
     Answered(T),
     Again { pause: Duration, reason: String },
-    Refused { status: u16, reason: String },
+    Refused { status: u16, body: String },
 }
 
 impl Service {
@@ -279,7 +184,7 @@ impl Service {
             settings,
             client,
             limiter,
-            form: Arc::new(AtomicU8::new(AnswerForm::Schema as u8)),
+            learned: Arc::default(),
         })
     }
 
@@ -337,75 +242,22 @@ impl Service {
     ///
     /// [`ServiceError`], after all sensible retries.
     pub async fn chat(&self, request: &ChatRequest<'_>, usage: &mut Usage) -> Result<String, ServiceError> {
+        Ok(self.answer(request, usage).await?.content)
+    }
+
+    /// Asks for a chat completion, and returns its text and whether that is all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError`], after all sensible retries.
+    pub async fn answer(&self, request: &ChatRequest<'_>, usage: &mut Usage) -> Result<Answer, ServiceError> {
         let prompt_tokens = (request.text.len() / TOKEN_CHARACTERS + 1) as u64;
-        loop {
-            let form = self.form();
-            let body = self.chat_body(request, form).to_string();
-            let completion: Result<Completion, ServiceError> =
-                self.post("chat/completions", body, prompt_tokens, usage).await;
-            match completion {
-                Ok(completion) => {
-                    let mut contents = completion
-                        .choices
-                        .into_iter()
-                        .filter_map(|choice| choice.message.content);
-                    return Ok(contents.next().unwrap_or_default());
-                }
-                // A service that does not know this way to request a form is asked in the next plainer way.
-                Err(ServiceError::Refused { status, reason })
-                    if [400, 422].contains(&status)
-                        && form != AnswerForm::Text
-                        && (reason.contains("response_format") || reason.contains("json_schema")) =>
-                {
-                    self.form.fetch_max(form as u8 + 1, Ordering::Relaxed);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn form(&self) -> AnswerForm {
-        match self.form.load(Ordering::Relaxed) {
-            0 => AnswerForm::Schema,
-            1 => AnswerForm::Object,
-            _ => AnswerForm::Text,
-        }
-    }
-
-    fn chat_body(&self, request: &ChatRequest<'_>, form: AnswerForm) -> Value {
-        let instructions = match form {
-            AnswerForm::Schema => request.instructions.to_owned(),
-            AnswerForm::Object | AnswerForm::Text => {
-                format!(
-                    "{}\n\nThe JSON's schema: {}",
-                    request.instructions, request.schema
-                )
-            }
-        };
-        let mut body = json!({
-            "model": self.settings.model,
-            "messages": [
-                { "role": "system", "content": instructions },
-                { "role": "user", "content": request.text },
-            ],
-            "temperature": 0,
-        });
-        match form {
-            AnswerForm::Schema => {
-                body["response_format"] = json!({
-                    "type": "json_schema",
-                    "json_schema": { "name": request.schema_name, "schema": request.schema },
-                });
-            }
-            AnswerForm::Object => {
-                body["response_format"] = json!({ "type": "json_object", "schema": request.schema });
-            }
-            AnswerForm::Text => {}
-        }
-        if let Some(tokens) = request.output_tokens_max {
-            body["max_tokens"] = tokens.into();
-        }
-        body
+        let completion: Completion = self
+            .post("chat/completions", &Body::Chat(request), prompt_tokens, usage)
+            .await?;
+        completion
+            .answer()
+            .map_err(|reason| ServiceError::Declined { reason })
     }
 
     /// Asks for the vectors of texts, in the same order, with the model's number of dimensions.
@@ -418,7 +270,9 @@ impl Service {
         let body = json!({ "model": self.settings.model, "input": texts }).to_string();
         let mut usage = Usage::default();
         let tokens = (characters / TOKEN_CHARACTERS + 1) as u64;
-        let mut answer: Embeddings = self.post("embeddings", body, tokens, &mut usage).await?;
+        let mut answer: Embeddings = self
+            .post("embeddings", &Body::Fixed(&body), tokens, &mut usage)
+            .await?;
         if answer.data.iter().all(|embedding| embedding.index.is_some()) {
             answer.data.sort_by_key(|embedding| embedding.index);
         }
@@ -444,24 +298,35 @@ impl Service {
     }
 
     /// Sends a request until there is an answer, or a retry makes no sense.
+    ///
+    /// Tries count anew where other requests were answered in the meantime: the service is busy then, and not away.
     async fn post<T: Priced>(
         &self,
         path: &str,
-        body: String,
+        body: &Body<'_>,
         prompt_tokens: u64,
         usage: &mut Usage,
     ) -> Result<T, ServiceError> {
-        let mut last_reason = String::new();
-        for tries in 1..=TRIES_MAX {
+        let begun_at = Instant::now();
+        let mut answered = self.limiter.answered();
+        let (mut tries, mut changes) = (0, 0);
+        let mut is_first = true;
+        loop {
             assert!(
                 self.limiter.concurrency() > 0,
                 "a limiter lets at least one call run"
             );
-            let permit = match tries {
-                1 => self.limiter.acquire(prompt_tokens).await,
-                _ => self.limiter.acquire_again(prompt_tokens).await,
+            let permit = match std::mem::take(&mut is_first) {
+                true => self.limiter.acquire(prompt_tokens).await,
+                false => self.limiter.acquire_again(prompt_tokens).await,
             };
-            match self.try_once::<T>(permit, path, body.clone(), tries).await {
+            tries += 1;
+            let used = self.learned.now();
+            let text = match body {
+                Body::Chat(request) => used.body(&self.settings.model, request).to_string(),
+                Body::Fixed(text) => (*text).to_owned(),
+            };
+            match self.try_once::<T>(permit, path, text, tries).await {
                 Tried::Answered(answer) => {
                     let told = answer.usage();
                     usage.calls += 1;
@@ -469,25 +334,49 @@ impl Service {
                     usage.output_tokens += told.completion_tokens;
                     return Ok(answer);
                 }
-                Tried::Refused { status, reason } => return Err(ServiceError::Refused { status, reason }),
+                Tried::Refused {
+                    status,
+                    body: refusal,
+                } => {
+                    if changes < CHANGES_MAX && self.learns(body, used, status, &refusal) {
+                        changes += 1;
+                        tries -= 1;
+                        usage.retries += 1;
+                        continue;
+                    }
+                    let reason = reason(&refusal);
+                    return Err(match is_denial(status, &refusal) {
+                        true => ServiceError::Denied { status, reason },
+                        false => ServiceError::Refused { status, reason },
+                    });
+                }
                 Tried::Again { pause, reason } => {
                     usage.retries += 1;
-                    last_reason = reason;
+                    let now = self.limiter.answered();
+                    if now > std::mem::replace(&mut answered, now) && begun_at.elapsed() < TRIED_FOR_MAX {
+                        tries = 1;
+                    }
+                    if tries >= TRIES_MAX {
+                        return Err(ServiceError::Unavailable { tries, reason });
+                    }
                     // This call waits for its whole pause, even if others may go on. It holds no slot.
                     tokio::time::sleep(pause).await;
                 }
             }
         }
-        Err(ServiceError::Unavailable {
-            tries: TRIES_MAX,
-            reason: last_reason,
-        })
+    }
+
+    /// Whether a refusal is about a parameter that is left out from now on.
+    fn learns(&self, body: &Body<'_>, used: Parameters, status: u16, refusal: &str) -> bool {
+        matches!(body, Body::Chat(_))
+            && [400, 404, 422].contains(&status)
+            && self.learned.learn(used, refusal)
     }
 
     async fn try_once<T: Priced>(&self, permit: Permit, path: &str, body: String, tries: u32) -> Tried<T> {
         let backoff = (PAUSE_FIRST * 2_u32.saturating_pow(tries - 1)).min(PAUSE_MAX);
-        let again = |permit, pause, reason| {
-            self.limiter.rejected_for(permit, pause);
+        let again = |permit, pause, reason: String| {
+            self.limiter.rejected_for(permit, pause, &reason);
             Tried::Again { pause, reason }
         };
         let mut request = self
@@ -507,7 +396,7 @@ impl Service {
             rate_headers(response.headers(), "tokens"),
             rate_headers(response.headers(), "requests"),
         );
-        let told_pause = retry_after(response.headers());
+        let told_pause = pause::pause(response.headers(), SystemClock.now());
         let text = match read_capped(response).await {
             Ok(text) => text,
             Err(reason) => return again(permit, backoff, reason),
@@ -526,35 +415,21 @@ impl Service {
                     format!("its answer does not have the form of {path}: {error}"),
                 ),
             },
+            _ if is_denial(status, &text) => {
+                self.limiter.refused(permit);
+                Tried::Refused { status, body: text }
+            }
             408 | 409 | 425 | 429 | 500..=599 => again(
                 permit,
                 told_pause.unwrap_or(backoff),
                 format!("status {status}: {}", reason(&text)),
             ),
             _ => {
-                self.limiter.succeeded(permit, 0, 0);
-                Tried::Refused {
-                    status,
-                    reason: reason(&text),
-                }
+                self.limiter.refused(permit);
+                Tried::Refused { status, body: text }
             }
         }
     }
-}
-
-/// Parses the JSON in an answer, which may be fenced as Markdown code.
-///
-/// # Errors
-///
-/// The problem, as text.
-pub fn parse_answer<T: DeserializeOwned>(content: &str) -> Result<T, String> {
-    let text = content.trim();
-    let text = text
-        .strip_prefix("```json")
-        .or_else(|| text.strip_prefix("```"))
-        .unwrap_or(text);
-    let text = text.strip_suffix("```").unwrap_or(text);
-    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Reads the body, if it does not exceed the limit.
@@ -589,27 +464,6 @@ fn printable(base_url: &str) -> String {
     // An address that cannot have a name or a password has none.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().trim_end_matches('/').to_owned()
-}
-
-/// The message in an error's body, on one short line.
-fn reason(text: &str) -> String {
-    let parsed: Option<Value> = serde_json::from_str(text).ok();
-    let told = parsed.as_ref().and_then(|body| body["error"]["message"].as_str());
-    let line = told
-        .unwrap_or(text)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    line.chars().take(300).collect()
-}
-
-/// Reads `retry-after-ms`, or `retry-after` in seconds.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let seconds = number("retry-after-ms")
-        .map(|millis| millis / 1_000.0)
-        .or_else(|| number("retry-after"))?;
-    Some(Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0)))
 }
 
 /// Reads the headers `x-ratelimit-limit-tokens` and so on.
@@ -671,19 +525,8 @@ mod tests {
     #[test]
     fn reads_headers() {
         let mut headers = HeaderMap::new();
-        headers.insert("retry-after", "2".parse().expect("a value"));
-        assert_eq!(retry_after(&headers), Some(Duration::from_secs(2)));
-        headers.insert("retry-after-ms", "1500".parse().expect("a value"));
-        assert_eq!(retry_after(&headers), Some(Duration::from_millis(1_500)));
         headers.insert("x-ratelimit-remaining-tokens", "77".parse().expect("a value"));
         assert_eq!(rate_headers(&headers, "tokens").remaining, Some(77.0));
         assert_eq!(rate_headers(&headers, "requests"), RateHeaders::default());
-    }
-
-    #[test]
-    fn reads_answers() {
-        let parsed: Value = parse_answer("```json\n{\"topics\": [\"bees\"]}\n```").expect("JSON");
-        assert_eq!(parsed["topics"][0], "bees");
-        assert!(parse_answer::<Value>("{\"topics\": [\"be").is_err());
     }
 }

@@ -5,103 +5,39 @@
 //! source as a whole cannot be read, and ends it. All readers pass through [`messages`], which applies the rules that
 //! hold for each of them.
 
+mod archive;
+pub mod chat;
 pub mod chunk;
 pub mod content;
 pub mod conversation;
+mod format;
+mod front_matter;
+mod html;
 pub mod json_lines;
+mod json_list;
+mod json_message;
 pub mod mail;
 pub mod markdown;
 pub mod moment;
+pub mod notes;
+mod recording;
+pub mod speech;
 pub mod subtitles;
 pub mod transcript;
 
 use std::io::BufRead;
-use std::path::Path;
 
 use gristmill_model::Timestamp;
 
 use crate::error::MemoryError;
-use crate::limits::{BINARY_BYTES_MAX, CHUNK_CHARACTERS_DEFAULT, FORMAT_BYTES_MAX, SOURCE_MESSAGES_MAX};
+use crate::limits::{BINARY_BYTES_MAX, CHUNK_CHARACTERS_DEFAULT, SOURCE_MESSAGES_MAX};
 use crate::message::Message;
+use chat::{discord, irc, matrix, mattermost, slack, telegram, whatsapp, zulip};
 pub use content::Content;
+pub use format::Format;
+use format::ZIP_MARK;
 use json_lines::JsonLines;
 use mail::Mbox;
-
-/// The format of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// `SPEAKER: what was said`, with an introduction before the first speaker.
-    Transcript,
-    /// WebVTT subtitles, with their voices.
-    WebVtt,
-    /// SubRip subtitles.
-    Srt,
-    /// One mail.
-    Mail,
-    /// Many mails in one file.
-    Mbox,
-    /// Markdown: a message for each section.
-    Markdown,
-    /// Plain text.
-    Text,
-    /// One JSON object on each line.
-    JsonLines,
-}
-
-impl Format {
-    /// All formats.
-    pub const ALL: [Format; 8] = [
-        Format::Transcript,
-        Format::WebVtt,
-        Format::Srt,
-        Format::Mail,
-        Format::Mbox,
-        Format::Markdown,
-        Format::Text,
-        Format::JsonLines,
-    ];
-
-    /// The name: `transcript`, `vtt`, `srt`, `eml`, `mbox`, `markdown`, `text`, `jsonl`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Format::Transcript => "transcript",
-            Format::WebVtt => "vtt",
-            Format::Srt => "srt",
-            Format::Mail => "eml",
-            Format::Mbox => "mbox",
-            Format::Markdown => "markdown",
-            Format::Text => "text",
-            Format::JsonLines => "jsonl",
-        }
-    }
-
-    /// The format with this name.
-    pub fn from_name(name: &str) -> Option<Format> {
-        Format::ALL.into_iter().find(|format| format.name() == name)
-    }
-
-    /// Recognises the format of a file by its ending. For `.txt` and unknown endings, the first bytes decide.
-    pub fn of(path: &Path, bytes: &[u8]) -> Format {
-        let bytes = &bytes[..bytes.len().min(FORMAT_BYTES_MAX as usize)];
-        let ending = path
-            .extension()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_lowercase();
-        match ending.as_str() {
-            "vtt" => Format::WebVtt,
-            "srt" => Format::Srt,
-            "eml" => Format::Mail,
-            "mbox" => Format::Mbox,
-            "md" | "markdown" => Format::Markdown,
-            "jsonl" | "ndjson" => Format::JsonLines,
-            _ if bytes.starts_with(b"WEBVTT") => Format::WebVtt,
-            _ if bytes.starts_with(b"From ") => Format::Mbox,
-            _ if transcript::is_transcript(&decode(bytes)) => Format::Transcript,
-            _ => Format::Text,
-        }
-    }
-}
 
 /// Options of reading a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,11 +120,14 @@ pub fn messages(
     content: &Content,
     options: &ReadOptions,
 ) -> Result<Messages, MemoryError> {
+    let options = &recording::options(name, format, options);
     let mut reader = content.open()?;
     let beginning = reader.fill_buf().map_err(|error| content.failed(error))?;
     let is_utf_16 = UTF_16_MARKS.iter().any(|mark| beginning.starts_with(mark));
     let is_mail = matches!(format, Format::Mail | Format::Mbox);
-    if !is_utf_16 && is_binary(beginning, is_mail) {
+    let is_archive =
+        beginning.starts_with(ZIP_MARK) && matches!(format, Format::Slack | Format::WhatsApp | Format::Docx);
+    if !is_utf_16 && !is_archive && is_binary(beginning, is_mail) {
         return Err(MemoryError::invalid(
             name,
             "it is binary, not text; write its text to a file, and ingest that",
@@ -198,7 +137,7 @@ pub fn messages(
         Format::Mbox => Ok(one_by_one(name, Mbox::new(name, reader, options))),
         Format::JsonLines if !is_utf_16 => Ok(one_by_one(name, JsonLines::new(name, reader, options))),
         _ => {
-            let messages = read_whole(name, format, &content.read()?, options)?;
+            let messages = read_whole(name, format, content, options)?;
             let messages = gathered(checked(name.to_owned(), messages.into_iter()))?;
             Ok(Messages::Whole(messages.into_iter()))
         }
@@ -289,24 +228,72 @@ fn gathered(items: impl Iterator<Item = Item>) -> Result<Vec<Item>, MemoryError>
 fn read_whole(
     name: &str,
     format: Format,
-    bytes: &[u8],
+    content: &Content,
     options: &ReadOptions,
 ) -> Result<Vec<Item>, MemoryError> {
-    let text = || decode(bytes);
+    let bytes = content.read()?;
+    let text = || decode(&bytes);
     let messages = match format {
         Format::Transcript => transcript::read(&text(), options),
         Format::WebVtt => subtitles::read_web_vtt(name, &text(), options)?,
         Format::Srt => subtitles::read_srt(&text(), options),
-        Format::Mail => mail::read_mail(name, bytes, options)?,
-        Format::Mbox => return Ok(Mbox::new(name, bytes, options).collect()),
+        Format::Ttml => subtitles::read_ttml(name, &text(), options)?,
+        Format::Ass => subtitles::read_ass(&text(), options),
+        Format::Lrc => subtitles::read_lrc(&text(), options),
+        Format::Speech => speech::read(name, &text(), options)?,
+        Format::Mail => mail::read_mail(name, &bytes, options)?,
         Format::Markdown => markdown::read(&text(), options),
         Format::Text => chunk::split(&text(), options.chunk_characters)
             .into_iter()
             .map(Message::new)
             .collect(),
+        Format::WhatsApp => whatsapp::read(&whatsapp_text(name, &bytes)?, options),
+        Format::Irc => irc::read(name, &text(), options),
+        Format::Org => notes::read_org(&text(), options),
+        Format::Notebook => notes::read_notebook(name, &text(), options)?,
+        Format::Html => notes::read_html(&text(), options),
+        Format::Calendar => notes::calendar::read(&text(), options),
+        Format::Docx => notes::read_docx(name, &bytes, options)?,
+        Format::Mbox => return Ok(Mbox::new(name, bytes.as_slice(), options).collect()),
         Format::JsonLines => return Ok(JsonLines::new(name, text().as_bytes(), options).collect()),
+        Format::Json => return json_list::read(name, &text(), options),
+        Format::Telegram => return telegram::read(name, &text(), options),
+        Format::Discord => return discord::read(name, &text(), options),
+        Format::Matrix => return matrix::read(name, &text(), options),
+        Format::Mattermost => return mattermost::read(name, &text(), options),
+        Format::Zulip => {
+            let realm = content.beside("realm.json").map(|text| zulip::Realm::of(&text));
+            return zulip::read(name, &text(), &realm.unwrap_or_default(), options);
+        }
+        Format::Slack if bytes.starts_with(ZIP_MARK) => {
+            let files = archive::texts(name, &bytes, |path| path.ends_with(".json"))?;
+            return Ok(slack::read_archive(name, &files, options));
+        }
+        Format::Slack => {
+            let people = content
+                .beside("../users.json")
+                .map(|text| slack::People::of(&text));
+            let channel = content.folder_name();
+            let channel = channel.as_deref().filter(|_| people.is_some());
+            return slack::read_day(name, &text(), channel, &people.unwrap_or_default(), options);
+        }
     };
     Ok(messages.into_iter().map(Ok).collect())
+}
+
+/// The text of a chat of WhatsApp: the source itself, or `_chat.txt` in its archive.
+fn whatsapp_text(name: &str, bytes: &[u8]) -> Result<String, MemoryError> {
+    if !bytes.starts_with(ZIP_MARK) {
+        return Ok(decode(bytes));
+    }
+    let texts = archive::texts(name, bytes, |path| path.ends_with(".txt"))?;
+    let chat = texts.into_values().find(|text| whatsapp::is_export(text));
+    chat.ok_or_else(|| {
+        MemoryError::invalid(
+            name,
+            "it is an archive without a chat of WhatsApp or an export of Slack; unpack it, and ingest its files",
+        )
+    })
 }
 
 /// Reads the items of bytes in memory. `name` is used in errors.

@@ -250,7 +250,7 @@ pub struct NewSource {
     pub digest: String,
     /// A description of how it is read and cut. With another description, an unchanged file counts as changed.
     pub settings: String,
-    /// The offset from UTC of its times without a zone, in minutes.
+    /// The offset from UTC of its times without a zone, in minutes; without one, the first that its messages tell.
     pub zone_minutes: Option<i16>,
     /// The time of the ingestion.
     pub ingested_at: Timestamp,

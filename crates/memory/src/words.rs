@@ -48,6 +48,9 @@ impl MessageWords {
                 words.length = words.length.saturating_add(1);
             }
         }
+        for letter in texts().flat_map(|text| single_characters(text)) {
+            words.add(letter);
+        }
         for word in message.speaker.iter().flat_map(|name| split(name)) {
             words.add(speaker_word(&word));
         }
@@ -60,7 +63,8 @@ impl MessageWords {
     }
 }
 
-/// Splits a text into words in lower case. In scripts without spaces, every two adjacent characters are a word.
+/// Splits a text into words in lower case. In scripts without spaces, every two adjacent characters are a word, and a
+/// single one only where it stands alone.
 pub fn split(text: &str) -> impl Iterator<Item = String> {
     text.split(|letter: char| !letter.is_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -76,6 +80,24 @@ pub fn split(text: &str) -> impl Iterator<Item = String> {
                 vec![word.chars().take(WORD_CHARACTERS_MAX).collect()]
             }
         })
+}
+
+/// The ideographs of a text, which are words beside the pairs: a question may name one alone. They do not count for the
+/// length of a message, whose pairs have them already.
+fn single_characters(text: &str) -> impl Iterator<Item = String> {
+    let runs = text.split(|letter: char| !letter.is_alphanumeric());
+    // A run of one character is a word already.
+    let longer = runs.filter(|run| run.chars().nth(1).is_some() && !run.is_ascii());
+    longer.flat_map(|run| {
+        run.nfkc()
+            .filter(|&letter| is_ideograph(letter))
+            .map(String::from)
+            .collect::<Vec<_>>()
+    })
+}
+
+fn is_ideograph(letter: char) -> bool {
+    matches!(letter, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}')
 }
 
 /// Whether a character belongs to a script without spaces between words.
@@ -198,7 +220,12 @@ mod tests {
         let asked = stems("häusern", Languages::of([Language::English, Language::German]));
         assert!(asked.contains(&"haus".to_owned()), "{asked:?}");
         assert_eq!(words("Москва и Москвы"), ["москв"]);
-        assert_eq!(words("東京都"), ["京都", "東京"]);
+        assert_eq!(words("東京都"), ["京", "京都", "東", "東京", "都"]);
+        assert_eq!(
+            stems("京", Languages::of([Language::English])),
+            ["京"],
+            "one character of it is found"
+        );
     }
 
     #[test]

@@ -85,6 +85,19 @@ struct Calls {
 impl StandIn {
     /// Starts a service. `answer` is called with the user's text and how often it was sent before.
     pub async fn start(answer: impl Fn(&str, u32) -> Answer + Send + Sync + 'static) -> StandIn {
+        StandIn::start_with_requests(move |request, before| {
+            answer(
+                request["messages"][1]["content"].as_str().unwrap_or_default(),
+                before,
+            )
+        })
+        .await
+    }
+
+    /// Starts a service. `answer` is called with the request and how often its text was sent before.
+    pub async fn start_with_requests(
+        answer: impl Fn(&Value, u32) -> Answer + Send + Sync + 'static,
+    ) -> StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("an address"));
         let calls: Arc<Mutex<Calls>> = Arc::default();
@@ -116,7 +129,7 @@ impl StandIn {
 
 async fn serve(
     stream: TcpStream,
-    answer: Arc<impl Fn(&str, u32) -> Answer>,
+    answer: Arc<impl Fn(&Value, u32) -> Answer>,
     calls: Arc<Mutex<Calls>>,
 ) -> Option<()> {
     let mut stream = BufReader::new(stream);
@@ -171,7 +184,7 @@ async fn serve(
             *count += 1;
             *count - 1
         };
-        let answer = answer(&text, before);
+        let answer = answer(&request, before);
         calls.lock().expect("calls").latencies.push(answer.latency);
         tokio::time::sleep(answer.latency).await;
         let body = match answer.status {

@@ -95,9 +95,11 @@ pub struct KnowledgeArguments {
 }
 
 const INGEST_HELP: &str = "\
-Sources are podcast transcripts (SPEAKER: …), WebVTT and SRT subtitles, .eml mails and mbox, Markdown, plain
-text, and JSON lines such as {\"text\":\"…\",\"speaker\":\"…\",\"timestamp\":\"2023-05-01T07:00:00Z\"}. A folder stands
-for all files in it with a matching extension.
+Sources are transcripts (SPEAKER: …), subtitles (WebVTT, SRT, SBV, TTML, ASS), recognised speech (Whisper and others),
+exported chats (WhatsApp, Telegram, Slack, Discord, Matrix, Mattermost, Zulip, logs of IRC), .eml mails and mbox,
+calendars, Markdown, Org, HTML, notebooks, Word, plain text, and JSON lines such as
+{\"text\":\"…\",\"speaker\":\"…\",\"timestamp\":\"2023-05-01T07:00:00Z\"}. A folder stands for all files in it with a matching
+extension.
 
 Examples:
   gristmill ingest talk.vtt mails/*.eml notes.md --into kb.db
@@ -112,8 +114,8 @@ Examples:
 A model reads each chunk once. Its answer is on disk before it is used, and is never paid for twice. Unchanged
 sources are skipped, of a source that grew only the rest is read, and a changed source replaces its old version
 atomically. A source that cannot be read is recorded, and the others go on. Run the same command again to resume
-after Ctrl-C, a crash or a reboot. Without a key and --base-url, the rules of --extractor local read the
-texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base;
+after Ctrl-C, a crash or a reboot. Without --model (with a key) and --base-url, the rules of --extractor local
+read the texts: no network, and weaker answers. An embedder adds vectors to the whole knowledge base;
 it has those of one embedder, and --replace-vectors changes that one.";
 
 /// `gristmill ingest`.
@@ -126,14 +128,15 @@ pub struct IngestArguments {
     /// The knowledge base: a file, or postgresql://user@host/database; created if needed
     #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
     pub into: StoreLocation,
-    /// The format of the sources: transcript, vtt, srt, eml, mbox, markdown, text or jsonl [default: by their names
-    /// and first lines]
+    /// The format of the sources: transcript, vtt, srt, ttml, ass, lrc, speech, eml, mbox, ics, markdown, org, html, ipynb,
+    /// docx, text, jsonl, json, whatsapp, telegram, slack, discord, matrix, mattermost, zulip or irc [default: by their
+    /// names and first lines]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<Format>,
     /// The name of the source on standard input, in the knowledge base
     #[arg(long)]
     pub name: Option<String>,
-    /// The extractor [default: openai with a key or --base-url, else local]
+    /// The extractor [default: openai with --base-url, or with --model and a key, else local]
     #[arg(long, value_enum)]
     pub extractor: Option<ExtractorChoice>,
     #[command(flatten)]

@@ -71,18 +71,24 @@ pub struct ServiceArguments {
     /// The base URL of the model service, including the version [default: OpenAI's]
     #[arg(long, value_name = "URL", env = "OPENAI_BASE_URL", hide_env_values = true)]
     pub base_url: Option<String>,
-    /// The model
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "OPENAI_MODEL",
-        hide_env_values = true,
-        default_value = MODEL_DEFAULT
-    )]
-    pub model: String,
+    /// The model [default: gpt-4o]
+    #[arg(long, value_name = "NAME", env = "OPENAI_MODEL", hide_env_values = true)]
+    pub model: Option<String>,
     /// Time limit of one model call
     #[arg(long, value_name = "SPAN", default_value = "2m", value_parser = parse_span)]
     pub timeout: Duration,
+}
+
+impl ServiceArguments {
+    /// Whether the user names a model or its address. A key alone names none: it may be there for another program.
+    pub fn is_named(&self) -> bool {
+        self.base_url.is_some() || self.model.is_some()
+    }
+
+    /// The model's name.
+    pub fn model(&self) -> String {
+        self.model.clone().unwrap_or_else(|| MODEL_DEFAULT.to_owned())
+    }
 }
 
 /// The embedder's arguments.
@@ -112,6 +118,9 @@ pub struct EmbedderArguments {
 /// The default number of concurrent model calls.
 pub const CALLS_DEFAULT: u32 = 20;
 
+/// The default number of short texts that one call reads. The instructions are paid for once for all of them.
+const TEXTS_PER_CALL_DEFAULT: u32 = 20;
+
 /// The limits of a model service.
 #[derive(Debug, Args)]
 pub struct CallArguments {
@@ -124,6 +133,16 @@ pub struct CallArguments {
     /// The maximum number of output tokens for one chunk [default: the service's limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub output_tokens: Option<u32>,
+    /// The maximum number of short texts, such as lines of a chat, that one call reads together
+    #[arg(
+        long,
+        value_name = "N",
+        env = "GRISTMILL_TEXTS_PER_CALL",
+        hide_env_values = true,
+        default_value_t = TEXTS_PER_CALL_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    pub texts_per_call: u32,
 }
 
 /// Arguments of workers and agents that run the extractions of an ingestion.
@@ -157,7 +176,7 @@ impl ExtractorArguments {
     pub fn service(&self) -> ServiceArguments {
         ServiceArguments {
             base_url: self.model_url.clone(),
-            model: self.model.clone(),
+            model: Some(self.model.clone()),
             timeout: self.model_timeout,
         }
     }

@@ -23,12 +23,12 @@ impl Handlers {
                 Extract::NAME
             );
         }
+        self.buffer_target = worker_settings(&*extracting.extractor, extracting.concurrency).buffer_target;
         let handler = ExtractHandler::new(extracting.extractor, extracting.concurrency);
         self.by_kind.push((Extract::NAME.to_owned(), Arc::new(handler)));
         if !self.queues.iter().any(|queue| &**queue == Extract::QUEUE) {
             self.queues.push(Extract::QUEUE.into());
         }
-        self.buffer_target = worker_settings(extracting.concurrency).buffer_target;
         Ok(self)
     }
 

@@ -32,11 +32,14 @@ pub async fn chat(arguments: ChatArguments) -> anyhow::Result<Exit> {
         .knowledge
         .open_with(&asking.embedder, &asking.service)
         .await?;
-    let service = asking.service.service(LimiterSettings::default())?;
+    let service = asking.service.named_service(LimiterSettings::default())?;
     match &service {
-        Some(service) => service.reach().await?,
+        Some(service) => tokio::select! {
+            reached = service.reach() => reached?,
+            stopped = interrupt.wait() => return Ok(stopped),
+        },
         None => say!(
-            "gristmill: without a model, replies are messages; a key in OPENAI_API_KEY or --base-url names one"
+            "gristmill: without a model, replies are messages; --model, with a key in OPENAI_API_KEY, or --base-url names one"
         ),
     }
     let mut chat = Chat::default();

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
+use gristmill_memory::service::Limiter;
 use gristmill_memory::source::{Format, ReadOptions, moment};
 use gristmill_memory::{Memory, MemoryError};
 use gristmill_store_sqlite::SqliteOptions;
@@ -42,7 +43,10 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         exit = interrupt.wait() => return Ok(exit),
     };
     let embedder = arguments.embedder.open(&arguments.service)?;
-    let extracting = arguments.extracting().await?;
+    let extracting = tokio::select! {
+        found = arguments.extracting() => found?,
+        exit = interrupt.wait() => return Ok(exit),
+    };
     let events = arguments
         .on_batch_committed
         .as_deref()
@@ -62,7 +66,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     if extracting.is_fallback && !arguments.quiet {
         say!(
             "gristmill: no model is set, so the rules of --extractor local read the texts: fast and free, but weaker \
-             than a model (OPENAI_API_KEY or --base-url sets one)"
+             than a model (--model, with a key in OPENAI_API_KEY, or --base-url names one)"
         );
     }
     if arguments.retry_failed {
@@ -89,7 +93,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         tell_who_extracts(&arguments, &jobs.location);
     }
     let ended = tokio::select! {
-        ended = run(&arguments, ingestion, inputs, events, interrupt) => Some(ended),
+        ended = run(&arguments, ingestion, inputs, events, extracting.limiter, interrupt) => Some(ended),
         () = lock.lost() => None,
     };
     engine.close().await?;
@@ -174,6 +178,7 @@ async fn run(
     ingestion: Ingestion,
     inputs: Vec<Source>,
     mut events: Option<Events>,
+    limiter: Option<Limiter>,
     interrupt: Interrupt,
 ) -> Ended {
     let stopper = ingestion.stopper();
@@ -189,6 +194,7 @@ async fn run(
             progress: *done.lock().unwrap_or_else(PoisonError::into_inner),
             embeds,
             prices,
+            pause: limiter.as_ref().and_then(Limiter::pause),
         }
     };
     let on_event = |event: &IngestEvent| {

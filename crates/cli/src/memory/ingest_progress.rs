@@ -1,9 +1,16 @@
 //! The progress of an ingestion, for people.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use gristmill_memory::pipeline::Progress as IngestProgress;
 
+use super::recall::plain;
 use crate::output::progress::{Shown, show_rate};
 use crate::span::{show_count, show_number_of, show_seconds};
+
+/// Characters of a service's reason for a pause that are shown.
+const PAUSE_REASON_CHARACTERS: usize = 80;
 
 /// The prices of a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +30,7 @@ impl Prices {
 }
 
 /// The state of an ingestion at one time.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct IngestSnapshot {
     /// The committed progress.
     pub progress: IngestProgress,
@@ -31,6 +38,8 @@ pub struct IngestSnapshot {
     pub embeds: bool,
     /// The prices of tokens.
     pub prices: Option<Prices>,
+    /// The pause of the model service: for how long, and its reason.
+    pub pause: Option<(Duration, Arc<str>)>,
 }
 
 impl Shown for IngestSnapshot {
@@ -64,6 +73,13 @@ impl Shown for IngestSnapshot {
             }
             _ if left == 0 && progress.chunks > 0 && self.embeds => parts.push("making vectors".to_owned()),
             _ => {}
+        }
+        if let Some((left, reason)) = &self.pause {
+            let reason: String = plain(reason).chars().take(PAUSE_REASON_CHARACTERS).collect();
+            parts.push(format!(
+                "the model service pauses for {}: {reason}",
+                show_seconds(left.as_secs() + 1)
+            ));
         }
         parts.join(", ")
     }
@@ -102,6 +118,7 @@ mod tests {
             },
             embeds: true,
             prices: None,
+            pause: None,
         };
         assert_eq!(now.describe(None), "1,200 of 5,000 chunks");
         now.progress.failures = 3;
@@ -122,5 +139,10 @@ mod tests {
         );
         now.progress.chunks = 5_000;
         assert!(now.describe(Some(0.0)).ends_with("making vectors"));
+        now.pause = Some((Duration::from_millis(11_500), "status 429: too many".into()));
+        assert!(
+            now.describe(None)
+                .ends_with("the model service pauses for 12s: status 429: too many")
+        );
     }
 }

@@ -38,7 +38,7 @@ pub async fn mcp(arguments: McpArguments) -> anyhow::Result<Exit> {
         .knowledge
         .open_with(&arguments.embedder, &arguments.service)
         .await?;
-    let service = arguments.service.service(LimiterSettings::default())?;
+    let service = arguments.service.named_service(LimiterSettings::default())?;
     let options = arguments.answering.options(RecallOptions::default());
     let server = Server::new(memory, service, options);
     let running = tokio::select! {

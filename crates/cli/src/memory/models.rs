@@ -22,7 +22,15 @@ const EMBEDDING_TIMEOUT: Duration = Duration::from_secs(120);
 impl ServiceArguments {
     /// The model service, if there is a key or an address for one.
     pub fn service(&self, limits: LimiterSettings) -> anyhow::Result<Option<Service>> {
-        self.service_of(self.model.clone(), self.base_url.as_deref(), self.timeout, limits)
+        self.service_of(self.model(), self.base_url.as_deref(), self.timeout, limits)
+    }
+
+    /// The model service, if the user names one. Commands that work without a model contact no other.
+    pub fn named_service(&self, limits: LimiterSettings) -> anyhow::Result<Option<Service>> {
+        match self.is_named() {
+            true => self.service(limits),
+            false => Ok(None),
+        }
     }
 
     fn service_of(
@@ -49,7 +57,7 @@ impl ServiceArguments {
     fn unasked(&self) -> anyhow::Result<Service> {
         let settings = OpenAiSettings {
             base_url: BASE_URL_DEFAULT.to_owned(),
-            model: self.model.clone(),
+            model: self.model(),
             key: None,
             timeout: self.timeout,
         };
@@ -138,6 +146,8 @@ pub struct Extracting {
     pub concurrency: usize,
     /// True if the rules extract, because there is no model.
     pub is_fallback: bool,
+    /// The limiter of the calls of this process.
+    pub limiter: Option<Limiter>,
 }
 
 impl Extracting {
@@ -146,15 +156,21 @@ impl Extracting {
             extractor: Arc::new(LocalExtractor),
             concurrency: std::thread::available_parallelism().map_or(2, usize::from),
             is_fallback,
+            limiter: None,
         }
     }
 
     fn by_model(service: Service, calls: &CallArguments, concurrency: u32) -> anyhow::Result<Extracting> {
-        let extractor = OpenAiExtractor::of(service).context("the extractor cannot be made")?;
+        let limiter = service.limiter().clone();
+        let extractor = OpenAiExtractor::of(service)
+            .context("the extractor cannot be made")?
+            .with_output_tokens_max(calls.output_tokens)
+            .with_texts_per_call(calls.texts_per_call as usize);
         Ok(Extracting {
-            extractor: Arc::new(extractor.with_output_tokens_max(calls.output_tokens)),
+            extractor: Arc::new(extractor),
             concurrency: concurrency as usize,
             is_fallback: false,
+            limiter: Some(limiter),
         })
     }
 }
@@ -171,7 +187,7 @@ impl IngestArguments {
                     .reachable_service("--extractor openai", limits)
                     .await?,
             ),
-            None => match self.service.service(limits)? {
+            None => match self.service.named_service(limits)? {
                 Some(service) => {
                     service.reach().await?;
                     Some(service)

@@ -20,9 +20,37 @@ const FILES_MAX: usize = 100_000;
 const FOLDER_DEPTH_MAX: usize = 32;
 
 /// The extensions of sources in a folder.
-const ENDINGS: [&str; 9] = [
-    "eml", "jsonl", "markdown", "mbox", "md", "ndjson", "srt", "txt", "vtt",
+const ENDINGS: [&str; 26] = [
+    "ass",
+    "dfxp",
+    "docx",
+    "eml",
+    "htm",
+    "html",
+    "ics",
+    "ipynb",
+    "json",
+    "jsonl",
+    "log",
+    "lrc",
+    "markdown",
+    "mbox",
+    "md",
+    "ndjson",
+    "org",
+    "sbv",
+    "srt",
+    "ssa",
+    "ttml",
+    "txt",
+    "vtt",
+    "weechatlog",
+    "xml",
+    "zip",
 ];
+
+/// The extensions of files that are sources only if their first bytes show it.
+const AMBIGUOUS_ENDINGS: [&str; 4] = ["json", "log", "xml", "zip"];
 
 /// A source on the command line.
 #[derive(Debug)]
@@ -181,6 +209,9 @@ fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>
         }
     }
     entries.sort_by(|left, right| left.0.cmp(&right.0));
+    // The lists of an export of Slack stand beside the folders of its channels.
+    let has = |name: &str| entries.iter().any(|(path, _)| path.ends_with(name));
+    let is_slack = has("users.json") && has("channels.json");
     for (path, kind) in entries {
         let ending = path
             .extension()
@@ -189,11 +220,22 @@ fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>
             .to_lowercase();
         if kind.is_dir() {
             add_folder(root, &path, depth + 1, files)?;
+        } else if is_slack && ending == "json" {
+            continue;
         } else if ENDINGS.contains(&ending.as_str()) && is_file_within(root, &path, kind) {
-            files.push(path);
+            // A folder may have files of programs with these extensions, which are no sources.
+            if !AMBIGUOUS_ENDINGS.contains(&ending.as_str()) || is_recognised(&path) {
+                files.push(path);
+            }
         }
     }
     Ok(())
+}
+
+/// Whether the first bytes of a file show a format. A file that cannot be read is a source whose failure is recorded.
+fn is_recognised(path: &Path) -> bool {
+    let beginning = Content::File(path.to_path_buf()).beginning();
+    beginning.map_or(true, |bytes| Format::is_recognised(path, &bytes))
 }
 
 /// Reports whether an entry is a file of the folder, or a link to one. Opening a pipe would wait for a writer.
@@ -222,11 +264,22 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir_all(path("a/deep")).expect("folders");
-        for name in ["a/z.md", "a/deep/b.VTT", "a/.hidden.md", "a/picture.png", "plain"] {
+        for name in [
+            "a/z.md",
+            "a/deep/b.VTT",
+            "a/.hidden.md",
+            "a/picture.png",
+            "a/server.log",
+            "plain",
+        ] {
             std::fs::write(path(name), "Bees.").expect("writes");
         }
+        std::fs::write(path("a/hives.log"), "14:02 <ada> Do they hum?\n").expect("writes");
         let found = files(&[path("plain"), path("a")]).expect("files");
-        assert_eq!(found, [path("plain"), path("a/deep/b.VTT"), path("a/z.md")]);
+        assert_eq!(
+            found,
+            ["plain", "a/deep/b.VTT", "a/hives.log", "a/z.md"].map(path)
+        );
         let found = find(&[path("plain"), path("plain")], None, None)
             .await
             .expect("sources");

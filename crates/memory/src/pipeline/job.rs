@@ -1,7 +1,6 @@
 //! The `extract` job: its kind, its handler, and the worker that runs it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -15,9 +14,9 @@ use gristmill_worker::{Capacity, MicroBatch, OutcomeSink, Outcomes};
 use tokio::sync::{mpsc, watch};
 
 use crate::extract::{ChunkText, Extracted, Extractor};
-use crate::limits::DRAIN_POLL_MS;
-use crate::service::Usage;
-use crate::service::limiter::HAS_CALLED;
+use crate::limits::{DRAIN_GRACE_MS, DRAIN_POLL_MS, READY_TEXTS_MAX};
+use crate::service::limiter::{HAS_CALLED, HasCalled};
+use crate::service::{DENIED, Usage};
 
 /// The duration of the work that the worker holds beyond its running jobs: enough that the model never waits for a claim.
 const BUFFER_TARGET: Duration = Duration::from_millis(500);
@@ -57,6 +56,8 @@ pub struct Outcome {
     pub usage: Usage,
     /// Its length in the store, in bytes.
     pub bytes: usize,
+    /// Whether the service refused this request as it would refuse any other. Such an outcome is not kept.
+    pub is_denied: bool,
 }
 
 /// Starts a worker that runs `concurrency` extractions at a time. It sends outcomes once they are on disk.
@@ -68,7 +69,7 @@ pub fn start_worker(
 ) -> RunningWorker {
     let mut worker = engine.worker();
     worker
-        .settings(worker_settings(concurrency))
+        .settings(worker_settings(&*extractor, concurrency))
         .name("ingest")
         .queues([Extract::QUEUE])
         .handler(
@@ -79,13 +80,19 @@ pub fn start_worker(
     worker.start()
 }
 
-/// The settings of a worker that runs `concurrency` extractions at a time.
-pub fn worker_settings(concurrency: usize) -> WorkerSettings {
+/// The settings of a worker that makes `concurrency` calls at a time.
+pub fn worker_settings(extractor: &dyn Extractor, concurrency: usize) -> WorkerSettings {
     WorkerSettings {
         buffer_target: BUFFER_TARGET,
-        concurrency: concurrency * READY_FACTOR,
+        concurrency: ready(extractor, concurrency),
         ..WorkerSettings::default()
     }
+}
+
+/// Number of extractions that are begun at a time: enough for the next calls, with all texts that one call reads together.
+fn ready(extractor: &dyn Extractor, concurrency: usize) -> usize {
+    let together = concurrency.saturating_mul(extractor.texts_at_once() - 1);
+    concurrency * READY_FACTOR + together.min(READY_TEXTS_MAX)
 }
 
 /// Runs all extractions of a micro-batch at once. The extractor's limiter decides how many of them call a model.
@@ -129,7 +136,7 @@ impl ExtractHandler {
 impl Handler for ExtractHandler {
     fn capacity(&self) -> Capacity {
         Capacity {
-            runners: Some(self.concurrency * READY_FACTOR),
+            runners: Some(ready(&*self.extractor, self.concurrency)),
             concurrency: 1,
             whole_batches: false,
             gathers_for: Duration::ZERO,
@@ -169,7 +176,7 @@ impl Handler for ExtractHandler {
                 draining.send_replace(true);
             }
         }
-        // A drain (a shutdown) releases the jobs that had not called a model.
+        // A drain (a shutdown) releases the jobs that had not called a model, or whose call took too long to end.
         if !left.is_empty() {
             sink.answer(Outcomes {
                 released: left,
@@ -179,16 +186,19 @@ impl Handler for ExtractHandler {
     }
 }
 
-/// Returns the extraction, or `None` if a drain comes before its first model call. A call that has begun costs money,
-/// so it is waited for.
+/// Returns the extraction, or `None` if a drain comes before its first model call. A call that has begun costs money, so
+/// it is waited for, but not for long: a service may never answer, and a person who pressed Ctrl-C waits.
 async fn until_draining<T>(
     extraction: impl Future<Output = T>,
     mut draining: watch::Receiver<bool>,
 ) -> Option<T> {
-    let has_called = Arc::new(AtomicBool::new(false));
+    let has_called = Arc::new(HasCalled::default());
     let drained = async {
-        if draining.wait_for(|draining| *draining).await.is_err() || has_called.load(Ordering::Relaxed) {
+        if draining.wait_for(|draining| *draining).await.is_err() {
             std::future::pending::<()>().await;
+        }
+        if has_called.get() {
+            tokio::time::sleep(Duration::from_millis(DRAIN_GRACE_MS)).await;
         }
     };
     tokio::select! {
@@ -267,6 +277,7 @@ pub fn completed_outcome(value: &str) -> Option<Outcome> {
         usage: extracted.usage,
         result: Ok(Arc::new(extracted)),
         bytes: value.len(),
+        is_denied: false,
     })
 }
 
@@ -279,6 +290,7 @@ pub fn failed_outcome(error: &JobError) -> Option<Outcome> {
         usage,
         result: Err(message.into()),
         bytes: message.len(),
+        is_denied: error.error_type == DENIED,
     })
 }
 
@@ -323,6 +335,9 @@ mod tests {
         let outcome = failed_outcome(&JobError::new("malformed", message)).expect("an outcome");
         assert_eq!((outcome.key.as_str(), outcome.usage), ("k", usage));
         assert_eq!(outcome.result, Err("line 3: no JSON".into()));
+        assert!(!outcome.is_denied);
+        let denied = failed_outcome(&JobError::new(DENIED, "k no quota")).expect("an outcome");
+        assert!(denied.is_denied);
         // Other errors name no cost.
         let outcome =
             failed_outcome(&JobError::new("settings", "k this worker: another model")).expect("an outcome");

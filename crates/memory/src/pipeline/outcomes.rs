@@ -131,6 +131,8 @@ impl Extractions {
             .errors
             .iter()
             .filter_map(|failure| failed_outcome(&failure.error));
+        // What a wrong key or an exhausted quota left undone is asked for again.
+        let failed = failed.filter(|outcome| !outcome.is_denied);
         Ok(completed
             .chain(failed)
             .map(|outcome| (outcome.key.clone(), outcome))
@@ -284,6 +286,7 @@ fn without(key: &str, reason: &str) -> Outcome {
         result: Err(format!("its extraction {reason}").into()),
         usage: Usage::default(),
         bytes: reason.len(),
+        is_denied: false,
     }
 }
 

@@ -107,6 +107,8 @@ struct Survey {
     messages: usize,
     /// Whether any message has a text.
     has_text: bool,
+    /// The first zone that a message tells.
+    zone_minutes: Option<i16>,
 }
 
 impl Plan {
@@ -133,7 +135,7 @@ impl Plan {
             zone_minutes: options.read.zone_minutes,
             ingested_at: now,
         };
-        let beginning = match store.source(&input.name).await? {
+        let mut beginning = match store.source(&input.name).await? {
             None => Beginning::New(new),
             Some(stored) if !options.replace && has_grown(store, &stored, &new, &input, options).await? => {
                 Beginning::Grow {
@@ -179,6 +181,12 @@ impl Plan {
         survey.unread.check_any_read(survey.messages)?;
         if let (OnFailure::Stop, Some(first)) = (options.on_failure, survey.unread.first()) {
             return Err(first);
+        }
+        if let Beginning::New(new) | Beginning::Replace(new) | Beginning::Grow { source: new, .. } =
+            &mut beginning
+        {
+            // Days are counted in the zone that the messages themselves tell.
+            new.zone_minutes = new.zone_minutes.or(survey.zone_minutes);
         }
         // The first messages are committed already.
         left.skip(done).await?;
@@ -371,6 +379,7 @@ async fn survey(
         let position = survey.messages;
         survey.messages += 1;
         survey.has_text |= !message.is_empty();
+        survey.zone_minutes = survey.zone_minutes.or_else(|| message.moment?.zone_minutes);
         for person in message.speaker.iter().chain(&message.recipients) {
             if !survey.people.contains(person) {
                 survey.people.insert(person.clone());

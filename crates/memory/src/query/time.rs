@@ -3,6 +3,8 @@
 //! Times without a year, and relative times such as `last week`, count from a day that the caller gives: the day of the
 //! newest message. So a question about old conversations means their time, and has the same answer every day.
 
+mod foreign;
+
 use std::ops::Range;
 
 use chrono::{Datelike, Days, Months, NaiveDate};
@@ -63,7 +65,12 @@ pub struct Span {
 /// Finds the first time in words in lower case, and the range of its words. `newest` is the day from which relative
 /// times count. Without it, relative times are not recognised.
 pub fn find(words: &[String], newest: Option<NaiveDate>) -> Option<(Range<usize>, Span)> {
-    let reader = Reader { words, newest };
+    let english: Vec<&str> = words.iter().map(|word| foreign::english(word)).collect();
+    let reader = Reader {
+        words: &english,
+        written: words,
+        newest,
+    };
     (0..words.len()).find_map(|at| {
         let (end, days) = reader.at(at)?;
         assert!(at < end && end <= words.len(), "a time has words of the question");
@@ -76,13 +83,19 @@ pub fn find(words: &[String], newest: Option<NaiveDate>) -> Option<(Range<usize>
 type DaySpan = (NaiveDate, NaiveDate);
 
 struct Reader<'a> {
-    words: &'a [String],
+    /// The words, with those of times in English.
+    words: &'a [&'a str],
+    written: &'a [String],
     newest: Option<NaiveDate>,
 }
 
 impl Reader<'_> {
     fn word(&self, at: usize) -> &str {
-        self.words.get(at).map_or("", String::as_str)
+        self.words.get(at).copied().unwrap_or_default()
+    }
+
+    fn written(&self, at: usize) -> &str {
+        self.written.get(at).map_or("", String::as_str)
     }
 
     fn before(&self, at: usize) -> &str {
@@ -121,9 +134,10 @@ impl Reader<'_> {
             (None, Some(name)) => (day(self.word(at + 1))?, name, at + 2),
             (None, None) => return None,
         };
-        let date = match year(self.word(end)) {
+        let of_year = end + usize::from(self.word(end) == "of");
+        let date = match year(self.word(of_year)) {
             Some(year) => {
-                end += 1;
+                end = of_year + 1;
                 NaiveDate::from_ymd_opt(year, name, number)?
             }
             None => self.latest(|year| NaiveDate::from_ymd_opt(year, name, number))?,
@@ -193,7 +207,15 @@ impl Reader<'_> {
                 Some((at + 2, unit_around(today, unit, u32::from(which != "this"))?))
             }
             (count, unit, "ago") => Some((at + 3, unit_around(today, unit, number(count)?)?)),
-            _ => None,
+            // `la semaine dernière`, `el mes pasado`
+            (unit, "last", _) if self.written(at + 1) != "last" => {
+                Some((at + 2, unit_around(today, unit, 1)?))
+            }
+            _ => {
+                let count = at + foreign::ago_before(self.written(at), self.written(at + 1))?;
+                let days = unit_around(today, self.word(count + 1), number(self.word(count))?)?;
+                Some((count + 2, days))
+            }
         }
     }
 
@@ -391,12 +413,65 @@ mod tests {
     }
 
     #[test]
+    fn finds_times_in_other_languages() {
+        for (question, days, left) in [
+            (
+                "was geschah letzte Woche",
+                "2023-08-07..2023-08-14",
+                "was geschah",
+            ),
+            (
+                "was geschah vor zwei Wochen",
+                "2023-07-31..2023-08-07",
+                "was geschah",
+            ),
+            (
+                "was geschah am 5 Mai 2021",
+                "2021-05-05..2021-05-06",
+                "was geschah am",
+            ),
+            ("was geschah im Mai", "2023-05-01..2023-06-01", "was geschah im"),
+            (
+                "qui a parlé la semaine dernière",
+                "2023-08-07..2023-08-14",
+                "qui a parlé la",
+            ),
+            (
+                "qui a parlé il y a deux mois",
+                "2023-06-01..2023-07-01",
+                "qui a parlé il",
+            ),
+            ("qué pasó el mes pasado", "2023-07-01..2023-08-01", "qué pasó el"),
+            (
+                "qué pasó el 5 de mayo de 2021",
+                "2021-05-05..2021-05-06",
+                "qué pasó el",
+            ),
+            ("vad hände förra veckan", "2023-08-07..2023-08-14", "vad hände"),
+            (
+                "wat gebeurde twee weken geleden",
+                "2023-07-31..2023-08-07",
+                "wat gebeurde",
+            ),
+            ("что было вчера", "2023-08-15..2023-08-16", "что было"),
+        ] {
+            assert_eq!(
+                time(question),
+                Some((days.to_owned(), left.to_owned())),
+                "{question}"
+            );
+        }
+    }
+
+    #[test]
     fn other_words_are_not_times() {
         for question in [
             "may she march on",
             "who owns 2023 bees",
             "the fall of rome",
             "the last drum",
+            "what may i do",
+            "vor dem haus",
             "5 bees",
         ] {
             assert_eq!(time(question), None, "{question}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as Turnstile, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as Turnstile, Notify};
 use tokio::time::Instant;
 
 use answer_length::AnswerLength;
@@ -18,7 +18,35 @@ pub use bucket::RateHeaders;
 
 tokio::task_local! {
     /// Whether the extraction of this task has begun a model call.
-    pub(crate) static HAS_CALLED: Arc<AtomicBool>;
+    pub(crate) static HAS_CALLED: Arc<HasCalled>;
+}
+
+/// Whether a model call has begun for an extraction.
+#[derive(Debug, Default)]
+pub(crate) struct HasCalled {
+    has_called: AtomicBool,
+    /// The extractions for which a call of this one counts.
+    others: Mutex<Vec<Arc<HasCalled>>>,
+}
+
+impl HasCalled {
+    /// Whether a call has begun.
+    pub fn get(&self) -> bool {
+        self.has_called.load(Ordering::Relaxed)
+    }
+
+    /// Lets the next call count for others as well.
+    pub fn counts_for(&self, others: Vec<Arc<HasCalled>>) {
+        *self.others.lock().unwrap_or_else(PoisonError::into_inner) = others;
+    }
+
+    fn set(&self) {
+        self.has_called.store(true, Ordering::Relaxed);
+        let others = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        for other in others {
+            other.has_called.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The longest pause, whatever a service asks for.
@@ -39,6 +67,12 @@ const TRUST_GAINED: f64 = 1.5;
 
 /// The smallest trust: the part of a pause that other calls wait at least.
 const TRUST_MIN: f64 = 1.0 / 16.0;
+
+/// The factor of the number of slots after a rejection.
+const SLOTS_LOST: f64 = 0.5;
+
+/// How many times more slowly slots are added again where the service rejected a call before.
+const PROBED_SLOWER: f64 = 4.0;
 
 /// The known limits of a service. Rate-limit headers add the unknown ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,18 +108,22 @@ pub struct Limiter {
 #[derive(Debug)]
 struct Shared {
     concurrency: usize,
-    slots: Arc<Semaphore>,
     turnstile_first: Turnstile<()>,
     turnstile_again: Turnstile<()>,
     state: Mutex<State>,
-    /// Notified when a pause ends early.
-    lifted: Notify,
+    /// Notified when a pause ends early, a call ends, or there is one slot more.
+    changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The present number of slots.
-    slots: usize,
+    /// The present number of slots, with the fraction that successes have added. Additive increase, multiplicative
+    /// decrease: a success adds a part of a slot, and a rejection halves them, to one at least.
+    slots: f64,
+    /// The slots at the last rejection.
+    rejected_slots: f64,
+    /// The last call that had begun when slots were taken away. Rejections of calls up to it are one event.
+    decreased_at: u64,
     /// Number of calls that have begun.
     calls: u64,
     /// The times at which the running calls began, by their numbers.
@@ -98,12 +136,15 @@ struct State {
     requests: Option<Bucket>,
     answer_length: AnswerLength,
     rejected: u64,
+    answered: u64,
 }
 
 /// No call begins before `until`, unless a call that began after the first rejected one was admitted. Then the
 /// rejections were not meant for all calls.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pause {
+    /// The service's words.
+    reason: Arc<str>,
     until: Instant,
     /// The number of the first call that was rejected.
     rejected_call: u64,
@@ -111,10 +152,16 @@ struct Pause {
     let_in_after: Duration,
 }
 
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Until(Instant),
+    Slot,
+}
+
 /// The right of a running call to its slot.
 #[derive(Debug)]
 pub struct Permit {
-    slot: Option<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
     call: u64,
     begun_at: Instant,
@@ -124,6 +171,7 @@ pub struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.shared.state().under_way.remove(&self.call);
+        self.shared.changed.notify_waiters();
     }
 }
 
@@ -136,16 +184,17 @@ impl Shared {
 impl Limiter {
     /// Makes a limiter.
     pub fn new(settings: LimiterSettings) -> Limiter {
-        let concurrency = settings.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let concurrency = settings.concurrency.max(1);
         let now = Instant::now();
         Limiter {
             shared: Arc::new(Shared {
                 concurrency,
-                slots: Arc::new(Semaphore::new(concurrency)),
                 turnstile_first: Turnstile::new(()),
                 turnstile_again: Turnstile::new(()),
                 state: Mutex::new(State {
-                    slots: concurrency,
+                    slots: concurrency as f64,
+                    rejected_slots: f64::INFINITY,
+                    decreased_at: 0,
                     calls: 0,
                     under_way: BTreeMap::new(),
                     pause: None,
@@ -154,8 +203,9 @@ impl Limiter {
                     requests: settings.requests_per_minute.map(|limit| Bucket::new(limit, now)),
                     answer_length: AnswerLength::new(),
                     rejected: 0,
+                    answered: 0,
                 }),
-                lifted: Notify::new(),
+                changed: Notify::new(),
             }),
         }
     }
@@ -170,11 +220,24 @@ impl Limiter {
         self.shared.state().rejected
     }
 
+    /// Number of answered calls so far.
+    pub fn answered(&self) -> u64 {
+        self.shared.state().answered
+    }
+
+    /// The pause that holds all calls back: for how long, and the service's reason.
+    pub fn pause(&self) -> Option<(Duration, Arc<str>)> {
+        let state = self.shared.state();
+        let pause = state.pause.as_ref().filter(|_| state.under_way.is_empty())?;
+        let left = pause.until.checked_duration_since(Instant::now())?;
+        Some((left, pause.reason.clone()))
+    }
+
     /// Waits until a call with a prompt of this many tokens may begin.
     pub async fn acquire(&self, prompt_tokens: u64) -> Permit {
         let permit = self.pass(&self.shared.turnstile_first, prompt_tokens).await;
         // Outside of a job, the flag does not exist.
-        let _ = HAS_CALLED.try_with(|has_called| has_called.store(true, Ordering::Relaxed));
+        let _ = HAS_CALLED.try_with(|has_called| has_called.set());
         permit
     }
 
@@ -186,22 +249,18 @@ impl Limiter {
     async fn pass(&self, turnstile: &Turnstile<()>, prompt_tokens: u64) -> Permit {
         let _turn = turnstile.lock().await;
         loop {
-            let lifted = self.shared.lifted.notified();
-            let wait = self.shared.state().wait_for(prompt_tokens, Instant::now());
-            if let Some(until) = wait {
-                tokio::select! {
-                    () = tokio::time::sleep_until(until) => {}
-                    () = lifted => {}
-                }
-                continue;
-            }
-            // The semaphore is never closed.
-            let Ok(slot) = self.shared.slots.clone().acquire_owned().await else {
-                continue;
+            let changed = self.shared.changed.notified();
+            let until = match self.begin(prompt_tokens) {
+                Ok(permit) => return permit,
+                Err(Wait::Until(at)) => Some(at),
+                Err(Wait::Slot) => None,
             };
-            // During the wait for the slot, a pause may have begun.
-            if let Some(permit) = self.begin(slot, prompt_tokens) {
-                return permit;
+            match until {
+                Some(until) => tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
             }
         }
     }
@@ -217,34 +276,47 @@ impl Limiter {
                 tokens.take((input_tokens + output_tokens) as f64 - permit.estimated_tokens);
             }
         }
-        if state.pause.is_some_and(|pause| permit.call > pause.rejected_call) {
+        state.answered += 1;
+        if state
+            .pause
+            .as_ref()
+            .is_some_and(|pause| permit.call > pause.rejected_call)
+        {
             state.end_pause(TRUST_LOST);
-            self.shared.lifted.notify_waiters();
         }
-        // Each success restores one slot.
-        if state.slots < self.shared.concurrency {
-            state.slots += 1;
-            assert!(
-                state.slots <= self.shared.concurrency,
-                "no more slots than the settings allow"
-            );
-            self.shared.slots.add_permits(1);
+        let slower = if state.slots + 1.0 > state.rejected_slots {
+            PROBED_SLOWER
+        } else {
+            1.0
+        };
+        state.slots = (state.slots + 1.0 / (state.slots * slower)).min(self.shared.concurrency as f64);
+        drop(state);
+        self.shared.changed.notify_waiters();
+    }
+
+    /// Records a call that was refused for itself, so that it says nothing about others.
+    pub fn refused(&self, permit: Permit) {
+        let mut state = self.shared.state();
+        if let Some(tokens) = &mut state.tokens {
+            tokens.take(-permit.estimated_tokens);
         }
     }
 
     /// Records a call that was rejected, or that failed so that more calls would make it worse. All calls pause, and
-    /// there is one slot fewer until calls succeed again. The call itself waits for the whole pause in any case.
-    pub fn rejected_for(&self, mut permit: Permit, pause: Duration) {
+    /// there are half as many slots until calls succeed again. The call itself waits for the whole pause in any case.
+    pub fn rejected_for(&self, permit: Permit, pause: Duration, reason: &str) {
         let now = Instant::now();
         let mut state = self.shared.state();
         state.rejected += 1;
         let new = Pause {
+            reason: reason.into(),
             until: now + pause.min(PAUSE_MAX).mul_f64(state.trust),
             rejected_call: permit.call,
             let_in_after: ((now - permit.begun_at) * LET_IN_AFTER).max(LET_IN_AFTER_MIN),
         };
-        state.pause = Some(match state.pause {
+        state.pause = Some(match state.pause.take() {
             Some(known) => Pause {
+                reason: new.reason,
                 until: known.until.max(new.until),
                 rejected_call: known.rejected_call.min(new.rejected_call),
                 let_in_after: known.let_in_after.max(new.let_in_after),
@@ -255,12 +327,10 @@ impl Limiter {
         if let Some(tokens) = &mut state.tokens {
             tokens.take(-permit.estimated_tokens);
         }
-        assert!(state.slots >= 1, "at least one slot is left");
-        if state.slots > 1 && state.slots * 2 > self.shared.concurrency {
-            state.slots -= 1;
-            if let Some(slot) = permit.slot.take() {
-                slot.forget();
-            }
+        if permit.call > state.decreased_at {
+            state.rejected_slots = state.slots.floor();
+            state.slots = (state.slots * SLOTS_LOST).max(1.0);
+            state.decreased_at = state.calls;
         }
     }
 
@@ -272,12 +342,15 @@ impl Limiter {
         Bucket::heed(&mut state.requests, requests, now);
     }
 
-    /// Begins a call, unless it has to wait.
-    fn begin(&self, slot: OwnedSemaphorePermit, prompt_tokens: u64) -> Option<Permit> {
+    /// Begins a call, or says what it has to wait for.
+    fn begin(&self, prompt_tokens: u64) -> Result<Permit, Wait> {
         let now = Instant::now();
         let mut state = self.shared.state();
-        if state.wait_for(prompt_tokens, now).is_some() {
-            return None;
+        if let Some(until) = state.wait_for(prompt_tokens, now) {
+            return Err(Wait::Until(until));
+        }
+        if state.under_way.len() >= state.slots as usize {
+            return Err(Wait::Slot);
         }
         let estimated_tokens = state.estimate(prompt_tokens);
         if let Some(tokens) = &mut state.tokens {
@@ -294,8 +367,7 @@ impl Limiter {
             state.under_way.len() <= self.shared.concurrency,
             "running calls do not exceed the slots"
         );
-        Some(Permit {
-            slot: Some(slot),
+        Ok(Permit {
             shared: self.shared.clone(),
             call,
             begun_at: now,
@@ -317,7 +389,7 @@ impl State {
 
     /// The time until which a call has to wait; `None` if it may begin.
     fn wait_for(&mut self, prompt_tokens: u64, now: Instant) -> Option<Instant> {
-        if let Some(pause) = self.pause {
+        if let Some(pause) = self.pause.clone() {
             let later = self.under_way.range(pause.rejected_call + 1..).next();
             let let_in_at = later.map(|(_, &begun_at)| begun_at + pause.let_in_after);
             match let_in_at {
@@ -379,7 +451,7 @@ mod tests {
         let early = limiter.acquire(1).await;
         tokio::time::advance(Duration::from_millis(10)).await;
         let rejected = limiter.acquire(1).await;
-        limiter.rejected_for(rejected, Duration::from_secs(5));
+        limiter.rejected_for(rejected, Duration::from_secs(5), "busy");
         // This call began before the rejected one, so its success proves nothing.
         limiter.succeeded(early, 1, 1);
         limiter.acquire(1).await;
@@ -393,7 +465,7 @@ mod tests {
         let rejected = limiter.acquire(1).await;
         tokio::time::advance(Duration::from_millis(10)).await;
         let later = limiter.acquire(1).await;
-        limiter.rejected_for(rejected, Duration::from_secs(5));
+        limiter.rejected_for(rejected, Duration::from_secs(5), "busy");
         let waiting = limiter.acquire(1);
         let lifting = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -411,18 +483,18 @@ mod tests {
         let rejected = limiter.acquire(1).await;
         let later = limiter.acquire(1).await;
         tokio::time::advance(Duration::from_millis(20)).await;
-        limiter.rejected_for(rejected, Duration::from_secs(5));
+        limiter.rejected_for(rejected, Duration::from_secs(5), "busy");
         let next = limiter.acquire(1).await;
         let waited = begun.elapsed().as_millis();
         assert!((80..90).contains(&waited), "four times 20 ms: {waited}");
         limiter.succeeded(later, 1, 1);
         // No call began after this one, so nothing speaks against the pause. But the last pause was not meant for all calls.
-        limiter.rejected_for(next, Duration::from_secs(4));
+        limiter.rejected_for(next, Duration::from_secs(4), "busy");
         let again = limiter.acquire(1).await;
         let waited = begun.elapsed().as_millis() - waited;
         assert!((2_000..2_010).contains(&waited), "half of it: {waited}");
         // This pause was meant for all calls.
-        limiter.rejected_for(again, Duration::from_secs(4));
+        limiter.rejected_for(again, Duration::from_secs(4), "busy");
         limiter.acquire(1).await;
         let waited = begun.elapsed().as_millis() - 2_000;
         assert!(waited >= 3_000, "three quarters of it: {waited}");
@@ -448,10 +520,37 @@ mod tests {
         };
         let release = async { limiter.succeeded(only, 1, 1) };
         tokio::join!(first("first"), first("second"), first("third"), again, release);
-        assert_eq!(
-            *order.lock().expect("order"),
-            ["first", "again", "second", "third"]
-        );
+        let order = order.into_inner().expect("order");
+        // The first call waits already when the retried one comes.
+        assert!(order[..2].contains(&"again"), "{order:?}");
+        assert_eq!(order[2..], ["second", "third"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slots_fall_to_what_a_service_lets_run() {
+        const ADMITTED: usize = 2;
+        const CALLS: usize = 100;
+        let limiter = limiter(20, None);
+        let running = std::sync::atomic::AtomicUsize::new(0);
+        let calls = (0..CALLS).map(|_| {
+            let (limiter, running) = (&limiter, &running);
+            async move {
+                let mut permit = limiter.acquire(1).await;
+                while running.fetch_add(1, Ordering::SeqCst) >= ADMITTED {
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    let pause = Duration::from_millis(500);
+                    limiter.rejected_for(permit, pause, "busy");
+                    tokio::time::sleep(pause).await;
+                    permit = limiter.acquire_again(1).await;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                limiter.succeeded(permit, 1, 1);
+            }
+        });
+        futures::future::join_all(calls).await;
+        assert_eq!(limiter.answered(), CALLS as u64);
+        assert!(limiter.rejected() <= 80, "{}", limiter.rejected());
     }
 
     #[tokio::test(start_paused = true)]

@@ -96,6 +96,21 @@ impl Content {
         Ok(bytes)
     }
 
+    /// Reads a file beside this one, such as the list of people of an export; `None` if there is none.
+    pub(super) fn beside(&self, path: &str) -> Option<String> {
+        let Content::File(own) = self else { return None };
+        let file = File::open(own.parent()?.join(path)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(super::decode(&bytes))
+    }
+
+    /// The name of the folder of this file.
+    pub(super) fn folder_name(&self) -> Option<String> {
+        let Content::File(own) = self else { return None };
+        Some(own.parent()?.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// Makes the error for unreadable content.
     pub(super) fn failed(&self, reason: impl std::fmt::Display) -> MemoryError {
         let path = match self {

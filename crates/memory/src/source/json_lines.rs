@@ -1,60 +1,18 @@
 //! Messages as JSON, one object on each line.
 
+use std::collections::VecDeque;
 use std::io::BufRead;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::MemoryError;
-use crate::message::{Message, Moment};
-use crate::source::chunk::split_if_long;
+use crate::message::Message;
 use crate::source::content::{ReadLineError, read_line, skip_line};
-use crate::source::{Item, ReadOptions, UTF_8_MARK, moment};
-
-/// A line: `{"text": "…", "speaker": "…", "recipients": ["…"], "timestamp": "2023-05-01T07:00:00Z", "subject": "…",
-/// "tags": ["…"]}`. Only the text is required.
-#[derive(Deserialize)]
-struct Line {
-    #[serde(alias = "body", alias = "content", alias = "message")]
-    text: String,
-    #[serde(default, alias = "sender", alias = "from", alias = "author")]
-    speaker: Option<String>,
-    #[serde(default, alias = "listeners", alias = "to")]
-    recipients: OneOrMany,
-    #[serde(default, alias = "time", alias = "date", alias = "created_at")]
-    timestamp: Option<Value>,
-    #[serde(default, alias = "title")]
-    subject: Option<String>,
-    #[serde(default)]
-    tags: OneOrMany,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-    None(()),
-}
-
-impl Default for OneOrMany {
-    fn default() -> Self {
-        OneOrMany::None(())
-    }
-}
-
-impl OneOrMany {
-    fn into_vec(self) -> Vec<String> {
-        match self {
-            OneOrMany::One(text) => vec![text],
-            OneOrMany::Many(texts) => texts,
-            OneOrMany::None(()) => Vec::new(),
-        }
-    }
-}
+use crate::source::json_message::{self, ConversationMessages};
+use crate::source::{Item, ReadOptions, UTF_8_MARK};
 
 /// Reads the messages of JSON lines one by one. A malformed line gives [`MemoryError::Unread`] with its number. Empty
-/// lines are skipped.
+/// lines are skipped. A line with a list `messages`, as in the training files of models, gives all of them.
 pub struct JsonLines<R> {
     reader: R,
     name: String,
@@ -64,6 +22,8 @@ pub struct JsonLines<R> {
     /// Whether the rest of the last line, which is too long, is not skipped yet.
     is_inside: bool,
     line: Vec<u8>,
+    /// Messages of the last line that are not taken yet.
+    ahead: VecDeque<Item>,
 }
 
 impl<R: BufRead> JsonLines<R> {
@@ -76,6 +36,7 @@ impl<R: BufRead> JsonLines<R> {
             number: 0,
             is_inside: false,
             line: Vec::new(),
+            ahead: VecDeque::new(),
         }
     }
 
@@ -87,30 +48,27 @@ impl<R: BufRead> JsonLines<R> {
         format!("line {}", self.number)
     }
 
-    fn message(&self, line: &str) -> Item {
-        let parsed: Line = serde_json::from_str(line).map_err(|error| {
-            self.refused(format!(
-                "it is not a message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
-            ))
-        })?;
-        let moment = match parsed.timestamp {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(moment_of(&value, &self.options).ok_or_else(|| {
-                self.refused(format!(
-                    "{value} is neither a time such as \"2023-05-01T07:00:00Z\" nor seconds since 1970"
-                ))
-            })?),
+    fn messages(&self, line: &str) -> VecDeque<Item> {
+        let parsed: Value = match serde_json::from_str(line) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let refused = self.refused(format!(
+                    "it is not a message such as {{\"text\": \"…\", \"speaker\": \"…\"}}: {error}"
+                ));
+                return VecDeque::from([Err(refused)]);
+            }
         };
-        Ok(Message {
-            text_chunks: split_if_long(&parsed.text, self.options.chunk_characters),
-            speaker: parsed.speaker,
-            recipients: parsed.recipients.into_vec(),
-            subject: parsed.subject,
-            tags: parsed.tags.into_vec(),
-            moment,
-            place: Some(self.place()),
-            ..Message::default()
-        })
+        let read = |message: &Value| match json_message::message(message, &self.options) {
+            Ok(message) => Ok(Message {
+                place: Some(self.place()),
+                ..message
+            }),
+            Err(reason) => Err(self.refused(reason)),
+        };
+        match ConversationMessages::of(&parsed) {
+            Some(conversation) => conversation.map(|message| read(&message)).collect(),
+            None => VecDeque::from([read(&parsed)]),
+        }
     }
 }
 
@@ -131,6 +89,9 @@ impl<R: BufRead> Iterator for JsonLines<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            if let Some(message) = self.ahead.pop_front() {
+                return Some(message);
+            }
             match self.next_line() {
                 Ok(true) => {}
                 Ok(false) => return None,
@@ -148,23 +109,9 @@ impl<R: BufRead> Iterator for JsonLines<R> {
             };
             let line = String::from_utf8_lossy(line);
             if !line.trim().is_empty() {
-                return Some(self.message(&line));
+                self.ahead = self.messages(&line);
             }
         }
-    }
-}
-
-fn moment_of(value: &Value, options: &ReadOptions) -> Option<Moment> {
-    match value {
-        Value::String(text) => moment::parse(text, options.zone_minutes),
-        Value::Number(seconds) => {
-            let millis = seconds.as_f64()? * 1_000.0;
-            (millis.abs() < 8.64e15).then_some(Moment {
-                at: gristmill_model::Timestamp(millis as i64),
-                zone_minutes: None,
-            })
-        }
-        _ => None,
     }
 }
 
@@ -188,5 +135,31 @@ mod tests {
         );
         let error = read("{\"text\":\"Hi\"}\nHi").expect_err("no JSON");
         assert!(error.to_string().starts_with("chat.jsonl, line 2: "), "{error}");
+        let mut lines = JsonLines::new(
+            "chat.jsonl",
+            "Hi\n{\"text\":\"Bees\"}\n".as_bytes(),
+            &ReadOptions::default(),
+        );
+        assert!(lines.next().expect("a line").is_err());
+        let after = lines.next().expect("a line").expect("a message");
+        assert_eq!(after.text(), "Bees", "a malformed line does not end the source");
+    }
+
+    #[test]
+    fn a_line_may_hold_a_conversation() {
+        let text = "{\"messages\":[{\"role\":\"user\",\"content\":\"Do bees hum?\"},\
+                    {\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"They do.\"}]}]}\n";
+        let messages = read(text).expect("reads");
+        let found: Vec<(Option<&str>, String)> = messages
+            .iter()
+            .map(|message| (message.speaker.as_deref(), message.text()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some("user"), "Do bees hum?".to_owned()),
+                (Some("assistant"), "They do.".to_owned())
+            ]
+        );
     }
 }

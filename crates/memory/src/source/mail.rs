@@ -8,7 +8,7 @@ mod attribution;
 mod calendar;
 mod charset;
 mod flowed;
-mod html;
+pub(super) mod html;
 pub mod mbox;
 mod parts;
 mod quotes;

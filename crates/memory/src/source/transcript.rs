@@ -1,30 +1,48 @@
-//! Podcast transcripts: `SPEAKER: what was said`.
+//! Transcripts: `SPEAKER: what was said`, with or without times, in the shapes of podcasts, Otter, Rev, Teams, Meet, Zoom
+//! and Whisper.
 
-use std::collections::HashSet;
+mod head;
+
+use std::collections::{HashMap, HashSet};
 
 use crate::message::Message;
 use crate::source::ReadOptions;
 use crate::source::conversation::{Turn, messages, written_name};
+use head::{Head, head};
 
-/// Maximum characters of a speaker's name. A longer text before a colon is a sentence.
-const NAME_CHARACTERS_MAX: usize = 48;
-
-/// Maximum words of a speaker's name.
-const NAME_WORDS_MAX: usize = 4;
+pub(super) use head::named_line;
 
 /// Minimum number of turns in a transcript.
 const TURNS_MIN: usize = 2;
 
+/// Timed sentences without a speaker are one turn for so long. Milliseconds.
+const SENTENCES_MS_MAX: i64 = 60_000;
+
+/// Maximum bytes of such a turn.
+const SENTENCES_BYTES_MAX: usize = 1_500;
+
 /// Reads the messages of a transcript. The text before the first speaker is a message without one.
 pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     let mut turns = vec![Turn::default()];
+    // The time on a line of its own, which the next turn begins at.
+    let mut marked_ms = None;
     for line in text.lines() {
-        match speaker(line) {
-            Some((speaker, rest)) => turns.push(Turn {
-                speaker: Some(written_name(speaker)),
-                text: rest.to_owned(),
-                start_ms: None,
-            }),
+        match head(line) {
+            Some(Head {
+                speaker: None,
+                start_ms,
+                rest: "",
+                ..
+            }) => marked_ms = start_ms,
+            Some(head) => {
+                // Whisper writes a time before each sentence, and no speaker, or the speaker of the sentence before.
+                let speaker = head.speaker.map(written_name);
+                turns.push(Turn {
+                    speaker,
+                    text: head.rest.to_owned(),
+                    start_ms: head.start_ms.or(marked_ms.take()),
+                });
+            }
             None => {
                 if let Some(turn) = turns.last_mut() {
                     turn.text.push('\n');
@@ -38,34 +56,62 @@ pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
     }
     turns.retain(|turn| !turn.text.is_empty());
     spread(&mut turns, options);
-    messages(turns, options)
+    messages(joined(turns), options)
 }
 
-/// Whether a text is a transcript: several lines begin with a speaker, and a speaker occurs twice or in capitals.
+/// Joins the timed sentences of one voice, up to a minute and to 1,500 characters.
+fn joined(turns: Vec<Turn>) -> Vec<Turn> {
+    let mut joined: Vec<Turn> = Vec::with_capacity(turns.len());
+    for turn in turns {
+        let goes_on = |last: &&mut Turn| {
+            let begun_ms = last.start_ms.zip(turn.start_ms);
+            last.speaker == turn.speaker
+                && begun_ms.is_some_and(|(first, next)| next.saturating_sub(first) < SENTENCES_MS_MAX)
+                && last.text.len() + turn.text.len() < SENTENCES_BYTES_MAX
+        };
+        match joined
+            .last_mut()
+            .filter(goes_on)
+            .filter(|_| turn.speaker.is_none())
+        {
+            Some(last) => {
+                last.text.push(' ');
+                last.text.push_str(&turn.text);
+            }
+            None => joined.push(turn),
+        }
+    }
+    joined
+}
+
+/// Whether a text is a transcript: several lines begin with a speaker or a time in brackets, and a speaker occurs twice or
+/// in capitals.
 pub fn is_transcript(text: &str) -> bool {
-    let names: Vec<&str> = text.lines().filter_map(|line| Some(speaker(line)?.0)).collect();
-    let is_capital = |name: &str| !name.chars().any(char::is_lowercase);
+    let heads: Vec<Head<'_>> = text.lines().filter_map(head).collect();
+    let names: Vec<&str> = heads.iter().filter_map(|head| head.speaker).collect();
+    let timed = heads
+        .iter()
+        .filter(|head| head.start_ms.is_some() && head.is_marked)
+        .count();
+    let is_capital =
+        |name: &str| name.chars().any(char::is_uppercase) && !name.chars().any(char::is_lowercase);
     let mut known = HashSet::new();
     let mut speaks = |name| !known.insert(name) || is_capital(name);
-    names.len() >= TURNS_MIN && names.into_iter().any(&mut speaks)
+    timed >= TURNS_MIN || (names.len() >= TURNS_MIN && names.into_iter().any(&mut speaks))
 }
 
-/// Splits a line that begins a turn into the speaker and the rest.
-fn speaker(line: &str) -> Option<(&str, &str)> {
-    let (name, rest) = line.trim().split_once(':')?;
-    let is_name_letter = |letter: char| letter.is_alphanumeric() || " .'’-".contains(letter);
-    let begins_capital = |word: &str| {
-        word.chars()
-            .next()
-            .is_some_and(|letter| letter.is_uppercase() || letter.is_numeric())
-    };
-    let is_name = name.chars().count() <= NAME_CHARACTERS_MAX
-        && name.chars().all(is_name_letter)
-        && name.chars().any(char::is_alphabetic)
-        && name.split_whitespace().count() <= NAME_WORDS_MAX
-        && name.split_whitespace().all(begins_capital);
-    // `https://…` and `12:30` do not begin a turn.
-    (is_name && (rest.is_empty() || rest.starts_with(char::is_whitespace))).then_some((name, rest))
+/// The names with which more than one of the texts begins, if they begin most of them: the others are no speakers.
+pub(super) fn speakers_of(texts: &[&str]) -> HashSet<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for (name, _) in texts.iter().filter_map(|text| named_line(text)) {
+        *counts.entry(name).or_default() += 1;
+    }
+    let is_conversation = counts.values().any(|&count| count > 1);
+    counts
+        .into_keys()
+        .filter(|_| is_conversation)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Removes blanks at the ends of lines, and repeated empty lines.
@@ -94,6 +140,10 @@ fn spread(turns: &mut [Turn], options: &ReadOptions) {
         return;
     };
     let mut before = 0;
+    if turns.iter().any(|turn| turn.start_ms.is_some()) {
+        // The transcript's own times are better.
+        return;
+    }
     for turn in turns {
         // The product may exceed 64 bits: a long text times a long recording.
         let start = i128::from(before) * i128::from(duration_ms) / i128::from(total.max(1));
@@ -147,5 +197,78 @@ mod tests {
     fn distinguishes_a_transcript_from_a_text() {
         assert!(is_transcript(SHOW));
         assert!(!is_transcript("Ingredients: honey\n\nMix it. Result: a cake."));
+        // The minutes of a meeting have labels, and no speakers.
+        let minutes = "Attendees: Ada, Bob\nDecision: more bees\nAction: buy honey\nDecision: fewer wasps\n";
+        assert!(!is_transcript(minutes));
+        assert!(!is_transcript("时间：三点\n地点：东京\n"));
+    }
+
+    #[test]
+    fn reads_the_shapes_of_programs() {
+        for text in [
+            "[00:00:03] Ines: Do they hum?\n[00:01:10] Bob: All day.\n[00:01:20] Ines: Why?\n",
+            "Ines  0:03\nDo they hum?\n\nBob  1:10\nAll day.\n\nInes  1:20\nWhy?\n\nTranscribed by https://otter.ai\n",
+            "Ines (00:03):\nDo they hum?\n\nBob (01:10):\nAll day.\n\nInes (01:20):\nWhy?\n",
+            "**Ines:** Do they hum?\n\n**Bob:** All day.\n\n**Ines**: Why?\n",
+            "Ines：Do they hum?\nBob：All day.\nInes：Why?\n",
+            "00:00:03 Ines: Do they hum?\n00:01:10 Bob: All day.\n00:01:20 Ines: Why?\n",
+            "00:00:03\n\nInes: Do they hum?\nBob: All day.\n\n00:05:00\n\nInes: Why?\n",
+            "[00:00:03.000 --> 00:00:04.000] [Ines]: Do they hum?\n[00:01:10.000 --> 00:01:11.000] [Bob]: All day.\n[00:01:20.000 --> \
+                00:01:21.000] [Ines]: Why?\n",
+        ] {
+            assert!(is_transcript(text), "{text}");
+            let found: Vec<(Option<String>, String)> = read(text, &ReadOptions::default())
+                .into_iter()
+                .map(|message| (message.speaker.clone(), message.text()))
+                .collect();
+            assert_eq!(
+                found[0],
+                (Some("Ines".to_owned()), "Do they hum?".to_owned()),
+                "{text}"
+            );
+            assert_eq!(
+                found[1],
+                (Some("Bob".to_owned()), "All day.".to_owned()),
+                "{text}"
+            );
+            assert_eq!(found[2].0.as_deref(), Some("Ines"), "{text}");
+            assert_eq!(found.len(), 3, "{text}");
+        }
+        let speakers = "SPEAKER_00: Do they hum?\nSPEAKER_01: All day.\n";
+        assert!(is_transcript(speakers));
+        assert_eq!(
+            read(speakers, &ReadOptions::default())[1].speaker.as_deref(),
+            Some("Speaker_01")
+        );
+    }
+
+    #[test]
+    fn times_are_kept() {
+        let options = ReadOptions {
+            recorded_at: Some(Timestamp(1_000_000)),
+            ..ReadOptions::default()
+        };
+        let text = "Ines  0:03\nDo they hum?\n\nBob  1:01:10\nAll day.\n";
+        let times: Vec<i64> = read(text, &options)
+            .iter()
+            .filter_map(|message| Some(message.moment?.at.0))
+            .collect();
+        assert_eq!(times, [1_003_000, 4_670_000]);
+        // Sentences of Whisper, a minute at a time.
+        let whisper: String = (0..60)
+            .map(|at| {
+                format!(
+                    "[{:02}:{:02}.000 --> 59:00.000]  Bees hum.\n",
+                    at / 10,
+                    at % 10 * 6
+                )
+            })
+            .collect();
+        assert!(is_transcript(&whisper));
+        let found = read(&whisper, &options);
+        assert_eq!(
+            (found.len(), found[1].moment.map(|moment| moment.at.0)),
+            (6, Some(1_060_000))
+        );
     }
 }

@@ -10,6 +10,7 @@ mod quality;
 mod reader_fuzz;
 mod reader_time;
 mod replay_index;
+mod samples;
 mod sources;
 mod store;
 mod vector_lists;

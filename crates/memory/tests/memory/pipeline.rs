@@ -14,7 +14,7 @@ use gristmill_memory::pipeline::{
 };
 use gristmill_memory::source::Format;
 use gristmill_memory::{
-    KnowledgeStore, MessageOrdinal, RecallOptions, SqliteKnowledge, SqliteKnowledgeOptions, recall,
+    Knowledge, KnowledgeStore, MessageOrdinal, RecallOptions, SqliteKnowledge, SqliteKnowledgeOptions, recall,
 };
 
 use gristmill_test_tools::stand_in::{Answer, StandIn, knowledge};
@@ -22,6 +22,10 @@ use gristmill_test_tools::stand_in::{Answer, StandIn, knowledge};
 const SHOW: &str = "The Bee Show\n\nADA KING: I saw Drums in Paris.\n\nBOB RAY: Yeah.\n\nADA KING: Yeah.\n\nBOB RAY: Bees like London.\n";
 
 fn extractor(service: &StandIn) -> Arc<dyn Extractor> {
+    Arc::new(openai(service, 4))
+}
+
+fn openai(service: &StandIn, concurrency: usize) -> OpenAiExtractor {
     let settings = OpenAiSettings {
         base_url: service.base_url.clone(),
         model: "stand-in".to_owned(),
@@ -29,10 +33,10 @@ fn extractor(service: &StandIn) -> Arc<dyn Extractor> {
         timeout: Duration::from_secs(30),
     };
     let limiter = Limiter::new(LimiterSettings {
-        concurrency: 4,
+        concurrency,
         ..LimiterSettings::default()
     });
-    Arc::new(OpenAiExtractor::new(settings, limiter).expect("settings"))
+    OpenAiExtractor::new(settings, limiter).expect("settings")
 }
 
 /// A knowledge base and an engine in one folder.
@@ -278,8 +282,8 @@ async fn rejected_calls_are_tried_again() {
 async fn a_refused_request_is_not_tried_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let service = StandIn::start(|_, _| Answer {
-        status: 401,
-        ..Answer::content("wrong key")
+        status: 400,
+        ..Answer::content("a wrong field")
     })
     .await;
     let place = Place::open(folder.path()).await;
@@ -294,7 +298,7 @@ async fn a_refused_request_is_not_tried_again() {
     assert_eq!(ingested.progress.failures, 5);
     let failures = place.knowledge.failures().await.expect("failures");
     assert!(
-        failures[0].error.contains("401") && failures[0].error.contains("wrong key"),
+        failures[0].error.contains("400") && failures[0].error.contains("a wrong field"),
         "{}",
         failures[0].error
     );
@@ -423,7 +427,10 @@ async fn a_commit_under_way_at_a_stop_is_reported() {
     let mut told = 0;
     let ended = ingestion
         .run(place.inputs(&[("bees.jsonl", &lines)]), |event| {
-            if let IngestEvent::Committed(progress) = event {
+            // The first commit may hold the beginning of the source alone.
+            if let IngestEvent::Committed(progress) = event
+                && progress.messages > 0
+            {
                 told = progress.messages;
                 stopper.stop();
             }
@@ -493,4 +500,145 @@ async fn files_are_read_when_their_turn_comes() {
         .await
         .expect("aliases");
     assert!(aliases[0].is_some(), "people are known from the whole source");
+}
+
+/// Knowledge of texts that one call reads together, as a model may tell it, or of one.
+fn knowledge_of_all(text: &str) -> String {
+    let Ok(parts) = serde_json::from_str::<Vec<serde_json::Value>>(text) else {
+        return knowledge(text);
+    };
+    let texts = parts.iter().map(|part| {
+        let text = part["text"].as_str().expect("a text");
+        let mut known: serde_json::Value = serde_json::from_str(&knowledge(text)).expect("knowledge");
+        known["n"] = part["n"].clone();
+        known
+    });
+    serde_json::json!({ "texts": texts.collect::<Vec<_>>() }).to_string()
+}
+
+fn chat_of(lines: usize) -> String {
+    let lines =
+        (0..lines).map(|number| format!("{{\"text\": \"Bee{number} hums in the hive all day long.\"}}\n"));
+    lines.collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_messages_share_calls_and_keep_their_own_knowledge() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| Answer::content(knowledge_of_all(text))).await;
+    let place = Place::open(folder.path()).await;
+    let extractor: Arc<dyn Extractor> = Arc::new(openai(&service, 20).with_texts_per_call(20));
+    let chat = chat_of(400);
+    let ingested = place
+        .ingest(&extractor, &[("chat.jsonl", &chat)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (400, 0));
+    let calls = ingested.progress.usage.calls;
+    assert!(calls <= 80, "a fifth of the messages at most: {calls} calls");
+    assert_eq!(service.calls_total(), calls, "each call is counted once");
+    for number in [0, 17, 399] {
+        let found = recall(
+            &*place.knowledge,
+            &format!("Bee{number}"),
+            &RecallOptions::default(),
+        )
+        .await
+        .expect("recalls");
+        let entities = found
+            .knowledge
+            .iter()
+            .filter_map(|found| match &found.reference.knowledge {
+                Knowledge::Entity(entity) if entity.name == format!("Bee{number}") => {
+                    Some(found.reference.range.message.0)
+                }
+                _ => None,
+            });
+        let entities: Vec<u32> = entities.collect();
+        assert_eq!(entities, [number], "the knowledge belongs to its message");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_that_a_shared_answer_leaves_out_is_read_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, _| match text.starts_with('[') {
+        // The model leaves out all but the first text.
+        true => Answer::content("<think>Hm.</think> {\"texts\": [{\"n\": 1, \"topics\": [\"bees\"]}]}"),
+        false => Answer::content(knowledge(text)),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let extractor: Arc<dyn Extractor> = Arc::new(openai(&service, 4).with_texts_per_call(20));
+    let chat = chat_of(10);
+    let ingested = place
+        .ingest(&extractor, &[("chat.jsonl", &chat)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (10, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_refuses_all_ends_the_run_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let is_paid = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let paid = is_paid.clone();
+    let service = StandIn::start(
+        move |text, _| match paid.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Answer::content(knowledge(text)),
+            false => Answer {
+                status: 429,
+                ..Answer::content("insufficient_quota: you exceeded your current quota")
+            },
+        },
+    )
+    .await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let chat = chat_of(200);
+    let ended = place
+        .ingest(&extractor, &[("chat.jsonl", &chat)], IngestOptions::default())
+        .await;
+    let error = ended.expect_err("nothing is left to spend").to_string();
+    assert!(error.contains("you exceeded your current quota"), "{error}");
+    assert!(
+        service.calls_total() < 100,
+        "it asks no more: {}",
+        service.calls_total()
+    );
+    // Once the quota is there again, nothing has failed.
+    is_paid.store(true, std::sync::atomic::Ordering::Relaxed);
+    let ingested = place
+        .ingest(&extractor, &[("chat.jsonl", &chat)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (200, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_parameter_costs_no_chunk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start_with_requests(|request, _| match request.get("temperature") {
+        Some(_) => Answer {
+            status: 400,
+            ..Answer::content("Unsupported value: 'temperature' does not support 0 with this model.")
+        },
+        None => Answer::content(knowledge(
+            request["messages"][1]["content"].as_str().expect("a text"),
+        )),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let chat = chat_of(40);
+    let ingested = place
+        .ingest(&extractor, &[("chat.jsonl", &chat)], IngestOptions::default())
+        .await
+        .expect("ingests");
+    assert_eq!((ingested.progress.messages, ingested.progress.failures), (40, 0));
+    assert!(
+        service.calls_total() <= 44,
+        "only the first calls have it: {}",
+        service.calls_total()
+    );
 }

@@ -65,6 +65,12 @@ fn reading_is_linear() {
         ),
         (Format::Srt, "00:01 --> 00:02\n", unbroken),
         (Format::Srt, "00:01 --> 00:02\n", "<"),
+        (Format::Srt, "00:01 --> 00:02\n", "&{\\"),
+        (Format::WhatsApp, "", "12/03/2024, 14:05 - Ana: Bees\nhum\n"),
+        (Format::Irc, "", "2024-03-12 14:02:05\tada\tBees hum.\n"),
+        (Format::Transcript, "", "[00:00:03] Ada: Bees hum.\nThey: drum\n"),
+        (Format::Markdown, "", "[[ [[a]] Bees\n---\nhum\n"),
+        (Format::Lrc, "", "[00:01.00]Bees <i>hum\n"),
         (
             Format::WebVtt,
             "WEBVTT\n\n",

@@ -1,0 +1,146 @@
+//! Documents of Word (`.docx`): paragraphs and headings of their main part.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::error::MemoryError;
+use crate::message::Message;
+use crate::source::{ReadOptions, archive, markdown, moment};
+
+/// The main part of a document, without the folder `word` around it.
+const MAIN: &str = "document.xml";
+
+/// The properties of a document, without the folder `docProps` around it.
+const PROPERTIES: &str = "core.xml";
+
+/// Reads the messages of a document: a section each, with its headings. Headers, footnotes, comments and pictures are left
+/// out. The document's author and last change become speaker and time.
+///
+/// # Errors
+///
+/// [`MemoryError::Invalid`] if the bytes are not such a document.
+pub fn read(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<Message>, MemoryError> {
+    let files = archive::texts(name, bytes, |path| {
+        path == "word/document.xml" || path == "docProps/core.xml"
+    })?;
+    let part = |name: &str| {
+        files
+            .iter()
+            .find(|(path, _)| path.ends_with(name))
+            .map(|(_, text)| text.as_str())
+    };
+    let Some(main) = part(MAIN) else {
+        return Err(MemoryError::invalid(
+            name,
+            "it is an archive without `word/document.xml`, so no document of Word",
+        ));
+    };
+    let document = as_markdown(main)
+        .map_err(|reason| MemoryError::invalid(name, format!("word/document.xml: {reason}")))?;
+    let properties = part(PROPERTIES).unwrap_or_default();
+    let modified =
+        element(properties, "dcterms:modified").and_then(|text| moment::parse(&text, options.zone_minutes));
+    let author = element(properties, "dc:creator").filter(|name| !name.trim().is_empty());
+    let mut messages = markdown::read(&document, options);
+    if messages.is_empty() {
+        return Err(MemoryError::invalid(
+            name,
+            "it has no text; a scan needs a program that recognises characters, such as ocrmypdf",
+        ));
+    }
+    for message in &mut messages {
+        message.moment = modified;
+        message.speaker.clone_from(&author);
+    }
+    Ok(messages)
+}
+
+/// The text of an element that is there once.
+fn element(xml: &str, name: &str) -> Option<String> {
+    let begin = xml.find(&format!("<{name}"))?;
+    let begin = begin + xml[begin..].find('>')? + 1;
+    let end = begin + xml[begin..].find("</")?;
+    Some(xml[begin..end].to_owned())
+}
+
+fn as_markdown(xml: &str) -> Result<String, String> {
+    let mut reader = Reader::from_str(xml);
+    let mut document = String::new();
+    let mut paragraph = String::new();
+    let mut level = 0;
+    let mut is_text = false;
+    loop {
+        match reader.read_event().map_err(|error| error.to_string())? {
+            Event::Eof => return Ok(document),
+            Event::Start(start) if start.local_name().as_ref() == "t" => is_text = true,
+            Event::End(end) if end.local_name().as_ref() == "t" => is_text = false,
+            Event::Start(tag) | Event::Empty(tag) => match tag.local_name().as_ref() {
+                "tab" => paragraph.push(' '),
+                "br" | "cr" => paragraph.push('\n'),
+                "pStyle" => {
+                    let style = tag
+                        .attributes()
+                        .flatten()
+                        .find(|attribute| attribute.key.local_name().as_ref() == "val");
+                    let style = style.map(|style| style.value.to_lowercase()).unwrap_or_default();
+                    level = heading_level(&style);
+                }
+                _ => {}
+            },
+            Event::Text(words) if is_text => paragraph.push_str(&words),
+            Event::GeneralRef(entity) if is_text => {
+                paragraph.push_str(&crate::source::subtitles::entity_text(&entity).unwrap_or_default());
+            }
+            Event::End(end) if end.local_name().as_ref() == "p" => {
+                let text = paragraph.trim();
+                if !text.is_empty() {
+                    let mark = if level > 0 {
+                        format!("{} ", "#".repeat(level))
+                    } else {
+                        String::new()
+                    };
+                    document.push_str(&format!("{mark}{text}\n\n"));
+                }
+                paragraph.clear();
+                level = 0;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The level of a heading by the name of its style: `Heading2`, `berschrift1`, `Titre3`, `Title`.
+fn heading_level(style: &str) -> usize {
+    if style == "title" {
+        return 1;
+    }
+    let is_heading = [
+        "heading",
+        "berschrift",
+        "titre",
+        "titolo",
+        "ttulo",
+        "kop",
+        "rubrik",
+    ]
+    .iter()
+    .any(|name| style.starts_with(name));
+    let digit = style
+        .chars()
+        .last()
+        .and_then(|letter| letter.to_digit(10))
+        .filter(|digit| (1..=6).contains(digit));
+    digit.filter(|_| is_heading).map_or(0, |digit| digit as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_become_sections() {
+        let xml = "<w:document xmlns:w=\"w\"><w:body><w:p><w:pPr><w:pStyle w:val=\"Heading1\"/></w:pPr><w:r><w:t>Bees</w:t></w:r></w:p>\
+            <w:p><w:r><w:t xml:space=\"preserve\">They </w:t></w:r><w:r><w:t>hum &amp; drum.</w:t></w:r></w:p><w:p/></w:body></w:document>";
+        assert_eq!(as_markdown(xml).expect("XML"), "# Bees\n\nThey hum & drum.\n\n");
+    }
+}
