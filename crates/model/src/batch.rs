@@ -7,6 +7,7 @@ mod keyed;
 pub mod labels;
 mod prerequisites;
 pub mod priority;
+pub mod signal;
 pub mod tag;
 pub mod trace_parent;
 pub mod unique;
@@ -24,6 +25,7 @@ use crate::hooks::Hooks;
 use crate::limits::{BATCH_JOBS_MAX, KEY_PERIOD_MS_MAX};
 use crate::packed::PackedArray;
 use crate::retry::RetryPolicy;
+use crate::signal::Signal;
 use crate::tag::{Tag, check_tags};
 use crate::trace_parent::TraceParent;
 use crate::unique::Unique;
@@ -66,6 +68,9 @@ pub struct BatchOptions {
     /// The jobs that the store submits when the batch has ended; usually none. Not for jobs with keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Box<Hooks>>,
+    /// The signal that ends the jobs, which no worker runs. Only children of flows have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Signal>,
     /// The submitter's span. The spans of the jobs belong to its trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
@@ -153,6 +158,9 @@ impl NewBatch {
             if !self.after.is_empty() {
                 return Err(InvalidBatch::CachedOptions);
             }
+        }
+        if let Some(signal) = &self.options.signal {
+            signal.check(&self.kind, self.options.expires_at.is_some())?;
         }
         if let Some(hooks) = &self.options.hooks {
             hooks.check()?;

@@ -25,8 +25,8 @@ pub mod rng;
 pub mod state;
 
 // Short paths to the modules of a batch and of a family.
-pub use batch::{dependency, hooks, labels, priority, tag, trace_parent, unique};
-pub use family::{siblings, spawn};
+pub use batch::{dependency, hooks, labels, priority, signal, tag, trace_parent, unique};
+pub use family::{flow, siblings, spawn};
 
 pub use batch::{BatchOptions, KeyedBatch, NewBatch, Rejected};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -34,6 +34,7 @@ pub use control::{Control, Effect, InvalidControl, Scope};
 pub use dependency::{After, OnFailure, Prerequisite};
 pub use duration_histogram::DurationHistogram;
 pub use error::JobError;
+pub use flow::Wake;
 pub use hooks::{HookTarget, Hooks, WEBHOOK_KIND, WEBHOOK_SECRET_VARIABLE};
 pub use id::{BatchId, JobId, LeaseId, RunId, WorkerId};
 pub use labels::{InvalidLabels, JobLabels};
@@ -50,6 +51,7 @@ pub use report::{Completed, EarlierFailure, FailedJob, JobLog, Receipt, Report, 
 pub use retry::{Backoff, RetryPolicy};
 pub use rng::{Rng, SplitMix64};
 pub use siblings::Siblings;
+pub use signal::Signal;
 pub use spawn::{ChildAfter, ChildBatch, InvalidSpawn, OnChildFailure, Spawn, Suspended};
 pub use state::JobState;
 pub use tag::{Tag, TagCondition, pack_tags};

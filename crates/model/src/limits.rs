@@ -87,6 +87,9 @@ pub const SHOWN_PREREQUISITES_MAX: usize = 100;
 /// Maximum batches of children that one job spawns.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 
+/// Maximum events that one flow has not awaited yet. The store keeps them.
+pub const KEPT_EVENTS_MAX: u32 = 1_000;
+
 /// Maximum batches of children, siblings included, of parents that were suspended together. Each child that ends
 /// searches them.
 pub const FAMILY_BATCHES_MAX: usize = 10_000;

@@ -170,6 +170,7 @@ impl JobOptions {
                 check_hook("on_success", self.on_success.as_ref())?,
                 check_hook("on_failure", self.on_failure.as_ref())?,
             ),
+            signal: None,
             traceparent: None,
         })
     }

@@ -20,11 +20,11 @@ use gristmill_store::rules::lanes::Lane;
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
-    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker, OutcomeWatch,
-    OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
-    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
+    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
+    NewSchedule, NewWorker, OutcomeWatch, OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
+    RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
+    SubmittedJobs, Suspension, TagValue, Want, WorkSeen, WorkerRow,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -333,6 +333,14 @@ impl Store for FaultyStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         operate!(self.outcomes(batch))
+    }
+
+    async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, StoreError> {
+        operate!(self.send_events(events))
+    }
+
+    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
+        operate!(self.suspensions(job))
     }
 
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {

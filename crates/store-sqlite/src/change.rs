@@ -213,7 +213,8 @@ impl Transaction<'_> {
             let taken = meant_of(&slice.positions, positions);
             if !taken.is_empty() && is_meant(slice.state(self.now), states) {
                 self.shorten(&slice, &slice.positions.difference(&taken))?;
-                // The next attempt is not made any more.
+                children.extend(self.left_open(batch, slice.family, &taken)?);
+                // The attempt that comes next is not made any more.
                 add(slice.attempt - 1, &taken);
             }
         }
@@ -230,6 +231,7 @@ impl Transaction<'_> {
             if !taken.is_empty() && is_meant(JobState::Running, states) {
                 self.let_go(&held, &taken)?;
                 self.revoke(&held, &taken)?;
+                children.extend(self.left_open(batch, held.family, &taken)?);
                 add(held.attempt, &taken);
             }
         }
@@ -332,7 +334,8 @@ impl Transaction<'_> {
         // A job that was rejected (dead on attempt 0) cannot run, however often it is tried.
         let reports =
             self.rows_of_reports(batch, "state <> 'completed' AND (state <> 'dead' OR attempt > 0)")?;
-        if reports.is_empty() {
+        // Nothing can run jobs that wait for a signal.
+        if reports.is_empty() || self.head(batch)?.options.signal.is_some() {
             return Ok(0);
         }
         let others = self.taken_keys(batch)?;
@@ -350,17 +353,29 @@ impl Transaction<'_> {
         }
         if !retried.is_empty() {
             let head = self.head(batch)?;
-            let slice = NewSlice {
-                positions: &retried,
-                rank: head.rank(),
-                run_at: self.now,
-                attempt: 1,
-                rescues: 0,
-                // The caller wants the job to run, so it must not expire at once.
-                expires_at: None,
-                family: None,
-            };
-            self.insert_slice(batch, &head, &slice)?;
+            // A flow goes on after its last step.
+            let flows = self.last_steps(batch, &retried)?;
+            let goes_on = flows
+                .iter()
+                .fold(Positions::new(), |all, (_, flows)| all.union(flows));
+            let others = retried.difference(&goes_on);
+            let flows = flows.iter().map(|(family, flows)| (Some(*family), flows));
+            for (family, positions) in flows.chain([(None, &others)]) {
+                if positions.is_empty() {
+                    continue;
+                }
+                let slice = NewSlice {
+                    positions,
+                    rank: head.rank(),
+                    run_at: self.now,
+                    attempt: 1,
+                    rescues: 0,
+                    // The caller wants the job to run: it must not expire at once.
+                    expires_at: None,
+                    family,
+                };
+                self.insert_slice(batch, &head, &slice)?;
+            }
             self.take_keys_again(batch, &retried)?;
         }
         Ok(u64::from(retried.len()))

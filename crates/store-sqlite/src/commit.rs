@@ -5,6 +5,7 @@ pub(crate) mod compaction;
 use std::sync::Arc;
 
 use gristmill_model::{BatchId, JobState, PackedArray, Positions, Receipt, Report, Suspended, WorkerId};
+use gristmill_store::BatchPositions;
 use gristmill_store::integrity::failure_sum;
 use gristmill_store::rules::deadline::began_at;
 use gristmill_store::rules::ending::{Ending, Failed, FailedAttempt, is_simple};
@@ -24,7 +25,16 @@ use crate::transaction::Transaction;
 /// long columns. That saves a row for each small report.
 pub(crate) const DURATIONS_READ_MAX: u32 = 16;
 
-/// The jobs that a report ended.
+/// Jobs that a report concerns and that are not its own.
+#[derive(Default)]
+struct Freed {
+    /// Whether other jobs wait for jobs of the batch.
+    is_awaited: bool,
+    /// The children that flows left open.
+    left_open: Vec<BatchPositions>,
+}
+
+/// What a report ended.
 fn ended(report: &Report, receipt: &Receipt) -> Ended {
     let completed = report.completed.as_ref();
     let completed = completed.map(|completed| completed.positions.intersection(&receipt.accepted));
@@ -55,13 +65,13 @@ impl Transaction<'_> {
         };
         let report = with_failures(&report, &failed_writes);
         let report = &*report;
-        let (mut receipt, is_awaited) = match self.let_go_whole(worker, report, &reported)? {
-            Some(is_awaited) => (
+        let (mut receipt, freed) = match self.let_go_whole(worker, report, &reported)? {
+            Some(freed) => (
                 Receipt {
                     accepted: reported.clone(),
                     ..Receipt::default()
                 },
-                is_awaited,
+                freed,
             ),
             None => self.commit_parts(worker, worker_name, report, &reported)?,
         };
@@ -81,7 +91,8 @@ impl Transaction<'_> {
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
         let mut all = self.spawn_siblings(report, &receipt.accepted)?;
-        if is_awaited {
+        all.extend(self.cancel_left_open(freed.left_open)?);
+        if freed.is_awaited {
             all.push(ended(report, &receipt));
         }
         self.settle(all)?;
@@ -97,20 +108,20 @@ impl Transaction<'_> {
         Ok(receipt)
     }
 
-    /// Removes the jobs of a report from the lease by one statement, if they are one claimed slice and all of them
-    /// completed, as usual. Reports whether other jobs wait for jobs of the batch; `None` if the report is different.
+    /// Takes out of the lease what a report speaks of, where that is one claimed slice and all of it has completed, as it
+    /// is as a rule: by one statement. `None` where it is not so.
     fn let_go_whole(
         &mut self,
         worker: WorkerId,
         report: &Report,
         reported: &Positions,
-    ) -> Result<Option<bool>> {
+    ) -> Result<Option<Freed>> {
         if !is_simple(report) {
             return Ok(None);
         }
-        let is_awaited = self.row(
+        let found = self.row(
             "DELETE FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4 \
-             AND worker_id = ?5 AND positions = ?6 RETURNING EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = ?2)",
+             AND worker_id = ?5 AND positions = ?6 RETURNING EXISTS (SELECT 1 FROM edge WHERE prerequisite_id = ?2), family",
             params![
                 report.lease.0,
                 report.batch.0,
@@ -119,25 +130,29 @@ impl Transaction<'_> {
                 worker.0,
                 reported.to_string()
             ],
-            |row| row.get(0),
+            |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
-        if is_awaited.is_some() {
-            self.freed();
-        }
-        Ok(is_awaited)
+        let Some((is_awaited, family)) = found else {
+            return Ok(None);
+        };
+        self.freed();
+        Ok(Some(Freed {
+            is_awaited,
+            left_open: self.left_open(report.batch, family, reported)?,
+        }))
     }
 
-    /// Removes the positions of a report that its lease still holds from the lease, makes released and retried jobs
-    /// claimable, and stores the failures. Returns the receipt, and whether other jobs wait for jobs of the batch.
+    /// Takes the positions of a report that its lease still holds out of the lease, makes released and retried jobs
+    /// claimable, and stores the failures.
     fn commit_parts(
         &mut self,
         worker: WorkerId,
         worker_name: Option<&Arc<str>>,
         report: &Report,
         reported: &Positions,
-    ) -> Result<(Receipt, bool)> {
+    ) -> Result<(Receipt, Freed)> {
         let mut receipt = Receipt::default();
-        let mut is_awaited = false;
+        let mut freed = Freed::default();
         for held in &self.held_under(worker, report.lease, report.batch, report.attempt)? {
             let accepted = held.positions.intersection(reported);
             if accepted.is_empty() {
@@ -149,7 +164,12 @@ impl Transaction<'_> {
             if !released.is_empty() {
                 self.give_back(held, &released, held.rescues, held.expires_at)?;
             }
-            is_awaited |= held.is_awaited;
+            freed.is_awaited |= held.is_awaited;
+            let completed = report
+                .completed
+                .as_ref()
+                .map(|completed| completed.positions.intersection(&accepted));
+            let mut over = completed.unwrap_or_default();
             for suspended in &report.suspended {
                 let last = Held {
                     attempt: report.last_attempt(),
@@ -160,10 +180,14 @@ impl Transaction<'_> {
             }
             if !(report.failed.is_empty() && report.earlier.is_empty()) {
                 let dead = self.commit_failures(held, &accepted, worker_name, report)?;
+                over = over.union(&dead);
                 receipt.dead = receipt.dead.union(&dead);
             }
+            freed
+                .left_open
+                .extend(self.left_open(held.batch, held.family, &over)?);
         }
-        Ok((receipt, is_awaited))
+        Ok((receipt, freed))
     }
 
     /// Carries out the writes of a report's jobs, as far as its lease still holds them. If that fails, it finds the

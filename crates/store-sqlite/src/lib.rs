@@ -49,11 +49,11 @@ use gristmill_store::rules::waiting::{Unclaimed, WaitingWorkers};
 use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Finding, Fired, Heartbeat, HistoryFilter, HistoryRow,
-    JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun, NewSchedule, NewWorker,
-    OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
-    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    ControlFilter, EventCursor, EventPage, Exchanged, Finding, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
+    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
+    NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
+    Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
+    Suspension, TagValue, Want, WorkSeen, WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
@@ -479,6 +479,17 @@ impl Store for SqliteStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         self.read(move |connection| query::outcomes(connection, batch))
+            .await
+    }
+
+    async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, StoreError> {
+        let weight_bytes = events.iter().map(|event| event.value().as_str().len()).sum();
+        let work = move |transaction: &mut Transaction<'_>| transaction.send_events(&events);
+        self.write(weight_bytes, work).await
+    }
+
+    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
+        self.read(move |connection| graph::flow::suspensions(connection, job))
             .await
     }
 

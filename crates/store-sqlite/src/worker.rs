@@ -140,7 +140,7 @@ impl Transaction<'_> {
                 continue;
             }
             for held in self.held_by(worker)? {
-                ended.extend(self.rescue_held(&held, &mut rescued)?);
+                self.rescue_held(&held, &mut rescued, &mut ended)?;
             }
             self.forget_worker(worker)?;
             rescued.workers.push(worker);
@@ -150,8 +150,8 @@ impl Transaction<'_> {
         Ok(rescued)
     }
 
-    /// Makes the jobs of a dead worker claimable again. Ends them as dead, and returns them, if that happened too often.
-    fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued) -> Result<Option<Ended>> {
+    /// Makes what a dead worker held claimable again. Ends it as dead if that was too often.
+    fn rescue_held(&mut self, held: &Held, rescued: &mut Rescued, ended: &mut Vec<Ended>) -> Result<()> {
         self.let_go(held, &held.positions)?;
         let jobs = u64::from(held.positions.len());
         if held.rescues < RESCUES_MAX {
@@ -160,7 +160,7 @@ impl Transaction<'_> {
             let head = self.head(held.batch)?;
             let expires_at = held.standing().deadline(&head.options, self.now);
             self.give_back(held, &held.positions, held.rescues + 1, expires_at)?;
-            return Ok(None);
+            return Ok(());
         }
         rescued.dead += jobs;
         let error = too_many_rescues(held.rescues);
@@ -175,10 +175,13 @@ impl Transaction<'_> {
             &held.positions,
             &Ending::of(JobState::Dead, held.attempt),
         )?;
-        Ok(Some(Ended {
+        let left = self.left_open(held.batch, held.family, &held.positions)?;
+        ended.extend(self.cancel_left_open(left)?);
+        ended.push(Ended {
             batch: held.batch,
             endings: vec![(JobState::Dead, held.positions.clone())],
-        }))
+        });
+        Ok(())
     }
 
     fn forget_worker(&self, worker: WorkerId) -> Result<()> {

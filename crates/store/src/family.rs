@@ -9,13 +9,15 @@ use serde_json::value::RawValue;
 pub use crate::rules::family::child_failed;
 use crate::{BatchPositions, Store, StoreError};
 
-/// The last children that a job spawned.
+/// The last children that a job spawned; all children of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Children {
     /// The position of the job in its batch.
     pub parent: u32,
     /// The children, in ascending order of batch.
     pub jobs: Vec<BatchPositions>,
+    /// Whether the job is a flow, which is told of all children that it ever spawned, and of those that are still open.
+    pub is_flow: bool,
 }
 
 /// The outcome of a child.
@@ -23,7 +25,7 @@ pub struct Children {
 pub struct ChildOutcome {
     /// The child.
     pub job: JobId,
-    /// The final state. Any state but `completed` is a failure.
+    /// The final state. Any state but `completed` is a failure. `waiting` for a child of a flow that has not ended.
     pub state: JobState,
     /// The value of a completed child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,6 +33,23 @@ pub struct ChildOutcome {
     /// The error of a dead child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
+}
+
+impl ChildOutcome {
+    /// A child of a flow that has not ended.
+    fn open(job: JobId) -> Self {
+        ChildOutcome {
+            job,
+            state: JobState::Waiting,
+            value: None,
+            error: None,
+        }
+    }
+
+    /// Whether the child has ended.
+    pub fn has_ended(&self) -> bool {
+        self.state.is_final()
+    }
 }
 
 /// Reads the outcomes of the children that these jobs of a batch spawned last, in the order of the jobs. The outcomes
@@ -60,11 +79,14 @@ pub async fn child_outcomes(
             let Some(ended) = ended.get_mut(&jobs.batch) else {
                 continue;
             };
-            all.extend(
-                jobs.positions
-                    .iter()
-                    .filter_map(|position| ended.remove(&position)),
-            );
+            for position in jobs.positions.iter() {
+                let job = JobId {
+                    batch: jobs.batch,
+                    position,
+                };
+                let open = || family.is_flow.then(|| ChildOutcome::open(job));
+                all.extend(ended.remove(&position).or_else(open));
+            }
         }
     }
     let parents = parents.iter();

@@ -8,6 +8,7 @@ pub mod awaited;
 pub mod error;
 pub mod event;
 pub mod family;
+pub mod flow;
 pub mod history;
 pub mod hook;
 pub mod integrity;
@@ -40,6 +41,7 @@ pub use awaited::OutcomeWatch;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
 pub use family::{ChildOutcome, Children};
+pub use flow::{FlowEvent, FlowEventReceipt, Suspension};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
@@ -206,6 +208,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         self.change(selection, Change::Resume { reason }).await
     }
 
+    /// Sends events to flows, in one transaction. An event ends the job that waits for it: the oldest one of the flow. An
+    /// event that the flow does not await yet is kept. Returns one receipt for each event, in the same order.
+    async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, StoreError>;
+
     // --- queries: on snapshots, beside the writer ---
 
     /// One job with all its data.
@@ -262,9 +268,12 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// The ended jobs of one batch, packed as they are stored. `None` if the batch does not exist.
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError>;
 
-    /// The children that these jobs of a batch spawned last, by position ascending, without jobs that have none.
-    /// [`child_outcomes`](family::child_outcomes) returns their outcomes.
+    /// The children that these jobs of a batch spawned last, by position ascending, without jobs that have none. Of flows,
+    /// all children. [`child_outcomes`](family::child_outcomes) returns their outcomes.
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError>;
+
+    /// The suspensions of a job, from the first to the last.
+    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError>;
 
     /// Whether all jobs of a batch have ended. `true` if the batch does not exist.
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;

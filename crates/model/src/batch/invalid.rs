@@ -104,6 +104,12 @@ pub enum InvalidBatch {
     /// The period of keys is zero or too long.
     #[error("the period of keys is 1 to {KEY_PERIOD_MS_MAX} ms")]
     KeyPeriod,
+    /// A signal ends jobs of its own kind only.
+    #[error("jobs that wait for this signal have the kind `{0}`")]
+    SignalKind(&'static str),
+    /// Jobs that wait for a moment have none.
+    #[error("a sleep needs the moment at which it ends: give expires_at, or a delay")]
+    SleepsForEver,
     /// A batch has too many prerequisites.
     #[error(
         "a batch waits for at most {PREREQUISITES_MAX} others; this one names {0}: wait for whole batches, not for single jobs"

@@ -93,6 +93,8 @@ impl Siblings {
             positions: self.positions,
             memos: PackedArray::from_stored(format!("[{nulls}]")),
             on_failure: OnChildFailure::default(),
+            flow: None,
+            seen: Vec::new(),
             children: self.children,
         }
     }

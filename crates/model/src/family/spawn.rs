@@ -10,18 +10,22 @@ use serde::{Deserialize, Serialize};
 use crate::batch::check_after;
 use crate::batch::{BatchOptions, InvalidBatch, NewBatch};
 use crate::bounded;
+use crate::clock::Timestamp;
 use crate::dependency::{After, OnFailure};
-use crate::limits::{
-    BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX,
-};
+use crate::flow::Wake;
+use crate::limits::{BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX};
 use crate::packed::cutter::{BatchLimits, PackedCutter};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};
 use crate::positions::Positions;
+use crate::signal::Signal;
 use crate::tag::Tag;
 
 /// Batches of children that are read from an untrusted text: one more than a job may spawn, so that the check names
 /// that limit.
 pub(crate) const CHILD_BATCHES_READ_MAX: usize = CHILD_BATCHES_MAX + 1;
+
+/// Numbers of seen children that are read from an untrusted text: one for each job of a batch.
+const SEEN_READ_MAX: usize = BATCH_JOBS_MAX as usize;
 
 /// Tags that are read from an untrusted text: one more than a job may have, for the same reason.
 const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
@@ -92,6 +96,10 @@ pub struct ChildBatch {
     /// The options of all children. The group defaults to the parent's.
     #[serde(default)]
     pub options: BatchOptions,
+    /// The time from now after which the children expire, in milliseconds. Children of many parents share a batch if they
+    /// expire after the same time; a moment in `options` differs from parent to parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
     /// The tags of all children.
     #[serde(
         default,
@@ -115,9 +123,18 @@ impl ChildBatch {
             shares: vec![payloads.count()],
             payloads,
             options: BatchOptions::default(),
+            expires_in_ms: None,
             tags: BTreeMap::new(),
             after: Vec::new(),
         }
+    }
+
+    /// Makes a child that no worker runs: `signal` ends it, and it expires after a time if one is given.
+    pub fn of_signal(signal: Signal, expires_in_ms: Option<u64>) -> Self {
+        let mut children = ChildBatch::new(signal.kind(), PackedArray::from_stored("[null]"));
+        children.options.signal = Some(signal);
+        children.expires_in_ms = expires_in_ms;
+        children
     }
 
     /// Makes children of one parent, one for each payload, in as many batches as necessary.
@@ -135,10 +152,14 @@ impl ChildBatch {
         Ok(batches.collect())
     }
 
-    /// Makes the batch that is stored. `queue` and `group` are the parents'. `inherited` has their tags, each with the
+    /// Makes the batch that is stored `now`. `queue` and `group` are the parents'. `inherited` has their tags, each with the
     /// indexes of the parents that have it (all parents if it has none).
-    pub fn to_batch(&self, queue: &str, group: Option<&str>, inherited: &[Tag]) -> NewBatch {
+    pub fn to_batch(&self, now: Timestamp, queue: &str, group: Option<&str>, inherited: &[Tag]) -> NewBatch {
         let mut options = self.options.clone();
+        if let Some(expires_in_ms) = self.expires_in_ms {
+            let after_ms = i64::try_from(expires_in_ms).unwrap_or(i64::MAX);
+            options.expires_at = Some(now.plus_ms(after_ms));
+        }
         options.group = options.group.or_else(|| group.map(str::to_owned));
         let own = self.tags.iter().map(|(name, value)| Tag::all(name, value));
         let others = inherited.iter().filter(|tag| !self.tags.contains_key(&tag.name));
@@ -183,10 +204,11 @@ impl ChildBatch {
         self.payloads.as_str().len() + 4 * self.shares.len() + 200
     }
 
-    fn is_like(&self, other: &ChildBatch) -> bool {
+    pub(crate) fn is_like(&self, other: &ChildBatch) -> bool {
         self.kind == other.kind
             && self.queue == other.queue
             && self.options == other.options
+            && self.expires_in_ms == other.expires_in_ms
             && self.tags == other.tags
             && self.after.is_empty()
             && other.after.is_empty()
@@ -232,6 +254,10 @@ pub struct Spawn {
     pub on_failure: OnChildFailure,
     /// The memo for the finalizing run, as JSON; `null` if `None`.
     pub memo: Option<PackedArray>,
+    /// For a step of a flow, when it runs again. A flow's next run gets the memos and the children of all of its steps, in
+    /// order, and the outcomes of those that have ended. Open children stay open when a flow runs again, and are
+    /// cancelled when it ends. Failed children are left to the flow.
+    pub flow: Option<Wake>,
 }
 
 impl Spawn {
@@ -277,6 +303,13 @@ impl Spawn {
         self.on_failure = on_failure;
         self
     }
+
+    /// Makes it a step of a flow.
+    pub fn flow(mut self, wake: Wake) -> Self {
+        self.flow = Some(wake);
+        self.on_failure = OnChildFailure::Collect;
+        self
+    }
 }
 
 /// Jobs of a report that wait for new children. Positions ascend, and memos and shares are in their order.
@@ -289,6 +322,17 @@ pub struct Suspended {
     /// The action on the parent when a child fails.
     #[serde(default)]
     pub on_failure: OnChildFailure,
+    /// For steps of flows, when they run again. See [`Spawn::flow`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<Wake>,
+    /// For flows with open children of earlier steps: the number of ended children that each job has seen. Empty if no
+    /// job has such children.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list::<_, _, SEEN_READ_MAX>"
+    )]
+    pub seen: Vec<u32>,
     /// The children of the jobs.
     #[serde(default, deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
@@ -325,6 +369,9 @@ pub enum InvalidSpawn {
         /// The sum of the shares.
         shared: u64,
     },
+    /// Only flows have open children of earlier steps.
+    #[error("a job that is no flow has seen children of earlier steps")]
+    SeenWithoutFlow,
     /// Children of several parents have prerequisites.
     #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
@@ -349,6 +396,8 @@ impl Suspended {
             positions: Positions::from(position..position + 1),
             memos: spawn.memo.unwrap_or_else(null),
             on_failure: spawn.on_failure,
+            flow: spawn.flow,
+            seen: Vec::new(),
             children: spawn.children,
         }
     }
@@ -368,6 +417,12 @@ impl Suspended {
             }
         };
         count("memos", self.memos.count() as usize)?;
+        if !self.seen.is_empty() {
+            count("numbers of seen children", self.seen.len())?;
+        }
+        if self.flow.is_none() && !self.seen.is_empty() {
+            return Err(InvalidSpawn::SeenWithoutFlow);
+        }
         if let Some(memo) = self.memos.items().find(|memo| memo.len() > MEMO_BYTES_MAX) {
             return Err(InvalidSpawn::Memo(memo.len()));
         }
@@ -385,7 +440,7 @@ impl Suspended {
             if parents > 1 && !children.after.is_empty() {
                 return Err(InvalidSpawn::AfterShared(place));
             }
-            let batch = children.to_batch(crate::batch::DEFAULT_QUEUE, None, &[]);
+            let batch = children.to_batch(Timestamp(0), crate::batch::DEFAULT_QUEUE, None, &[]);
             batch
                 .check()
                 .map_err(|reason| InvalidSpawn::Batch { place, reason })?;
@@ -408,6 +463,11 @@ impl Suspended {
         Some(Suspended {
             memos: self.memos.select(&places),
             on_failure: self.on_failure,
+            flow: self.flow,
+            seen: match self.seen.is_empty() {
+                true => Vec::new(),
+                false => places.iter().map(|place| self.seen[place as usize]).collect(),
+            },
             children: children
                 .filter(|children| children.payloads.count() > 0)
                 .collect(),
@@ -432,109 +492,6 @@ impl Suspended {
     pub fn weight_bytes(&self) -> usize {
         let children = self.children.iter().map(ChildBatch::weight_bytes);
         self.memos.as_str().len() + children.sum::<usize>()
-    }
-
-    /// Packs the children of jobs in one batch. Similar children of many parents share batches.
-    pub fn pack(mut all: Vec<Suspended>) -> Vec<Suspended> {
-        all.sort_by_key(|suspended| suspended.positions.first());
-        let mut packs: Vec<Pack> = Vec::new();
-        for suspended in all {
-            // Only the latest packs are tried, so that many different ones do not take quadratic time.
-            let open = packs.iter_mut().rev().take(OPEN_PACKS_MAX);
-            match open.into_iter().find(|pack| pack.admits(&suspended)) {
-                Some(pack) => pack.push(suspended),
-                None => packs.push(Pack::new(suspended)),
-            }
-        }
-        packs.into_iter().map(Pack::finish).collect()
-    }
-}
-
-/// Maximum number of packs that are tried for a job.
-const OPEN_PACKS_MAX: usize = 32;
-
-/// Jobs that spawned similar children, in ascending order of position. At least one.
-struct Pack {
-    parts: Vec<Suspended>,
-    /// Number of children in each batch.
-    jobs: Vec<u32>,
-    bytes: usize,
-}
-
-impl Pack {
-    fn new(first: Suspended) -> Self {
-        Pack {
-            jobs: first
-                .children
-                .iter()
-                .map(|children| children.payloads.count())
-                .collect(),
-            bytes: first.weight_bytes(),
-            parts: vec![first],
-        }
-    }
-
-    fn admits(&self, next: &Suspended) -> bool {
-        let first = &self.parts[0];
-        let last = self.parts[self.parts.len() - 1].positions.last();
-        let jobs = self.jobs.iter().zip(&next.children);
-        first.on_failure == next.on_failure
-            && last < next.positions.first()
-            && first.children.len() == next.children.len()
-            && first
-                .children
-                .iter()
-                .zip(&next.children)
-                .all(|(children, others)| children.is_like(others))
-            && jobs
-                .into_iter()
-                .all(|(jobs, more)| jobs + more.payloads.count() <= BATCH_JOBS_MAX)
-            && self.bytes + next.weight_bytes() <= BATCH_BYTES_TARGET
-    }
-
-    fn push(&mut self, next: Suspended) {
-        for (jobs, children) in self.jobs.iter_mut().zip(&next.children) {
-            *jobs += children.payloads.count();
-        }
-        self.bytes += next.weight_bytes();
-        self.parts.push(next);
-    }
-
-    fn finish(mut self) -> Suspended {
-        if self.parts.len() == 1 {
-            return self.parts.remove(0);
-        }
-        let parts = &self.parts;
-        let first = &parts[0];
-        let packed = |place: usize, like: &ChildBatch| {
-            let payloads = PackedArray::concat(parts.iter().map(|part| &part.children[place].payloads));
-            assert_eq!(
-                payloads.count(),
-                self.jobs[place],
-                "a pack holds the children of all its jobs"
-            );
-            ChildBatch {
-                payloads,
-                shares: parts
-                    .iter()
-                    .flat_map(|part| part.children[place].shares.iter().copied())
-                    .collect(),
-                ..like.clone()
-            }
-        };
-        Suspended {
-            positions: parts
-                .iter()
-                .fold(Positions::new(), |all, part| all.union(&part.positions)),
-            memos: PackedArray::concat(parts.iter().map(|part| &part.memos)),
-            on_failure: first.on_failure,
-            children: first
-                .children
-                .iter()
-                .enumerate()
-                .map(|(place, like)| packed(place, like))
-                .collect(),
-        }
     }
 }
 
@@ -638,7 +595,7 @@ mod tests {
             tag("own", "parent", None),
             tag("none", "c", Some("7")),
         ];
-        let batch = packed.children[0].to_batch("fast", Some("tenant"), &inherited);
+        let batch = packed.children[0].to_batch(Timestamp(0), "fast", Some("tenant"), &inherited);
         batch.check().unwrap();
         assert_eq!(
             (batch.queue.as_str(), batch.options.group.as_deref()),

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::bounded::near::with_near_name;
-use gristmill_model::{ChildBatch, CutList, OnChildFailure, PackedArray, Spawn, Timestamp};
+use gristmill_model::{ChildBatch, CutList, OnChildFailure, PackedArray, Signal, Spawn, Timestamp, Wake};
 use gristmill_operations::JobOptions;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// The body of a spawn.
@@ -18,6 +18,12 @@ struct ScriptSpawn {
     memo: PackedArray,
     #[serde(default)]
     on_failure: OnChildFailure,
+    /// Whether the job is a flow. See [`Spawn::flow`].
+    #[serde(default)]
+    flow: bool,
+    /// For a flow, when it runs again.
+    #[serde(default)]
+    wake: Wake,
 }
 
 /// Children of one kind.
@@ -27,6 +33,15 @@ struct ScriptChildren {
     /// The kind. `None` means the kind of the parent.
     #[serde(default)]
     kind: Option<String>,
+    /// In place of a kind: the signal that ends the children. `null` stands for time, a text for an event of this name.
+    #[serde(default, deserialize_with = "some")]
+    event: Option<Option<String>>,
+    /// For children that wait for a signal: the time after which they expire, in milliseconds.
+    #[serde(default)]
+    delay_ms: Option<u64>,
+    /// For children that wait for a signal: the moment at which they expire, in milliseconds since 1970.
+    #[serde(default)]
+    until_ms: Option<Timestamp>,
     #[serde(default)]
     queue: Option<String>,
     payloads: CutList,
@@ -39,6 +54,12 @@ struct ScriptChildren {
 impl ScriptChildren {
     /// The children of a parent of `kind`, in as many batches as needed.
     fn into_batches(self, kind: &str) -> Result<Vec<ChildBatch>, String> {
+        if let Some(event) = self.event {
+            let signal = event.map_or(Signal::Time, Signal::Event);
+            let mut children = ChildBatch::of_signal(signal, self.delay_ms);
+            children.options.expires_at = self.until_ms;
+            return Ok(vec![children]);
+        }
         let options = self.options.unwrap_or_default();
         if options.delay_ms.is_some() {
             return Err(
@@ -75,7 +96,13 @@ pub(crate) fn spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
         children: batches(read.children, kind, "spawn")?,
         on_failure: read.on_failure,
         memo: Some(read.memo),
+        flow: read.flow.then_some(read.wake),
     })
+}
+
+/// Tells `null` from a field that is missing.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// The siblings of a job of `kind`.

@@ -448,11 +448,11 @@ impl Transaction<'_> {
                 |row| row.get(0),
             )?
             .unwrap_or(false);
-        if waits_on {
+        let head = self.head(blocked.batch)?;
+        if waits_on || head.options.signal.is_some() {
             return Ok(());
         }
         self.shorten_blocked(blocked, &Positions::new())?;
-        let head = self.head(blocked.batch)?;
         let slice = NewSlice {
             positions: &blocked.positions,
             rank: blocked.rank.map_or(head.rank(), i64::from),

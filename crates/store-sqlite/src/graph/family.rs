@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{
-    BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended,
+    BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake,
 };
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
@@ -22,6 +22,7 @@ use crate::claim::slice::NewSlice;
 use crate::columns::read_positions;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, StoredEdge};
+use crate::graph::flow::{children_of_steps, read_wake};
 use crate::labels::tags_of_batch;
 use crate::transaction::Transaction;
 
@@ -42,7 +43,7 @@ impl Transaction<'_> {
         suspended: &Suspended,
     ) -> Result<std::result::Result<(), JobError>> {
         let inheritance = self.inheritance_of(held.batch)?;
-        let batches = match inheritance.batches(&suspended.positions, &suspended.children) {
+        let batches = match inheritance.batches(self.now, &suspended.positions, &suspended.children) {
             Ok(batches) => batches,
             Err(error) => return Ok(Err(cannot_spawn(&error))),
         };
@@ -55,17 +56,18 @@ impl Transaction<'_> {
             "each suspended job has a memo"
         );
         let number = self.next_family(held.batch)?;
+        let waiting = self.waiting_after(held.batch, suspended)?;
         self.execute(
-            "INSERT INTO suspension (batch_id, family, on_failure, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
                 held.batch.0,
                 number,
                 suspended.on_failure.name(),
+                suspended.flow.map(Wake::name),
                 suspended.positions.to_string(),
                 suspended.memos.as_str(),
             ],
         )?;
-        let waiting = suspended.positions.select(&suspended.with_children());
         let blocked = Blocked {
             batch: held.batch,
             part: self.next_part(held.batch)?,
@@ -76,9 +78,12 @@ impl Transaction<'_> {
             run_at: Some(held.run_at),
             pauses: held.pauses.clone(),
             family: Some(number),
-            positions: waiting,
+            positions: waiting.positions,
         };
         self.block(&blocked, &[])?;
+        for earlier in waiting.earlier {
+            self.wait_for_children(&blocked, earlier)?;
+        }
         let (mut ids, mut ended) = (Vec::with_capacity(batches.len()), Vec::new());
         for (batch, children) in batches.iter().zip(&suspended.children) {
             let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;
@@ -97,13 +102,16 @@ impl Transaction<'_> {
                     serde_json::to_string(&children.shares)?
                 ],
             )?;
-            self.wait_for_children(&blocked, id)?;
-            // Some may have cached values.
+            if !blocked.positions.is_empty() {
+                self.wait_for_children(&blocked, id)?;
+            }
+            self.deliver_kept((held.batch, &suspended.positions), id, children, &mut ended)?;
+            // Some may have their values from the cache.
             if batch.options.cached_ms.is_some() {
                 ended.push(Ended::looked_up(id));
             }
         }
-        // A job without children does not wait.
+        // A job without children does not wait. Nor does a flow with children that have ended while it ran.
         let childless = suspended.positions.difference(&blocked.positions);
         let head = self.head(held.batch)?;
         let slice = NewSlice {
@@ -194,12 +202,15 @@ impl Transaction<'_> {
             Some(number) => family(self.connection, edge.batch, number)?,
             None => None,
         };
-        let Some(family) = family else {
+        let Some(mut family) = family else {
             return Err(Failure::Damaged(format!(
                 "batch {} waits for no children",
                 edge.batch
             )));
         };
+        if family.flow.is_some() {
+            family.broods = self.awaited_broods(edge.batch, edge.part)?;
+        }
         let verdict = self.judge(&family, &blocked, ended)?;
         let failed: Positions = verdict.failed.keys().copied().collect();
         let gone = verdict.done.union(&failed);
@@ -227,6 +238,10 @@ impl Transaction<'_> {
         };
         let touched = brood.parents_of(&over).intersection(&blocked.positions);
         if touched.is_empty() {
+            return Ok(verdict);
+        }
+        if family.flow == Some(Wake::Any) {
+            verdict.done = touched;
             return Ok(verdict);
         }
         if family.on_failure == OnChildFailure::Fail {
@@ -339,7 +354,14 @@ impl Transaction<'_> {
             Some(number) => family(self.connection, blocked.batch, number)?,
             None => None,
         };
-        Ok(family.map_or_else(Vec::new, |family| family.children_of(positions)))
+        match family {
+            Some(family) if family.flow.is_some() => {
+                let children = children_of_steps(self.connection, blocked.batch, positions)?;
+                Ok(children.into_values().flatten().collect())
+            }
+            Some(family) => Ok(family.children_of(positions)),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Cancels these open jobs and their descendants.
@@ -358,15 +380,24 @@ impl Transaction<'_> {
         Ok(ended)
     }
 
-    /// The memos of jobs of a family that are claimed to finalize.
+    /// The memos of jobs of a family that are claimed to finalize. A flow gets the memos of all of its steps.
     pub fn memos_of(&self, batch: BatchId, family: i64, positions: &Positions) -> Result<PackedArray> {
         let found = self.row(
-            "SELECT positions, memos FROM suspension WHERE batch_id = ?1 AND family = ?2",
+            "SELECT positions, memos, flow FROM suspension WHERE batch_id = ?1 AND family = ?2",
             params![batch.0, family],
-            |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, Option<String>>(2)?,
+                ))
+            },
         )?;
-        let (parents, memos) = found
+        let (parents, memos, flow) = found
             .ok_or_else(|| Failure::Damaged(format!("family {family} of batch {batch} remembers nothing")))?;
+        if flow.is_some() {
+            return self.joined_memos(batch, family, positions);
+        }
         let parents: Positions = parents.parse()?;
         let memos = PackedArray::from_stored(memos).select(&parents.indexes_of(positions));
         if memos.count() == positions.len() {
@@ -382,9 +413,10 @@ impl Transaction<'_> {
 }
 
 /// The jobs of a batch that were suspended together, and their children.
-fn family(connection: &Connection, batch: BatchId, number: i64) -> Result<Option<Family>> {
-    let mut statement = connection
-        .prepare_cached("SELECT positions, on_failure FROM suspension WHERE batch_id = ?1 AND family = ?2")?;
+pub(crate) fn family(connection: &Connection, batch: BatchId, number: i64) -> Result<Option<Family>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT positions, on_failure, flow FROM suspension WHERE batch_id = ?1 AND family = ?2",
+    )?;
     let mut rows = statement.query(params![batch.0, number])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
@@ -395,6 +427,7 @@ fn family(connection: &Connection, batch: BatchId, number: i64) -> Result<Option
         on_failure: on_failure
             .parse()
             .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
+        flow: read_wake(row, 2)?,
         broods: broods(connection, batch, number, &parents)?,
         parents,
     }))
@@ -407,17 +440,20 @@ fn broods(connection: &Connection, batch: BatchId, number: i64, parents: &Positi
     let mut rows = statement.query(params![batch.0, number])?;
     let mut broods = Vec::new();
     while let Some(row) = rows.next()? {
-        let shares: Vec<u32> =
-            serde_json::from_str(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?;
         let own: Option<String> = row.get(2)?;
         let own = own.map(|text| text.parse()).transpose()?;
-        let own = own.unwrap_or_else(|| parents.clone());
-        broods.push(Brood::of_shares(BatchId(row.get(0)?), own, &shares));
+        broods.push(brood(row, own.as_ref().unwrap_or(parents))?);
     }
     Ok(broods)
 }
 
-/// The children that jobs of a batch spawned last.
+/// Reads a batch of children and the shares of its parents: the first two columns of a row.
+pub(crate) fn brood(row: &rusqlite::Row<'_>, parents: &Positions) -> Result<Brood> {
+    let shares: Vec<u32> = serde_json::from_str(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?)?;
+    Ok(Brood::of_shares(BatchId(row.get(0)?), parents.clone(), &shares))
+}
+
+/// The children that jobs of a batch spawned last. Of flows, all children.
 pub(crate) fn children(
     connection: &Connection,
     batch: BatchId,
@@ -434,8 +470,17 @@ pub(crate) fn children(
     let mut all = Vec::new();
     let numbered = families.iter().map(|(number, positions)| (*number, positions));
     for (number, own) in latest(numbered, parents) {
-        if let Some(family) = family(connection, batch, number)? {
-            all.extend(family.children_of_each(&own));
+        match family(connection, batch, number)? {
+            Some(family) if family.flow.is_some() => {
+                let children = children_of_steps(connection, batch, &own)?.into_iter();
+                all.extend(children.map(|(parent, jobs)| Children {
+                    parent,
+                    jobs,
+                    is_flow: true,
+                }));
+            }
+            Some(family) => all.extend(family.children_of_each(&own)),
+            None => {}
         }
     }
     all.sort_by_key(|children: &Children| children.parent);

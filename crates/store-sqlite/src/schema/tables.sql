@@ -237,6 +237,7 @@ CREATE TABLE suspension (
     batch_id   INTEGER NOT NULL,
     family     INTEGER NOT NULL,
     on_failure TEXT NOT NULL, -- fail or collect
+    flow       TEXT,          -- for steps of flows, when they run again: all or any; NULL for other jobs
     positions  TEXT NOT NULL, -- of all parents
     memos      TEXT NOT NULL, -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
@@ -251,6 +252,16 @@ CREATE TABLE child_batch (
     parents   TEXT                 -- the positions of the parents with children in it, where these are not their whole family
 ) STRICT;
 CREATE INDEX child_batch_parent ON child_batch (parent_id, family);
+
+-- Events for flows that do not await them yet. An event goes away with the batch of its flow, or when it is awaited.
+CREATE TABLE kept_event (
+    id       INTEGER PRIMARY KEY,
+    batch_id INTEGER NOT NULL, -- the flow
+    position INTEGER NOT NULL,
+    name     TEXT NOT NULL,
+    value    TEXT NOT NULL     -- a JSON array of one
+) STRICT;
+CREATE INDEX kept_event_job ON kept_event (batch_id, position);
 
 -- --- schedules and runs ---
 

@@ -80,7 +80,10 @@ impl Beginning {
             let edges = own.iter().chain(&waiting.edges).cloned();
             blocked.push((part(number, here), merged(edges)));
         }
-        let claimable = if own.is_empty() {
+        let claimable = if batch.options.signal.is_some() {
+            blocked.push((part(WHOLE, open), own));
+            None
+        } else if own.is_empty() {
             Some(open)
         } else {
             blocked.push((part(WHOLE, open), own));

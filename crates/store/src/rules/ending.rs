@@ -66,6 +66,16 @@ impl Durations {
 }
 
 impl Ending {
+    /// Makes the ending of one job that completes without running.
+    pub fn of_value(value: PackedArray) -> Self {
+        assert_eq!(value.count(), 1, "one job has one value");
+        Ending {
+            values: Some(value),
+            durations: Some(Durations::of(&[0])),
+            ..Ending::of(JobState::Completed, 1)
+        }
+    }
+
     /// Makes an ending without values.
     pub fn of(state: JobState, attempt: u32) -> Self {
         Ending {

@@ -12,11 +12,15 @@
 //! A child that completes can add siblings with its report. They are one more batch of the family, stored with an edge
 //! to it before the report's edges are settled, so that the parent does not finalize before they end. A job without a
 //! parent that spawns siblings fails.
+//!
+//! A flow is a job that suspends again and again. The families of its steps stay its own: its next run gets the memos
+//! and children of all of them ([`flow`]).
 
+pub mod flow;
 pub mod spawning;
 
 use gristmill_model::spawn::ranges;
-use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, Positions};
+use gristmill_model::{BatchId, JobError, JobId, JobState, OnChildFailure, Positions, Wake};
 
 use crate::{BatchPositions, Children};
 
@@ -30,7 +34,10 @@ pub struct Family {
     pub parents: Positions,
     /// The action on a parent when its child fails.
     pub on_failure: OnChildFailure,
-    /// The batches of children, in ascending order of id.
+    /// For steps of flows, when they run again.
+    pub flow: Option<Wake>,
+    /// The batches of children, in ascending order of id. Of a flow that waits, also those of its earlier steps for which
+    /// it waits.
     pub broods: Vec<Brood>,
 }
 
@@ -124,6 +131,7 @@ impl Family {
         parents.into_iter().map(|parent| Children {
             parent,
             jobs: self.children_of(&Positions::from(parent..parent + 1)),
+            is_flow: self.flow.is_some(),
         })
     }
 }
@@ -168,6 +176,7 @@ mod tests {
         let parents: Positions = "3,5-7".parse().unwrap();
         let family = Family {
             on_failure: OnChildFailure::Fail,
+            flow: None,
             broods: vec![
                 Brood::of_shares(BatchId(8), parents.clone(), &[2, 0, 1, 3]),
                 Brood::of_bounds(BatchId(9), parents.clone(), vec![0, 0, 4, 4, 4]),

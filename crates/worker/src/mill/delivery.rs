@@ -1,10 +1,10 @@
 //! Deliveries: a micro-batch in the hands of a runner.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use gristmill_model::{FailedJob, JobError, Positions, Progress};
+use gristmill_model::{FailedJob, JobError, Positions, Progress, Suspended};
 use gristmill_store::{ChildOutcome, Revoked};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -67,6 +67,8 @@ pub struct Delivery {
     context: Arc<DeliveryContext>,
     output: LiveOutputBoard,
     state: Mutex<State>,
+    /// For each job of a flow with open children, the number of ended children that it sees.
+    seen: OnceLock<Vec<Option<u32>>>,
     draining: Arc<AtomicBool>,
     events: UnboundedSender<DeliveryEvent>,
 }
@@ -114,6 +116,7 @@ impl Delivery {
                 cancelled: Positions::new(),
             }),
             work,
+            seen: OnceLock::new(),
             draining: shared.draining.clone(),
             events: shared.events.clone(),
         })
@@ -230,6 +233,9 @@ impl Delivery {
                     .await?,
             );
         }
+        let _ = self
+            .seen
+            .set(children.iter().map(|children| seen_of(children)).collect());
         Ok(self.work.clone().with_children(children))
     }
 
@@ -308,6 +314,22 @@ impl Delivery {
         }
     }
 
+    /// Tells the store how many ended children flows have seen, if others are open.
+    fn count_seen(&self, suspended: &mut Suspended) {
+        let Some(seen) = self.seen.get().filter(|_| suspended.flow.is_some()) else {
+            return;
+        };
+        let seen = suspended
+            .positions
+            .iter()
+            .map(|index| seen.get(index as usize).copied().flatten());
+        let seen: Vec<Option<u32>> = seen.collect();
+        if seen.iter().any(Option::is_some) {
+            // A job without open children has no news either.
+            suspended.seen = seen.into_iter().map(|seen| seen.unwrap_or(u32::MAX)).collect();
+        }
+    }
+
     fn send(&self, number: usize, mut outcomes: Outcomes) {
         let batch = self.part(number).batch();
         if let Some(completed) = &outcomes.completed {
@@ -346,6 +368,9 @@ impl OutcomeSink for Delivery {
         outcomes.logs.retain(|log| positions.contains(log.position));
         state.unanswered = state.unanswered.difference(&positions);
         self.forget_wishes(&outcomes);
+        for suspended in &mut outcomes.suspended {
+            self.count_seen(suspended);
+        }
         for (number, outcomes) in share_out(self.work.parts(), outcomes) {
             self.send(number, outcomes);
         }
@@ -391,6 +416,12 @@ impl OutcomeSink for Delivery {
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
         JobContext::new(job, self.context.clone())
     }
+}
+
+/// The number of ended children of a flow, if others are open.
+fn seen_of(children: &[ChildOutcome]) -> Option<u32> {
+    let ended_count = children.iter().filter(|child| child.has_ended()).count();
+    (ended_count < children.len()).then(|| u32::try_from(ended_count).unwrap_or(u32::MAX))
 }
 
 /// Whole microseconds, the unit of stored durations.

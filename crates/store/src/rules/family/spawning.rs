@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::limits::FAMILY_BATCHES_MAX;
-use gristmill_model::{BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Siblings, Tag};
+use gristmill_model::{BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Siblings, Tag, Timestamp};
 
 use crate::StoreError;
 use crate::rules::family::Brood;
@@ -26,7 +26,12 @@ pub struct Inheritance {
 
 impl Inheritance {
     /// Makes the batches that are stored for children of these jobs.
-    pub fn batches(&self, parents: &Positions, children: &[ChildBatch]) -> Result<Vec<NewBatch>, StoreError> {
+    pub fn batches(
+        &self,
+        now: Timestamp,
+        parents: &Positions,
+        children: &[ChildBatch],
+    ) -> Result<Vec<NewBatch>, StoreError> {
         // Tags of parents name them by their indexes here.
         let inherited: Vec<Tag> = self
             .tags
@@ -41,7 +46,7 @@ impl Inheritance {
             .collect();
         let batches: Vec<NewBatch> = children
             .iter()
-            .map(|children| children.to_batch(&self.queue, self.group.as_deref(), &inherited))
+            .map(|children| children.to_batch(now, &self.queue, self.group.as_deref(), &inherited))
             .collect();
         crate::rules::check::check_batches(&batches)?;
         Ok(batches)

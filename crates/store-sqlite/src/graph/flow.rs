@@ -1,0 +1,323 @@
+//! Flows: steps that wait for children of earlier steps, and events.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::limits::KEPT_EVENTS_MAX;
+use gristmill_model::signal::EVENT_KIND;
+use gristmill_model::{BatchId, ChildBatch, JobId, JobState, PackedArray, Positions, Suspended, Wake};
+use gristmill_store::rules::ending::Ending;
+use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
+use gristmill_store::rules::family::{Brood, Family, latest};
+use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
+use rusqlite::{Connection, params};
+
+use crate::columns::read_positions;
+use crate::failure::{Failure, Result};
+use crate::graph::dependency::Ended;
+use crate::graph::family::{brood, family};
+use crate::transaction::Transaction;
+
+/// The families of a batch that are steps of flows, by number ascending.
+const STEPS: &str =
+    "SELECT family, positions FROM suspension WHERE batch_id = ?1 AND flow IS NOT NULL ORDER BY family";
+
+/// The families of the steps that these jobs of a batch have taken, in order.
+fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions) -> Result<Vec<Family>> {
+    let mut statement = connection.prepare_cached(STEPS)?;
+    let mut rows = statement.query([batch.0])?;
+    let mut families = Vec::new();
+    while let Some(row) = rows.next()? {
+        if !read_positions(row, 1)?.intersection(jobs).is_empty() {
+            families.extend(family(connection, batch, row.get(0)?)?);
+        }
+    }
+    Ok(families)
+}
+
+/// The children of all steps that these jobs of a batch have taken.
+pub(crate) fn children_of_steps(
+    connection: &Connection,
+    batch: BatchId,
+    jobs: &Positions,
+) -> Result<BTreeMap<u32, Vec<BatchPositions>>> {
+    let mut all: BTreeMap<u32, Vec<BatchPositions>> = jobs.iter().map(|job| (job, Vec::new())).collect();
+    for family in steps_of(connection, batch, jobs)? {
+        for children in family.children_of_each(jobs) {
+            all.entry(children.parent).or_default().extend(children.jobs);
+        }
+    }
+    Ok(all)
+}
+
+/// The suspensions of a job, in order.
+pub(crate) fn suspensions(connection: &Connection, job: JobId) -> Result<Vec<Suspension>> {
+    let own = Positions::from(job.position..job.position + 1);
+    let mut statement = connection.prepare_cached(
+        "SELECT family, positions, memos, flow FROM suspension WHERE batch_id = ?1 ORDER BY family",
+    )?;
+    let mut rows = statement.query([job.batch.0])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let place = read_positions(row, 1)?.indexes_of(&own);
+        let memo = PackedArray::from_stored(row.get::<_, String>(2)?).select(&place);
+        let (Some(memo), Some(family)) = (memo.items().next(), family(connection, job.batch, row.get(0)?)?)
+        else {
+            continue;
+        };
+        all.push(Suspension {
+            memo: memo.to_owned(),
+            flow: family.flow,
+            children: family.children_of(&own),
+        });
+    }
+    Ok(all)
+}
+
+impl Transaction<'_> {
+    /// The jobs that wait after they have suspended, and for which earlier children.
+    pub fn waiting_after(&self, batch: BatchId, suspended: &Suspended) -> Result<Waiting> {
+        if suspended.seen.is_empty() {
+            return Ok(Waiting::for_new_children(suspended));
+        }
+        let mut earlier = EarlierSteps {
+            broods: Vec::new(),
+            open: BTreeMap::new(),
+        };
+        for family in steps_of(self.connection, batch, &suspended.positions)? {
+            earlier.broods.extend(family.broods);
+        }
+        for brood in &earlier.broods {
+            earlier.open.insert(brood.batch, self.open_of(brood.batch)?);
+        }
+        Ok(Waiting::of(suspended, &earlier))
+    }
+
+    /// The batches of children for which a part of a batch waits: those of its family, and of earlier steps.
+    pub fn awaited_broods(&self, batch: BatchId, part: u32) -> Result<Vec<Brood>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT c.batch_id, c.shares, coalesce(c.parents, s.positions) FROM edge e \
+             JOIN child_batch c ON c.batch_id = e.prerequisite_id \
+             JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             WHERE e.batch_id = ?1 AND e.part = ?2 AND e.on_failure = 'children' ORDER BY c.batch_id",
+        )?;
+        let mut rows = statement.query(params![batch.0, part])?;
+        let mut broods = Vec::new();
+        while let Some(row) = rows.next()? {
+            broods.push(brood(row, &read_positions(row, 2)?)?);
+        }
+        Ok(broods)
+    }
+
+    /// The memos of all steps of these jobs, up to a family: a JSON array for each job.
+    pub fn joined_memos(&self, batch: BatchId, last: i64, jobs: &Positions) -> Result<PackedArray> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT positions, memos FROM suspension WHERE batch_id = ?1 AND family <= ?2 AND flow IS NOT NULL \
+             ORDER BY family",
+        )?;
+        let mut rows = statement.query(params![batch.0, last])?;
+        let mut by_job: BTreeMap<u32, Vec<String>> = jobs.iter().map(|job| (job, Vec::new())).collect();
+        while let Some(row) = rows.next()? {
+            let positions = read_positions(row, 0)?;
+            let own = positions.intersection(jobs);
+            if own.is_empty() {
+                continue;
+            }
+            let memos = PackedArray::from_stored(row.get::<_, String>(1)?);
+            let memos = memos.select(&positions.indexes_of(&own));
+            for (job, memo) in own.iter().zip(memos.items()) {
+                by_job.entry(job).or_default().push(memo.to_owned());
+            }
+        }
+        let joined = by_job
+            .values()
+            .map(|memos| join_memos(memos.iter().map(String::as_str)));
+        let joined: Vec<String> = joined.collect();
+        Ok(PackedArray::from_stored(format!("[{}]", joined.join("\n,"))))
+    }
+
+    /// The children that flows leave open if they end after they ran as this family. Only a flow that runs again when any
+    /// child ends leaves some.
+    pub fn left_open(
+        &self,
+        batch: BatchId,
+        family: Option<i64>,
+        jobs: &Positions,
+    ) -> Result<Vec<BatchPositions>> {
+        let Some(family) = family.filter(|_| !jobs.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let wake = self.row(
+            "SELECT flow FROM suspension WHERE batch_id = ?1 AND family = ?2",
+            params![batch.0, family],
+            |row| row.get::<_, Option<String>>(0),
+        )?;
+        if wake.flatten().as_deref() != Some(Wake::Any.name()) {
+            return Ok(Vec::new());
+        }
+        let children = children_of_steps(self.connection, batch, jobs)?;
+        Ok(children.into_values().flatten().collect())
+    }
+
+    /// The family of the last step of each of these jobs that is a flow.
+    pub fn last_steps(&self, batch: BatchId, jobs: &Positions) -> Result<Vec<(i64, Positions)>> {
+        let mut steps = self.rows(STEPS, [batch.0], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+        })?;
+        steps.reverse();
+        let mut families: Vec<(i64, Positions)> = Vec::with_capacity(steps.len());
+        for (number, positions) in steps {
+            families.push((number, positions.parse()?));
+        }
+        Ok(latest(
+            families.iter().map(|(number, positions)| (*number, positions)),
+            jobs,
+        ))
+    }
+
+    /// Sends events to flows.
+    pub fn send_events(&mut self, events: &[FlowEvent]) -> Result<Vec<FlowEventReceipt>> {
+        let mut receipts = Vec::with_capacity(events.len());
+        let mut ended = Vec::new();
+        for event in events {
+            receipts.push(self.send_event(event, &mut ended)?);
+        }
+        self.settle(ended)?;
+        Ok(receipts)
+    }
+
+    fn send_event(&mut self, event: &FlowEvent, ended: &mut Vec<Ended>) -> Result<FlowEventReceipt> {
+        let flow = event.job;
+        let count: Option<u32> =
+            self.row("SELECT count FROM batch WHERE id = ?1", [flow.batch.0], |row| {
+                row.get(0)
+            })?;
+        if count.is_none_or(|count| flow.position >= count) {
+            return Ok(FlowEventReceipt::Unknown);
+        }
+        if let Some(waiting) = self.waiting_for_event(event)? {
+            ended.push(self.end_by_event(waiting, event.value().clone())?);
+            return Ok(FlowEventReceipt::Delivered);
+        }
+        if !self.open_of(flow.batch)?.contains(flow.position) {
+            return Ok(FlowEventReceipt::Ended);
+        }
+        let kept = self.row(
+            "SELECT count(*) FROM kept_event WHERE batch_id = ?1 AND position = ?2",
+            params![flow.batch.0, flow.position],
+            |row| row.get::<_, u32>(0),
+        )?;
+        if kept.unwrap_or(0) >= KEPT_EVENTS_MAX {
+            return Ok(FlowEventReceipt::Full);
+        }
+        self.execute(
+            "INSERT INTO kept_event (batch_id, position, name, value) VALUES (?1, ?2, ?3, ?4)",
+            params![flow.batch.0, flow.position, event.name, event.value().as_str()],
+        )?;
+        Ok(FlowEventReceipt::Kept)
+    }
+
+    /// The oldest open job that waits for an event of a flow.
+    fn waiting_for_event(&mut self, event: &FlowEvent) -> Result<Option<JobId>> {
+        let flow = Positions::from(event.job.position..event.job.position + 1);
+        let mut candidates: Vec<BatchPositions> = Vec::new();
+        {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT c.batch_id, c.shares, coalesce(c.parents, s.positions) FROM child_batch c \
+                 JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+                 JOIN batch b ON b.id = c.batch_id JOIN lane l ON l.id = b.lane_id \
+                 WHERE c.parent_id = ?1 AND l.kind = ?2 ORDER BY c.batch_id",
+            )?;
+            let mut rows = statement.query(params![event.job.batch.0, EVENT_KIND])?;
+            while let Some(row) = rows.next()? {
+                let parents = read_positions(row, 2)?;
+                if parents.contains(event.job.position) {
+                    let brood = brood(row, &parents)?;
+                    candidates.push(BatchPositions {
+                        positions: brood.of_parents(&flow),
+                        batch: brood.batch,
+                    });
+                }
+            }
+        }
+        for BatchPositions { batch, positions } in candidates {
+            let head = self.head(batch)?;
+            let signal = head.options.signal.as_ref();
+            if signal.and_then(gristmill_model::Signal::event) != Some(event.name.as_str()) {
+                continue;
+            }
+            let open = self.open_of(batch)?.intersection(&positions);
+            if let Some(position) = open.first() {
+                return Ok(Some(JobId { batch, position }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends a job that waits for an event.
+    fn end_by_event(&mut self, job: JobId, value: PackedArray) -> Result<Ended> {
+        let own = Positions::from(job.position..job.position + 1);
+        let blocked = self.blocked_of(job.batch)?.into_iter();
+        let blocked = blocked.filter(|blocked| blocked.positions.contains(job.position));
+        for blocked in blocked.collect::<Vec<_>>() {
+            self.shorten_blocked(&blocked, &blocked.positions.difference(&own))?;
+        }
+        self.end_jobs(job.batch, &own, &Ending::of_value(value))?;
+        Ok(Ended {
+            batch: job.batch,
+            endings: vec![(JobState::Completed, own)],
+        })
+    }
+
+    /// Gives new jobs that wait for an event the kept events of their flows, the oldest first.
+    pub fn deliver_kept(
+        &mut self,
+        flows: (BatchId, &Positions),
+        id: BatchId,
+        children: &ChildBatch,
+        ended: &mut Vec<Ended>,
+    ) -> Result<()> {
+        let signal = children.options.signal.as_ref();
+        let Some(name) = signal.and_then(gristmill_model::Signal::event) else {
+            return Ok(());
+        };
+        let brood = Brood::of_shares(id, flows.1.clone(), &children.shares);
+        let mut left = brood.all();
+        let kept = self.rows(
+            "SELECT id, position, value FROM kept_event WHERE batch_id = ?1 AND name = ?2 ORDER BY id",
+            params![flows.0.0, name],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, u32>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
+        )?;
+        for (number, flow, value) in kept {
+            let own = brood.of_parents(&Positions::from(flow..flow + 1));
+            let Some(position) = own.intersection(&left).first() else {
+                continue;
+            };
+            left = left.difference(&Positions::from(position..position + 1));
+            self.execute("DELETE FROM kept_event WHERE id = ?1", [number])?;
+            let job = JobId { batch: id, position };
+            ended.push(self.end_by_event(job, PackedArray::from_stored(value))?);
+        }
+        Ok(())
+    }
+
+    /// Cancels the children that ended flows have left open.
+    pub fn cancel_left_open(&mut self, left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
+        match left.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.cancel_descendants(left),
+        }
+    }
+}
+
+/// Reads when a flow runs again.
+pub(crate) fn read_wake(row: &rusqlite::Row<'_>, column: usize) -> Result<Option<Wake>> {
+    let text: Option<String> = row.get(column)?;
+    let wake = text.map(|text| text.parse()).transpose();
+    wake.map_err(|error| Failure::Damaged(format!("a suspension: {error}")))
+}

@@ -1,0 +1,137 @@
+//! Flows: which of them wait after a step, and what wakes them.
+//!
+//! A flow suspends with new children, open children of earlier steps, or both. It waits in a row of `blocked`, as other
+//! parents do, with an edge to each batch that has an open child of it. A flow that wakes on [`Wake::Any`] leaves the row
+//! when one child ends; its other children stay open. What ended while the flow ran has no edge, so a step that suspends
+//! says how many ended children it has seen: a flow with more of them runs again at once.
+
+use std::collections::BTreeMap;
+
+use gristmill_model::{BatchId, Positions, Suspended, Wake};
+
+use crate::rules::family::Brood;
+
+/// Jobs of flows that suspend, and their open children of earlier steps.
+#[derive(Debug)]
+pub struct EarlierSteps {
+    /// The batches of children of all earlier steps of these jobs.
+    pub broods: Vec<Brood>,
+    /// The open jobs of each of these batches.
+    pub open: BTreeMap<BatchId, Positions>,
+}
+
+/// The jobs that wait after a step, and what they wait for beside their new children.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The jobs that wait. The others run again at once.
+    pub positions: Positions,
+    /// The batches of earlier children of which some are open.
+    pub earlier: Vec<BatchId>,
+}
+
+impl Waiting {
+    /// The jobs that wait only for new children.
+    pub fn for_new_children(suspended: &Suspended) -> Self {
+        Waiting {
+            positions: suspended.positions.select(&suspended.with_children()),
+            earlier: Vec::new(),
+        }
+    }
+
+    /// The jobs that wait for new children and for those of earlier steps.
+    pub fn of(suspended: &Suspended, earlier: &EarlierSteps) -> Self {
+        assert_eq!(
+            suspended.seen.len(),
+            suspended.positions.len() as usize,
+            "each flow says how many ended children it has seen"
+        );
+        let with_new = suspended.with_children();
+        let mut positions = Positions::new();
+        for ((place, parent), seen) in (0..).zip(suspended.positions.iter()).zip(&suspended.seen) {
+            let own = Positions::from(parent..parent + 1);
+            let (mut all_count, mut open_count) = (0, 0);
+            for brood in &earlier.broods {
+                let children = brood.of_parents(&own);
+                all_count += children.len();
+                let open = earlier.open.get(&brood.batch);
+                open_count += open.map_or(0, |open| open.intersection(&children).len());
+            }
+            let ended_count = all_count - open_count;
+            let is_news = suspended.flow == Some(Wake::Any) && ended_count > *seen;
+            if !is_news && (open_count > 0 || with_new.contains(place)) {
+                positions.insert(parent);
+            }
+        }
+        let is_open = |brood: &&Brood| {
+            let open = earlier.open.get(&brood.batch);
+            open.is_some_and(|open| !open.intersection(&brood.of_parents(&positions)).is_empty())
+        };
+        let batches = earlier.broods.iter().filter(is_open).map(|brood| brood.batch);
+        Waiting {
+            earlier: batches.collect(),
+            positions,
+        }
+    }
+}
+
+/// Joins the memos of all steps of a flow to one JSON array. They are in the order of the steps.
+pub fn join_memos<'m>(memos: impl IntoIterator<Item = &'m str>) -> String {
+    let mut joined = String::from("[");
+    for memo in memos {
+        if joined.len() > 1 {
+            joined.push(',');
+        }
+        joined.push_str(memo);
+    }
+    joined.push(']');
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{ChildBatch, PackedArray, Spawn};
+
+    use super::*;
+
+    #[test]
+    fn a_flow_waits_unless_there_is_news() {
+        let one = |position: u32, wake, seen, new: u32| {
+            let payloads = vec![0; new as usize];
+            let children = ChildBatch::of("step", payloads).unwrap();
+            Suspended {
+                seen: vec![seen],
+                ..Suspended::one(
+                    position,
+                    Spawn {
+                        children,
+                        memo: Some(PackedArray::parse("[0]").unwrap()),
+                        ..Spawn::new().flow(wake)
+                    },
+                )
+            }
+        };
+        // The parents 3 and 5 have two and three earlier children in batch 8. Those at 1 and 4 are open.
+        let earlier = EarlierSteps {
+            broods: vec![Brood::of_shares(BatchId(8), "3,5".parse().unwrap(), &[2, 3])],
+            open: [(BatchId(8), "1,4".parse().unwrap())].into(),
+        };
+        let waiting = |suspended: &Suspended| {
+            let waiting = Waiting::of(suspended, &earlier);
+            (waiting.positions.to_string(), waiting.earlier)
+        };
+        let waits = |position: &str| (position.to_owned(), vec![BatchId(8)]);
+        assert_eq!(waiting(&one(3, Wake::Any, 1, 0)), waits("3"));
+        assert_eq!(waiting(&one(3, Wake::Any, 0, 1)).0, "");
+        assert_eq!(waiting(&one(5, Wake::Any, 1, 0)).0, "");
+        assert_eq!(waiting(&one(5, Wake::All, 1, 0)), waits("5"));
+        // A job without earlier children waits for its new ones, or not at all.
+        assert_eq!(waiting(&one(4, Wake::All, 0, 2)), ("4".to_owned(), vec![]));
+        assert_eq!(waiting(&one(4, Wake::Any, 0, 0)).0, "");
+    }
+
+    #[test]
+    fn memos_are_joined_in_order() {
+        assert_eq!(join_memos([]), "[]");
+        assert_eq!(join_memos(["1", "{\"a\":2}"]), "[1,{\"a\":2}]");
+    }
+}
