@@ -3,5 +3,6 @@
 pub mod dependencies;
 pub mod families;
 pub mod family_endings;
+pub mod flows;
 pub mod hooks;
 pub mod siblings;

@@ -183,6 +183,16 @@ macro_rules! store_conformance {
                 a_retried_child_is_waited_for,
                 a_deleted_run_takes_its_children,
             ]
+            graph::flows [
+                steps_keep_their_memos_and_children,
+                open_children_stay_with_their_flow,
+                what_ends_meanwhile_is_news,
+                all_means_all_steps,
+                ended_flows_leave_nothing_open,
+                a_retried_flow_goes_on,
+                events_are_delivered_or_kept,
+                moments_come,
+            ]
             graph::siblings [
                 parents_wait_for_siblings_too,
                 siblings_of_many_jobs_share_batches,

@@ -538,6 +538,7 @@ impl<'a> Machine<'a> {
                 Fate::NotYet => {}
                 Fate::Suspended(count, on_failure) => {
                     let spawn = Spawn {
+                        flow: None,
                         children: self.children(position, count),
                         on_failure,
                         memo: None,

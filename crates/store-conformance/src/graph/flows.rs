@@ -1,0 +1,393 @@
+//! Flows: jobs that suspend step by step, keep their memos and children, and wait for events and moments.
+
+use gristmill_model::{
+    BatchId, ChildBatch, JobState, LeasedSlice, PackedArray, Signal, Spawn, Wake, WorkerId,
+};
+use gristmill_store::{FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store};
+
+use crate::Database;
+use crate::fixture::*;
+use crate::graph::families::{CHILD, complete, told};
+
+/// A step with children of a kind. Its memo is its number.
+fn step(number: u32, kind: &str, count: u32, wake: Wake) -> Spawn {
+    let spawn = Spawn::new().children(kind, 0..count).unwrap().flow(wake);
+    spawn.memo(&number).unwrap()
+}
+
+/// A step that waits for a signal.
+fn signal(number: u32, signal: Signal, expires_in_ms: Option<u64>) -> Spawn {
+    step(number, CHILD, 0, Wake::Any).batch(ChildBatch::of_signal(signal, expires_in_ms))
+}
+
+/// Suspends all jobs of a slice. `seen` is the number of ended children that each has seen, if others are open.
+async fn suspend(
+    store: &dyn Store,
+    worker: WorkerId,
+    slice: &LeasedSlice,
+    seen: Option<u32>,
+    spawn: impl Fn(u32) -> Spawn,
+) {
+    let mut report = suspended_at(slice, &slice.positions, spawn);
+    for suspended in &mut report.suspended {
+        suspended.seen = seen
+            .iter()
+            .flat_map(|seen| slice.positions.iter().map(|_| *seen))
+            .collect();
+    }
+    let receipts = exchange(store, worker, vec![report], None).await.receipts;
+    assert_eq!(
+        (&receipts[0].accepted, receipts[0].dead.len()),
+        (&slice.positions, 0)
+    );
+}
+
+async fn one(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
+    only(claim(store, worker, 10_000).await)
+}
+
+async fn nothing(store: &dyn Store, worker: WorkerId) {
+    assert_eq!(held(&claim(store, worker, 10_000).await), [""; 0]);
+}
+
+fn memos(slice: &LeasedSlice) -> &str {
+    slice.memos.as_ref().map_or("none", PackedArray::as_str)
+}
+
+async fn states_of_kind(store: &dyn Store, kind: &str) -> Vec<(JobState, u64)> {
+    let filter = JobFilter {
+        kind: Some(kind.to_owned()),
+        ..JobFilter::default()
+    };
+    let mut counts = store.counts(&filter).await.unwrap();
+    let states = JobState::ALL
+        .into_iter()
+        .map(|state| (state, *counts.get_mut(state)));
+    states.filter(|(_, count)| *count > 0).collect()
+}
+
+/// A flow gets the memos and children of all of its steps, and goes on with the attempt.
+pub async fn steps_keep_their_memos_and_children(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(3)).await;
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| step(1, "a", 1, Wake::All)).await;
+    complete(&*store, worker).await;
+    let second = one(&*store, worker).await;
+    assert_eq!((second.batch, memos(&second)), (id, "[[1]\n,[1]\n,[1]]"));
+    suspend(&*store, worker, &second, None, |_| step(2, "b", 2, Wake::All)).await;
+    let children = one(&*store, worker).await;
+    let done = completed_at(&children, &positions("0-3"));
+    exchange(&*store, worker, vec![done], None).await;
+    let third = one(&*store, worker).await;
+    assert_eq!(third.positions.to_string(), "0-1");
+    assert_eq!((memos(&third), third.attempt), ("[[1,2]\n,[1,2]]", 1));
+    assert_eq!(
+        told(&*store, id, 1).await,
+        ["1 completed 0", "2 completed 0", "3 completed 1"]
+    );
+    assert_eq!(
+        told(&*store, id, 2).await,
+        ["2 completed 0", "4 waiting ", "5 waiting "]
+    );
+    let suspensions = store.suspensions(job(id, 2)).await.unwrap();
+    let described: Vec<(String, Option<Wake>, String)> = suspensions
+        .into_iter()
+        .map(|step| (step.memo, step.flow, step.children[0].positions.to_string()))
+        .collect();
+    let expected = [("1", "2"), ("2", "4-5")];
+    assert_eq!(
+        described,
+        expected.map(|(memo, children)| (memo.to_owned(), Some(Wake::All), children.to_owned()))
+    );
+    exchange(&*store, worker, vec![completed(&third)], None).await;
+    assert_eq!(
+        states(&*store, id).await,
+        [JobState::Completed, JobState::Completed, JobState::Blocked]
+    );
+}
+
+/// A flow that wakes on any child runs again when one ends. The others stay open, and it waits for them again.
+pub async fn open_children_stay_with_their_flow(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(2)).await;
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| step(1, "a", 3, Wake::Any)).await;
+    let children = one(&*store, worker).await;
+    let end = |which: &str| {
+        let report = completed_at(&children, &positions(which));
+        let store = store.clone();
+        async move {
+            held(
+                &exchange(&*store, worker, vec![report], Some(want(10)))
+                    .await
+                    .lease,
+            )
+        }
+    };
+    let lease = exchange(
+        &*store,
+        worker,
+        vec![completed_at(&children, &positions("1"))],
+        Some(want(10)),
+    )
+    .await
+    .lease;
+    let woken = only(lease);
+    assert_eq!((woken.batch, woken.positions.to_string().as_str()), (id, "0"));
+    assert_eq!(
+        told(&*store, id, 0).await,
+        ["0 waiting ", "1 completed 1", "2 waiting "]
+    );
+    // It waits for the open ones of before and for a new one.
+    suspend(&*store, worker, &woken, Some(1), |_| step(2, "b", 1, Wake::Any)).await;
+    assert_eq!(held(&claim(&*store, worker, 10).await).len(), 1, "the new child");
+    assert_eq!(end("0").await, [format!("{id}:0")]);
+    assert_eq!(end("3-5").await, [format!("{id}:1")], "the other flow, once");
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!((counts.running, counts.blocked), (4, 0));
+}
+
+/// A child that ends while its flow runs wakes the flow as soon as it suspends.
+pub async fn what_ends_meanwhile_is_news(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(1)).await;
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| step(1, "a", 3, Wake::Any)).await;
+    let children = one(&*store, worker).await;
+    let end = |which: &str| completed_at(&children, &positions(which));
+    exchange(&*store, worker, vec![end("0")], None).await;
+    let woken = one(&*store, worker).await;
+    exchange(&*store, worker, vec![end("1")], None).await;
+    suspend(&*store, worker, &woken, Some(1), |_| step(2, "a", 0, Wake::Any)).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!((woken.batch, memos(&woken)), (id, "[[1,2]]"));
+    // A step that wants all waits for the last one, and for nothing that has ended.
+    suspend(&*store, worker, &woken, Some(2), |_| step(3, "a", 0, Wake::All)).await;
+    nothing(&*store, worker).await;
+    exchange(&*store, worker, vec![end("2")], None).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(memos(&woken), "[[1,2,3]]");
+    // Nothing is open any more, so a step without children goes on at once.
+    suspend(&*store, worker, &woken, None, |_| step(4, "a", 0, Wake::All)).await;
+    let woken = one(&*store, worker).await;
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    assert_eq!(states(&*store, id).await, [JobState::Completed]);
+}
+
+/// A step that wants all waits for open children of earlier steps, too.
+pub async fn all_means_all_steps(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    submit(&*store, batch(1)).await;
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| step(1, "a", 2, Wake::Any)).await;
+    let children = one(&*store, worker).await;
+    let done = completed_at(&children, &positions("0"));
+    exchange(&*store, worker, vec![done], None).await;
+    let woken = one(&*store, worker).await;
+    suspend(&*store, worker, &woken, Some(1), |_| step(2, "b", 1, Wake::All)).await;
+    let new = one(&*store, worker).await;
+    exchange(&*store, worker, vec![completed(&new)], None).await;
+    nothing(&*store, worker).await;
+    let done = completed_at(&children, &positions("1"));
+    exchange(&*store, worker, vec![done], None).await;
+    assert_eq!(memos(&one(&*store, worker).await), "[[1,2]]");
+}
+
+/// A flow that ends, is cancelled or dies takes its open children with it.
+pub async fn ended_flows_leave_nothing_open(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(4)).await;
+    let flows = one(&*store, worker).await;
+    suspend(&*store, worker, &flows, None, |_| step(1, "a", 2, Wake::Any)).await;
+    let children = one(&*store, worker).await;
+    let done = completed_at(&children, &positions("0,2,4,6"));
+    exchange(&*store, worker, vec![done], None).await;
+    let woken = one(&*store, worker).await;
+    let done = completed_at(&woken, &positions("0"));
+    let failed = failed_at(&woken, &positions("1"), &error());
+    exchange(&*store, worker, vec![done, failed], None).await;
+    assert_eq!(
+        states(&*store, children.batch).await[..4],
+        [
+            JobState::Completed,
+            JobState::Cancelled,
+            JobState::Completed,
+            JobState::Cancelled
+        ]
+    );
+    // One is cancelled while it runs, the other while it waits again.
+    let rest = released_at(&woken, &positions("3"));
+    exchange(&*store, worker, vec![rest], None).await;
+    store
+        .cancel(Selection::Jobs(vec![job(id, 2), job(id, 3)]))
+        .await
+        .unwrap();
+    assert_eq!(
+        states(&*store, children.batch).await[4..],
+        [
+            JobState::Completed,
+            JobState::Cancelled,
+            JobState::Completed,
+            JobState::Cancelled
+        ]
+    );
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!(
+        (counts.running, counts.waiting, counts.blocked, counts.total()),
+        (0, 0, 0, 12)
+    );
+}
+
+/// A dead flow that is retried goes on after its last step.
+pub async fn a_retried_flow_goes_on(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(2)).await;
+    let flows = one(&*store, worker).await;
+    suspend(&*store, worker, &flows, None, |_| step(1, "a", 1, Wake::All)).await;
+    complete(&*store, worker).await;
+    let woken = one(&*store, worker).await;
+    let failed = failed_at(&woken, &positions("0-1"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    assert_eq!(states(&*store, id).await, [JobState::Dead; 2]);
+    store.retry(Selection::Jobs(vec![job(id, 1)])).await.unwrap();
+    let again = one(&*store, worker).await;
+    assert_eq!(
+        (again.positions.to_string().as_str(), memos(&again)),
+        ("1", "[[1]]")
+    );
+    assert_eq!(told(&*store, id, 1).await, ["1 completed 0"]);
+}
+
+fn event(batch: BatchId, position: u32, name: &str, value: &str) -> FlowEvent {
+    FlowEvent::new(job(batch, position), name, value).unwrap()
+}
+
+/// An event completes the job that waits for it. One that is sent before is kept until it is awaited.
+pub async fn events_are_delivered_or_kept(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(3)).await;
+    let early = vec![
+        event(id, 2, "approve", "\"early\""),
+        event(id, 2, "other", "0"),
+        event(id, 2, "approve", "\"second\""),
+    ];
+    assert_eq!(
+        store.send_events(early).await.unwrap(),
+        [FlowEventReceipt::Kept; 3]
+    );
+    let flows = one(&*store, worker).await;
+    let approve = || Signal::Event("approve".to_owned());
+    suspend(&*store, worker, &flows, None, |_| signal(1, approve(), None)).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(woken.positions.to_string(), "2", "the event was there before");
+    assert_eq!(told(&*store, id, 2).await, ["2 completed \"early\""]);
+    nothing(&*store, worker).await;
+    let filter = JobFilter {
+        kind: Some(gristmill_model::signal::EVENT_KIND.to_owned()),
+        ..JobFilter::default()
+    };
+    let waiting = store.newest_jobs(&filter, 10).await.unwrap();
+    assert_eq!(waiting.len(), 3);
+    assert_eq!(
+        waiting
+            .iter()
+            .filter(|row| row.state == JobState::Blocked)
+            .count(),
+        2
+    );
+
+    let sent = vec![
+        event(id, 0, "other", "1"),
+        event(id, 1, "approve", "{\"by\":\"me\"}"),
+        event(id, 3, "approve", "1"),
+        event(BatchId(id.0 + 1_000), 0, "approve", "1"),
+    ];
+    assert_eq!(
+        store.send_events(sent).await.unwrap(),
+        [
+            FlowEventReceipt::Kept,
+            FlowEventReceipt::Delivered,
+            FlowEventReceipt::Unknown,
+            FlowEventReceipt::Unknown
+        ]
+    );
+    let second = one(&*store, worker).await;
+    assert_eq!(second.positions.to_string(), "1");
+    assert_eq!(told(&*store, id, 1).await, ["1 completed {\"by\":\"me\"}"]);
+    // The next wait for the event gets the next kept event.
+    suspend(&*store, worker, &woken, None, |_| signal(2, approve(), None)).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(
+        told(&*store, id, 2).await,
+        ["2 completed \"early\"", "0 completed \"second\""]
+    );
+    exchange(&*store, worker, vec![completed(&woken), completed(&second)], None).await;
+    let late = store
+        .send_events(vec![event(id, 2, "approve", "1")])
+        .await
+        .unwrap();
+    assert_eq!(late, [FlowEventReceipt::Ended]);
+    assert_eq!(
+        store
+            .cancel(Selection::Jobs(vec![job(id, 0)]))
+            .await
+            .unwrap()
+            .changed,
+        1
+    );
+    assert_eq!(
+        states_of_kind(&*store, gristmill_model::signal::EVENT_KIND).await,
+        [(JobState::Completed, 3), (JobState::Cancelled, 1)]
+    );
+    let options = PruneOptions {
+        finished_before: store.now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    store.prune(options).await.unwrap();
+    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 0);
+}
+
+/// A wait for a moment, or for an event until a moment, ends when the moment has come. No worker runs it, and nobody
+/// makes it run by hand.
+pub async fn moments_come(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(2)).await;
+    let flows = one(&*store, worker).await;
+    suspend(&*store, worker, &flows, None, |flow| {
+        let event = Signal::Event("approve".to_owned());
+        let wait = if flow == 0 { Signal::Time } else { event };
+        signal(1, wait, Some(1_000))
+    })
+    .await;
+    nothing(&*store, worker).await;
+    database.clock().advance_ms(999);
+    assert_eq!(store.expire().await.unwrap(), 0);
+    let all = || Selection::Filter(JobFilter::default());
+    store.pause_jobs(all(), "later", None).await.unwrap();
+    store.resume_jobs(all(), None).await.unwrap();
+    nothing(&*store, worker).await;
+    database.clock().advance_ms(1);
+    assert_eq!(store.expire().await.unwrap(), 2);
+    let mut woken = held(&claim(&*store, worker, 10).await);
+    woken.sort();
+    assert_eq!(woken, [format!("{id}:0"), format!("{id}:1")]);
+    assert_eq!(told(&*store, id, 0).await, ["0 expired "]);
+    assert_eq!(told(&*store, id, 1).await, ["0 expired "]);
+    let expired = JobFilter {
+        states: vec![JobState::Expired],
+        ..JobFilter::default()
+    };
+    assert_eq!(store.retry(Selection::Filter(expired)).await.unwrap().changed, 0);
+    nothing(&*store, worker).await;
+}
