@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::order::{Order, Payload, latencies, payloads, rate};
 use crate::workload::{Noop, drain, open, submit};
-use crate::{claims, scheduler, schedules};
+use crate::{claims, flows, scheduler, schedules};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -29,6 +29,7 @@ pub async fn measure(order: &Order) -> Result<Value> {
         "latency" => measure_latency(&engine, order).await?,
         "exchange" => claims::measure_exchange(engine.store(), order).await?,
         "fill" => claims::measure_fill(engine.store(), order).await?,
+        "flows" => flows::measure_flows(&engine, order).await?,
         "claims" => claims::measure_claims(engine.store()).await?,
         _ => scheduler::measure(&engine, order).await?,
     };

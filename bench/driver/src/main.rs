@@ -5,6 +5,7 @@
 mod bare;
 mod claims;
 mod dependencies;
+mod flows;
 mod gristmill;
 mod limits;
 mod order;

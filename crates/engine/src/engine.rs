@@ -11,7 +11,7 @@ use gristmill_model::{
     PackedCutter, Unique,
 };
 use gristmill_store::{
-    Change, Changed, EventCursor, JobDetails, JobFilter, Rescued, RunAdvance, Selection, Store, StoreError,
+    Change, Changed, EventCursor, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, Rescued, RunAdvance, Selection, Store, StoreError,
     SubmittedJobs,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
@@ -256,6 +256,13 @@ impl Engine {
         }
         self.shared.events.wake();
         Ok(submitted)
+    }
+
+    /// Sends events to flows, in one transaction. Returns one receipt for each event, in the same order.
+    pub async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, EngineError> {
+        let receipts = self.shared.store.send_events(events).await?;
+        self.shared.events.wake();
+        Ok(receipts)
     }
 
     // --- running ---

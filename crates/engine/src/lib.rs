@@ -52,9 +52,11 @@ pub use error::EngineError;
 pub use events::Events;
 pub use gristmill_model::{
     After, ChildAfter, ChildBatch, HookTarget, Hooks, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure,
-    OnDuplicate, OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Spawn, Unique,
+    OnDuplicate, OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Signal, Spawn, Unique, Wake,
 };
-pub use gristmill_store::{ChildOutcome, Event, EventCursor, EventJobs, RecordedEvent, SubmittedJobs};
+pub use gristmill_store::{
+    ChildOutcome, Event, EventCursor, EventJobs, FlowEvent, FlowEventReceipt, RecordedEvent, SubmittedJobs, Suspension,
+};
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
     Admission, Backpressure, Capacity, Finalizing, Handler, IoRate, Job, JobContext, Observer,

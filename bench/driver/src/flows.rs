@@ -1,0 +1,63 @@
+//! Flows of steps that do nothing, one after the other.
+
+use std::error::Error;
+use std::time::Instant;
+
+use gristmill_engine::{Engine, Finalizing, Job, JobError, Kind, Spawn, Step, Wake};
+use serde_json::Value;
+
+use crate::order::{Order, Payload, payloads};
+use crate::workload::Noop;
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// A flow. Its payload says how many steps it has.
+struct Flow;
+
+impl Kind for Flow {
+    const NAME: &'static str = "flow";
+    type Payload = usize;
+    type Value = ();
+}
+
+/// The next step of a flow, or its end.
+fn next(taken: usize, length: usize, step: &Payload) -> std::result::Result<Step<()>, JobError> {
+    if taken == length {
+        return Ok(Step::Done(()));
+    }
+    let spawn = Spawn::new().children(Noop::NAME, [step]).and_then(|spawn| spawn.memo(&taken));
+    let spawn = spawn.map_err(|error| JobError::new("spawn", error.to_string()))?;
+    Ok(Step::Wait(spawn.flow(Wake::All)))
+}
+
+/// Runs `jobs` flows of `length` steps: from the claim of the first to the commit of the last.
+pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
+    let run = |flows: usize| async move {
+        let payload: Vec<usize> = vec![order.length; flows];
+        for flows in payload.chunks(order.batch_jobs.max(1)) {
+            engine.submit_many::<Flow>(flows).await?;
+        }
+        let began = Instant::now();
+        let mut worker = engine.worker();
+        worker.handle::<Noop, _, _>(|_: Job<Payload>| async { Ok::<_, JobError>(()) });
+        let step = payloads(0, 1).remove(0);
+        let again = step.clone();
+        worker.handle_parent::<Flow, Vec<usize>, _, _, _, _>(
+            move |job: Job<usize>| std::future::ready(next(0, job.payload, &step)),
+            move |flow: Finalizing<usize, Vec<usize>>| {
+                std::future::ready(next(flow.memo.len(), flow.job.payload, &again))
+            },
+        );
+        let summary = worker.until_empty().run().await?;
+        let expected = flows * (order.length + 1);
+        match summary.completed as usize == expected {
+            true => Ok(began.elapsed().as_secs_f64()),
+            false => Err::<f64, Box<dyn Error + Send + Sync>>(format!("{expected} jobs were to complete: {summary:?}").into()),
+        }
+    };
+    if order.warm_up_jobs > 0 {
+        run(order.warm_up_jobs).await?;
+    }
+    let seconds = run(order.jobs).await?;
+    Ok(serde_json::json!({"jobs": order.jobs * order.length, "seconds": seconds}))
+}
