@@ -25,7 +25,9 @@ fn next(taken: usize, length: usize, step: &Payload) -> std::result::Result<Step
     if taken == length {
         return Ok(Step::Done(()));
     }
-    let spawn = Spawn::new().children(Noop::NAME, [step]).and_then(|spawn| spawn.memo(&taken));
+    let spawn = Spawn::new()
+        .children(Noop::NAME, [step])
+        .and_then(|spawn| spawn.memo(&taken));
     let spawn = spawn.map_err(|error| JobError::new("spawn", error.to_string()))?;
     Ok(Step::Wait(spawn.flow(Wake::All)))
 }
@@ -52,7 +54,9 @@ pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
         let expected = flows * (order.length + 1);
         match summary.completed as usize == expected {
             true => Ok(began.elapsed().as_secs_f64()),
-            false => Err::<f64, Box<dyn Error + Send + Sync>>(format!("{expected} jobs were to complete: {summary:?}").into()),
+            false => Err::<f64, Box<dyn Error + Send + Sync>>(
+                format!("{expected} jobs were to complete: {summary:?}").into(),
+            ),
         }
     };
     if order.warm_up_jobs > 0 {

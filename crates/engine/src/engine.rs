@@ -11,8 +11,8 @@ use gristmill_model::{
     PackedCutter, Unique,
 };
 use gristmill_store::{
-    Change, Changed, EventCursor, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, Rescued, RunAdvance, Selection, Store, StoreError,
-    SubmittedJobs,
+    Change, Changed, EventCursor, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, Rescued, RunAdvance,
+    Selection, Store, StoreError, SubmittedJobs,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use gristmill_worker::HopRecorder;

@@ -55,7 +55,8 @@ pub use gristmill_model::{
     OnDuplicate, OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Signal, Spawn, Unique, Wake,
 };
 pub use gristmill_store::{
-    ChildOutcome, Event, EventCursor, EventJobs, FlowEvent, FlowEventReceipt, RecordedEvent, SubmittedJobs, Suspension,
+    ChildOutcome, Event, EventCursor, EventJobs, FlowEvent, FlowEventReceipt, RecordedEvent, SubmittedJobs,
+    Suspension,
 };
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{

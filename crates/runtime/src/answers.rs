@@ -335,14 +335,13 @@ impl Answers {
                 duration_us,
             })
             .collect();
-        outcomes.suspended = self
-            .spawned
-            .into_iter()
-            .map(|(index, _, spawn)| {
-                answered.push(index);
-                Suspended::one(sent.places[index as usize], spawn)
-            })
-            .collect();
+        for (index, duration_us, spawn) in self.spawned {
+            answered.push(index);
+            outcomes.suspended_us.push(duration_us);
+            outcomes
+                .suspended
+                .push(Suspended::one(sent.places[index as usize], spawn));
+        }
         outcomes.siblings = self
             .siblings
             .into_iter()

@@ -477,7 +477,9 @@ impl Mill {
         let completed = outcomes.completed.iter();
         let completed = completed.flat_map(|completed| completed.durations_us.iter().copied());
         let failed = outcomes.failed.iter().map(|failed| failed.duration_us);
-        let durations_us = completed.chain(failed);
+        let durations_us = completed
+            .chain(failed)
+            .chain(outcomes.suspended_us.iter().copied());
         self.dispatcher
             .answered(delivery.kind, delivery.runner, jobs, durations_us, now);
         self.claims.ran(jobs, Instant::now());

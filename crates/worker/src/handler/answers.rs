@@ -32,6 +32,7 @@ pub(crate) struct Answers<'a> {
     released: Positions,
     returned: Positions,
     suspended: Vec<Suspended>,
+    suspended_us: Vec<u32>,
 }
 
 impl<'a> Answers<'a> {
@@ -46,6 +47,7 @@ impl<'a> Answers<'a> {
             released: Positions::new(),
             returned: Positions::new(),
             suspended: Vec::new(),
+            suspended_us: Vec::new(),
         }
     }
 
@@ -91,7 +93,10 @@ impl<'a> Answers<'a> {
     pub(crate) fn suspend(&mut self, index: u32, spawn: Spawn, begun: Instant) {
         let suspended = Suspended::one(index, spawn);
         match suspended.check() {
-            Ok(()) => self.suspended.push(suspended),
+            Ok(()) => {
+                self.suspended.push(suspended);
+                self.suspended_us.push(micros(begun.elapsed()));
+            }
             Err(error) => {
                 let error = JobError::new("children", error.to_string()).permanent();
                 self.push(index, Err::<(), _>(error), begun);
@@ -130,6 +135,7 @@ impl<'a> Answers<'a> {
             released: std::mem::take(&mut self.released),
             returned: std::mem::take(&mut self.returned),
             suspended: std::mem::take(&mut self.suspended),
+            suspended_us: std::mem::take(&mut self.suspended_us),
             ..Outcomes::default()
         });
     }

@@ -407,8 +407,12 @@ pub(crate) fn share_out(parts: &[Part], outcomes: Outcomes) -> Vec<(usize, Outco
         let own = Positions::from(part.indexes());
         share.released = outcomes.released.intersection(&own);
         share.returned = outcomes.returned.intersection(&own);
-        let suspended = outcomes.suspended.iter();
-        share.suspended = suspended.filter_map(|suspended| suspended.select(&own)).collect();
+        for (place, suspended) in outcomes.suspended.iter().enumerate() {
+            if let Some(suspended) = suspended.select(&own) {
+                share.suspended.push(suspended);
+                share.suspended_us.extend(outcomes.suspended_us.get(place));
+            }
+        }
         let siblings = outcomes.siblings.iter();
         share.siblings = siblings.filter_map(|siblings| siblings.select(&own)).collect();
     }

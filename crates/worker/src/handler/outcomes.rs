@@ -18,6 +18,9 @@ pub struct Outcomes {
     pub returned: Positions,
     /// The jobs that wait for their children.
     pub suspended: Vec<Suspended>,
+    /// The duration of each entry of `suspended`, in microseconds, by which the worker learns how quick the jobs are. A
+    /// report does not have them.
+    pub suspended_us: Vec<u32>,
     /// The siblings of completed jobs. Functions spawn them through their [`JobContext`](crate::JobContext).
     pub siblings: Vec<Siblings>,
     /// The logs of jobs.
@@ -37,6 +40,7 @@ impl From<Report> for Outcomes {
             released: report.released,
             returned: Positions::new(),
             suspended: report.suspended,
+            suspended_us: Vec::new(),
             siblings: report.siblings,
             logs: report.logs,
             earlier: report.earlier,

@@ -58,6 +58,7 @@ impl ReportBuffer {
             released,
             returned: _,
             suspended,
+            suspended_us: _,
             siblings,
             logs,
             earlier,
