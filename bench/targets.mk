@@ -29,6 +29,13 @@ bench-scheduler: ## The scheduler on both stores beside its peer; the table goes
 bench-scheduler-quick: ## The same with few jobs and one run each, to see that it works
 	bench/run-scheduler --quick
 
+.PHONY: bench-flows
+bench-flows: python ## Durable flows on both stores beside DBOS; the table goes to bench/RESULTS-flows.md
+	rm -rf $(BUILD)/python/flows-venv
+	python3 -m venv $(BUILD)/python/flows-venv
+	$(BUILD)/python/flows-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl dbos==3.4.0 'psycopg[binary]'
+	bench/run-flows --python $(BUILD)/python/flows-venv/bin/python --output bench/RESULTS-flows.md
+
 .PHONY: bench-real
 bench-real: test-bench ## Jobs that take real time beside process pools and queues; the table goes to bench/RESULTS-real.md
 	bench/run-real
