@@ -35,6 +35,7 @@ pub mod engine;
 pub mod error;
 pub mod events;
 mod firing;
+pub mod flow;
 mod housekeeping;
 pub mod kind;
 pub mod live_logs;
@@ -50,6 +51,7 @@ pub mod work;
 pub use engine::{Engine, end_reason};
 pub use error::EngineError;
 pub use events::Events;
+pub use flow::FlowSteps;
 pub use gristmill_model::{
     After, ChildAfter, ChildBatch, HookTarget, Hooks, JobError, JobId, KeyScope, KeyedBatch, OnChildFailure,
     OnDuplicate, OnFailure, Prerequisite, Progress, RecurrenceRule, RetryPolicy, Signal, Spawn, Unique, Wake,
@@ -60,8 +62,8 @@ pub use gristmill_store::{
 };
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
-    Admission, Backpressure, Capacity, Finalizing, Handler, IoRate, Job, JobContext, Observer,
-    PressureSource, SourceError, Step, Stopper, Threshold, WorkerSettings, WorkerSummary,
+    Admission, Backpressure, Capacity, Finalizing, Flow, Handler, IoRate, Job, JobContext, Observer,
+    PressureSource, SourceError, Step, StepFailed, Stopper, Threshold, WorkerSettings, WorkerSummary,
 };
 pub use kind::Kind;
 pub use open_store::{is_postgres, open_store};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gristmill_model::{Clock, JobError};
 use gristmill_store::Store;
 use gristmill_worker::{
-    Finalizing, Handler, Job, Observer, SourceError, Step, Stopper, StoreSource, Worker, WorkerSettings,
-    WorkerSummary, batch_handler, job_handler, parent_handler,
+    Finalizing, Flow, Handler, Job, Observer, SourceError, Step, Stopper, StoreSource, Worker,
+    WorkerSettings, WorkerSummary, batch_handler, flow_handler, job_handler, parent_handler,
 };
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
@@ -79,6 +79,16 @@ impl WorkerBuilder {
         S: Future<Output = Result<Step<K::Value>, JobError>> + Send + 'static,
     {
         self.handler(K::NAME, parent_handler(run, finalize))
+    }
+
+    /// Runs jobs of `K` as flows: `function` takes steps, waits for them without a worker, and goes on after a crash.
+    pub fn handle_flow<K, F, R>(&mut self, function: F) -> &mut Self
+    where
+        K: Kind,
+        F: Fn(Flow, Job<K::Payload>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<K::Value, JobError>> + Send + 'static,
+    {
+        self.handler(K::NAME, flow_handler(function))
     }
 
     /// Runs jobs of `kind` with any handler, such as a script's.

@@ -87,6 +87,9 @@ pub const SHOWN_PREREQUISITES_MAX: usize = 100;
 /// Maximum batches of children that one job spawns.
 pub const CHILD_BATCHES_MAX: usize = 1_000;
 
+/// Maximum children that one flow spawns over its life.
+pub const FLOW_STEPS_MAX: u32 = 1_000_000;
+
 /// Maximum events that one flow has not awaited yet. The store keeps them.
 pub const KEPT_EVENTS_MAX: u32 = 1_000;
 

@@ -3,6 +3,7 @@
 mod answers;
 pub mod context;
 pub mod family;
+pub mod flow;
 pub mod function;
 pub mod micro_batch;
 mod outcomes;

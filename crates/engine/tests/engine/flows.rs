@@ -1,0 +1,151 @@
+//! Flows over a real SQLite store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use gristmill_engine::{
+    Engine, EngineSettings, Flow, FlowEvent, FlowEventReceipt, FlowSteps, Job, JobError, JobId, Kind,
+};
+use gristmill_model::JobState;
+use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::support::{Square, square};
+
+/// A flow that adds up squares.
+struct Total;
+
+impl Kind for Total {
+    const NAME: &'static str = "total";
+    type Payload = i64;
+    type Value = i64;
+}
+
+async fn fixture() -> (Engine, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(folder.path().join("jobs.db"), SqliteOptions::default());
+    let settings = EngineSettings {
+        housekeeping: false,
+        ..EngineSettings::default()
+    };
+    let engine = Engine::new(Arc::new(store.expect("the store opens")), settings).await;
+    (engine.expect("the engine starts"), folder)
+}
+
+/// Runs the flow `function` over these payloads until nothing is left, and returns the values.
+async fn run<F, R>(engine: &Engine, jobs: &[JobId], function: F) -> Vec<Result<i64, String>>
+where
+    F: Fn(Flow, Job<i64>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<i64, JobError>> + Send + 'static,
+{
+    let mut worker = engine.worker();
+    worker.handle_flow::<Total, _, _>(function);
+    worker.handle::<Square, _, _>(square);
+    worker.until_empty().run().await.unwrap();
+    let mut values = Vec::new();
+    for job in jobs {
+        let details = engine.store().job(*job).await.unwrap().unwrap();
+        values.push(match details.row.state {
+            JobState::Completed => Ok(details.value.unwrap().get().parse().unwrap()),
+            _ => Err(details.failures.last().map_or_else(String::new, |failure| failure.error.message.clone())),
+        });
+    }
+    values
+}
+
+#[tokio::test]
+async fn steps_run_one_after_the_other_and_together() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[2, 3]).await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = runs.clone();
+    let values = run(&engine, &jobs, move |flow, job| {
+        let runs = counted.clone();
+        async move {
+            runs.fetch_add(1, Ordering::SeqCst);
+            let first = flow.step::<Square>(&job.payload).await?;
+            let (left, right) = futures::join!(flow.step::<Square>(&first), flow.keyed_step::<Square>("right", &1));
+            let all = flow.map::<Square>(&[1, 2, 3]).await?;
+            let none: Vec<i64> = flow.map::<Square>(&[]).await?;
+            assert_eq!(none, [0; 0]);
+            Ok(left? + right? + all.iter().sum::<i64>())
+        }
+    })
+    .await;
+    assert_eq!(values, [Ok(16 + 1 + 14), Ok(81 + 1 + 14)]);
+    assert!(runs.load(Ordering::SeqCst) >= 8, "each flow ran once for each wait");
+}
+
+#[tokio::test]
+async fn a_local_value_is_kept_and_the_first_of_a_race_is_remembered() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[5]).await.unwrap();
+    let locals = Arc::new(AtomicU32::new(0));
+    let counted = locals.clone();
+    let values = run(&engine, &jobs, move |flow, job| {
+        let locals = counted.clone();
+        async move {
+            let local = flow.local("drawn", || async {
+                tokio::task::yield_now().await;
+                Ok(locals.fetch_add(1, Ordering::SeqCst) as i64 + 100)
+            });
+            let drawn = local.await?;
+            let never = Box::pin(flow.event::<i64>("never", Some(Duration::from_secs(3_600))));
+            let step = Box::pin(flow.step::<Square>(&job.payload));
+            let winner = match futures::future::select(never, step).await {
+                futures::future::Either::Left(_) => return Err(JobError::new("race", "the event won")),
+                futures::future::Either::Right((squared, _)) => squared?,
+            };
+            let last = flow.keyed_step::<Square>("last", &winner).await?;
+            Ok(drawn + last)
+        }
+    })
+    .await;
+    assert_eq!(values, [Ok(100 + 625)]);
+    assert_eq!(locals.load(Ordering::SeqCst), 1, "the value is kept once the flow has waited");
+    let counts = engine.store().counts(&Default::default()).await.unwrap();
+    assert_eq!((counts.blocked, counts.cancelled), (0, 1), "the event that nobody awaits ends with its flow");
+}
+
+#[tokio::test]
+async fn events_continue_a_flow() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[1, 2]).await.unwrap();
+    let flow = |flow: Flow, job: Job<i64>| async move {
+        let approved: Option<i64> = flow.event("approve", None).await?;
+        Ok(job.payload + approved.unwrap_or(-1))
+    };
+    let send = |job, value| {
+        let engine = engine.clone();
+        async move { engine.send_events(vec![FlowEvent::new(job, "approve", value).unwrap()]).await.unwrap() }
+    };
+    assert_eq!(send(jobs[1], "20").await, [FlowEventReceipt::Kept]);
+    let values = run(&engine, &jobs, flow).await;
+    assert_eq!(values, [Err(String::new()), Ok(22)]);
+    assert_eq!(send(jobs[0], "10").await, [FlowEventReceipt::Delivered]);
+    assert_eq!(run(&engine, &jobs, flow).await, [Ok(11), Ok(22)]);
+    assert_eq!(send(jobs[0], "1").await, [FlowEventReceipt::Ended]);
+}
+
+#[tokio::test]
+async fn failures_are_told() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[1]).await.unwrap();
+    let values = run(&engine, &jobs, |_, _| async {
+        futures::future::pending::<()>().await;
+        Ok(0)
+    })
+    .await;
+    let message = values[0].as_ref().unwrap_err();
+    assert!(message.contains("waits for nothing that will ever end"), "{message}");
+
+    let jobs = engine.submit_many::<Total>(&[1]).await.unwrap();
+    let runs = AtomicU32::new(0);
+    let values = run(&engine, &jobs, move |flow, _| {
+        let run = i64::from(runs.fetch_add(1, Ordering::SeqCst));
+        async move { Ok(flow.step::<Square>(&run).await?) }
+    })
+    .await;
+    let message = values[0].as_ref().unwrap_err();
+    assert!(message.contains("step square had arguments of the hash"), "{message}");
+}

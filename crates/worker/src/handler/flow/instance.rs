@@ -1,0 +1,355 @@
+//! One flow while it runs: the steps of its memo, the outcomes of its children, and what it begins.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+
+use futures::task::ArcWake;
+use gristmill_model::limits::{CHILD_BATCHES_MAX, FLOW_STEPS_MAX};
+use gristmill_model::{ChildBatch, JobError, PackedArray, PackedError, Spawn, Wake};
+use gristmill_store::ChildOutcome;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::handler::flow::flow_spawn;
+use crate::handler::flow::memo::{Memo, StepEntry, runs};
+use crate::sync::{AtomicBool, Ordering};
+
+/// The name and the key of a step.
+type Identity = (String, Option<String>);
+
+/// A step.
+#[derive(Debug)]
+struct Record {
+    entry: StepEntry,
+    /// The number of its first child. Unknown for a step that begins now.
+    first: usize,
+    /// Number of children whose ends were not told.
+    missing: usize,
+    /// The task that awaits it.
+    waker: Option<Waker>,
+    /// The children of a step that begins now.
+    children: Option<ChildBatch>,
+}
+
+/// A flow while it runs.
+#[derive(Debug)]
+pub(super) struct Instance {
+    records: Vec<Record>,
+    /// The steps of the memo that the code has not asked for, by identity, the oldest first.
+    known: BTreeMap<Identity, VecDeque<usize>>,
+    outcomes: Vec<ChildOutcome>,
+    /// The step of each child whose end was not told.
+    owners: Vec<Option<usize>>,
+    /// Number of children that earlier suspensions had spawned, at the suspension that is replayed.
+    spawned: usize,
+    /// Number of children of each suspension.
+    spawned_by: VecDeque<usize>,
+    values: BTreeMap<String, VecDeque<Box<RawValue>>>,
+    new_values: Vec<(String, Box<RawValue>)>,
+    /// The error by which the flow fails, whatever its code does.
+    pub error: Option<JobError>,
+    /// Functions that run here and have not ended.
+    pub locals_running: u32,
+}
+
+impl Instance {
+    pub fn new(memos: &[Memo], outcomes: Vec<ChildOutcome>) -> Result<Self, JobError> {
+        let mut instance = Instance {
+            records: Vec::new(),
+            known: BTreeMap::new(),
+            owners: Vec::with_capacity(outcomes.len()),
+            outcomes,
+            spawned: 0,
+            spawned_by: VecDeque::new(),
+            values: BTreeMap::new(),
+            new_values: Vec::new(),
+            error: None,
+            locals_running: 0,
+        };
+        for memo in memos {
+            let before = instance.owners.len();
+            for entry in &memo.steps {
+                instance.know(entry.clone());
+            }
+            instance.spawned_by.push_back(instance.owners.len() - before);
+            for (name, value) in &memo.values {
+                let values = instance.values.entry(name.clone()).or_default();
+                values.push_back(value.clone());
+            }
+        }
+        if instance.owners.len() != instance.outcomes.len() {
+            let (known, found) = (instance.owners.len(), instance.outcomes.len());
+            return Err(failed(format!(
+                "the memo of the flow has {known} children, and the store has {found}"
+            )));
+        }
+        instance.spawned = instance.spawned_by.pop_front().unwrap_or(0);
+        Ok(instance)
+    }
+
+    /// Adds a step of the memo.
+    fn know(&mut self, entry: StepEntry) {
+        let (number, missing) = (self.records.len(), entry.count.map_or(1, |count| count as usize));
+        let identity = (entry.name.clone(), entry.key.clone());
+        self.known.entry(identity).or_default().push_back(number);
+        self.records.push(Record {
+            first: self.owners.len(),
+            missing,
+            entry,
+            waker: None,
+            children: None,
+        });
+        self.owners.extend(std::iter::repeat_n(Some(number), missing));
+    }
+
+    /// The step that the code asks for: of the memo, or a new one.
+    pub fn begin(
+        &mut self,
+        children: ChildBatch,
+        key: Option<&str>,
+        count: Option<u32>,
+        payloads: Result<PackedArray, PackedError>,
+    ) -> usize {
+        let payloads = match payloads {
+            Ok(payloads) => payloads,
+            Err(error) => {
+                self.fail(format!(
+                    "a payload of step {} cannot be stored: {error}",
+                    children.kind
+                ));
+                PackedArray::from_stored("[null]")
+            }
+        };
+        if count == Some(0) {
+            // There is nothing to wait for, and nothing to remember.
+            return self.add_empty(&children.kind);
+        }
+        let entry = StepEntry {
+            name: children.kind.clone(),
+            hash: crc32fast::hash(payloads.as_str().as_bytes()),
+            key: key.map(str::to_owned),
+            count,
+        };
+        let found = self.take(&entry.name, &entry.key);
+        if let Some(number) = found {
+            let known = &self.records[number].entry;
+            if (known.hash, known.count) != (entry.hash, entry.count) {
+                let StepEntry { name, key, .. } = &entry;
+                let key = key
+                    .as_ref()
+                    .map_or_else(String::new, |key| format!(" (key {key:?})"));
+                self.fail(format!(
+                    "step {name}{key} had arguments of the hash {:08x}, and the code now gives it some of the hash {:08x}: the \
+                     flow has begun this step; give the steps of a loop or a branch a key, or the changed flow another kind",
+                    known.hash, entry.hash
+                ));
+            }
+            return number;
+        }
+        let shares = vec![payloads.count()];
+        self.add(
+            entry,
+            ChildBatch {
+                payloads,
+                shares,
+                ..children
+            },
+        )
+    }
+
+    /// The wait for a signal that the code asks for. Its time was decided when it began.
+    pub fn begin_signal(&mut self, name: &str, children: ChildBatch) -> usize {
+        self.take(name, &None).unwrap_or_else(|| {
+            let entry = StepEntry {
+                name: name.to_owned(),
+                hash: 0,
+                key: None,
+                count: None,
+            };
+            self.add(entry, children)
+        })
+    }
+
+    fn take(&mut self, name: &str, key: &Option<String>) -> Option<usize> {
+        let known = self.known.get_mut(&(name.to_owned(), key.clone()))?;
+        known.pop_front()
+    }
+
+    fn add(&mut self, entry: StepEntry, children: ChildBatch) -> usize {
+        self.records.push(Record {
+            first: usize::MAX,
+            missing: children.payloads.count() as usize,
+            entry,
+            waker: None,
+            children: Some(children),
+        });
+        self.records.len() - 1
+    }
+
+    /// Adds a step without jobs.
+    fn add_empty(&mut self, name: &str) -> usize {
+        self.records.push(Record {
+            entry: StepEntry {
+                name: name.to_owned(),
+                hash: 0,
+                key: None,
+                count: Some(0),
+            },
+            first: 0,
+            missing: 0,
+            waker: None,
+            children: None,
+        });
+        self.records.len() - 1
+    }
+
+    fn fail(&mut self, message: String) {
+        self.error.get_or_insert_with(|| failed(message));
+    }
+
+    /// The outcomes of all children of a step, once their ends were told.
+    pub fn outcomes(&mut self, record: usize, waker: &Waker) -> Option<&[ChildOutcome]> {
+        let record = &mut self.records[record];
+        if record.missing > 0 || record.children.is_some() {
+            record.waker = Some(waker.clone());
+            return None;
+        }
+        let count = record.entry.count.map_or(1, |count| count as usize);
+        Some(&self.outcomes[record.first..record.first + count])
+    }
+
+    /// Tells the ends that a suspension had seen.
+    pub fn deliver_seen(&mut self, memo: &Memo) -> Result<(), JobError> {
+        match &memo.seen {
+            None => (0..self.spawned).for_each(|child| self.deliver(child)),
+            Some(seen) => {
+                for child in seen.iter().flat_map(|run| run.numbers()) {
+                    let child = child as usize;
+                    if child >= self.outcomes.len() || !self.outcomes[child].has_ended() {
+                        return Err(failed(format!(
+                            "the memo has seen the end of child {child}, which has not ended"
+                        )));
+                    }
+                    self.deliver(child);
+                }
+            }
+        }
+        self.spawned += self.spawned_by.pop_front().unwrap_or(0);
+        Ok(())
+    }
+
+    /// Tells the ends of all children that have ended since the last suspension, and returns their numbers.
+    pub fn deliver_new(&mut self) -> Vec<u32> {
+        let is_new = |child: &usize| self.owners[*child].is_some() && self.outcomes[*child].has_ended();
+        let seen: Vec<usize> = (0..self.outcomes.len()).filter(is_new).collect();
+        seen.iter().for_each(|child| self.deliver(*child));
+        seen.into_iter()
+            .map(|child| u32::try_from(child).unwrap_or(u32::MAX))
+            .collect()
+    }
+
+    fn deliver(&mut self, child: usize) {
+        let Some(record) = self.owners[child].take() else {
+            return;
+        };
+        let record = &mut self.records[record];
+        record.missing -= 1;
+        if record.missing == 0
+            && let Some(waker) = record.waker.take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// A value that was kept before.
+    pub fn kept_value(&mut self, name: &str) -> Option<Box<RawValue>> {
+        self.values.get_mut(name)?.pop_front()
+    }
+
+    /// Keeps a value.
+    pub fn keep_value<V: Serialize>(&mut self, name: &str, value: &V) -> Result<(), JobError> {
+        let value = serde_json::value::to_raw_value(value)
+            .map_err(|error| failed(format!("the value of {name} cannot be kept: {error}")))?;
+        self.new_values.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    /// What the flow waits for, and what it keeps.
+    pub fn suspension(&mut self, seen: &[u32]) -> Result<Spawn, JobError> {
+        let open_count = self.owners.iter().flatten().count();
+        let mut open: Vec<usize> = self.owners.iter().flatten().copied().collect();
+        open.dedup();
+        let mut memo = Memo {
+            seen: Some(runs(seen)),
+            values: std::mem::take(&mut self.new_values),
+            ..Memo::default()
+        };
+        let mut children = Vec::new();
+        for record in &mut self.records {
+            if let Some(batch) = record.children.take() {
+                memo.steps.push(record.entry.clone());
+                children.push(batch);
+            }
+        }
+        let awaited = open.len() + children.len();
+        if awaited == 0 {
+            return Err(failed(
+                "the flow waits for nothing that will ever end: a flow awaits steps, events and sleeps of its `Flow`, \
+                 and runs what else it awaits by `Flow::local`"
+                    .to_owned(),
+            ));
+        }
+        let new_count: usize = children.iter().map(|batch| batch.payloads.count() as usize).sum();
+        if self.outcomes.len() + new_count > FLOW_STEPS_MAX as usize {
+            return Err(failed(format!(
+                "the flow has {} steps, of which {open_count} are open; the limit is {FLOW_STEPS_MAX}",
+                self.outcomes.len() + new_count
+            )));
+        }
+        if children.len() > CHILD_BATCHES_MAX {
+            return Err(failed(format!(
+                "the flow begins {} steps at once; the limit is {CHILD_BATCHES_MAX}: use a step of several jobs",
+                children.len()
+            )));
+        }
+        let wake = if awaited == 1 { Wake::All } else { Wake::Any };
+        flow_spawn(children, &memo, wake)
+    }
+}
+
+/// Children of a kind, without payloads.
+pub(super) fn like(kind: &str) -> ChildBatch {
+    ChildBatch::new(kind, PackedArray::from_stored("[]"))
+}
+
+fn failed(message: String) -> JobError {
+    JobError::new("flow", message).permanent()
+}
+
+/// Notes that a flow was woken, and wakes the task that runs it.
+pub(super) struct WokeSignal {
+    is_woken: AtomicBool,
+    task: Waker,
+}
+
+impl WokeSignal {
+    pub fn new(task: Waker) -> Self {
+        WokeSignal {
+            is_woken: AtomicBool::new(false),
+            task,
+        }
+    }
+
+    /// Whether the flow was woken since the last call.
+    pub fn take(&self) -> bool {
+        self.is_woken.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl ArcWake for WokeSignal {
+    fn wake_by_ref(signal: &Arc<Self>) {
+        signal.is_woken.store(true, Ordering::Relaxed);
+        signal.task.wake_by_ref();
+    }
+}

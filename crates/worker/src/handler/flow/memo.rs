@@ -1,0 +1,104 @@
+//! The memo that a flow stores when it suspends.
+
+use gristmill_model::JobError;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The memo of one suspension. It has what is new since the suspension before.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Memo {
+    /// The steps that began, in the order of their children.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepEntry>,
+    /// The children whose ends were told since the suspension before, in that order. If it is missing, those are all
+    /// children that were spawned before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Vec<Run>>,
+    /// The values of functions that ran here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(String, Box<RawValue>)>,
+}
+
+/// A step: `[name, hash]`, `[name, hash, key]`, or `[name, hash, key, count]` for the step of several jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StepEntry {
+    pub name: String,
+    /// The checksum of the payloads.
+    pub hash: u32,
+    pub key: Option<String>,
+    pub count: Option<u32>,
+}
+
+/// One number, or the numbers from a first one to before an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Run {
+    One(u32),
+    Range(u32, u32),
+}
+
+impl Run {
+    pub fn numbers(self) -> std::ops::Range<u32> {
+        match self {
+            Run::One(number) => number..number.saturating_add(1),
+            Run::Range(first, end) => first..end,
+        }
+    }
+}
+
+/// Packs numbers as runs, in their order.
+pub(super) fn runs(numbers: &[u32]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(last) if last.numbers().end == *number => {
+                *last = Run::Range(last.numbers().start, number + 1)
+            }
+            _ => runs.push(Run::One(*number)),
+        }
+    }
+    runs
+}
+
+impl Serialize for StepEntry {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (&self.key, self.count) {
+            (None, None) => (&self.name, self.hash).serialize(serializer),
+            (key, None) => (&self.name, self.hash, key).serialize(serializer),
+            (key, Some(count)) => (&self.name, self.hash, key, count).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StepEntry {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Vec::<Value>::deserialize(deserializer)?;
+        let read = || {
+            let hash = fields.get(1)?.as_u64()?;
+            Some(StepEntry {
+                name: fields.first()?.as_str()?.to_owned(),
+                hash: u32::try_from(hash).ok()?,
+                key: fields.get(2).and_then(Value::as_str).map(str::to_owned),
+                count: fields
+                    .get(3)
+                    .and_then(Value::as_u64)
+                    .and_then(|count| u32::try_from(count).ok()),
+            })
+        };
+        read().ok_or_else(|| serde::de::Error::custom("a step has a name and a hash"))
+    }
+}
+
+/// The memos of all suspensions of a flow.
+pub(super) fn read_all(memos: Option<&str>) -> Result<Vec<Memo>, JobError> {
+    memos.map_or_else(|| Ok(Vec::new()), |memos| read("the memo of the flow", memos))
+}
+
+/// Reads JSON that a flow kept.
+pub(super) fn read<T: DeserializeOwned>(what: &str, json: &str) -> Result<T, JobError> {
+    serde_json::from_str(json).map_err(|error| {
+        JobError::new("flow", format!("{what} does not match its type: {error}")).permanent()
+    })
+}
