@@ -1,9 +1,10 @@
 //! Flows of steps that do nothing, one after the other.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_engine::{Engine, Finalizing, Job, JobError, Kind, Spawn, Step, Wake};
+use gristmill_engine::{Engine, FlowSteps, Job, JobError, Kind};
 use serde_json::Value;
 
 use crate::order::{Order, Payload, payloads};
@@ -20,18 +21,6 @@ impl Kind for Flow {
     type Value = ();
 }
 
-/// The next step of a flow, or its end.
-fn next(taken: usize, length: usize, step: &Payload) -> std::result::Result<Step<()>, JobError> {
-    if taken == length {
-        return Ok(Step::Done(()));
-    }
-    let spawn = Spawn::new()
-        .children(Noop::NAME, [step])
-        .and_then(|spawn| spawn.memo(&taken));
-    let spawn = spawn.map_err(|error| JobError::new("spawn", error.to_string()))?;
-    Ok(Step::Wait(spawn.flow(Wake::All)))
-}
-
 /// Runs `jobs` flows of `length` steps: from the claim of the first to the commit of the last.
 pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
     let run = |flows: usize| async move {
@@ -42,14 +31,16 @@ pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
         let began = Instant::now();
         let mut worker = engine.worker();
         worker.handle::<Noop, _, _>(|_: Job<Payload>| async { Ok::<_, JobError>(()) });
-        let step = payloads(0, 1).remove(0);
-        let again = step.clone();
-        worker.handle_parent::<Flow, Vec<usize>, _, _, _, _>(
-            move |job: Job<usize>| std::future::ready(next(0, job.payload, &step)),
-            move |flow: Finalizing<usize, Vec<usize>>| {
-                std::future::ready(next(flow.memo.len(), flow.job.payload, &again))
-            },
-        );
+        let step = Arc::new(payloads(0, 1).remove(0));
+        worker.handle_flow::<Flow, _, _>(move |flow, job: Job<usize>| {
+            let step = step.clone();
+            async move {
+                for _ in 0..job.payload {
+                    flow.step::<Noop>(&step).await?;
+                }
+                Ok(())
+            }
+        });
         let summary = worker.until_empty().run().await?;
         let expected = flows * (order.length + 1);
         match summary.completed as usize == expected {
