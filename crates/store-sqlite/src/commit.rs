@@ -91,7 +91,7 @@ impl Transaction<'_> {
             self.end_jobs(report.batch, &receipt.dead, &ending)?;
         }
         let mut all = self.spawn_siblings(report, &receipt.accepted)?;
-        all.extend(self.cancel_left_open(freed.left_open)?);
+        all.extend(self.cancel_descendants(freed.left_open)?);
         if freed.is_awaited {
             all.push(ended(report, &receipt));
         }

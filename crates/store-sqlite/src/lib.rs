@@ -121,16 +121,9 @@ impl SqliteStore {
         let files = Arc::new(OpenFiles::at(&path));
         let work = Arc::new(WorkCounter::default());
         let waiting = Arc::new(WaitingWorkers::default());
-        let started = match connection {
-            Some(connection) => Some(writer::start(
-                connection,
-                options,
-                files.clone(),
-                work.clone(),
-                waiting.clone(),
-            )?),
-            None => None,
-        };
+        let start =
+            |connection| writer::start(connection, options, files.clone(), work.clone(), waiting.clone());
+        let started = connection.map(start).transpose()?;
         let (hand_over, writer) = started.unzip();
         Ok(SqliteStore {
             readers: Readers::new(path.clone(), files, read_only.is_some(), busy_timeout_ms),
@@ -251,10 +244,8 @@ impl Store for SqliteStore {
     ) -> Result<Vec<BatchId>, StoreError> {
         check_batches(&batches)?;
         let bytes = weight_of(&batches);
-        self.write(bytes, move |transaction| {
-            transaction.submit(&batches, advance.as_ref())
-        })
-        .await
+        let work = move |transaction: &mut Transaction<'_>| transaction.submit(&batches, advance.as_ref());
+        self.write(bytes, work).await
     }
 
     async fn submit_one(&self, job: NewBatch) -> Result<JobId, StoreError> {

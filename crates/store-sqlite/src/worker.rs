@@ -176,7 +176,7 @@ impl Transaction<'_> {
             &Ending::of(JobState::Dead, held.attempt),
         )?;
         let left = self.left_open(held.batch, held.family, &held.positions)?;
-        ended.extend(self.cancel_left_open(left)?);
+        ended.extend(self.cancel_descendants(left)?);
         ended.push(Ended {
             batch: held.batch,
             endings: vec![(JobState::Dead, held.positions.clone())],

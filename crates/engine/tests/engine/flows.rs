@@ -47,7 +47,10 @@ where
         let details = engine.store().job(*job).await.unwrap().unwrap();
         values.push(match details.row.state {
             JobState::Completed => Ok(details.value.unwrap().get().parse().unwrap()),
-            _ => Err(details.failures.last().map_or_else(String::new, |failure| failure.error.message.clone())),
+            _ => Err(details
+                .failures
+                .last()
+                .map_or_else(String::new, |failure| failure.error.message.clone())),
         });
     }
     values
@@ -64,7 +67,10 @@ async fn steps_run_one_after_the_other_and_together() {
         async move {
             runs.fetch_add(1, Ordering::SeqCst);
             let first = flow.step::<Square>(&job.payload).await?;
-            let (left, right) = futures::join!(flow.step::<Square>(&first), flow.keyed_step::<Square>("right", &1));
+            let (left, right) = futures::join!(
+                flow.step::<Square>(&first),
+                flow.keyed_step::<Square>("right", &1)
+            );
             let all = flow.map::<Square>(&[1, 2, 3]).await?;
             let none: Vec<i64> = flow.map::<Square>(&[]).await?;
             assert_eq!(none, [0; 0]);
@@ -73,7 +79,10 @@ async fn steps_run_one_after_the_other_and_together() {
     })
     .await;
     assert_eq!(values, [Ok(16 + 1 + 14), Ok(81 + 1 + 14)]);
-    assert!(runs.load(Ordering::SeqCst) >= 8, "each flow ran once for each wait");
+    assert!(
+        runs.load(Ordering::SeqCst) >= 8,
+        "each flow ran once for each wait"
+    );
 }
 
 #[tokio::test]
@@ -102,9 +111,17 @@ async fn a_local_value_is_kept_and_the_first_of_a_race_is_remembered() {
     })
     .await;
     assert_eq!(values, [Ok(100 + 625)]);
-    assert_eq!(locals.load(Ordering::SeqCst), 1, "the value is kept once the flow has waited");
+    assert_eq!(
+        locals.load(Ordering::SeqCst),
+        1,
+        "the value is kept once the flow has waited"
+    );
     let counts = engine.store().counts(&Default::default()).await.unwrap();
-    assert_eq!((counts.blocked, counts.cancelled), (0, 1), "the event that nobody awaits ends with its flow");
+    assert_eq!(
+        (counts.blocked, counts.cancelled),
+        (0, 1),
+        "the event that nobody awaits ends with its flow"
+    );
 }
 
 #[tokio::test]
@@ -117,7 +134,12 @@ async fn events_continue_a_flow() {
     };
     let send = |job, value| {
         let engine = engine.clone();
-        async move { engine.send_events(vec![FlowEvent::new(job, "approve", value).unwrap()]).await.unwrap() }
+        async move {
+            engine
+                .send_events(vec![FlowEvent::new(job, "approve", value).unwrap()])
+                .await
+                .unwrap()
+        }
     };
     assert_eq!(send(jobs[1], "20").await, [FlowEventReceipt::Kept]);
     let values = run(&engine, &jobs, flow).await;
@@ -137,7 +159,10 @@ async fn failures_are_told() {
     })
     .await;
     let message = values[0].as_ref().unwrap_err();
-    assert!(message.contains("waits for nothing that will ever end"), "{message}");
+    assert!(
+        message.contains("waits for nothing that will ever end"),
+        "{message}"
+    );
 
     let jobs = engine.submit_many::<Total>(&[1]).await.unwrap();
     let runs = AtomicU32::new(0);
@@ -147,5 +172,8 @@ async fn failures_are_told() {
     })
     .await;
     let message = values[0].as_ref().unwrap_err();
-    assert!(message.contains("step square had arguments of the hash"), "{message}");
+    assert!(
+        message.contains("step square had arguments of the hash"),
+        "{message}"
+    );
 }

@@ -305,14 +305,6 @@ impl Transaction<'_> {
         }
         Ok(())
     }
-
-    /// Cancels the children that ended flows have left open.
-    pub fn cancel_left_open(&mut self, left: Vec<BatchPositions>) -> Result<Vec<Ended>> {
-        match left.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.cancel_descendants(left),
-        }
-    }
 }
 
 /// Reads when a flow runs again.

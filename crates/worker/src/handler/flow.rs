@@ -105,11 +105,6 @@ impl Flow {
         }
     }
 
-    /// A step of a kind.
-    pub fn step_of<P: Serialize + ?Sized, V>(&self, kind: &str, payload: &P) -> StepFuture<V> {
-        self.step_like(instance::like(kind), None, payload)
-    }
-
     /// A step of several jobs, one for each payload. `children` has the kind and the options of the jobs.
     pub fn map_like<P: Serialize, V>(
         &self,

@@ -1,5 +1,11 @@
 //! Flows: which of them wait after a step, and what wakes them.
 //!
+//! A flow is a job that suspends again and again. A step is a child; the same step of a thousand flows is one batch of
+//! children. A suspension stores a memo with what is new since the one before, and no outcome: outcomes stay in the reports
+//! of the children. The next run gets all memos and all outcomes, and replays the flow's code (`worker/src/handler/flow.rs`,
+//! `python/gristmill/_flow/`). An event or a sleep is a child that no worker can claim: `send_events` completes it, or its
+//! moment expires it.
+//!
 //! A flow suspends with new children, open children of earlier steps, or both. It waits in a row of `blocked`, as other
 //! parents do, with an edge to each batch that has an open child of it. A flow that wakes on [`Wake::Any`] leaves the row
 //! when one child ends; its other children stay open. What ended while the flow ran has no edge, so a step that suspends

@@ -318,11 +318,6 @@ impl Instance {
     }
 }
 
-/// Children of a kind, without payloads.
-pub(super) fn like(kind: &str) -> ChildBatch {
-    ChildBatch::new(kind, PackedArray::from_stored("[]"))
-}
-
 fn failed(message: String) -> JobError {
     JobError::new("flow", message).permanent()
 }
