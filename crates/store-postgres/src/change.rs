@@ -23,10 +23,14 @@ use crate::multirange::Multirange;
 use crate::query::filter::{Candidates, LOOK_BATCHES_MAX};
 use crate::query::tag::Narrowing;
 
-/// The statement for a change.
+/// Cancels jobs with their descendants. The caller settles what that ended: the second and third column.
+const CANCEL: &str =
+    "SELECT cancelled, ended_ids, ended_positions FROM gristmill.cancel_trees($1, $2, $3, $4)";
+
+/// The statement that carries a change out.
 fn sql(change: &Change) -> &'static str {
     match change {
-        Change::Cancel => "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
+        Change::Cancel => CANCEL,
         Change::Retry => "SELECT gristmill.retry_with_keys($1, $2, $3, $4)",
         Change::Discard => "SELECT gristmill.discard_jobs($1, $2, $3, $4)",
         Change::Prioritise(_) => "SELECT gristmill.prioritise_jobs($1, $2, $3, $4, $5)",
@@ -93,8 +97,7 @@ impl Transaction {
             .into_iter()
             .map(|(batch, positions)| (batch.0, Multirange(positions)))
             .unzip();
-        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
-        let changed = self.change_in(change, &batches, &meant, &names).await?;
+        let changed = self.change_in(change, &batches, &meant, &names, ended).await?;
         Ok(Changed {
             changed,
             unchanged: named.saturating_sub(changed),
@@ -129,14 +132,13 @@ impl Transaction {
             &[&batches],
         )
         .await?;
-        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         for batches in batches.chunks(CHANGED_BATCHES_PER_STATEMENT) {
             let meant = |batch: &i64| match &narrowed {
                 None => Multirange(Positions::all(BATCH_JOBS_MAX)),
                 Some(narrowed) => Multirange(narrowed.get(&BatchId(*batch)).cloned().unwrap_or_default()),
             };
             let meant: Vec<Multirange> = batches.iter().map(meant).collect();
-            changed.changed += self.change_in(change, batches, &meant, &names).await?;
+            changed.changed += self.change_in(change, batches, &meant, &names, ended).await?;
         }
         Ok(changed)
     }
@@ -171,17 +173,31 @@ impl Transaction {
         }
     }
 
+    /// Cancels jobs in any state that are open, with their descendants. The caller settles what that ended.
+    pub async fn cancel_trees(&mut self, batches: &[i64], meant: &[Multirange]) -> Result<Ended> {
+        let mut ended = Ended::default();
+        self.change_in(&Change::Cancel, batches, meant, &[], &mut ended)
+            .await?;
+        Ok(ended)
+    }
+
     async fn change_in(
         &mut self,
         change: &Change,
         batches: &[i64],
         meant: &[Multirange],
         states: &[&str],
+        ended: &mut Ended,
     ) -> Result<u64> {
         let others = params(change);
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&batches, &meant, &states, &self.now.0];
         params.extend(others.iter().map(|param| &**param as &(dyn ToSql + Sync)));
-        let row = self.query_opt(sql(change), &params).await?;
-        row.map_or(Ok(0), |row| sum(&row, 0))
+        let Some(row) = self.query_opt(sql(change), &params).await? else {
+            return Ok(0);
+        };
+        if *change == Change::Cancel {
+            ended.add_columns(&row, 1)?;
+        }
+        sum(&row, 0)
     }
 }

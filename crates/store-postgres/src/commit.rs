@@ -27,21 +27,23 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Remedy, Result};
 use crate::graph::dependency::Ended;
 use crate::graph::family::{Origins, Spawning};
+use crate::graph::flow::EndedParents;
 use crate::graph::siblings::Spread;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::multirange::Multirange;
 
-/// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, if the worker `$1` holds
-/// all positions of a report in one row. Returns the numbers of those reports, from 1, and whether other jobs wait for
-/// them.
+/// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
+/// holds all of a report's by one row. Flows that may leave children open are not among them. Says which reports those were, counted from 1, and whether others wait for them.
 const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
      WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \
      gone AS (DELETE FROM gristmill.held h USING reported r WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id \
-     AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions RETURNING r.number, h.awaited), \
+     AND h.attempt = r.attempt AND h.worker_id = $1 AND h.positions = r.positions \
+     AND (h.family IS NULL OR NOT gristmill.wakes_on_any(h.batch_id, h.family)) RETURNING r.number, h.awaited), \
      cut AS (UPDATE gristmill.held h SET positions = h.positions - r.positions, count = h.count - r.count FROM reported r \
      WHERE h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt AND h.worker_id = $1 \
-     AND h.positions @> r.positions AND h.positions <> r.positions RETURNING r.number, h.awaited) \
+     AND h.positions @> r.positions AND h.positions <> r.positions \
+     AND (h.family IS NULL OR NOT gristmill.wakes_on_any(h.batch_id, h.family)) RETURNING r.number, h.awaited) \
      SELECT number, awaited FROM gone UNION ALL SELECT number, awaited FROM cut";
 
 /// Refuses texts that PostgreSQL cannot store.
@@ -131,11 +133,8 @@ impl Transaction {
         let spread = reports.iter().filter(|report| !report.siblings.is_empty());
         let parentages = spread.filter_map(|report| origins.parentage(report.batch));
         back.extend(parentages.map(|parentage| parentage.batch));
-        let mut heads = HashMap::new();
-        if !back.is_empty() {
-            self.share_batches(&back).await?;
-            heads = self.heads(&back).await?;
-        }
+        let leaves_open = self.lock_reported(worker, reports, &back).await?;
+        let heads = self.heads(&back).await?;
         let keys: Vec<(LeaseId, BatchId, u32)> = reports
             .iter()
             .map(|report| (report.lease, report.batch, report.attempt))
@@ -148,6 +147,7 @@ impl Transaction {
             worker_name,
             spawning: Vec::new(),
             spread: Vec::new(),
+            ended_parents: Vec::new(),
         };
         for report in reports {
             let refused_siblings = self.refused_siblings(report, origins)?;
@@ -167,12 +167,20 @@ impl Transaction {
             commit.add_siblings(&report, &receipt.accepted);
             receipts.push(receipt);
         }
-        let Commit { spawning, spread, .. } = commit;
+        let Commit {
+            spawning,
+            spread,
+            ended_parents,
+            ..
+        } = commit;
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
         self.suspend(spawning, ended).await?;
         self.spread(spread, origins, ended).await?;
+        if leaves_open {
+            self.cancel_left_open(ended_parents, ended).await?;
+        }
         self.freed();
         Ok(receipts)
     }
@@ -226,9 +234,10 @@ impl Transaction {
                 continue;
             }
             *rest = rest.difference(&accepted);
-            if held.is_awaited {
-                ended.add(held.batch, &accepted);
-            }
+            let completed = report.completed.as_ref();
+            let mut over = completed.map_or_else(Positions::new, |completed| {
+                completed.positions.intersection(&accepted)
+            });
             receipt.accepted = receipt.accepted.union(&accepted);
             let (heads, worker_name) = (commit.heads, commit.worker_name);
             let head = || {
@@ -242,6 +251,7 @@ impl Transaction {
             }
             if !(report.failed.is_empty() && report.earlier.is_empty()) {
                 let dead = self.commit_failures(held, head()?, &accepted, worker_name, report)?;
+                over = over.union(&dead);
                 receipt.dead = receipt.dead.union(&dead);
             }
             for suspended in &report.suspended {
@@ -251,8 +261,15 @@ impl Transaction {
                         ..held.clone()
                     };
                     let dead = self.commit_suspended(&last, head()?, suspended, commit)?;
+                    over = over.union(&dead);
                     receipt.dead = receipt.dead.union(&dead);
                 }
+            }
+            if held.is_awaited {
+                ended.add(held.batch, &over);
+            }
+            if let (Some(family), false) = (held.family, over.is_empty()) {
+                commit.ended_parents.push((held.batch, family, over));
             }
         }
         let worker_name = commit.worker_name;
@@ -357,6 +374,8 @@ struct Commit<'c> {
     spawning: Vec<Spawning>,
     /// The siblings to store.
     spread: Vec<Spread<'c>>,
+    /// The jobs that ended after they had spawned children.
+    ended_parents: EndedParents,
 }
 
 impl Commit<'_> {

@@ -10,6 +10,7 @@ pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod handle_cache;
 pub(crate) mod listener;
+pub(crate) mod packed_text;
 pub(crate) mod pools;
 pub(crate) mod rows;
 pub(crate) mod session;

@@ -2,4 +2,5 @@
 
 pub(crate) mod dependency;
 pub(crate) mod family;
+pub(crate) mod flow;
 pub(crate) mod siblings;

@@ -22,8 +22,8 @@ use crate::failure::{Failure, Result};
 use crate::limits::SUMS_ADDED_AT_ONCE;
 use crate::query::pieces;
 
-/// Rows that belong to a missing batch, by table: the batches of some.
-const STRAYS: [(&str, &str); 11] = [
+/// Rows that belong to a batch which does not exist, by table: the batches of some.
+const STRAYS: [(&str, &str); 12] = [
     ("slice", "SELECT DISTINCT batch_id FROM gristmill.slice"),
     ("held", "SELECT DISTINCT batch_id FROM gristmill.held"),
     ("blocked", "SELECT DISTINCT batch_id FROM gristmill.blocked"),
@@ -38,6 +38,7 @@ const STRAYS: [(&str, &str); 11] = [
     ("debounced", "SELECT DISTINCT batch_id FROM gristmill.debounced"),
     ("edge", "SELECT DISTINCT batch_id FROM gristmill.edge"),
     ("suspension", "SELECT DISTINCT batch_id FROM gristmill.suspension"),
+    ("kept_event", "SELECT DISTINCT batch_id FROM gristmill.kept_event"),
 ];
 
 /// Rows that point at another missing row: a table, the fault, and the batches of some.

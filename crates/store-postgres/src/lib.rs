@@ -46,11 +46,11 @@ use gristmill_store::rules::controls::check_controls;
 use gristmill_store::rules::lanes::Lane;
 use gristmill_store::{
     BatchOutcomes, BatchPositions, BatchRow, BatchSummary, Change, Changed, CheckPage, CheckPlace, Children,
-    ControlFilter, EventCursor, EventPage, Exchanged, Fired, Heartbeat, HistoryFilter, HistoryRow, JobCounts,
-    JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits, NewRun, NewSchedule, NewWorker,
-    OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState, Schedule, ScheduleChange,
-    Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs, TagValue, Want, WorkSeen,
-    WorkerRow,
+    ControlFilter, EventCursor, EventPage, Exchanged, Fired, FlowEvent, FlowEventReceipt, Heartbeat,
+    HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits,
+    NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
+    RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
+    SubmittedJobs, Suspension, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -398,6 +398,12 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, StoreError> {
+        operate!(self, Change, Promised, |transaction, events| transaction
+            .send_events(&events))
+        .await
+    }
+
     async fn job(&self, id: JobId) -> Result<Option<JobDetails>, StoreError> {
         let now = self.database.now();
         look!(self, |snapshot| query::job(&snapshot, now, id))
@@ -484,6 +490,10 @@ impl Store for PostgresStore {
         look!(self, |snapshot| graph::family::children(
             &snapshot, batch, parents
         ))
+    }
+
+    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
+        look!(self, |snapshot| graph::flow::suspensions(&snapshot, job))
     }
 
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {

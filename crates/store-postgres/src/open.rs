@@ -20,6 +20,7 @@ pub(crate) const LAYOUT: SchemaLayout = SchemaLayout {
             include_str!("schema/keys.sql"),
             include_str!("schema/settle.sql"),
             include_str!("schema/families.sql"),
+            include_str!("schema/flows.sql"),
             include_str!("schema/change.sql"),
             include_str!("schema/pause.sql"),
             include_str!("schema/submit.sql"),

@@ -624,6 +624,7 @@ fn is_lone(batch: &NewBatch) -> bool {
         // It is part of the lane's name.
         group: _,
         hooks,
+        signal,
         traceparent: _,
     } = options;
     rejected.is_empty()
@@ -632,4 +633,5 @@ fn is_lone(batch: &NewBatch) -> bool {
         && unique.is_none()
         && cached_ms.is_none()
         && hooks.is_none()
+        && signal.is_none()
 }

@@ -20,6 +20,7 @@ use crate::database::handle_cache::BatchHead;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
+use crate::graph::flow::EndedParents;
 use crate::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 
 impl Transaction {
@@ -128,7 +129,7 @@ impl Transaction {
         if batches.is_empty() {
             return Ok((Vec::new(), HashMap::new()));
         }
-        self.share_batches(&batches).await?;
+        self.lock_held_by(worker, &batches).await?;
         let all = self.held_by(worker).await?;
         let heads = self.heads(&batches).await?;
         Ok((all, heads))
@@ -138,6 +139,7 @@ impl Transaction {
     pub async fn rescue(&mut self, silent_before: Timestamp, dead: &[WorkerId]) -> Result<Rescued> {
         let mut rescued = Rescued::default();
         let mut ended = Ended::default();
+        let mut ended_parents = EndedParents::new();
         let dead: Vec<i64> = dead.iter().map(|worker| worker.0).collect();
         let rows = self
             .query(
@@ -152,14 +154,22 @@ impl Transaction {
             let (all, heads) = self.take_all_from(worker).await?;
             for held in &all {
                 self.rescue_held(held, head_of(&heads, held)?, &mut rescued)?;
-                if held.is_awaited && held.rescues >= RESCUES_MAX {
+                if held.rescues < RESCUES_MAX {
+                    continue;
+                }
+                if held.is_awaited {
                     ended.add(held.batch, &held.positions);
                 }
+                let family = held
+                    .family
+                    .map(|family| (held.batch, family, held.positions.clone()));
+                ended_parents.extend(family);
             }
             rescued.workers.push(worker);
         }
         self.freed();
         self.forget_workers(&rescued.workers).await?;
+        self.cancel_left_open(ended_parents, &mut ended).await?;
         self.settle(ended).await?;
         Ok(rescued)
     }
@@ -275,9 +285,11 @@ impl Transaction {
 
     /// Ends some jobs that nobody started in time. Returns how many, and whether there may be more.
     pub async fn expire(&mut self) -> Result<(u64, bool)> {
+        self.lock_left_by_expired().await?;
         let slices = self.expired_slices(EXPIRED_SLICES_PER_TRANSACTION).await?;
         let mut expired = 0;
         let mut ended = Ended::default();
+        let mut ended_parents = EndedParents::new();
         for slice in &slices {
             self.writes.shorten(slice, &gristmill_model::Positions::new());
             self.end_late(slice.batch, &slice.positions, slice.standing())
@@ -286,6 +298,10 @@ impl Transaction {
             if slice.is_awaited {
                 ended.add(slice.batch, &slice.positions);
             }
+            let family = slice
+                .family
+                .map(|family| (slice.batch, family, slice.positions.clone()));
+            ended_parents.extend(family);
         }
         let waiting = self.expired_blocked(EXPIRED_SLICES_PER_TRANSACTION).await?;
         for blocked in &waiting {
@@ -294,7 +310,12 @@ impl Transaction {
                 .await?;
             expired += u64::from(blocked.positions.len());
             ended.add(blocked.batch, &blocked.positions);
+            let family = blocked
+                .family
+                .map(|family| (blocked.batch, family, blocked.positions.clone()));
+            ended_parents.extend(family);
         }
+        self.cancel_left_open(ended_parents, &mut ended).await?;
         self.settle(ended).await?;
         self.end_pauses().await?;
         // Jobs that waited behind expired ones are due at once.

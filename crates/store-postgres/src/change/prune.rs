@@ -245,6 +245,7 @@ impl Transaction {
             "tag",
             "debounced",
             "suspension",
+            "kept_event",
             "child_batch",
         ] {
             let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");

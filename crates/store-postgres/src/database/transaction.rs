@@ -150,19 +150,7 @@ impl Transaction {
         Ok(heads)
     }
 
-    /// Locks batches whose positions come back, against concurrent changes from outside.
-    pub async fn share_batches(&self, batches: &[BatchId]) -> Result<()> {
-        let mut ids: Vec<i64> = batches.iter().map(|batch| batch.0).collect();
-        ids.sort_unstable();
-        self.query(
-            "SELECT id FROM gristmill.batch WHERE id = ANY ($1) ORDER BY id FOR SHARE",
-            &[&ids],
-        )
-        .await?;
-        Ok(())
-    }
-
-    /// Sends the gathered writes, so that later statements see them.
+    /// Writes what has gathered, so that later statements see it.
     pub async fn flush(&mut self) -> Result<()> {
         self.release_keys().await?;
         self.keys_are_released = false;

@@ -1,7 +1,9 @@
 //! The gathered writes of a transaction: one statement per table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
-use gristmill_model::{BatchId, JobError, JobState, PackedArray, Positions, Suspended, Tag, Timestamp};
+use gristmill_model::{
+    BatchId, ChildBatch, JobError, JobState, PackedArray, Positions, Signal, Suspended, Tag, Timestamp, Wake,
+};
 use gristmill_store::hook::{HOOK, HOOK_PART};
 use gristmill_store::rules::admission::BucketKey;
 use gristmill_store::rules::dependency::Edge;
@@ -14,6 +16,7 @@ use tokio_postgres::Row;
 use crate::database::answers::Pending;
 use crate::database::connection::{Connection, Param};
 use crate::database::handle_cache::BatchHead;
+use crate::database::packed_text::PackedText;
 use crate::database::rows::{NewSlice, Slice};
 use crate::database::sums::batch_sum;
 use crate::failure::Result;
@@ -179,16 +182,21 @@ columns! {
 }
 
 columns! {
-    Suspensions { batch: i64, family: i64, on_failure: &'static str, parents: String, memos: PackedText }
-    "INSERT INTO gristmill.suspension (batch_id, family, on_failure, parents, memos) \
-     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[])::integer[], unnest($5::text[])"
+    Suspensions {
+        batch: i64, family: i64, on_failure: &'static str, flow: Option<&'static str>, parents: String, memos: PackedText,
+    }
+    "INSERT INTO gristmill.suspension (batch_id, family, on_failure, flow, parents, memos) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[])::integer[], \
+     unnest($6::text[])"
 }
 
 columns! {
-    ChildBatches { batch: i64, parent: i64, family: i64, bounds: String, parents: Option<String> }
-    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, bounds, parents) \
-     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])::integer[], \
-     unnest($5::text[])::integer[]"
+    ChildBatches {
+        batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>,
+    }
+    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, event, bounds, parents) \
+     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[])::integer[], \
+     unnest($6::text[])::integer[]"
 }
 
 columns! {
@@ -373,6 +381,7 @@ impl Writes {
             batch.0,
             family,
             suspended.on_failure.name(),
+            suspended.flow.map(Wake::name),
             array(suspended.positions.iter()),
             PackedText(suspended.memos.clone()),
         );
@@ -385,13 +394,19 @@ impl Writes {
         batch: BatchId,
         (parent, family): (BatchId, i64),
         parents: Option<&Positions>,
-        shares: &[u32],
+        children: &ChildBatch,
     ) {
         self.child_batches.push(
             batch.0,
             parent.0,
             family,
-            array(bounds_of(shares).into_iter()),
+            children
+                .options
+                .signal
+                .as_ref()
+                .and_then(Signal::event)
+                .map(str::to_owned),
+            array(bounds_of(&children.shares).into_iter()),
             parents.map(|parents| array(parents.iter())),
         );
     }
@@ -524,7 +539,19 @@ impl Writes {
         );
     }
 
-    /// The positions of batches that end with these writes, and whether they completed. It omits new batches.
+    /// The jobs of a batch that end with this.
+    pub fn ended_of(&self, batch: BatchId) -> Positions {
+        let Reports {
+            batch: batches,
+            positions,
+            ..
+        } = &self.reports;
+        let own = batches.iter().zip(positions).filter(|(id, _)| **id == batch.0);
+        own.fold(Positions::new(), |all, (_, positions)| all.union(&positions.0))
+    }
+
+    /// The positions of batches that end with this, and whether they completed. Those of batches that are new are not
+    /// among them.
     pub fn ended(&self) -> impl Iterator<Item = (BatchId, &Positions, bool)> {
         let Reports {
             batch,
@@ -676,24 +703,4 @@ fn error_text(error: &JobError) -> Result<String> {
         ..error.clone()
     };
     Ok(serde_json::to_string(&error)?)
-}
-
-/// A pack as a parameter, without a copy of its own.
-#[derive(Debug)]
-pub(crate) struct PackedText(pub PackedArray);
-
-impl tokio_postgres::types::ToSql for PackedText {
-    fn to_sql(
-        &self,
-        ty: &tokio_postgres::types::Type,
-        out: &mut tokio_postgres::types::private::BytesMut,
-    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        self.0.as_str().to_sql(ty, out)
-    }
-
-    fn accepts(ty: &tokio_postgres::types::Type) -> bool {
-        <&str as tokio_postgres::types::ToSql>::accepts(ty)
-    }
-
-    tokio_postgres::types::to_sql_checked!();
 }

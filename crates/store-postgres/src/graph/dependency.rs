@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::{BatchId, NewBatch, Positions};
 use gristmill_store::StoreError;
 use gristmill_store::rules::dependency::{Edge, WaitingJobs, check_stored, stored_prerequisites};
 use gristmill_store::rules::open::Blocked;
+use tokio_postgres::Row;
 
 use crate::database::columns::{number, sum};
 use crate::database::rows::read_blocked;
@@ -17,7 +17,7 @@ use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::multirange::Multirange;
 
-/// Batches whose jobs have ended, each with the positions that may have ended.
+/// Batches whose jobs have ended, each with the positions that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ended(BTreeMap<BatchId, Positions>);
 
@@ -29,8 +29,19 @@ impl Ended {
         }
     }
 
+    /// Adds what may have ended of a batch, perhaps long before. A flow that wakes on any child does not take that for
+    /// news.
     pub fn add_all(&mut self, batch: BatchId) {
-        self.0.insert(batch, Positions::all(BATCH_JOBS_MAX));
+        self.0.insert(batch, Positions::all(i32::MAX.unsigned_abs()));
+    }
+
+    /// Adds the columns of batches and of positions that functions of the schema return; `NULL` where nothing has ended.
+    pub fn add_columns(&mut self, row: &Row, first: usize) -> Result<()> {
+        let batches: Option<Vec<i64>> = row.try_get(first)?;
+        let positions: Option<Vec<Multirange>> = row.try_get(first + 1)?;
+        let all = batches.into_iter().flatten().zip(positions.into_iter().flatten());
+        all.for_each(|(batch, positions)| self.add(BatchId(batch), &positions.0));
+        Ok(())
     }
 
     pub fn is_empty(&self) -> bool {

@@ -1,14 +1,14 @@
 //! Parents and children.
 //!
-//! Jobs that a report suspends become a part of their batch in `blocked`, all together. Their memos, and the owners of
-//! their children, are stored packed beside them. As children end, `gristmill.settle` makes a finalizing slice of the
-//! parents without open children.
+//! Jobs of a report that suspends them become a part of their batch in `blocked`, all together; what they remember, and
+//! which children are whose, stands packed beside them. As children end, `gristmill.settle` makes those of the parents that
+//! have none open any more a slice that finalizes. What flows have beyond that is in `flow`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, ChildBatch, JobError, JobId, NewBatch, PackedArray, Positions, Report, Suspended, Tag,
+    BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Report, Suspended, Tag, Timestamp,
 };
 use gristmill_store::rules::ending::FailedAttempt;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
@@ -21,11 +21,12 @@ use tokio_postgres::Row;
 use crate::database::Database;
 use crate::database::columns::number;
 use crate::database::handle_cache::BatchHead;
-use crate::database::rows::{NewSlice, Taken};
+use crate::database::rows::NewSlice;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
+use crate::graph::flow::{children_of_steps, read_wake};
 use crate::multirange::Multirange;
 use crate::submit::{Circumstances, check_texts};
 
@@ -57,13 +58,6 @@ pub(crate) struct Spawning {
     pub suspended: Suspended,
     /// The batches of children.
     batches: Vec<NewBatch>,
-}
-
-impl Spawning {
-    /// The jobs that have children.
-    fn waiting(&self) -> Positions {
-        self.suspended.positions.select(&self.suspended.with_children())
-    }
 }
 
 impl Database {
@@ -104,7 +98,8 @@ impl Database {
         reports: &[Report],
         origins: &Origins,
     ) -> std::result::Result<(), StoreError> {
-        for batch in reports.iter().flat_map(|report| batches_of(report, origins)) {
+        let now = self.now();
+        for batch in reports.iter().flat_map(|report| batches_of(now, report, origins)) {
             match self.prepare(std::slice::from_ref(&batch)).await {
                 Ok(_) | Err(StoreError::InvalidInput(_)) => {}
                 Err(error) => return Err(error),
@@ -114,12 +109,12 @@ impl Database {
     }
 }
 
-/// The valid batches of children of a report.
-fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
+/// The batches of children of a report, as far as they can be.
+fn batches_of(now: Timestamp, report: &Report, origins: &Origins) -> Vec<NewBatch> {
     let mut batches = Vec::new();
     if let Some(inheritance) = origins.inheritances.get(&report.batch) {
         for suspended in &report.suspended {
-            let children = inheritance.batches(&suspended.positions, &suspended.children);
+            let children = inheritance.batches(now, &suspended.positions, &suspended.children);
             batches.extend(children.unwrap_or_default());
         }
     }
@@ -130,7 +125,7 @@ fn batches_of(report: &Report, origins: &Origins) -> Vec<NewBatch> {
     for siblings in by_parent.filter_map(|siblings| parentage.by_parent(siblings)) {
         let inheritance = origins.inheritances.get(&parentage.batch);
         let children =
-            inheritance.map(|inheritance| inheritance.batches(&siblings.positions, &siblings.children));
+            inheritance.map(|inheritance| inheritance.batches(now, &siblings.positions, &siblings.children));
         batches.extend(children.and_then(std::result::Result::ok).unwrap_or_default());
     }
     batches
@@ -228,7 +223,7 @@ impl Transaction {
         parents: &Positions,
         children: &[ChildBatch],
     ) -> std::result::Result<Vec<NewBatch>, StoreError> {
-        let batches = inheritance.batches(parents, children)?;
+        let batches = inheritance.batches(self.now, parents, children)?;
         for batch in &batches {
             check_texts(batch)?;
             let (name, lanes) = (LaneName::of(batch), self.cache.lanes());
@@ -254,7 +249,11 @@ impl Transaction {
                 &[&families],
             )
             .await?;
+        let mut awaiting = Vec::new();
         for (spawning, row) in all.into_iter().zip(&families) {
+            let waiting = self
+                .waiting_after(spawning.held.batch, &spawning.suspended)
+                .await?;
             let blocked = Blocked {
                 batch: spawning.held.batch,
                 part: number(row, 1)?,
@@ -265,14 +264,21 @@ impl Transaction {
                 run_at: Some(spawning.held.run_at),
                 pauses: spawning.held.pauses.clone(),
                 family: row.try_get(0)?,
-                positions: spawning.waiting(),
+                positions: waiting.positions,
             };
-            self.suspend_one(&spawning, &blocked, row.try_get(0)?, &mut ids, ended)
+            let new = self
+                .suspend_one(&spawning, &blocked, row.try_get(0)?, &mut ids, ended)
                 .await?;
+            for earlier in waiting.earlier {
+                self.writes
+                    .wait_for_children(blocked.batch, blocked.part, earlier);
+            }
+            awaiting.extend(spawning.awaiting_events(&new));
         }
-        Ok(())
+        self.deliver_kept(&awaiting, ended).await
     }
 
+    /// Returns the batches of children.
     async fn suspend_one(
         &mut self,
         spawning: &Spawning,
@@ -280,7 +286,7 @@ impl Transaction {
         family: i64,
         ids: &mut impl Iterator<Item = BatchId>,
         ended: &mut Ended,
-    ) -> Result<()> {
+    ) -> Result<Vec<BatchId>> {
         let Spawning {
             held,
             head,
@@ -303,16 +309,16 @@ impl Transaction {
             let lane = self.lane(LaneName::of(batch))?;
             self.writes.submit(self.now, id, lane, batch, circumstances)?;
             self.writes
-                .insert_child_batch(id, (held.batch, family), None, &children.shares);
+                .insert_child_batch(id, (held.batch, family), None, children);
             if !blocked.positions.is_empty() {
                 self.writes.wait_for_children(held.batch, blocked.part, id);
             }
             if batch.options.cached_ms.is_some() {
-                ended.add_all(id);
+                ended.add(id, &self.writes.ended_of(id));
             }
             earlier.push(id);
         }
-        // A job without children does not wait.
+        // A job without children does not wait. Nor does a flow with children that have ended while it ran.
         let childless = suspended.positions.difference(&blocked.positions);
         let slice = NewSlice {
             positions: &childless,
@@ -325,7 +331,7 @@ impl Transaction {
             family: Some(family),
         };
         self.writes.bring_back(self.now, held, head, slice);
-        Ok(())
+        Ok(earlier)
     }
 
     /// Fails jobs whose children cannot be stored.
@@ -345,42 +351,6 @@ impl Transaction {
         }
         Ok(())
     }
-
-    /// The memos of the claimed slices that finalize, by their place. Asks nothing if there are none.
-    pub async fn memos_of(&self, taken: &[Taken]) -> Result<HashMap<usize, PackedArray>> {
-        let finalizing = || {
-            let numbered = taken.iter().enumerate();
-            numbered.filter_map(|(number, part)| Some((number, part, part.slice.family?)))
-        };
-        let (batches, numbers): (Vec<i64>, Vec<i64>) = finalizing()
-            .map(|(_, taken, family)| (taken.slice.batch.0, family))
-            .unzip();
-        if batches.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let rows = self
-            .query(
-                "SELECT s.batch_id, s.family, s.parents, s.memos FROM gristmill.suspension s JOIN ( \
-                 SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, family)) k USING (batch_id, family)",
-                &[&batches, &numbers],
-            )
-            .await?;
-        let mut stored: HashMap<(BatchId, i64), (Positions, PackedArray)> = HashMap::new();
-        for row in &rows {
-            let memos = PackedArray::from_stored(row.try_get::<_, &str>(3)?);
-            let key = (BatchId(row.try_get(0)?), row.try_get(1)?);
-            stored.insert(key, (read_parents(row, 2)?, memos));
-        }
-        let mut all = HashMap::new();
-        for (number, taken, family) in finalizing() {
-            let batch = taken.slice.batch;
-            let (parents, memos) = stored.get(&(batch, family)).ok_or_else(|| {
-                Failure::Damaged(format!("family {family} of batch {batch} remembers nothing"))
-            })?;
-            all.insert(number, memos.select(&parents.indexes_of(&taken.positions)));
-        }
-        Ok(all)
-    }
 }
 
 /// Reads a column of positions that is an array.
@@ -392,11 +362,11 @@ pub(crate) fn unsigned(numbers: Vec<i32>) -> impl Iterator<Item = u32> {
     numbers.into_iter().map(i32::unsigned_abs)
 }
 
-/// The jobs of a batch that were suspended together, and their children, the latest first.
-async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
+/// The jobs of a batch that were suspended together, and their children. The latest first.
+pub(crate) async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<(i64, Family)>> {
     let rows = snapshot
         .query(
-            "SELECT s.family, s.parents, s.on_failure FROM gristmill.suspension s \
+            "SELECT s.family, s.parents, s.on_failure, s.flow FROM gristmill.suspension s \
              WHERE s.batch_id = $1 ORDER BY s.family DESC",
             &[&batch.0],
         )
@@ -420,6 +390,7 @@ async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
             on_failure: on_failure
                 .parse()
                 .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
+            flow: read_wake(row, 3)?,
             broods: Vec::new(),
         };
         for brood in &broods {
@@ -431,12 +402,12 @@ async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<Family>> {
                 family.broods.push(brood);
             }
         }
-        families.push(family);
+        families.push((number, family));
     }
     Ok(families)
 }
 
-/// The children that jobs of a batch spawned last.
+/// The children that jobs of a batch spawned last. Of flows, all children.
 pub(crate) async fn children(
     snapshot: &Snapshot,
     batch: BatchId,
@@ -444,8 +415,15 @@ pub(crate) async fn children(
 ) -> Result<Vec<Children>> {
     let families = families(snapshot, batch).await?;
     let mut all: Vec<Children> = Vec::new();
-    for (family, own) in latest(families.iter().map(|family| (family, &family.parents)), parents) {
-        all.extend(family.children_of_each(&own));
+    let latest = latest(
+        families.iter().map(|(_, family)| (family, &family.parents)),
+        parents,
+    );
+    for (family, own) in latest {
+        match family.flow {
+            Some(_) => all.extend(children_of_steps(families.iter().map(|(_, family)| family), &own)),
+            None => all.extend(family.children_of_each(&own)),
+        }
     }
     all.sort_by_key(|children| children.parent);
     Ok(all)

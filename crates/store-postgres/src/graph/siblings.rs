@@ -120,14 +120,14 @@ impl Transaction {
             self.writes.submit(self.now, id, lane, batch, circumstances)?;
             let family = (parentage.batch, parentage.family);
             self.writes
-                .insert_child_batch(id, family, Some(&siblings.positions), &children.shares);
+                .insert_child_batch(id, family, Some(&siblings.positions), children);
             for (part, positions) in parts {
                 if !positions.intersection(&siblings.positions).is_empty() {
                     self.writes.wait_for_children(parentage.batch, *part, id);
                 }
             }
             if batch.options.cached_ms.is_some() {
-                ended.add_all(id);
+                ended.add(id, &self.writes.ended_of(id));
             }
         }
         Ok(())

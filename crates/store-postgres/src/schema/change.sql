@@ -94,11 +94,12 @@ BEGIN
 END
 $$;
 
--- Cancels open jobs. The caller settles the edges that lead to them.
-CREATE OR REPLACE FUNCTION gristmill.cancel_jobs(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint) RETURNS bigint
+-- Cancels open jobs. Returns which those were; the caller settles the edges that lead to them.
+CREATE OR REPLACE FUNCTION gristmill.cancel_open(
+    batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
+    OUT cancelled bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
+)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    cancelled bigint;
 BEGIN
     PERFORM gristmill.lock_batches(batch_ids);
     WITH meant AS MATERIALIZED (
@@ -150,25 +151,11 @@ BEGIN
     ), reported AS (
         INSERT INTO gristmill.report (batch_id, first_position, attempt, finished_at, count, state, positions)
         SELECT batch_id, lower(positions), attempt, now_ms, gristmill.count(positions), 'cancelled', positions FROM ended
-        RETURNING count
+    ), by_batch AS (
+        SELECT e.batch_id, range_agg(range) AS positions FROM ended e CROSS JOIN LATERAL unnest(e.positions) range GROUP BY e.batch_id
     )
-    SELECT coalesce(sum(count), 0) INTO cancelled FROM reported;
-    RETURN cancelled;
-END
-$$;
-
--- Cancels open jobs with their descendants, and releases their keys. Settles the descendants; the caller settles the jobs themselves.
-CREATE OR REPLACE FUNCTION gristmill.cancel_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint)
-RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    tree record;
-BEGIN
-    SELECT * INTO tree FROM gristmill.cancel_tree(batch_ids, meant, states, now_ms);
-    IF cardinality(tree.descendant_ids) > 0 AND gristmill.settle(tree.descendant_ids, tree.descendants, now_ms) > 0 THEN
-        PERFORM gristmill.wake();
-    END IF;
-    RETURN tree.cancelled;
+    SELECT coalesce(sum(gristmill.count(b.positions)), 0), coalesce(array_agg(b.batch_id), '{}'), coalesce(array_agg(b.positions), '{}')
+    INTO cancelled, ended_ids, ended_positions FROM by_batch b;
 END
 $$;
 
@@ -180,15 +167,15 @@ DECLARE
     now_ms CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000);
     batch_ids bigint[];
     meant int4multirange[];
-    cancelled bigint;
+    tree record;
 BEGIN
     SELECT coalesce(array_agg(batch_id), '{}'), coalesce(array_agg(positions), '{}') INTO batch_ids, meant
         FROM gristmill.jobs_by_id(cancel.ids);
-    cancelled := gristmill.cancel_with_keys(batch_ids, meant, '{}', now_ms);
-    IF gristmill.settle(batch_ids, meant, now_ms) > 0 THEN
+    SELECT * INTO tree FROM gristmill.cancel_trees(batch_ids, meant, '{}', now_ms);
+    IF gristmill.settle(tree.ended_ids, tree.ended_positions, now_ms) > 0 THEN
         PERFORM gristmill.wake();
     END IF;
-    RETURN cancelled;
+    RETURN tree.cancelled;
 END
 $$;
 
@@ -198,7 +185,8 @@ LANGUAGE sql
 RETURN gristmill.cancel(ARRAY[id]) = 1;
 
 -- Makes dead, cancelled and expired jobs claimable again. A job that was rejected (dead on attempt 0) cannot run, however often it is
--- tried, and a rejected job that was discarded since cannot either.
+-- tried, and a rejected job that was discarded since cannot either. Nothing can run jobs that wait for a signal. A flow goes on after its
+-- last step.
 CREATE OR REPLACE FUNCTION gristmill.retry_jobs(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -210,6 +198,7 @@ BEGIN
     ), runnable AS (
         SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') AS meant
         FROM gristmill.report r JOIN meant m ON m.batch_id = r.batch_id
+        JOIN gristmill.batch b ON b.id = r.batch_id AND NOT gristmill.is_signal(b.options)
         LEFT JOIN LATERAL (
             SELECT range_agg(int4range(f.position, f.position + 1)) AS rejected FROM gristmill.failure f
             WHERE f.batch_id = r.batch_id AND f.lease_id = 0 AND f.attempt = 0 AND f.error::json ->> 'type' <> 'prerequisite'
@@ -227,14 +216,28 @@ BEGIN
         WHERE r.batch_id = e.batch_id AND r.first_position = e.first_position AND isempty(e.rest)
     ), again AS (
         SELECT e.batch_id, range_agg(range) AS positions FROM ended e CROSS JOIN LATERAL unnest(e.taken) range GROUP BY e.batch_id
+    ), steps AS MATERIALIZED (
+        SELECT l.batch_id, l.family, range_agg(int4range(l.position, l.position + 1)) AS positions FROM (
+            SELECT s.batch_id, p.position, max(s.family) AS family
+            FROM again a JOIN gristmill.suspension s ON s.batch_id = a.batch_id AND s.flow IS NOT NULL
+            CROSS JOIN LATERAL unnest(s.parents) AS p (position)
+            WHERE a.positions @> p.position GROUP BY s.batch_id, p.position
+        ) l GROUP BY l.batch_id, l.family
+    ), parts AS (
+        SELECT s.batch_id, s.family, s.positions FROM steps s
+        UNION ALL
+        SELECT a.batch_id, NULL, a.positions - coalesce((
+            SELECT range_agg(r) FROM steps s CROSS JOIN LATERAL unnest(s.positions) r WHERE s.batch_id = a.batch_id), '{}')
+        FROM again a
     ), claimable AS (
         -- The caller wants the job to run: it must not expire at once.
         INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
-            awaited)
-        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(a.positions),
+            awaited, family)
+        SELECT b.id, now_ms, NULL, b.lane_id, 1, 0, gristmill.count(p.positions),
             greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
-            -b.priority::integer, a.positions, EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id)
-        FROM again a JOIN gristmill.batch b ON b.id = a.batch_id
+            -b.priority::integer, p.positions, gristmill.is_awaited(b.id), p.family
+        FROM parts p JOIN gristmill.batch b ON b.id = p.batch_id
+        WHERE NOT isempty(p.positions)
         RETURNING count
     )
     SELECT coalesce(sum(count), 0) INTO retried FROM claimable;

@@ -12,49 +12,91 @@ BEGIN ATOMIC
     GROUP BY c.batch_id;
 END;
 
--- Cancels jobs as `cancel_jobs` does, and releases the keys of the ended ones. The children of cancelled parents are cancelled, too,
--- and the children of those. Returns how many of the meant jobs were cancelled, and the descendants. The caller settles the edges
--- that lead to either.
-CREATE OR REPLACE FUNCTION gristmill.cancel_tree(
+-- The children of these jobs that are cancelled when the jobs end or are cancelled, as far as their batches have open jobs: those of a
+-- family; of a flow, those of all its steps.
+CREATE OR REPLACE FUNCTION gristmill.open_children(parent_id bigint, family bigint, parents int4multirange)
+RETURNS TABLE (batch_id bigint, positions int4multirange)
+LANGUAGE sql STABLE STRICT ROWS 4
+BEGIN ATOMIC
+    SELECT c.batch_id, range_agg(int4range(b.first, b.last))
+    FROM gristmill.suspension own
+    JOIN gristmill.suspension s ON s.batch_id = own.batch_id
+        AND (s.family = own.family OR (own.flow IS NOT NULL AND s.flow IS NOT NULL))
+    JOIN gristmill.child_batch c ON c.parent_id = s.batch_id AND c.family = s.family
+    CROSS JOIN LATERAL ROWS FROM (unnest(coalesce(c.parents, s.parents)), unnest(c.bounds), unnest(c.bounds[2:])) AS b (parent, first, last)
+    WHERE own.batch_id = $1 AND own.family = $2 AND $3 @> b.parent AND b.first < b.last
+        AND (EXISTS (SELECT FROM gristmill.slice o WHERE o.batch_id = c.batch_id)
+            OR EXISTS (SELECT FROM gristmill.held o WHERE o.batch_id = c.batch_id)
+            OR EXISTS (SELECT FROM gristmill.blocked o WHERE o.batch_id = c.batch_id))
+    GROUP BY c.batch_id;
+END;
+
+-- The children that flows leave open where they end after they ran as these families. Only a flow that runs again when any child ends
+-- leaves some.
+CREATE OR REPLACE FUNCTION gristmill.left_open(batch_ids bigint[], families bigint[], meant int4multirange[])
+RETURNS TABLE (batch_id bigint, positions int4multirange)
+LANGUAGE sql STABLE STRICT ROWS 4
+BEGIN ATOMIC
+    SELECT k.batch_id, range_agg(r)
+    FROM unnest(batch_ids, families, meant) AS m (batch_id, family, positions)
+    JOIN gristmill.suspension s ON s.batch_id = m.batch_id AND s.family = m.family AND s.flow = 'any'
+    CROSS JOIN LATERAL gristmill.open_children(m.batch_id, m.family, m.positions) k
+    CROSS JOIN LATERAL unnest(k.positions) r
+    GROUP BY k.batch_id ORDER BY k.batch_id;
+END;
+
+-- Cancels jobs as `cancel_open` does, and releases their keys. The children of cancelled parents are cancelled, too, and the children of
+-- those: of parents that wait, and of flows that have some open while they run or could. Returns how many of the meant jobs were
+-- cancelled, and all that was. The caller settles the edges that lead to those.
+CREATE OR REPLACE FUNCTION gristmill.cancel_trees(
     batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint,
-    OUT cancelled bigint, OUT descendant_ids bigint[], OUT descendants int4multirange[]
+    OUT cancelled bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
 )
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     level_ids bigint[] := batch_ids;
     level_positions int4multirange[] := meant;
     level_states text[] := states;
-    level_cancelled bigint;
+    level record;
     next_ids bigint[];
     next_positions int4multirange[];
 BEGIN
-    descendant_ids := '{}';
-    descendants := '{}';
+    ended_ids := '{}';
+    ended_positions := '{}';
     LOOP
         PERFORM gristmill.lock_batches(level_ids);
-        next_ids := NULL;
-        IF cardinality(level_states) = 0 OR level_states && ARRAY['blocked', 'paused'] THEN
-            SELECT array_agg(c.batch_id), array_agg(c.positions) INTO next_ids, next_positions FROM (
-                SELECT k.batch_id, range_agg(r) AS positions
-                FROM unnest(level_ids, level_positions) AS m (batch_id, positions)
-                JOIN gristmill.blocked w ON w.batch_id = m.batch_id AND w.family IS NOT NULL AND w.positions && m.positions
-                    AND (cardinality(level_states) = 0
-                        OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (level_states))
-                CROSS JOIN LATERAL gristmill.children_of(w.batch_id, w.family, w.positions * m.positions) k
-                CROSS JOIN LATERAL unnest(k.positions) r
-                GROUP BY k.batch_id
-            ) c;
-        END IF;
-        level_cancelled := gristmill.cancel_jobs(level_ids, level_positions, level_states, now_ms);
-        cancelled := coalesce(cancelled, level_cancelled);
-        PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (level_ids);
+        WITH meant AS MATERIALIZED (
+            SELECT m.batch_id, m.positions FROM unnest(level_ids, level_positions) AS m (batch_id, positions)
+        ), children AS (
+            SELECT k.batch_id, k.positions
+            FROM meant m JOIN gristmill.blocked w ON w.batch_id = m.batch_id AND w.family IS NOT NULL AND w.positions && m.positions
+                AND (cardinality(level_states) = 0
+                    OR CASE WHEN w.pauses IS NULL THEN 'blocked' ELSE 'paused' END = ANY (level_states))
+            CROSS JOIN LATERAL gristmill.open_children(w.batch_id, w.family, w.positions * m.positions) k
+            UNION ALL
+            SELECT k.batch_id, k.positions
+            FROM meant m JOIN gristmill.slice s ON s.batch_id = m.batch_id AND s.family IS NOT NULL AND s.positions && m.positions
+                AND (cardinality(level_states) = 0
+                    OR CASE WHEN s.run_at <= now_ms THEN 'waiting' ELSE 'scheduled' END = ANY (level_states))
+            CROSS JOIN LATERAL gristmill.left_open(ARRAY[s.batch_id], ARRAY[s.family], ARRAY[s.positions * m.positions]) k
+            UNION ALL
+            SELECT k.batch_id, k.positions
+            FROM meant m JOIN gristmill.held h ON h.batch_id = m.batch_id AND h.family IS NOT NULL AND h.positions && m.positions
+                AND (cardinality(level_states) = 0 OR 'running' = ANY (level_states))
+            CROSS JOIN LATERAL gristmill.left_open(ARRAY[h.batch_id], ARRAY[h.family], ARRAY[h.positions * m.positions]) k
+        )
+        SELECT array_agg(c.batch_id ORDER BY c.batch_id), array_agg(c.positions ORDER BY c.batch_id) INTO next_ids, next_positions FROM (
+            SELECT k.batch_id, range_agg(r) AS positions FROM children k CROSS JOIN LATERAL unnest(k.positions) r GROUP BY k.batch_id
+        ) c;
+        SELECT * INTO level FROM gristmill.cancel_open(level_ids, level_positions, level_states, now_ms);
+        cancelled := coalesce(cancelled, level.cancelled);
+        ended_ids := ended_ids || level.ended_ids;
+        ended_positions := ended_positions || level.ended_positions;
+        PERFORM FROM gristmill.keyed k WHERE k.batch_id = ANY (level.ended_ids);
         IF FOUND THEN
-            PERFORM gristmill.release_keys(array_agg(r.batch_id), array_agg(r.positions), 'cancelled', now_ms)
-            FROM gristmill.report r WHERE r.batch_id = ANY (level_ids) AND r.state = 'cancelled';
+            PERFORM gristmill.release_keys(level.ended_ids, level.ended_positions, 'cancelled', now_ms);
         END IF;
         EXIT WHEN next_ids IS NULL;
-        descendant_ids := descendant_ids || next_ids;
-        descendants := descendants || next_positions;
         level_ids := next_ids;
         level_positions := next_positions;
         level_states := '{}';
@@ -62,8 +104,9 @@ BEGIN
 END
 $$;
 
--- Continues the parents of children that have ended. Parents without open children become claimable, to finalize. Under the policy
--- `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and which
+-- Continues the parents of children that have ended. Parents without open children become claimable, to finalize; flows that wake on
+-- any child, at once. A part waits for the children in the batches that its edges lead to: a flow, also for those of earlier steps. Under
+-- the policy `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and which
 -- have ended.
 CREATE OR REPLACE FUNCTION gristmill.settle_children(
     child_id bigint, parent_id bigint, parent_part integer, ended int4multirange, now_ms bigint,
@@ -74,6 +117,7 @@ DECLARE
     waiting gristmill.blocked%ROWTYPE;
     parents integer[]; -- of the children that have ended, or of others
     policy text;
+    wake text;
     bounds integer[];
     touched integer[]; -- parents
     done integer[];
@@ -100,13 +144,14 @@ BEGIN
         DELETE FROM gristmill.edge e WHERE e.batch_id = parent_id AND e.part = parent_part;
         RETURN;
     END IF;
-    SELECT coalesce(c.parents, s.parents), c.bounds, s.on_failure INTO parents, bounds, policy
-        FROM gristmill.suspension s JOIN gristmill.child_batch c ON c.batch_id = child_id
-        WHERE s.batch_id = settle_children.parent_id AND s.family = waiting.family;
+    SELECT coalesce(c.parents, s.parents), c.bounds, own.on_failure, own.flow INTO parents, bounds, policy, wake
+        FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+        JOIN gristmill.suspension own ON own.batch_id = c.parent_id AND own.family = waiting.family
+        WHERE c.batch_id = child_id;
     touched := ARRAY(
         SELECT DISTINCT parents[t.place] FROM unnest(ended * int4multirange(int4range(0, bounds[cardinality(bounds)]))) r
         CROSS JOIN LATERAL generate_series(width_bucket(lower(r), bounds), width_bucket(upper(r) - 1, bounds)) t (place)
-        WHERE waiting.positions @> parents[t.place]);
+        WHERE waiting.positions @> parents[t.place] AND NOT (wake IS NOT DISTINCT FROM 'any' AND coalesce(upper(ended), 2147483647) = 2147483647));
     IF policy = 'fail' THEN
         SELECT coalesce(array_agg(t.parent), '{}'), array_agg(c.position), array_agg(c.state)
             INTO failed, failed_children, failed_states
@@ -119,11 +164,13 @@ BEGIN
     END IF;
 
     done := ARRAY(SELECT t.parent FROM unnest(touched) t (parent) WHERE t.parent <> ALL (failed));
-    IF cardinality(done) > 0 THEN
+    IF cardinality(done) > 0 AND wake IS DISTINCT FROM 'any' THEN
         -- The children that were spawned last are open the longest.
         FOR brood IN SELECT c.batch_id, coalesce(c.parents, s.parents) AS parents, c.bounds
-            FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
-            WHERE c.parent_id = settle_children.parent_id AND c.family = waiting.family ORDER BY c.batch_id DESC
+            FROM gristmill.edge e JOIN gristmill.child_batch c ON c.batch_id = e.prerequisite_id
+            JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+            WHERE e.batch_id = settle_children.parent_id AND e.part = parent_part AND e.on_failure = 'children'
+            ORDER BY c.batch_id DESC
         LOOP
             EXIT WHEN cardinality(done) = 0;
             bounds := brood.bounds;
@@ -179,9 +226,9 @@ BEGIN
         PERFORM gristmill.release_keys(ARRAY[parent_id], ARRAY[failed_positions], 'dead', now_ms);
     END IF;
     SELECT coalesce(array_agg(k.batch_id), '{}'), coalesce(array_agg(k.positions), '{}') INTO child_ids, child_positions
-        FROM gristmill.children_of(parent_id, waiting.family, failed_positions) k;
-    SELECT * INTO tree FROM gristmill.cancel_tree(child_ids, child_positions, '{}', now_ms);
-    ended_ids := child_ids || tree.descendant_ids || parent_id;
-    ended_positions := child_positions || tree.descendants || failed_positions;
+        FROM gristmill.open_children(parent_id, waiting.family, failed_positions) k;
+    SELECT * INTO tree FROM gristmill.cancel_trees(child_ids, child_positions, '{}', now_ms);
+    ended_ids := tree.ended_ids || parent_id;
+    ended_positions := tree.ended_positions || failed_positions;
 END
 $$;

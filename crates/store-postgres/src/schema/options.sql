@@ -17,6 +17,11 @@ BEGIN
 END
 $$;
 
+-- Whether jobs of a batch with these stored options wait for a signal, so that no worker runs them.
+CREATE OR REPLACE FUNCTION gristmill.is_signal(options text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(options::jsonb ? 'signal', false);
+
 -- A whole number of an object of options, or its default.
 CREATE OR REPLACE FUNCTION gristmill.option_number(name text, given jsonb, lowest bigint, highest bigint, otherwise bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$

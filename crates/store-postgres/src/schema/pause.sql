@@ -117,7 +117,8 @@ BEGIN
 END
 $$;
 
--- Makes blocked parts claimable that are not paused and wait for no others. Returns how many jobs those are.
+-- Makes blocked parts claimable that are not paused and wait for no others. Parts that wait for a signal stay. Returns how many jobs those
+-- are.
 CREATE OR REPLACE FUNCTION gristmill.free_parts(batch_ids bigint[], parts integer[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -125,7 +126,8 @@ DECLARE
 BEGIN
     WITH free AS (
         DELETE FROM gristmill.blocked w USING unnest(batch_ids, parts) AS k (batch_id, part)
-        WHERE w.batch_id = k.batch_id AND w.part = k.part AND w.pauses IS NULL
+        JOIN gristmill.batch b ON b.id = k.batch_id
+        WHERE w.batch_id = k.batch_id AND w.part = k.part AND w.pauses IS NULL AND NOT gristmill.is_signal(b.options)
             AND NOT EXISTS (SELECT FROM gristmill.edge e WHERE e.batch_id = w.batch_id AND e.part = w.part)
         RETURNING w.*
     ), claimable AS (
@@ -133,8 +135,7 @@ BEGIN
             awaited, family)
         SELECT b.id, coalesce(f.run_at, b.run_at), f.expires_at, b.lane_id, f.attempt, f.rescues, f.count,
             greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
-            coalesce(f.rank, -b.priority::integer), f.positions,
-            EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id), f.family
+            coalesce(f.rank, -b.priority::integer), f.positions, gristmill.is_awaited(b.id), f.family
         FROM free f JOIN gristmill.batch b ON b.id = f.batch_id
         RETURNING count
     )

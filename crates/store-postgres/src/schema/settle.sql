@@ -10,7 +10,14 @@ BEGIN
 END
 $$;
 
--- Settles the edges that lead to ended jobs: of these batches, among these positions (`{(,)}` means all). Jobs whose prerequisites
+-- Whether the end of jobs of a batch settles edges. Children always are awaited: a flow that runs adds edges to them later.
+CREATE OR REPLACE FUNCTION gristmill.is_awaited(batch_id bigint) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = $1)
+    OR EXISTS (SELECT FROM gristmill.child_batch c WHERE c.batch_id = $1);
+
+-- Settles the edges that lead to ended jobs: of these batches, at these positions. All positions that there can be (`{(,)}`) mean that jobs may
+-- have ended, perhaps long before; a flow that wakes on any child does not take that for news. Jobs whose prerequisites
 -- failed end, with all jobs that wait for them in turn, and release their keys. Parents whose children have ended continue. Returns
 -- how many jobs have become claimable. The caller has written the outcomes of the ended jobs.
 CREATE OR REPLACE FUNCTION gristmill.settle(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS bigint
@@ -34,7 +41,6 @@ DECLARE
     has_hooks boolean;
     brood record;
     verdict record;
-    freed bigint;
     claimable bigint := 0;
 BEGIN
     LOOP
@@ -146,24 +152,7 @@ BEGIN
                 END IF;
             END IF;
 
-            WITH free AS (
-                DELETE FROM gristmill.blocked b USING (
-                    SELECT DISTINCT k.batch_id, k.part FROM unnest(waiting, waiting_parts) AS k (batch_id, part)) k
-                WHERE b.batch_id = k.batch_id AND b.part = k.part
-                    AND b.pauses IS NULL AND NOT EXISTS (SELECT FROM gristmill.edge e WHERE e.batch_id = b.batch_id AND e.part = b.part)
-                RETURNING b.*
-            ), claimable AS (
-                INSERT INTO gristmill.slice (batch_id, run_at, expires_at, lane_id, attempt, rescues, count, job_bytes, rank, positions,
-                    awaited, family)
-                SELECT b.id, coalesce(f.run_at, b.run_at), f.expires_at, b.lane_id, f.attempt, f.rescues, f.count,
-                    greatest(gristmill.batch_bytes(b.id, octet_length(b.payloads), b.options) / b.count, 1),
-                    coalesce(f.rank, -b.priority::integer), f.positions,
-                    EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = b.id), f.family
-                FROM free f JOIN gristmill.batch b ON b.id = f.batch_id
-                RETURNING count
-            )
-            SELECT coalesce(sum(count), 0) INTO freed FROM claimable;
-            claimable := claimable + freed;
+            claimable := claimable + gristmill.free_parts(waiting, waiting_parts);
         END IF;
 
         IF has_families THEN

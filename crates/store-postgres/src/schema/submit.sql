@@ -159,6 +159,7 @@ DECLARE
     are_open boolean[];
     others bigint[];
     other_positions int4multirange[];
+    tree record;
     kept integer[];    -- the numbers of those that are stored
     new_id bigint;
     wrong text;
@@ -206,9 +207,9 @@ BEGIN
         IF others IS NULL THEN
             NULL;
         ELSIF on_duplicate = 'replace' THEN
-            PERFORM gristmill.cancel_with_keys(others, other_positions, '{}', now_ms);
+            SELECT * INTO tree FROM gristmill.cancel_trees(others, other_positions, '{}', now_ms);
             DELETE FROM gristmill.job_key k WHERE k.scope = scope_id AND k.key = ANY (keys) AND k.batch_id = ANY (others);
-            PERFORM gristmill.settle(others, array_fill(int4multirange '{(,)}', ARRAY[cardinality(others)]), now_ms);
+            PERFORM gristmill.settle(tree.ended_ids, tree.ended_positions, now_ms);
         ELSE
             PERFORM gristmill.raise_jobs(others, other_positions, -submit_keyed.priority);
         END IF;

@@ -235,6 +235,7 @@ CREATE TABLE gristmill.suspension (
     batch_id   bigint NOT NULL,
     family     bigint NOT NULL,
     on_failure text NOT NULL,      -- fail or collect
+    flow       text,               -- for steps of flows, when they run again: all or any; NULL for other jobs
     parents    integer[] NOT NULL, -- the positions of all of them, ascending
     memos      text NOT NULL,      -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)
@@ -245,10 +246,23 @@ CREATE TABLE gristmill.child_batch (
     batch_id  bigint PRIMARY KEY, -- the children
     parent_id bigint NOT NULL,    -- the batch of their parents
     family    bigint NOT NULL,
+    event     text COLLATE "C",   -- the name of the event that the children wait for; NULL for others
     bounds    integer[] NOT NULL, -- where the children of each parent begin, and where the last one's end
     parents   integer[]           -- the positions of the parents with children in it, where these are not their whole family
 );
 CREATE INDEX child_batch_parent ON gristmill.child_batch (parent_id, family);
+CREATE INDEX child_batch_event ON gristmill.child_batch (parent_id, event) WHERE event IS NOT NULL;
+
+-- Events for flows that do not await them yet. An event goes away with the batch of its flow, or when it is awaited. Who adds one locks
+-- the batch FOR NO KEY UPDATE, and who looks for one locks it FOR SHARE: a flow that begins to wait meanwhile misses none.
+CREATE TABLE gristmill.kept_event (
+    batch_id bigint NOT NULL, -- the flow
+    id       bigint GENERATED ALWAYS AS IDENTITY,
+    position integer NOT NULL,
+    name     text COLLATE "C" NOT NULL,
+    value    text NOT NULL, -- a JSON array of one
+    PRIMARY KEY (batch_id, position, id)
+);
 
 -- --- schedules and runs ---
 

@@ -275,19 +275,13 @@ impl Transaction {
             return Ok(());
         }
         let (batches, positions) = columns(&plan.replaced);
-        self.query(
-            "SELECT gristmill.cancel_with_keys($1, $2, '{}', $3)",
-            &[&batches, &positions, &self.now.0],
-        )
-        .await?;
+        let ended = self.cancel_trees(&batches, &positions).await?;
         // Only their periods remain.
         self.execute(
             "DELETE FROM gristmill.job_key WHERE scope = $1 AND key = ANY ($2) AND batch_id = ANY ($3)",
             &[&scope, &plan.replaced_keys, &batches],
         )
         .await?;
-        let mut ended = Ended::default();
-        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
         self.settle(ended).await?;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Runs.
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, NewBatch, Positions, RunId, Timestamp};
+use gristmill_model::{NewBatch, Positions, RunId, Timestamp};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{NewRun, Run, RunAdvance, RunState, StoreError};
 use tokio_postgres::Row;
@@ -11,7 +11,6 @@ use crate::database::columns::sum;
 use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
-use crate::graph::dependency::Ended;
 use crate::multirange::Multirange;
 
 const COLUMNS: &str = "id, name, description, state, jobs, bytes, lines, crc32, created_at";
@@ -137,14 +136,7 @@ impl Transaction {
             .map(|row| row.try_get(0))
             .collect::<std::result::Result<_, _>>()?;
         let all = vec![Multirange(Positions::all(BATCH_JOBS_MAX)); batches.len()];
-        let no_states: [&str; 0] = [];
-        self.query(
-            "SELECT gristmill.cancel_with_keys($1, $2, $3, $4)",
-            &[&batches, &all, &&no_states[..], &self.now.0],
-        )
-        .await?;
-        let mut ended = Ended::default();
-        batches.iter().for_each(|batch| ended.add_all(BatchId(*batch)));
+        let ended = self.cancel_trees(&batches, &all).await?;
         self.settle(ended).await?;
         self.delete_batches(&batches).await?;
         Ok(())

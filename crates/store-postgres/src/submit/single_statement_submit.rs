@@ -11,9 +11,10 @@ use tokio_postgres::Row;
 
 use crate::database::connection::Param;
 use crate::database::handle_cache::BatchHead;
+use crate::database::packed_text::PackedText;
 use crate::database::pools::Purpose;
 use crate::database::sums::batch_sum;
-use crate::database::writes::{PackedText, lane};
+use crate::database::writes::lane;
 use crate::database::{Attempt, Database, Known};
 use crate::failure::{Failure, Remedy, Result};
 use crate::multirange::Multirange;

@@ -218,6 +218,7 @@ async fn options_are_kept() {
             ..RetryPolicy::default()
         },
         unique: None,
+        signal: None,
         traceparent: None,
     };
     assert_eq!(details.options, options);
