@@ -121,15 +121,17 @@ impl Transaction<'_> {
     /// Ends jobs that nobody started in time. Returns how many.
     pub fn expire(&mut self) -> Result<u64> {
         let mut expired = 0;
-        let mut ended = Vec::new();
+        let (mut ended, mut left_open) = (Vec::new(), Vec::new());
         for slice in self.expired_slices()? {
             self.shorten(&slice, &Positions::new())?;
+            left_open.extend(self.left_open(slice.batch, slice.family, &slice.positions)?);
             let state = self.end_late(slice.batch, &slice.positions, slice.standing())?;
             expired += u64::from(slice.positions.len());
             ended.push((slice.batch, state, slice.positions));
         }
         for blocked in self.expired_blocked()? {
             self.shorten_blocked(&blocked, &Positions::new())?;
+            left_open.extend(self.left_open(blocked.batch, blocked.family, &blocked.positions)?);
             let state = self.end_late(blocked.batch, &blocked.positions, blocked.standing())?;
             expired += u64::from(blocked.positions.len());
             ended.push((blocked.batch, state, blocked.positions));
@@ -138,7 +140,9 @@ impl Transaction<'_> {
             batch,
             endings: vec![(state, positions)],
         });
-        self.settle(ended.collect())?;
+        let mut all: Vec<Ended> = ended.collect();
+        all.extend(self.cancel_left_open(left_open)?);
+        self.settle(all)?;
         self.end_pauses()?;
         self.forget_keys()?;
         self.forget_values()?;

@@ -136,8 +136,8 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
     let rows = snapshot
         .query(
             "SELECT c.batch_id, c.parent_id, c.family, coalesce(c.parents, s.parents), c.bounds, \
-             (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
-             FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family), \
+             s.flow IS NOT NULL FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
              WHERE c.batch_id = ANY ($1)",
             &[&children],
         )
@@ -149,6 +149,7 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
         let parentage = Parentage {
             batch: BatchId(row.try_get(1)?),
             family: row.try_get(2)?,
+            is_flow: row.try_get(6)?,
             broods_count: usize::try_from(row.try_get::<_, i64>(5)?).unwrap_or(usize::MAX),
             brood: Brood::of_bounds(children, read_parents(row, 3)?, bounds),
         };

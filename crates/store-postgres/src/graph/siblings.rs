@@ -25,8 +25,27 @@ pub(crate) struct Spread<'c> {
     pub siblings: Siblings,
 }
 
-/// Waiting parts of batches of parents, by batch and family.
-type Waiting = BTreeMap<(BatchId, i64), Vec<(u32, Positions)>>;
+/// The parents of the children in a batch.
+#[derive(Debug, Default)]
+struct Parents {
+    /// The parts of their batch that wait.
+    parts: Vec<(u32, Positions)>,
+    /// Those that get siblings: all that wait; of flows, all that are open.
+    positions: Positions,
+}
+
+/// Parts that wait for the children in the batches `$1`: for those of flows by their edges, since they may have taken a step
+/// since; for others by their family, since parents that are paused before they finalize have no edges.
+const WAITING: &str = "SELECT c.batch_id, b.part, b.positions FROM gristmill.child_batch c \
+     JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+     JOIN gristmill.blocked b ON b.batch_id = c.parent_id AND CASE WHEN s.flow IS NULL THEN b.family = c.family \
+     ELSE EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = c.batch_id AND e.batch_id = b.batch_id \
+     AND e.part = b.part AND e.on_failure = 'children') END WHERE c.batch_id = ANY ($1)";
+
+/// The open jobs of the batches `$1`.
+const OPEN: &str = "SELECT s.batch_id, s.positions FROM gristmill.slice s WHERE s.batch_id = ANY ($1) \
+     UNION ALL SELECT h.batch_id, h.positions FROM gristmill.held h WHERE h.batch_id = ANY ($1) \
+     UNION ALL SELECT b.batch_id, b.positions FROM gristmill.blocked b WHERE b.batch_id = ANY ($1)";
 
 impl Transaction {
     /// The jobs of a report whose siblings cannot be stored, with the reasons.
@@ -50,49 +69,52 @@ impl Transaction {
         Ok(refused)
     }
 
-    /// Stores siblings, as far as their parents wait. Siblings with cached values end at once.
+    /// Stores siblings, as far as their parents wait, or are flows that are open. Those that have their values from the cache have ended.
     pub async fn spread(&mut self, all: Vec<Spread<'_>>, origins: &Origins, ended: &mut Ended) -> Result<()> {
         if all.is_empty() {
             return Ok(());
         }
         self.query("SELECT gristmill.lock_parents($1)", &[&ended.batches()])
             .await?;
-        let waiting = self.waiting_parents(&all).await?;
+        let parents = self.parents_of(&all).await?;
         for Spread { parentage, siblings } in all {
-            let Some(parts) = waiting.get(&(parentage.batch, parentage.family)) else {
+            let Some(parents) = parents.get(&parentage.brood.batch) else {
                 continue;
             };
-            let positions = parts
-                .iter()
-                .fold(Positions::new(), |all, (_, part)| all.union(part));
-            if let Some(siblings) = siblings.select(&positions) {
-                self.add_to_family(parentage, &siblings, parts, origins, ended)
+            if let Some(siblings) = siblings.select(&parents.positions) {
+                self.add_to_family(parentage, &siblings, &parents.parts, origins, ended)
                     .await?;
             }
         }
         Ok(())
     }
 
-    async fn waiting_parents(&self, all: &[Spread<'_>]) -> Result<Waiting> {
-        let keys = all
-            .iter()
-            .map(|spread| (spread.parentage.batch.0, spread.parentage.family));
-        let (batches, families): (Vec<i64>, Vec<i64>) = keys.unzip();
-        let rows = self
-            .query(
-                "SELECT b.batch_id, b.family, b.part, b.positions FROM gristmill.blocked b \
-                 JOIN (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[]) k (batch_id, family)) k \
-                 USING (batch_id, family)",
-                &[&batches, &families],
-            )
-            .await?;
-        let mut waiting = Waiting::new();
-        for row in &rows {
-            let key = (BatchId(row.try_get(0)?), row.try_get(1)?);
-            let part = (number(row, 2)?, row.try_get::<_, Multirange>(3)?.0);
-            waiting.entry(key).or_default().push(part);
+    /// By the batch of their children.
+    async fn parents_of(&self, all: &[Spread<'_>]) -> Result<BTreeMap<BatchId, Parents>> {
+        let children: Vec<i64> = all.iter().map(|spread| spread.parentage.brood.batch.0).collect();
+        let mut parents: BTreeMap<BatchId, Parents> = BTreeMap::new();
+        for row in &self.query(WAITING, &[&children]).await? {
+            let own = parents.entry(BatchId(row.try_get(0)?)).or_default();
+            let positions = row.try_get::<_, Multirange>(2)?.0;
+            own.positions = own.positions.union(&positions);
+            own.parts.push((number(row, 1)?, positions));
         }
-        Ok(waiting)
+        let flows = all.iter().filter(|spread| spread.parentage.is_flow);
+        let flows: Vec<i64> = flows.map(|spread| spread.parentage.batch.0).collect();
+        if flows.is_empty() {
+            return Ok(parents);
+        }
+        for row in &self.query(OPEN, &[&flows]).await? {
+            let (batch, open) = (BatchId(row.try_get(0)?), row.try_get::<_, Multirange>(1)?.0);
+            for spread in all {
+                let Parentage { is_flow, brood, .. } = spread.parentage;
+                if *is_flow && spread.parentage.batch == batch {
+                    let own = parents.entry(brood.batch).or_default();
+                    own.positions = own.positions.union(&open);
+                }
+            }
+        }
+        Ok(parents)
     }
 
     async fn add_to_family(

@@ -15,19 +15,25 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     flows bigint[];
     child_ids bigint[];
+    locked bigint[];
 BEGIN
-    SELECT array_agg(DISTINCT h.batch_id), array_agg(DISTINCT k.batch_id) INTO flows, child_ids
-    FROM unnest(lease_ids, batch_ids, attempts, meant) AS r (lease_id, batch_id, attempt, positions)
-    JOIN gristmill.held h ON h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt
-        AND h.worker_id = worker AND h.family IS NOT NULL AND h.positions && r.positions
-    JOIN gristmill.suspension s ON s.batch_id = h.batch_id AND s.family = h.family
-        AND (s.flow = 'any' OR (s.flow IS NOT NULL AND h.batch_id = ANY (seeing)))
-    CROSS JOIN LATERAL gristmill.open_children(h.batch_id, h.family, h.positions * r.positions) k;
-    PERFORM FROM gristmill.batch WHERE id = ANY (back || flows) ORDER BY id FOR SHARE;
-    IF child_ids IS NOT NULL THEN
+    LOOP
+        SELECT array_agg(DISTINCT h.batch_id), array_agg(DISTINCT k.batch_id) INTO flows, child_ids
+        FROM unnest(lease_ids, batch_ids, attempts, meant) AS r (lease_id, batch_id, attempt, positions)
+        JOIN gristmill.held h ON h.lease_id = r.lease_id AND h.batch_id = r.batch_id AND h.attempt = r.attempt
+            AND h.worker_id = worker AND h.family IS NOT NULL AND h.positions && r.positions
+        JOIN gristmill.suspension s ON s.batch_id = h.batch_id AND s.family = h.family
+            AND (s.flow = 'any' OR (s.flow IS NOT NULL AND h.batch_id = ANY (seeing)))
+        CROSS JOIN LATERAL gristmill.open_children(h.batch_id, h.family, h.positions * r.positions) k;
+        IF locked IS NULL THEN
+            PERFORM FROM gristmill.batch WHERE id = ANY (back || flows) ORDER BY id FOR SHARE;
+        END IF;
+        EXIT WHEN child_ids IS NULL OR child_ids <@ locked;
+        -- Until these were locked, they may have spawned siblings.
         PERFORM gristmill.lock_batches(child_ids);
-    END IF;
-    RETURN child_ids;
+        locked := coalesce(locked, '{}') || child_ids;
+    END LOOP;
+    RETURN locked;
 END
 $$;
 

@@ -34,7 +34,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// All jobs of a batch that have ended.
+    /// Whatever of a batch has ended, perhaps long before. A flow that wakes on any child does not take that for news.
     pub fn looked_up(batch: BatchId) -> Self {
         Ended {
             batch,
@@ -372,6 +372,12 @@ impl Transaction<'_> {
             None => known.ended.len() == known.count,
         };
         Ok(is_met.then(|| met(edge, &known.by_state)))
+    }
+
+    /// What has ended of a batch that is new.
+    pub fn ended_at_once(&self, batch: BatchId) -> Result<Ended> {
+        let endings = self.endings_of(batch)?.by_state;
+        Ok(Ended { batch, endings })
     }
 
     /// How the jobs of a batch have ended so far.

@@ -108,7 +108,7 @@ impl Transaction<'_> {
             self.deliver_kept((held.batch, &suspended.positions), id, children, &mut ended)?;
             // Some may have their values from the cache.
             if batch.options.cached_ms.is_some() {
-                ended.push(Ended::looked_up(id));
+                ended.push(self.ended_at_once(id)?);
             }
         }
         // A job without children does not wait. Nor does a flow with children that have ended while it ran.
@@ -231,17 +231,18 @@ impl Transaction<'_> {
         let Some(brood) = family.broods.iter().find(|brood| brood.batch == ended.batch) else {
             return Ok(verdict);
         };
-        let over = if ended.endings.is_empty() {
-            brood.all()
-        } else {
-            crate::graph::dependency::union(&ended.endings)
+        let is_known = !ended.endings.is_empty();
+        let over = match is_known {
+            true => crate::graph::dependency::union(&ended.endings),
+            false => brood.all(),
         };
         let touched = brood.parents_of(&over).intersection(&blocked.positions);
-        if touched.is_empty() {
+        if family.flow == Some(Wake::Any) {
+            // What ended long before is no news.
+            verdict.done = if is_known { touched } else { Positions::new() };
             return Ok(verdict);
         }
-        if family.flow == Some(Wake::Any) {
-            verdict.done = touched;
+        if touched.is_empty() {
             return Ok(verdict);
         }
         if family.on_failure == OnChildFailure::Fail {
@@ -521,8 +522,8 @@ pub(crate) fn parent_of(connection: &Connection, child: JobId) -> Result<Option<
 pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Option<Parentage>> {
     let mut statement = connection.prepare_cached(
         "SELECT c.parent_id, c.family, c.shares, coalesce(c.parents, s.positions), \
-         (SELECT count(*) FROM child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family) \
-         FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
+         (SELECT count(*) FROM child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family), \
+         s.flow IS NOT NULL FROM child_batch c JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family WHERE c.batch_id = ?1",
     )?;
     let mut rows = statement.query([children.0])?;
     let Some(row) = rows.next()? else {
@@ -532,6 +533,7 @@ pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Op
     Ok(Some(Parentage {
         batch: BatchId(row.get(0)?),
         family: row.get(1)?,
+        is_flow: row.get(5)?,
         broods_count: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(usize::MAX),
         brood: Brood::of_shares(children, read_positions(row, 3)?, &shares),
     }))

@@ -4,6 +4,7 @@
 //! a parent never finalizes without them.
 
 use gristmill_model::{BatchId, NewBatch, Positions, Report, Siblings};
+use gristmill_store::rules::family::CHILDREN;
 use gristmill_store::rules::family::spawning::{Parentage, cannot_spawn, check_siblings};
 use gristmill_store::rules::open::Blocked;
 use gristmill_store::rules::report_write::FailedExtras;
@@ -44,7 +45,8 @@ impl Transaction<'_> {
         Ok(refused)
     }
 
-    /// Stores the siblings of accepted jobs, as far as their parents wait. Siblings with cached values end at once.
+    /// Stores the siblings of accepted jobs, as far as their parents wait, or are flows that are open. Those that have their
+    /// values from the cache have ended.
     pub fn spawn_siblings(&mut self, report: &Report, accepted: &Positions) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         if report.siblings.is_empty() {
@@ -53,19 +55,38 @@ impl Transaction<'_> {
         let Some(parentage) = parentage(self.connection, report.batch)? else {
             return Ok(ended);
         };
+        let parts = match parentage.is_flow {
+            true => self.parts_waiting_for(report.batch)?,
+            false => Vec::new(),
+        };
         let blocked = self.blocked_of(parentage.batch)?.into_iter();
         let waiting: Vec<Blocked> = blocked
-            .filter(|blocked| blocked.family == Some(parentage.family))
+            .filter(|blocked| match parentage.is_flow {
+                true => parts.contains(&blocked.part),
+                false => blocked.family == Some(parentage.family),
+            })
             .collect();
-        let parents = waiting
-            .iter()
-            .fold(Positions::new(), |all, blocked| all.union(&blocked.positions));
+        let parents = match parentage.is_flow {
+            true => self.open_of(parentage.batch)?,
+            false => waiting
+                .iter()
+                .fold(Positions::new(), |all, blocked| all.union(&blocked.positions)),
+        };
         let accepted = report.siblings.iter().filter_map(|all| all.select(accepted));
         let by_parent = accepted.filter_map(|siblings| parentage.by_parent(&siblings)?.select(&parents));
         for siblings in by_parent.collect::<Vec<_>>() {
             ended.extend(self.add_to_family(&parentage, &waiting, &siblings)?);
         }
         Ok(ended)
+    }
+
+    /// The parts of the batch of their parents that wait for children.
+    fn parts_waiting_for(&self, children: BatchId) -> Result<Vec<u32>> {
+        self.rows(
+            "SELECT part FROM edge WHERE prerequisite_id = ?1 AND on_failure = ?2",
+            params![children.0, CHILDREN],
+            |row| row.get(0),
+        )
     }
 
     fn add_to_family(
@@ -97,7 +118,7 @@ impl Transaction<'_> {
                 }
             }
             if batch.options.cached_ms.is_some() {
-                ended.push(Ended::looked_up(id));
+                ended.push(self.ended_at_once(id)?);
             }
         }
         Ok(ended)

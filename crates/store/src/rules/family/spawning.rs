@@ -60,6 +60,8 @@ pub struct Parentage {
     pub batch: BatchId,
     /// The number of the family.
     pub family: i64,
+    /// Whether the parents are flows, which may run while children are open.
+    pub is_flow: bool,
     /// Number of batches of children in the family.
     pub broods_count: usize,
     /// The children.
@@ -108,6 +110,7 @@ mod tests {
         let with_broods = |broods_count| Parentage {
             batch: BatchId(1),
             family: 1,
+            is_flow: false,
             broods_count,
             brood: Brood::of_shares(BatchId(2), Positions::all(1), &[4]),
         };
