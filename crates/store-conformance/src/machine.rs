@@ -1,5 +1,7 @@
 //! Random sequences of operations, compared with a reference that keeps one row for each job in memory.
 
+mod fates;
+mod flows;
 mod groups;
 mod labels;
 mod reference;
@@ -11,12 +13,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use gristmill_model::{
-    After, Backoff, BatchId, ChildBatch, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch,
-    LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, Report, RetryPolicy, Scope, Siblings, Spawn,
-    Suspended, Unique, WorkerId,
+    After, Backoff, BatchId, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch, LeaseId,
+    LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, RetryPolicy, Scope, Unique, WorkerId,
 };
 use gristmill_store::{
-    Change, ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want, WorkSeen,
+    BatchPositions, Change, ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want,
+    WorkSeen,
 };
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
@@ -120,6 +122,8 @@ struct Machine<'a> {
     slices: Vec<(WorkerId, LeasedSlice)>,
     /// The number of payloads that occur only once.
     payloads: u32,
+    /// For claimed flows with open children, the number of ended ones at the claim.
+    seen: BTreeMap<(LeaseId, JobId), u32>,
 }
 
 impl<'a> Machine<'a> {
@@ -135,6 +139,7 @@ impl<'a> Machine<'a> {
             workers,
             slices: Vec::new(),
             payloads: 0,
+            seen: BTreeMap::new(),
         }
     }
 
@@ -159,6 +164,7 @@ impl<'a> Machine<'a> {
             Step::SubmitDebounced(kind, keys, debounce, priority) => {
                 self.submit_debounced(kind, keys, debounce, priority).await;
             }
+            Step::Send(jobs, name) => self.send(jobs, name).await,
             Step::Find(key) => self.find(labels::key(key)).await,
             Step::Pause(kind) => {
                 let effect = Effect::Pause {
@@ -304,18 +310,25 @@ impl<'a> Machine<'a> {
             }
             Manual::CancelKeyed(key) => self.cancel_keyed(labels::key(key)).await,
             Manual::Retry(jobs) => {
-                let jobs = self.named(jobs);
+                let jobs = self.without_children_of_flows(self.named(jobs));
                 let changed = self.store.retry(Selection::Jobs(jobs.clone())).await.unwrap();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
             Manual::RetryAll => {
-                let any = JobFilter::default();
+                let jobs = self.reference.jobs.keys().copied().collect();
+                let jobs = self.without_children_of_flows(jobs);
+                let mut packed: BTreeMap<BatchId, Positions> = BTreeMap::new();
+                for job in &jobs {
+                    packed.entry(job.batch).or_default().insert(job.position);
+                }
+                let packed = packed
+                    .into_iter()
+                    .map(|(batch, positions)| BatchPositions { batch, positions });
                 let all = Selection::Packed {
-                    jobs: self.store.job_ids(&any, None, u32::MAX).await.unwrap(),
+                    jobs: packed.collect(),
                     states: Change::Retry.states().to_vec(),
                 };
                 let changed = self.store.retry(all).await.unwrap();
-                let jobs = self.reference.jobs.keys().copied().collect();
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
             Manual::Discard(jobs) => {
@@ -378,7 +391,7 @@ impl<'a> Machine<'a> {
         if let Some(Some(handed)) = waiting.now_or_never() {
             assert!(self.reference.workers.contains(&worker));
             assert!(handed.lease.is_some());
-            self.check_claim(worker, &want, handed);
+            self.check_claim(worker, &want, handed).await;
         }
     }
 
@@ -517,69 +530,8 @@ impl<'a> Machine<'a> {
         }
         created.check_empty();
         if let Some(want) = want {
-            self.check_claim(worker, &want, answer);
+            self.check_claim(worker, &want, answer).await;
         }
-    }
-
-    /// A report of a slice in which each position has its fate.
-    fn report_by(&mut self, slice: &LeasedSlice, fates: &[Fate]) -> Report {
-        let mut report = report(slice);
-        let (mut completed, mut suspended, mut siblings) = (Positions::new(), Vec::new(), Vec::new());
-        for position in slice.positions.iter() {
-            let only = Positions::from(position..position + 1);
-            match fates[position as usize % fates.len()] {
-                Fate::Completed => completed.insert(position),
-                Fate::Failed => report.failed.extend(failed_at(slice, &only, &error()).failed),
-                Fate::FailedForGood => {
-                    let failed = failed_at(slice, &only, &error().permanent());
-                    report.failed.extend(failed.failed);
-                }
-                Fate::Released => report.released.insert(position),
-                Fate::NotYet => {}
-                Fate::Suspended(count, on_failure) => {
-                    let spawn = Spawn {
-                        flow: None,
-                        children: self.children(position, count),
-                        on_failure,
-                        memo: None,
-                    };
-                    let spawn = spawn.memo(&self.payloads).unwrap();
-                    suspended.push(Suspended::one(position, spawn));
-                }
-                Fate::Spread(count) => {
-                    completed.insert(position);
-                    siblings.push(Siblings::one(position, self.children(position, count)));
-                }
-            }
-        }
-        if !completed.is_empty() {
-            report.completed = completed_at(slice, &completed).completed;
-        }
-        report.suspended = Suspended::pack(suspended);
-        report.siblings = Siblings::pack(siblings);
-        report
-    }
-
-    /// This many children of the job at a position. Some jobs have two batches of them.
-    fn children(&mut self, position: u32, count: u32) -> Vec<ChildBatch> {
-        let mut children = Vec::new();
-        for (kind, count) in KINDS.iter().zip([count.div_ceil(2), count / 2]) {
-            let payloads: Vec<u32> = (0..count).map(|_| self.new_payload()).collect();
-            children.extend(ChildBatch::of(kind, payloads).unwrap());
-        }
-        if position.is_multiple_of(2) {
-            children.reverse();
-        }
-        for batch in &mut children {
-            batch.options.retry = policy(2);
-        }
-        children
-    }
-
-    /// A payload that no other job of the sequence has.
-    fn new_payload(&mut self) -> u32 {
-        self.payloads += 1;
-        1_000 + self.payloads
     }
 
     /// The jobs that the store has made since the last call. Later steps can name their batches.
@@ -607,7 +559,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Checks that a worker got the right jobs, in the order of claims.
-    fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
+    async fn check_claim(&mut self, worker: WorkerId, want: &Want, answer: Exchanged) {
         let now = self.database.clock().now();
         let kinds: Vec<&str> = want.kinds.iter().map(|kind| &**kind).collect();
         let expected = self.reference.due(&kinds, now);
@@ -620,6 +572,7 @@ impl<'a> Machine<'a> {
         for slice in answer.lease.iter().flat_map(|lease| &lease.slices) {
             self.reference.claim(worker, slice, now);
             self.slices.push((worker, slice.clone()));
+            self.read_children(slice).await;
         }
         if is_short {
             assert_eq!(answer.next_run_at, self.reference.next_run_at(&kinds, now));

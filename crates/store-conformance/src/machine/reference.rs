@@ -3,6 +3,7 @@
 mod changes;
 mod debounce;
 mod families;
+mod flows;
 mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::retry::AfterFailure;
 use gristmill_model::{
     After, BatchId, Debounce, JobError, JobId, JobState, LeaseId, LeasedSlice, NewBatch, OnFailure,
-    Prerequisite, Receipt, Report, RetryPolicy, SplitMix64, Timestamp, WorkerId,
+    Prerequisite, Receipt, Report, RetryPolicy, Signal, SplitMix64, Timestamp, WorkerId,
 };
 use gristmill_store::JobCounts;
 
@@ -47,6 +48,10 @@ pub struct Job {
     child_of: Option<usize>,
     /// The family that it waits for, or finalizes with.
     parenthood: Option<Parenthood>,
+    /// The families of the steps that it has taken as a flow.
+    steps: Vec<usize>,
+    /// The signal that ends it. Nothing runs it.
+    signal: Option<Signal>,
     place: Place,
 }
 
@@ -88,6 +93,8 @@ pub struct Reference {
     families: Vec<Family>,
     /// The jobs that run once more after jobs that this step completed.
     again: Vec<keys::Behind>,
+    /// The events that their flows do not await yet, the oldest first.
+    kept: Vec<flows::KeptEvent>,
 }
 
 /// Jobs that wait together.
@@ -110,6 +117,7 @@ impl Reference {
             limits: BTreeMap::new(),
             families: Vec::new(),
             again: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -172,7 +180,9 @@ impl Reference {
             pauses: BTreeMap::new(),
             child_of: None,
             parenthood: None,
-            place: if after.is_empty() {
+            steps: Vec::new(),
+            signal: new.options.signal.clone(),
+            place: if after.is_empty() && new.options.signal.is_none() {
                 Place::Ready
             } else {
                 Place::Blocked
@@ -234,15 +244,15 @@ impl Reference {
 
     /// Continues or ends the jobs whose prerequisites have all ended.
     fn settle(&mut self, now: Timestamp) {
-        self.release_keys(now);
         loop {
+            self.cancel_left_open(now);
+            self.release_keys(now);
             let ended = self.waiting.iter().enumerate().find_map(|(group, waiting)| {
                 let met = |after: &After| self.meant(after).all(|(_, job)| job.ended_at().is_some());
                 Some((group, waiting.after.iter().position(met)?))
             });
             let Some((group, index)) = ended else {
                 if self.settle_family(now) {
-                    self.release_keys(now);
                     continue;
                 }
                 return;
@@ -271,7 +281,6 @@ impl Reference {
                     job.end(JobState::Cancelled, now);
                 }
             }
-            self.release_keys(now);
         }
     }
 
@@ -350,6 +359,7 @@ impl Reference {
                 batch: slice.batch,
                 position,
             };
+            let expected = self.memo_of(id);
             let job = self.jobs.get_mut(&id).unwrap();
             assert!(job.is_claimable() && job.run_at <= now, "{id} is not claimable");
             assert_eq!((slice.attempt, slice.rescues), (job.attempt, job.rescues), "{id}");
@@ -359,8 +369,7 @@ impl Reference {
                 "{id}"
             );
             let memo = slice.memos.as_ref().and_then(|memos| memos.items().nth(place));
-            let expected = job.parenthood.as_ref().map(|own| own.memo.as_str());
-            assert_eq!(memo, expected, "{id}");
+            assert_eq!(memo, expected.as_deref(), "{id}");
             job.place = Place::Held {
                 worker,
                 lease: slice.lease,
@@ -507,6 +516,7 @@ impl Reference {
             .collect();
         let jobs_before = self.jobs.len();
         self.jobs.retain(|id, _| !gone.contains(&id.batch));
+        self.forget_events();
         (gone.len() as u64, (jobs_before - self.jobs.len()) as u64)
     }
 

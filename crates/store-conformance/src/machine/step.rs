@@ -1,6 +1,6 @@
 //! The operations of a random sequence.
 
-use gristmill_model::{Debounce, DebouncedPayloads, OnChildFailure, OnDuplicate, OnFailure};
+use gristmill_model::{Debounce, DebouncedPayloads, OnChildFailure, OnDuplicate, OnFailure, Wake};
 use proptest::prelude::*;
 
 /// One operation. A number that chooses an item is taken modulo the number of existing items.
@@ -39,6 +39,8 @@ pub(super) enum Step {
     },
     /// Submits debounced jobs of a kind with a priority. Each has one of a few keys.
     SubmitDebounced(usize, Vec<u8>, Debounce, i16),
+    /// Sends events with one of the names to jobs, usually to flows.
+    Send(Vec<usize>, usize),
     /// Finds the jobs with a key, and with its tag.
     Find(u8),
     Pause(usize),
@@ -69,6 +71,17 @@ pub(super) enum Fate {
     Suspended(u32, OnChildFailure),
     /// The job completed and spawned this many siblings.
     Spread(u32),
+    /// The job takes a step as a flow, with this many children, and perhaps one that waits for a signal.
+    Step(u32, Wake, Option<Await>),
+}
+
+/// What a child of a flow waits for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Await {
+    /// An event with one of the names, perhaps for a limited time in milliseconds.
+    Event(usize, Option<u64>),
+    /// The end of a time in milliseconds.
+    Sleep(u64),
 }
 
 /// A batch without keys.
@@ -116,6 +129,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (0usize..2, proptest::collection::vec(0u8..5, 1..6), debounce(), -1i16..2).prop_map(
             |(kind, keys, debounce, priority)| Step::SubmitDebounced(kind, keys, debounce, priority)
         ),
+        6 => (proptest::collection::vec(any::<usize>(), 1..5), 0usize..2).prop_map(|(jobs, name)| Step::Send(jobs, name)),
         2 => (0u8..5).prop_map(Step::Find),
         1 => (0usize..2).prop_map(Step::Pause),
         2 => (0usize..2).prop_map(Step::Resume),
@@ -151,7 +165,13 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 
 /// Half of the slices complete as a whole, so that families reach their end.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
-    prop_oneof![Just(vec![Fate::Completed]), proptest::collection::vec(fate(), 8),]
+    let steps = (1u32..3, wake(), awaits());
+    prop_oneof![
+        3 => Just(vec![Fate::Completed]),
+        // Flows that take a step together share batches of children.
+        1 => steps.prop_map(|(children, wake, awaits)| vec![Fate::Step(children, wake, awaits)]),
+        3 => proptest::collection::vec(fate(), 8),
+    ]
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -164,6 +184,20 @@ fn fate() -> impl Strategy<Value = Fate> {
         2 => Just(Fate::NotYet),
         4 => (0u32..4, on_failure).prop_map(|(children, on_failure)| Fate::Suspended(children, on_failure)),
         3 => (1u32..3).prop_map(Fate::Spread),
+        8 => (0u32..4, wake(), awaits()).prop_map(|(children, wake, awaits)| Fate::Step(children, wake, awaits)),
+    ]
+}
+
+fn wake() -> impl Strategy<Value = Wake> {
+    prop_oneof![Just(Wake::All), Just(Wake::Any)]
+}
+
+fn awaits() -> impl Strategy<Value = Option<Await>> {
+    let event = (0usize..2, proptest::option::weighted(0.3, 1u64..40));
+    prop_oneof![
+        2 => Just(None),
+        2 => event.prop_map(|(name, expires_in_ms)| Some(Await::Event(name, expires_in_ms))),
+        1 => (1u64..30).prop_map(|for_ms| Some(Await::Sleep(for_ms))),
     ]
 }
 

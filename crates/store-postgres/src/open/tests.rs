@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use gristmill_model::limits::{
-    ATTEMPTS_MAX, BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CONTROLS_MAX, INTERVAL_MS_MAX, KEY_BYTES_MAX,
-    KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PAUSES_PER_JOB_MAX, PAYLOAD_BYTES_MAX, PREREQUISITES_MAX,
-    TAG_NAME_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_PER_JOB_MAX,
+    ATTEMPTS_MAX, BATCH_BYTES_TARGET, BATCH_JOBS_MAX, CONTROLS_MAX, INTERVAL_MS_MAX, KEPT_EVENTS_MAX,
+    KEY_BYTES_MAX, KEY_PERIOD_MS_MAX, NAME_BYTES_MAX, PAUSES_PER_JOB_MAX, PAYLOAD_BYTES_MAX,
+    PREREQUISITES_MAX, TAG_NAME_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_PER_JOB_MAX, VALUE_BYTES_MAX,
 };
 use gristmill_model::{NewBatch, PackedArray, SystemClock};
 use gristmill_postgres_link::layout::SchemaLayout;
@@ -36,6 +36,7 @@ fn limits_in_sql_are_those_of_the_model() {
         ("bytes_max", number(BATCH_BYTES_TARGET)),
         ("controls_max", number(CONTROLS_MAX)),
         ("jobs_max", i64::from(BATCH_JOBS_MAX)),
+        ("kept_max", i64::from(KEPT_EVENTS_MAX)),
         ("key_bytes_max", number(KEY_BYTES_MAX)),
         ("lanes_max", number(LANES_MAX)),
         ("name_bytes_max", number(NAME_BYTES_MAX)),
@@ -44,6 +45,7 @@ fn limits_in_sql_are_those_of_the_model() {
         ("tag_name_bytes_max", number(TAG_NAME_BYTES_MAX)),
         ("tag_value_bytes_max", number(TAG_VALUE_BYTES_MAX)),
         ("tags_max", i64::from(TAGS_PER_JOB_MAX)),
+        ("value_bytes_max", number(VALUE_BYTES_MAX)),
         ten_years(INTERVAL_MS_MAX),
     ];
     assert_eq!(i64::try_from(KEY_PERIOD_MS_MAX), Ok(INTERVAL_MS_MAX));

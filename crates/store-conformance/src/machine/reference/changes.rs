@@ -2,6 +2,7 @@
 
 use gristmill_model::{JobId, JobState, Timestamp};
 
+use crate::machine::reference::families::Parenthood;
 use crate::machine::reference::{Created, Place, Reference};
 
 impl Reference {
@@ -49,10 +50,15 @@ impl Reference {
             let Some(job) = self.jobs.get_mut(&id).filter(|_| has_key) else {
                 continue;
             };
-            if matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed) {
+            let is_over = matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed);
+            if is_over && job.signal.is_none() {
                 (job.attempt, job.rescues, job.run_at, job.expires_at) = (1, 0, now, None);
                 job.rank = job.batch_rank;
-                job.parenthood = None;
+                // A flow goes on after its last step.
+                job.parenthood = job.steps.last().map(|family| Parenthood {
+                    family: *family,
+                    ended_before: 0,
+                });
                 job.place = Place::Ready;
                 changed += 1;
                 self.take_key_again(id);

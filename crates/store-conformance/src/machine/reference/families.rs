@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gristmill_model::{
-    ChildBatch, JobId, JobState, NewBatch, OnChildFailure, Report, Siblings, Suspended, Timestamp,
+    ChildBatch, JobId, JobState, NewBatch, OnChildFailure, Report, Siblings, Suspended, Timestamp, Wake,
 };
 
 use crate::machine::reference::{Place, Reference};
@@ -13,16 +13,20 @@ use crate::machine::reference::{Place, Reference};
 pub struct Family {
     parent: JobId,
     on_failure: OnChildFailure,
-    children: BTreeSet<JobId>,
+    /// When the parent runs again, if it is a flow.
+    pub(super) flow: Option<Wake>,
+    pub(super) memo: String,
+    pub(super) children: BTreeSet<JobId>,
     /// The tag of the parent and of its children.
     tag: Option<String>,
 }
 
-/// The latest family of a job, by its place in the list of all families, and the job's memo.
+/// The latest family of a job, by its place in the list of all families.
 #[derive(Debug, Clone)]
 pub struct Parenthood {
-    family: usize,
-    pub memo: String,
+    pub(super) family: usize,
+    /// The number of ended children of a flow when it began to wait.
+    pub(super) ended_before: usize,
 }
 
 /// The jobs that the store made in a step, by kind and payload. Such jobs of a sequence never have the same payload.
@@ -63,26 +67,36 @@ impl Reference {
         now: Timestamp,
     ) {
         let family = self.families.len();
+        let has_new = suspended
+            .children
+            .iter()
+            .any(|children| children.payloads.count() > 0);
+        let waits = match suspended.flow {
+            Some(wake) => self.waits_after(id, wake, suspended.seen.first().copied(), has_new),
+            None => has_new,
+        };
         self.families.push(Family {
             parent: id,
             on_failure: suspended.on_failure,
+            flow: suspended.flow,
+            memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
             children: BTreeSet::new(),
             tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
         for children in &suspended.children {
             self.add_children(family, children, created, now);
         }
-        let waits = !self.families[family].children.is_empty();
+        let ended_before = self.ended_children(id);
         for waiting in &mut self.waiting {
             waiting.jobs.remove(&id);
         }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        job.parenthood = Some(Parenthood {
-            family,
-            memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
-        });
+        job.parenthood = Some(Parenthood { family, ended_before });
+        if suspended.flow.is_some() {
+            job.steps.push(family);
+        }
         // A job that was retried before its batch was due is not delayed again.
         job.run_at = job.run_at.min(job.batch_run_at);
         job.expires_at = None;
@@ -91,11 +105,18 @@ impl Reference {
         } else {
             job.come_back(now)
         }
+        for child in self.families[family].children.clone() {
+            self.deliver_kept(id, child, now);
+        }
     }
 
     fn add_children(&mut self, family: usize, children: &ChildBatch, created: &mut Created, now: Timestamp) {
+        let mut options = children.options.clone();
+        if let Some(expires_in_ms) = children.expires_in_ms {
+            options.expires_at = Some(now.plus_ms(expires_in_ms as i64));
+        }
         let new = NewBatch {
-            options: children.options.clone(),
+            options,
             ..NewBatch::new(&children.kind, children.payloads.clone())
         };
         for payload in new.payloads.items() {
@@ -115,17 +136,22 @@ impl Reference {
         family.is_some_and(|family| self.jobs.contains_key(&self.families[family].parent))
     }
 
-    /// Adds the siblings of a completed job, if its parent waits.
+    /// Adds the siblings of a completed job, if its parent waits or is a flow that is open.
     pub(super) fn spread(&mut self, id: JobId, siblings: &Siblings, created: &mut Created, now: Timestamp) {
         let Some(family) = self.jobs.get(&id).and_then(|job| job.child_of) else {
             return;
         };
         let parent = self.families[family].parent;
-        if !self.may_wait(parent, family) {
+        let is_flow = self.families[family].flow.is_some();
+        let is_open = self.jobs.get(&parent).is_some_and(|job| job.ended_at().is_none());
+        if !(is_flow && is_open) && !self.may_wait(parent, family) {
             return;
         }
         for children in &siblings.children {
             self.add_children(family, children, created, now);
+        }
+        if is_flow {
+            return;
         }
         if let Some(parent) = self.jobs.get_mut(&parent) {
             parent.place = Place::Blocked;
@@ -139,8 +165,15 @@ impl Reference {
         })
     }
 
-    /// The children of a job that does not finalize yet.
+    /// The children of a job that does not finalize yet; the open children of a flow.
     pub(super) fn children_of(&self, id: JobId) -> Vec<JobId> {
+        if self.is_flow(id) && self.jobs.get(&id).is_some_and(|job| job.ended_at().is_none()) {
+            let open = self
+                .children_of_steps(id)
+                .into_iter()
+                .filter(|(_, state)| state.is_none());
+            return open.map(|(child, _)| child).collect();
+        }
         let parenthood = self.jobs.get(&id).filter(|job| job.is_kept_back());
         let parenthood = parenthood.and_then(|job| job.parenthood.as_ref());
         let children = parenthood.map(|own| self.families[own.family].children.iter().copied());
@@ -153,6 +186,9 @@ impl Reference {
             let own = job.parenthood.as_ref();
             let own = own.filter(|_| matches!(job.place, Place::Blocked))?;
             let family = &self.families[own.family];
+            if let Some(wake) = family.flow {
+                return self.wakes(*id, own, wake).then_some((*id, false));
+            }
             let mut children = family.children.iter().filter_map(|child| self.jobs.get(child));
             let fails = family.on_failure == OnChildFailure::Fail
                 && children

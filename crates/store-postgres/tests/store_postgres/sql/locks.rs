@@ -16,10 +16,10 @@ use super::case::{Case, row};
 const SUBMITS: usize = 14;
 /// How long operations may take that wait for nobody.
 const PROMPT: Duration = Duration::from_secs(20);
-/// A lock wait that is longer than any check here takes.
-const PATIENT_MS: u32 = 120_000;
+/// Patience with locks that is longer than any check here takes.
+pub const PATIENT_MS: u32 = 120_000;
 
-async fn open(case: &Case, busy_timeout_ms: u32) -> Arc<PostgresStore> {
+pub async fn open(case: &Case, busy_timeout_ms: u32) -> Arc<PostgresStore> {
     let options = PostgresOptions {
         busy_timeout_ms,
         ..PostgresOptions::new(case.clock.clone(), 9)
@@ -45,8 +45,8 @@ async fn client_with_open_key(case: &Case) -> (Client, i32) {
     (client, process)
 }
 
-/// Polls until this many operations wait.
-async fn until_waiting(store: &PostgresStore, writers: u64) -> LockWaits {
+/// Looks until so many operations wait.
+pub async fn until_waiting(store: &PostgresStore, writers: u64) -> LockWaits {
     let looking = async {
         loop {
             let waits = store.lock_waits().await.unwrap();

@@ -6,6 +6,7 @@ mod caller_transaction;
 mod case;
 mod change;
 mod corruption;
+mod flows;
 mod forgotten_lanes;
 mod keys;
 mod locks;

@@ -49,6 +49,7 @@ async fn nothing_is_allowed_that_is_not_granted() {
         "SELECT gristmill.prioritise(ARRAY['1:1'], 1)",
         "SELECT gristmill.discard('1:1')",
         "SELECT gristmill.discard(ARRAY['1:1'])",
+        "SELECT gristmill.send_event('1:1', 'approve')",
         "SELECT gristmill.cancel_open('{1}', '{\"{(,)}\"}', '{}', 0)",
         "SELECT gristmill.insert_batch(1, ARRAY['1'], 0, NULL, NULL, 0, NULL)",
         "SELECT gristmill.wake()",
@@ -73,7 +74,7 @@ async fn grant_functions(owner: &Client, role: &str) {
              BEGIN
                  FOR granted IN SELECT oid::regprocedure FROM pg_proc
                      WHERE pronamespace = 'gristmill'::regnamespace
-                         AND proname IN ('submit', 'cancel', 'retry', 'discard', 'prioritise', 'pause', 'resume')
+                         AND proname IN ('submit', 'cancel', 'retry', 'discard', 'prioritise', 'pause', 'resume', 'send_event')
                  LOOP
                      EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {role}', granted);
                  END LOOP;
@@ -227,6 +228,7 @@ async fn the_documented_grants_suffice() {
     for sql in [
         "SELECT payloads FROM gristmill.batch",
         "INSERT INTO gristmill.lane (id, queue, kind, job_group) VALUES (9, 'a', 'b', '')",
+        "SELECT gristmill.send_event('1:1', 'approve')",
         "SELECT gristmill.cancel_open('{1}', '{\"{(,)}\"}', '{}', 0)",
         "SELECT gristmill.intern_lane('a', 'b', 'c', 10)",
         "TRUNCATE gristmill.slice",

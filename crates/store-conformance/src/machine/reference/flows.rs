@@ -1,0 +1,161 @@
+//! Flows of the reference: jobs that suspend step by step, and events for them.
+
+use gristmill_model::{JobId, JobState, Signal, Timestamp, Wake};
+use gristmill_store::{FlowEvent, FlowEventReceipt};
+
+use crate::machine::reference::families::Parenthood;
+use crate::machine::reference::{Place, Reference};
+
+/// An event that its flow does not await yet.
+#[derive(Debug)]
+pub(super) struct KeptEvent {
+    flow: JobId,
+    name: String,
+    value: String,
+}
+
+impl Reference {
+    /// The jobs that have taken a step as a flow.
+    pub fn flows(&self) -> Vec<JobId> {
+        let flows = self.jobs.iter().filter(|(_, job)| !job.steps.is_empty());
+        flows.map(|(id, _)| *id).collect()
+    }
+
+    /// Reports whether a job has taken a step as a flow.
+    pub fn is_flow(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| !job.steps.is_empty())
+    }
+
+    /// Reports whether a job is a child of a flow.
+    pub fn is_child_of_flow(&self, id: JobId) -> bool {
+        let family = self.jobs.get(&id).and_then(|job| job.child_of);
+        family.is_some_and(|family| self.families[family].flow.is_some())
+    }
+
+    /// The children of all steps of a flow, in order, with the final states of those that have ended.
+    pub fn children_of_steps(&self, id: JobId) -> Vec<(JobId, Option<JobState>)> {
+        let steps = self.jobs.get(&id).into_iter().flat_map(|job| &job.steps);
+        let children = steps.flat_map(|family| &self.families[*family].children);
+        let stored = children.filter_map(|child| Some((*child, self.jobs.get(child)?)));
+        let described = stored.map(|(id, child)| match child.place {
+            Place::Ended { state, .. } => (id, Some(state)),
+            _ => (id, None),
+        });
+        described.collect()
+    }
+
+    /// The memo of a job that finalizes; the memos of all steps of a flow.
+    pub(super) fn memo_of(&self, id: JobId) -> Option<String> {
+        let job = self.jobs.get(&id)?;
+        let own = job.parenthood.as_ref()?;
+        let family = &self.families[own.family];
+        if family.flow.is_none() {
+            return Some(family.memo.clone());
+        }
+        let memos = job.steps.iter().map(|step| self.families[*step].memo.as_str());
+        Some(format!("[{}]", memos.collect::<Vec<_>>().join(",")))
+    }
+
+    /// Reports whether a flow waits after a step. `seen` is the number of ended children that it has seen, if others were
+    /// open.
+    pub(super) fn waits_after(&self, id: JobId, wake: Wake, seen: Option<u32>, has_new: bool) -> bool {
+        let Some(seen) = seen else {
+            return has_new;
+        };
+        let earlier = self.children_of_steps(id);
+        let ended_count = earlier.iter().filter(|(_, state)| state.is_some()).count();
+        let is_news = wake == Wake::Any && ended_count > seen as usize;
+        !is_news && (ended_count < earlier.len() || has_new)
+    }
+
+    /// The number of ended children of all steps of a flow.
+    pub(super) fn ended_children(&self, id: JobId) -> usize {
+        let children = self.children_of_steps(id);
+        children.iter().filter(|(_, state)| state.is_some()).count()
+    }
+
+    /// Reports whether a flow that waits runs again.
+    pub(super) fn wakes(&self, id: JobId, own: &Parenthood, wake: Wake) -> bool {
+        let ended_count = self.ended_children(id);
+        match wake {
+            Wake::Any => ended_count > own.ended_before,
+            Wake::All => ended_count == self.children_of_steps(id).len(),
+        }
+    }
+
+    /// Cancels the children that ended flows have left open.
+    pub(super) fn cancel_left_open(&mut self, now: Timestamp) {
+        let ended = self.jobs.iter().filter(|(_, job)| job.ended_at().is_some());
+        let left = ended.flat_map(|(id, _)| self.children_of_steps(*id));
+        let left = left.filter(|(_, state)| state.is_none());
+        let left: Vec<JobId> = left.map(|(child, _)| child).collect();
+        if !left.is_empty() {
+            self.cancel_with_descendants(left, now);
+        }
+    }
+
+    /// Sends events to flows.
+    pub fn send(&mut self, events: &[FlowEvent], now: Timestamp) -> Vec<FlowEventReceipt> {
+        let receipts = events.iter().map(|event| self.send_one(event, now));
+        let receipts = receipts.collect();
+        self.settle(now);
+        receipts
+    }
+
+    fn send_one(&mut self, event: &FlowEvent, now: Timestamp) -> FlowEventReceipt {
+        let Some(flow) = self.jobs.get(&event.job) else {
+            return FlowEventReceipt::Unknown;
+        };
+        let has_ended = flow.ended_at().is_some();
+        let value = event.value().items().next().unwrap_or_default().to_owned();
+        let awaiting = self.jobs.iter().find(|(_, job)| {
+            let is_child = job
+                .child_of
+                .is_some_and(|family| self.families[family].parent() == event.job);
+            let awaits = job.signal == Some(Signal::Event(event.name.clone()));
+            is_child && awaits && job.ended_at().is_none()
+        });
+        if let Some((child, _)) = awaiting {
+            let child = *child;
+            self.complete_with(child, value, now);
+            return FlowEventReceipt::Delivered;
+        }
+        if has_ended {
+            return FlowEventReceipt::Ended;
+        }
+        self.kept.push(KeptEvent {
+            flow: event.job,
+            name: event.name.clone(),
+            value,
+        });
+        FlowEventReceipt::Kept
+    }
+
+    /// Gives a new child of a flow the oldest kept event that it waits for.
+    pub(super) fn deliver_kept(&mut self, flow: JobId, child: JobId, now: Timestamp) {
+        let Some(Signal::Event(name)) = self.jobs.get(&child).and_then(|job| job.signal.clone()) else {
+            return;
+        };
+        let mut kept = self.kept.iter();
+        if let Some(place) = kept.position(|event| event.flow == flow && event.name == name) {
+            let event = self.kept.remove(place);
+            self.complete_with(child, event.value, now);
+        }
+    }
+
+    fn complete_with(&mut self, id: JobId, given: String, now: Timestamp) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.end(JobState::Completed, now);
+        if let Place::Ended { value, .. } = &mut job.place {
+            *value = Some(given);
+        }
+    }
+
+    /// Forgets the events of jobs that are gone.
+    pub(super) fn forget_events(&mut self) {
+        let jobs = &self.jobs;
+        self.kept.retain(|event| jobs.contains_key(&event.flow));
+    }
+}
