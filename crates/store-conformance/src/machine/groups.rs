@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::fixture::*;
 use crate::machine::policy;
-use crate::machine::step::{Step, step};
+use crate::machine::step::{Step, step, step_of_flows};
 
 /// The number of groups of such a sequence. Their names do not fit into one packet.
 const GROUPS: u32 = 300;
@@ -13,7 +13,11 @@ const GROUPS: u32 = 300;
 /// The number of groups of a sequence, usually 0, and its operations.
 pub(super) fn sequence() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let groups = prop_oneof![24 => Just(0), 1 => Just(GROUPS)];
-    (groups, proptest::collection::vec(step(), 1..60))
+    let steps = prop_oneof![
+        2 => proptest::collection::vec(step(), 1..60),
+        1 => proptest::collection::vec(step_of_flows(), 20..80),
+    ];
+    (groups, steps)
 }
 
 /// One job of a kind in each of this many groups.

@@ -163,6 +163,38 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// An operation on flows, which take several steps within one sequence.
+pub(super) fn step_of_flows() -> impl Strategy<Value = Step> {
+    let jobs = || proptest::collection::vec((any::<usize>(), 0u32..9), 1..4);
+    let step = || {
+        (0u32..3, wake(), awaits()).prop_map(|(children, wake, awaits)| Fate::Step(children, wake, awaits))
+    };
+    let fates = prop_oneof![
+        4 => Just(vec![Fate::Completed]),
+        6 => step().prop_map(|step| vec![step]),
+        4 => proptest::collection::vec(prop_oneof![1 => Just(Fate::Completed), 1 => step(), 1 => Just(Fate::NotYet)], 3),
+        2 => proptest::collection::vec(fate(), 8),
+    ];
+    prop_oneof![
+        1 => submission().prop_map(Step::Submit),
+        30 => (any::<usize>(), any::<usize>(), fates, 4u32..12)
+            .prop_map(|(worker, slice, fates, jobs_max)| Step::Exchange { worker, slice, fates, jobs_max, kind: None }),
+        4 => (proptest::collection::vec(any::<usize>(), 1..5), 0usize..2).prop_map(|(jobs, name)| Step::Send(jobs, name)),
+        1 => any::<usize>().prop_map(Step::Die),
+        1 => Just(Step::Register),
+        1 => jobs().prop_map(|chosen| Step::Manual(Manual::Cancel(chosen))),
+        1 => jobs().prop_map(|chosen| Step::Manual(Manual::Retry(chosen))),
+        1 => Just(Step::Manual(Manual::RetryAll)),
+        1 => jobs().prop_map(|chosen| Step::Manual(Manual::Pause(chosen, 0, None))),
+        1 => jobs().prop_map(|chosen| Step::Manual(Manual::Resume(chosen, None))),
+        2 => Just(Step::Expire),
+        2 => (0i64..30).prop_map(Step::Advance),
+        1 => Just(Step::Prune),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Swap),
+    ]
+}
+
 /// Half of the slices complete as a whole, so that families reach their end.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let steps = (1u32..3, wake(), awaits());

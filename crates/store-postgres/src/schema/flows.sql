@@ -200,7 +200,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     value_bytes_max CONSTANT integer := 16777216;
     now_ms CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000);
-    packed CONSTANT text := '[' || coalesce(send_event.value, 'null') || ']';
+    packed CONSTANT text := '[' || coalesce(send_event.value::text, 'null') || ']';
     sent record;
 BEGIN
     PERFORM gristmill.check_name('event', send_event.name);

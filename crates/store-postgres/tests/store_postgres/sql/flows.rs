@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use gristmill_model::{ChildBatch, LeasedSlice, Report, Signal, Spawn, Wake, WorkerId};
-use gristmill_store::Store;
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::PostgresStore;
 

@@ -211,6 +211,13 @@ async fn the_documented_grants_suffice() {
     )
     .await;
     assert_eq!((changed.get::<_, i64>(0), changed.get::<_, bool>(1)), (2, true));
+    let sent = texts(
+        &client,
+        "SELECT gristmill.send_event($1, 'approve')",
+        &[&single[0]],
+    )
+    .await;
+    assert_eq!(sent, ["kept"]);
     let states = texts(
         &client,
         "SELECT id || ' ' || state FROM gristmill.job ORDER BY batch_id, position",
@@ -228,7 +235,6 @@ async fn the_documented_grants_suffice() {
     for sql in [
         "SELECT payloads FROM gristmill.batch",
         "INSERT INTO gristmill.lane (id, queue, kind, job_group) VALUES (9, 'a', 'b', '')",
-        "SELECT gristmill.send_event('1:1', 'approve')",
         "SELECT gristmill.cancel_open('{1}', '{\"{(,)}\"}', '{}', 0)",
         "SELECT gristmill.intern_lane('a', 'b', 'c', 10)",
         "TRUNCATE gristmill.slice",
