@@ -306,7 +306,7 @@ class App(Operations):
         batch, _, position = str(flow).partition(":")
         if not (batch.isdecimal() and position.isdecimal()):
             raise StoreError(f"`{flow}` is not a job id: write the batch and the position, as in 42:7")
-        sent: bool = cast(Any, self.engine()).send_event(int(batch), int(position), text("an event's name", name), encoded(value, to_plain))
+        sent: bool = self.engine().send_event(int(batch), int(position), text("an event's name", name), encoded(value, to_plain))
         return sent
 
     def _add(self, job: Job[..., Any]) -> Job[..., Any]:

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, EventCursor, is_postgres, open_store};
-use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::limits::{KEPT_EVENTS_MAX, PAGE_ROWS_MAX};
 use gristmill_model::{
     BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, OnFailure, PackedBuilder, RunId,
     Tag, Timestamp,
@@ -11,7 +11,10 @@ use gristmill_model::{
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_request;
 use gristmill_operations::{JobOptions, Refused, UniqueOptions, check_after, check_names};
-use gristmill_store::{Change, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store, StoreError};
+use gristmill_store::{
+    Change, FlowEvent, FlowEventReceipt, JobDetails, JobFilter, NewRun, Page, RunState, Selection, Store,
+    StoreError,
+};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -369,6 +372,31 @@ impl Engine {
             engine.change(Selection::Filter(filter), Change::Cancel).await
         })?;
         Ok(changed.map_err(store_error)?.changed)
+    }
+
+    /// Sends an event to a flow; whether the flow had not ended.
+    fn send_event(
+        &self,
+        py: Python<'_>,
+        batch: i64,
+        position: u32,
+        name: String,
+        value: &str,
+    ) -> PyResult<bool> {
+        let engine = self.inner.get()?.clone();
+        let job = job_id(batch, position);
+        let event = FlowEvent::new(job, name, value).map_err(store_error)?;
+        let receipts =
+            wait(py, async move { engine.send_events(vec![event]).await })?.map_err(store_error)?;
+        match receipts.first() {
+            Some(FlowEventReceipt::Unknown) => {
+                Err(store_error(format!("job {job} does not exist, or was pruned")))
+            }
+            Some(FlowEventReceipt::Full) => Err(store_error(format!(
+                "flow {job} has {KEPT_EVENTS_MAX} events that it has not awaited (KEPT_EVENTS_MAX): send more once it has"
+            ))),
+            receipt => Ok(receipt != Some(&FlowEventReceipt::Ended)),
+        }
     }
 
     /// The ended jobs of a batch, as pieces.

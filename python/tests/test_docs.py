@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run, in order, in one folder; and the doctests."""
+"""The examples of docs/python.md and docs/flows.md run, in order, in one folder; and the doctests."""
 
 import doctest
 import importlib.util
@@ -15,14 +15,16 @@ import pytest
 import gristmill
 import gristmill.testing
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md"
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.compile(r"```python\n# ([\w.]+)(?:, needs (\w+))?\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-def test_the_page_is_true(tmp_path):
-    examples = EXAMPLE.findall(PAGE.read_text())
-    assert len(examples) == PAGE.read_text().count("```python")
-    assert len(examples) >= 10
+@pytest.mark.parametrize(("page", "least"), [("python.md", 10), ("flows.md", 7)])
+def test_the_page_is_true(page, least, tmp_path):
+    text = (DOCS / page).read_text()
+    examples = EXAMPLE.findall(text)
+    assert len(examples) == text.count("```python")
+    assert len(examples) >= least
     for name, needed, source, expected in examples:
         if needed and importlib.util.find_spec(needed) is None:
             continue
@@ -38,7 +40,7 @@ def test_the_page_is_true(tmp_path):
 
 
 def test_the_readme_is_true(tmp_path):
-    examples = EXAMPLE.findall((PAGE.parents[1] / "README.md").read_text())
+    examples = EXAMPLE.findall((DOCS.parent / "README.md").read_text())
     [(name, source)] = [(name, source) for name, _, source, _ in examples if "import gristmill" in source]
     (tmp_path / name).write_text(source)
     ended = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -204,6 +204,14 @@ class RemoteEngine:
         changed: int = ask(self, "cancel", {"jobs": names})["changed"]
         return changed
 
+    def send_event(self, batch: int, position: int, name: str, value: str) -> bool:
+        body = f'{{"name":{json.dumps(name)},"value":{value}}}'.encode()
+        status, answer = self.request("POST", f"/jobs/{batch}:{position}/events", body)
+        if status == 409 and json.loads(answer).get("code") == "flow_ended":
+            return False
+        accepted(status, answer)
+        return True
+
     def cancel_batch(self, batch: int) -> None:
         """Cancels what has not ended of a batch."""
         ask(self, "cancel", {"filter": {"batch": batch}})

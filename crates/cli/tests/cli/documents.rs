@@ -57,7 +57,7 @@ documents! {
 }
 
 /// Documents that the Python package's tests run, from an installed wheel.
-const PYTHON_DOCUMENTS: &[&str] = &["docs/python.md"];
+const PYTHON_DOCUMENTS: &[&str] = &["docs/flows.md", "docs/python.md"];
 
 /// Documents without a test of their own.
 #[test]

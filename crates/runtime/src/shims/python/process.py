@@ -130,6 +130,9 @@ class Process:
         module.progress = self.progress
         module.job = self.identity
         module.spawn = spawn
+        module.suspended = Suspension
+        module.flow = flow
+        module.__getattr__ = flow_exception
         module.done = done
         module.to_plain = None
         sys.modules["_gristmill_process"] = module
@@ -151,6 +154,8 @@ class Process:
 
     def conclude(self, value):
         """The same for what may be a spawn, or come with siblings."""
+        if type(value) is Suspension:
+            return self.suspended(value.text)
         if type(value) is Spawn:
             return self.spawned(Spawned(value.body), value.body, "children and a memo")
         if type(value) is not Done:
@@ -161,16 +166,25 @@ class Process:
         note = DoneNote(value=[json.loads(data)], siblings=value.siblings)
         return self.spawned(note, value.siblings, "siblings")
 
+    def suspended(self, text):
+        """What an instance of a flow spawns, or its failure."""
+        try:
+            data = SuspensionNote(text.encode())
+        except UnicodeEncodeError as error:
+            return {"type": "NotJson", "message": not_json(error)}
+        return data if len(data) <= self.value_bytes_max else self.too_large("steps and a memo", len(data))
+
+    def too_large(self, what, size):
+        reason = "main spawned %s of %d bytes; the limit is %d (VALUE_BYTES_MAX): spawn fewer at once"
+        return {"type": "SpawnTooLarge", "message": reason % (what, size, self.value_bytes_max)}
+
     def spawned(self, note, body, what):
         """The note, if what it spawns can be sent; or its failure."""
         try:
             size = len(json.dumps(body, allow_nan=False))
         except Exception as error:
             return {"type": "NotJson", "message": not_json(error)}
-        if size > self.value_bytes_max:
-            reason = "main spawned %s of %d bytes; the limit is %d (VALUE_BYTES_MAX): spawn fewer at once"
-            return {"type": "SpawnTooLarge", "message": reason % (what, size, self.value_bytes_max)}
-        return note
+        return note if size <= self.value_bytes_max else self.too_large(what, size)
 
     def settle(self, value):
         """The same for what a plain function returned, which may be an awaitable."""
@@ -207,6 +221,8 @@ class Process:
                 outbox.values.append(outcome)
                 outbox.durations.append(duration_us)
                 outbox.numbers.append(number)
+        elif type(outcome) is SuspensionNote:
+            outbox.notes.append(b'{"spawned":{"index":%d,"duration_us":%d,"spawn":%s}}\n' % (number, duration_us, outcome))
         elif type(outcome) is Spawned:
             outbox.note({"spawned": {"index": number, "duration_us": duration_us, "spawn": outcome}})
         elif type(outcome) is DoneNote:
@@ -549,6 +565,9 @@ class Process:
         loader.exec_module(module)
         self.main = getattr(module, "main", None)
         finalize = getattr(module, "finalize", None)
+        flow = flow_of(module, file_name)
+        if flow is not None:
+            self.main, finalize = flow.entries(vars(module))
         self.finalize = finalize if callable(finalize) else None
         if not callable(self.main):
             raise NoMain("%s has no function main; write `def main(payload):` and return the result" % file_name)

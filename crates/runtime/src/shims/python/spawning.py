@@ -15,6 +15,19 @@ class Spawned(dict):
     """The note that says so."""
 
 
+class Suspension:
+    """What an instance of a flow spawns and keeps where it waits, as JSON; made by gristmill's flows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text):
+        self.text = text
+
+
+class SuspensionNote(bytes):
+    """The JSON of what it spawns."""
+
+
 class Done:
     """A value with siblings; made by gristmill.done."""
 

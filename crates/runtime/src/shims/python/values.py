@@ -7,7 +7,7 @@ def clean(text):
 
 
 def describe_error(error, traceback_bytes_max):
-    """An exception as the protocol's failure. The frames of this file are left out of its traceback."""
+    """An exception as the protocol's failure. The frames of this file, and of what runs flows, are left out of its traceback."""
     import traceback
 
     try:
@@ -19,7 +19,7 @@ def describe_error(error, traceback_bytes_max):
         "message": clean(message[:ERROR_MESSAGE_CHARACTERS_MAX]),
     }
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((SHIM_NAME, "<frozen importlib")):
+    while trace is not None and is_ours(trace.tb_frame):
         trace = trace.tb_next
     try:
         if trace is not None or isinstance(error, SyntaxError):
@@ -38,6 +38,12 @@ def describe_error(error, traceback_bytes_max):
     return failure
 
 
+def is_ours(frame):
+    """Whether a frame is none of the script's code."""
+    name = frame.f_globals.get("__name__")
+    return frame.f_code.co_filename.startswith((SHIM_NAME, "<frozen importlib")) or str(name).startswith("gristmill._flow.")
+
+
 def errors_in(error):
     """An exception, and where it is a group, such as one of `asyncio.TaskGroup`, all that it holds."""
     found = [error]
@@ -49,6 +55,8 @@ def errors_in(error):
 
 
 def refuse_type(value):
+    if type(value) is Suspension:
+        raise ValueError
     to_plain = getattr(sys.modules.get("_gristmill_process"), "to_plain", None)
     if to_plain is not None:
         return to_plain(value)

@@ -1,0 +1,234 @@
+"""Durable flows on a store, in workers."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+
+import programs
+import pytest
+
+import gristmill
+from gristmill.testing import Clock, run_flow, temporary_store
+
+studio = gristmill.App("studio.db", durable=False)
+
+
+@studio.job(retries=0)
+def double(number: int) -> int:
+    return 2 * number
+
+
+@studio.batch(size=1000, wait="50ms")
+def sizes(texts: list[str]) -> list[list[int]]:
+    return [[len(text), len(texts)] for text in texts]
+
+
+@studio.job(retries=0)
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+@studio.flow(version="1", retries=0)
+async def chain(flow, number: int) -> list:
+    one = await flow.step(double, number)
+    size = await flow.step(sizes, "x" * one)
+    return [one, size, await flow.step(double, one), flow.id == gristmill.job().id, flow.version]
+
+
+@studio.flow(retries=0)
+async def approved(flow, number: int):
+    first = await flow.first(flow.event("approve"), flow.sleep("2d"))
+    try:
+        late = await flow.event("late", timeout="1h")
+    except TimeoutError:
+        late = "nobody"
+    return [first.name, first.value, late]
+
+
+@studio.flow(retries=0)
+async def failing(flow, is_caught: bool):
+    try:
+        await flow.step(fail, "no", key="k")
+    except gristmill.StepFailed as failed:
+        if is_caught:
+            return [failed.step, failed.key, failed.state, failed.type, failed.message, "raise ValueError" in failed.job_traceback]
+        raise
+
+
+@studio.flow(retries=0)
+def plain_parent(flow, number: int):
+    children = [flow.step(chain, number), flow.step(chain, number + 1)]
+    return [child.result()[0] for child in children] + flow.map(double, [1, 2]).result()
+
+
+@studio.flow(retries=0)
+async def leaving(flow):
+    # The loser stays open, and ends with the flow.
+    await flow.first(flow.step(double, 1), flow.step("nobody runs this", None))
+    return "left"
+
+
+@studio.flow(retries=1, retry_delay=0)
+async def stumbling(flow):
+    await flow.step(double, 1)
+    if gristmill.job().attempt == 1:
+        raise RuntimeError("stumbles")
+    return await flow.step(double, 2)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def app(clock):
+    with temporary_store(studio, clock) as app:
+        yield app
+
+
+def test_the_same_step_of_many_instances_is_one_batch(app):
+    handles = chain.submit_many(range(100))
+    app.drain()
+    results = handles.results()
+    assert [result[0] for result in results] == [2 * number for number in range(100)]
+    assert all(result[3:] == [True, "1"] for result in results)
+    # A hundred calls of one item each are what batches save.
+    assert max(size for _, (_, size), *_ in results) >= 10
+    assert len({row.id.partition(":")[0] for row in app.find(job=sizes)}) <= 50
+
+
+def test_events_and_time(app, clock):
+    waits, early = approved.submit(1), approved.submit(2)
+    assert early.send_event("approve", {"by": "Ada"}) and early.send_event("late", 3)
+    app.drain()
+    assert early.result() == ["approve", {"by": "Ada"}, 3] and waits.state() == "blocked"
+    assert not early.send_event("approve")
+    clock.advance("1d")
+    assert app.drain() == 0
+    clock.advance("1d")
+    app.drain()
+    assert waits.state() == "blocked"
+    clock.advance("1h")
+    app.drain()
+    assert waits.result() == ["sleep", None, "nobody"]
+    with pytest.raises(gristmill.StoreError, match="does not exist"):
+        app.send_event("99:0", "approve")
+    with pytest.raises(gristmill.StoreError, match="not a job id"):
+        app.send_event("flow", "approve")
+
+
+def test_failures_are_those_of_the_steps_job(app):
+    caught, uncaught = failing.submit(True), failing.submit(False)
+    app.drain()
+    assert caught.result() == ["fail", "k", "dead", "ValueError", "no", True]
+    with pytest.raises(gristmill.JobFailed, match="StepFailed: step fail .key 'k'., job") as raised:
+        uncaught.result()
+    assert "await flow.step(fail" in raised.value.job_traceback and "_flow" not in raised.value.job_traceback
+
+
+def test_child_flows_and_plain_ones(app):
+    handle = plain_parent.submit(3)
+    app.drain()
+    assert handle.result() == [6, 8, 2, 4]
+
+
+def test_open_steps_end_with_the_flow(app):
+    handle = leaving.submit()
+    app.drain()
+    assert handle.result() == "left"
+    [row] = app.find(job="nobody runs this")
+    assert row.state == "cancelled"
+
+
+def test_a_failed_run_is_tried_again_with_its_memo(app):
+    handle = stumbling.submit()
+    app.drain()
+    assert handle.result() == 4
+    assert app.counts(job=double)["completed"] == 2
+
+
+def test_a_cancelled_flow_cancels_its_steps(app):
+    handle = approved.submit(1)
+    app.drain()
+    assert handle.cancel()
+    assert app.counts()["blocked"] == 0 and not handle.send_event("approve")
+
+
+def test_random_programs_give_what_the_reference_gives(clock):
+    rng = random.Random(int(os.environ.get("FLOW_SEED", 1)))
+    made = [programs.random_program(rng) for _ in range(60)]
+    with temporary_store(programs.app, clock) as app:
+        handles = programs.interpreter.submit_many(made)
+        for _ in range(600):
+            app.drain(concurrency=2)
+            if not app.counts()["blocked"]:
+                break
+            clock.advance("1s")
+        results = handles.results(timeout=1)
+    assert results == [json.loads(json.dumps(run_flow(programs.interpreter, program))) for program in made]
+
+
+WORKER = """
+    import os, sys, time
+    import gristmill
+
+    app = gristmill.App("killed.db")
+
+    @app.job
+    def note(name: str) -> str:
+        with open("notes", "a") as notes:
+            print(name, file=notes)
+        return name
+
+    @app.flow
+    async def several(flow, number: int) -> list:
+        one = await flow.step(note, f"{number} one")
+        two = await flow.map(note, [f"{number} two", f"{number} three"])
+        waited = await flow.event("go")
+        return [one, *two, waited, await flow.step(note, f"{number} four")]
+
+    if __name__ == "__main__":
+        app.work(1, until="empty" if sys.argv[1:] else "stopped")
+"""
+
+
+def test_a_killed_worker_loses_nothing_and_repeats_no_finished_step(tmp_path, monkeypatch):
+    (tmp_path / "killed.py").write_text(textwrap.dedent(WORKER))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import killed
+
+    handles = killed.several.submit_many(range(20))
+    worker = subprocess.Popen([sys.executable, "killed.py"], start_new_session=True)
+    try:
+        # Once all have come to wait for the event.
+        for handle in handles:
+            assert killed.app.engine().wait_job(handle.batch, handle.position, 0) is None
+        for row in wait_for_rows(killed.app, 20):
+            assert row.state == "blocked"
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+    for number, handle in enumerate(handles):
+        assert handle.send_event("go", number)
+    killed.app.work(1, until="empty")
+    assert handles.results(timeout=60) == [[f"{n} one", f"{n} two", f"{n} three", n, f"{n} four"] for n in range(20)]
+    notes = (tmp_path / "notes").read_text().splitlines()
+    assert len(notes) == len(set(notes)) == 80
+    killed.app.close()
+    del sys.modules["killed"]
+
+
+def wait_for_rows(app, count):
+    """The waits for the event, once there are so many."""
+    with app.events(timeout=30) as events:
+        while True:
+            rows = list(app.find(job="gristmill.event"))
+            if len(rows) >= count:
+                return rows
+            next(events)
