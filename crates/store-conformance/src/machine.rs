@@ -508,14 +508,16 @@ impl<'a> Machine<'a> {
         kind: Option<usize>,
     ) {
         let now = self.database.clock().now();
-        // Most reports are on the latest slices, and some on old ones.
-        let recent = self.slices.len().saturating_sub(4);
-        let chosen = if slice.is_multiple_of(4) {
-            slice / 4
-        } else {
-            recent + slice / 4
+        // Most reports are on slices that are held, and some on old ones.
+        let held = self
+            .slices
+            .iter()
+            .filter(|(_, slice)| self.reference.is_held(slice));
+        let held: Vec<&(WorkerId, LeasedSlice)> = held.collect();
+        let chosen = match slice.is_multiple_of(4) || held.is_empty() {
+            true => self.slices.get(slice / 4 % self.slices.len().max(1)).cloned(),
+            false => held.get(slice / 4 % held.len()).map(|chosen| (*chosen).clone()),
         };
-        let chosen = self.slices.get(chosen % self.slices.len().max(1)).cloned();
         let (worker, reports) = match chosen {
             Some((worker, slice)) => (worker, vec![self.report_by(&slice, fates)]),
             None => (self.workers[worker % self.workers.len()], Vec::new()),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::fixture::*;
 use crate::machine::policy;
-use crate::machine::step::{Step, step, step_of_flows};
+use crate::machine::step::{Step, Submission, step, step_of_flows};
 
 /// The number of groups of such a sequence. Their names do not fit into one packet.
 const GROUPS: u32 = 300;
@@ -15,7 +15,10 @@ pub(super) fn sequence() -> impl Strategy<Value = (u32, Vec<Step>)> {
     let groups = prop_oneof![24 => Just(0), 1 => Just(GROUPS)];
     let steps = prop_oneof![
         2 => proptest::collection::vec(step(), 1..60),
-        1 => proptest::collection::vec(step_of_flows(), 20..80),
+        1 => proptest::collection::vec(step_of_flows(), 20..80).prop_map(|mut steps| {
+            steps.insert(0, Step::Submit(Submission::of(4)));
+            steps
+        }),
     ];
     (groups, steps)
 }

@@ -441,6 +441,14 @@ impl Reference {
         mine
     }
 
+    /// Reports whether a claim still holds some of its jobs.
+    pub fn is_held(&self, slice: &LeasedSlice) -> bool {
+        let batch = slice.batch;
+        let jobs = slice.positions.iter().map(|position| JobId { batch, position });
+        jobs.filter_map(|id| self.jobs.get(&id))
+            .any(|job| matches!(job.place, Place::Held { lease, .. } if lease == slice.lease))
+    }
+
     fn held_by(&mut self, worker: WorkerId) -> impl Iterator<Item = &mut Job> {
         self.jobs
             .values_mut()

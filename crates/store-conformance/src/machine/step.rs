@@ -102,6 +102,24 @@ pub(super) struct Submission {
     pub on_failure: OnFailure,
 }
 
+impl Submission {
+    /// Jobs that can be claimed at once.
+    pub fn of(count: u32) -> Self {
+        Submission {
+            kind: 0,
+            count,
+            priority: 0,
+            delay_ms: None,
+            expires_ms: None,
+            within_ms: None,
+            cached_ms: None,
+            attempts_max: 2,
+            after: Vec::new(),
+            on_failure: OnFailure::Cancel,
+        }
+    }
+}
+
 /// A change by hand of some jobs, of all jobs of a kind, or of all jobs.
 #[derive(Debug, Clone)]
 pub(super) enum Manual {
@@ -176,7 +194,7 @@ pub(super) fn step_of_flows() -> impl Strategy<Value = Step> {
         2 => proptest::collection::vec(fate(), 8),
     ];
     prop_oneof![
-        1 => submission().prop_map(Step::Submit),
+        2 => (1u32..5).prop_map(|count| Step::Submit(Submission::of(count))),
         30 => (any::<usize>(), any::<usize>(), fates, 4u32..12)
             .prop_map(|(worker, slice, fates, jobs_max)| Step::Exchange { worker, slice, fates, jobs_max, kind: None }),
         4 => (proptest::collection::vec(any::<usize>(), 1..5), 0usize..2).prop_map(|(jobs, name)| Step::Send(jobs, name)),
