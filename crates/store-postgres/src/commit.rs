@@ -33,7 +33,8 @@ use crate::limits::TEXT_BYTES_MAX;
 use crate::multirange::Multirange;
 
 /// Takes the positions `$5` out of the leases `$2` of the batches `$3` on the attempts `$4`, as far as the worker `$1`
-/// holds all of a report's by one row. Flows that may leave children open are not among them. Says which reports those were, counted from 1, and whether others wait for them.
+/// holds all of a report's by one row. Flows that may leave children open are not among them.
+/// Says which reports those were, counted from 1, and whether others wait for them.
 const TAKE: &str = "WITH reported AS MATERIALIZED ( \
      SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::int4multirange[], $6::integer[]) \
      WITH ORDINALITY r (lease_id, batch_id, attempt, positions, count, number)), \

@@ -396,16 +396,12 @@ impl Writes {
         parents: Option<&Positions>,
         children: &ChildBatch,
     ) {
+        let event = children.options.signal.as_ref().and_then(Signal::event);
         self.child_batches.push(
             batch.0,
             parent.0,
             family,
-            children
-                .options
-                .signal
-                .as_ref()
-                .and_then(Signal::event)
-                .map(str::to_owned),
+            event.map(str::to_owned),
             array(bounds_of(&children.shares).into_iter()),
             parents.map(|parents| array(parents.iter())),
         );
@@ -541,12 +537,8 @@ impl Writes {
 
     /// The jobs of a batch that end with this.
     pub fn ended_of(&self, batch: BatchId) -> Positions {
-        let Reports {
-            batch: batches,
-            positions,
-            ..
-        } = &self.reports;
-        let own = batches.iter().zip(positions).filter(|(id, _)| **id == batch.0);
+        let reports = self.reports.batch.iter().zip(&self.reports.positions);
+        let own = reports.filter(|(id, _)| **id == batch.0);
         own.fold(Positions::new(), |all, (_, positions)| all.union(&positions.0))
     }
 

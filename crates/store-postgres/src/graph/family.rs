@@ -4,18 +4,18 @@
 //! which children are whose, stands packed beside them. As children end, `gristmill.settle` makes those of the parents that
 //! have none open any more a slice that finalizes. What flows have beyond that is in `flow`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gristmill_model::{
-    BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Report, Suspended, Tag, Timestamp,
+    BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Report, Suspended, Tag, Timestamp, Wake,
 };
 use gristmill_store::rules::ending::FailedAttempt;
 use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_spawn};
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
-use gristmill_store::{Children, StoreError};
+use gristmill_store::{BatchPositions, Children, StoreError};
 use tokio_postgres::Row;
 
 use crate::database::Database;
@@ -26,7 +26,6 @@ use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
-use crate::graph::flow::{children_of_steps, read_wake};
 use crate::multirange::Multirange;
 use crate::submit::{Circumstances, check_texts};
 
@@ -137,7 +136,8 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
         .query(
             "SELECT c.batch_id, c.parent_id, c.family, coalesce(c.parents, s.parents), c.bounds, \
              (SELECT count(*) FROM gristmill.child_batch o WHERE o.parent_id = c.parent_id AND o.family = c.family), \
-             s.flow IS NOT NULL FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
+             s.flow IS NOT NULL FROM gristmill.child_batch c \
+             JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
              WHERE c.batch_id = ANY ($1)",
             &[&children],
         )
@@ -447,4 +447,30 @@ pub(crate) async fn parent_of(snapshot: &Snapshot, child: JobId) -> Result<Optio
         })),
         None => Ok(None),
     }
+}
+
+/// A column that says when a flow runs again.
+pub(crate) fn read_wake(row: &Row, column: usize) -> Result<Option<Wake>> {
+    let text: Option<&str> = row.try_get(column)?;
+    let wake = text.map(str::parse).transpose();
+    wake.map_err(|error| Failure::Damaged(format!("a suspension: {error}")))
+}
+
+/// The children of all steps that these flows of a batch have taken. `families` are those of the batch, the latest first.
+fn children_of_steps<'f>(
+    families: impl DoubleEndedIterator<Item = &'f Family>,
+    flows: &Positions,
+) -> Vec<Children> {
+    let mut all: BTreeMap<u32, Vec<BatchPositions>> = flows.iter().map(|flow| (flow, Vec::new())).collect();
+    for family in families.rev().filter(|family| family.flow.is_some()) {
+        for children in family.children_of_each(flows) {
+            all.entry(children.parent).or_default().extend(children.jobs);
+        }
+    }
+    let all = all.into_iter().map(|(parent, jobs)| Children {
+        parent,
+        jobs,
+        is_flow: true,
+    });
+    all.collect()
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, Wake, WorkerId};
+use gristmill_store::rules::family::Brood;
 use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
-use gristmill_store::rules::family::{Brood, Family};
-use gristmill_store::{BatchPositions, Children, FlowEvent, FlowEventReceipt, Suspension};
+use gristmill_store::{FlowEvent, FlowEventReceipt, Suspension};
 use tokio_postgres::Row;
 
 use crate::database::columns::sum;
@@ -15,7 +15,7 @@ use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
-use crate::graph::family::{Spawning, families, read_parents, unsigned};
+use crate::graph::family::{Spawning, families, read_parents, read_wake, unsigned};
 use crate::multirange::Multirange;
 
 /// The suspensions with which these families of these batches run: their own, and those of earlier steps of flows.
@@ -265,32 +265,6 @@ fn joined(steps: &[&Row], jobs: &Positions) -> Result<Option<PackedArray>> {
         "[{}]",
         joined.join("\n,")
     ))))
-}
-
-/// A column that says when a flow runs again.
-pub(crate) fn read_wake(row: &Row, column: usize) -> Result<Option<Wake>> {
-    let text: Option<&str> = row.try_get(column)?;
-    let wake = text.map(str::parse).transpose();
-    wake.map_err(|error| Failure::Damaged(format!("a suspension: {error}")))
-}
-
-/// The children of all steps that these flows of a batch have taken. `families` are those of the batch, the latest first.
-pub(crate) fn children_of_steps<'f>(
-    families: impl DoubleEndedIterator<Item = &'f Family>,
-    flows: &Positions,
-) -> Vec<Children> {
-    let mut all: BTreeMap<u32, Vec<BatchPositions>> = flows.iter().map(|flow| (flow, Vec::new())).collect();
-    for family in families.rev().filter(|family| family.flow.is_some()) {
-        for children in family.children_of_each(flows) {
-            all.entry(children.parent).or_default().extend(children.jobs);
-        }
-    }
-    let all = all.into_iter().map(|(parent, jobs)| Children {
-        parent,
-        jobs,
-        is_flow: true,
-    });
-    all.collect()
 }
 
 /// The suspensions of a job, in order.

@@ -106,8 +106,8 @@ $$;
 
 -- Continues the parents of children that have ended. Parents without open children become claimable, to finalize; flows that wake on
 -- any child, at once. A part waits for the children in the batches that its edges lead to: a flow, also for those of earlier steps. Under
--- the policy `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and which
--- have ended.
+-- the policy `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and
+-- which have ended.
 CREATE OR REPLACE FUNCTION gristmill.settle_children(
     child_id bigint, parent_id bigint, parent_part integer, ended int4multirange, now_ms bigint,
     OUT claimable bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
@@ -151,7 +151,8 @@ BEGIN
     touched := ARRAY(
         SELECT DISTINCT parents[t.place] FROM unnest(ended * int4multirange(int4range(0, bounds[cardinality(bounds)]))) r
         CROSS JOIN LATERAL generate_series(width_bucket(lower(r), bounds), width_bucket(upper(r) - 1, bounds)) t (place)
-        WHERE waiting.positions @> parents[t.place] AND NOT (wake IS NOT DISTINCT FROM 'any' AND coalesce(upper(ended), 2147483647) = 2147483647));
+        WHERE waiting.positions @> parents[t.place]
+            AND (wake IS DISTINCT FROM 'any' OR coalesce(upper(ended), 2147483647) < 2147483647));
     IF policy = 'fail' THEN
         SELECT coalesce(array_agg(t.parent), '{}'), array_agg(c.position), array_agg(c.state)
             INTO failed, failed_children, failed_states

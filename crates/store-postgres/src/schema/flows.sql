@@ -137,7 +137,9 @@ BEGIN
                 UNION ALL SELECT FROM gristmill.blocked w WHERE w.batch_id = flow_ids[n] AND w.positions @> flow_positions[n]
             ) THEN
                 receipt := 'ended';
-            ELSIF (SELECT count(*) FROM gristmill.kept_event k WHERE k.batch_id = flow_ids[n] AND k.position = flow_positions[n]) >= kept_max THEN
+            ELSIF kept_max <= (
+                SELECT count(*) FROM gristmill.kept_event k WHERE k.batch_id = flow_ids[n] AND k.position = flow_positions[n]
+            ) THEN
                 receipt := 'full';
             ELSE
                 INSERT INTO gristmill.kept_event (batch_id, position, name, value)

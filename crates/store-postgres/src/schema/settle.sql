@@ -16,8 +16,8 @@ LANGUAGE sql STABLE
 RETURN EXISTS (SELECT FROM gristmill.edge e WHERE e.prerequisite_id = $1)
     OR EXISTS (SELECT FROM gristmill.child_batch c WHERE c.batch_id = $1);
 
--- Settles the edges that lead to ended jobs: of these batches, at these positions. All positions that there can be (`{(,)}`) mean that jobs may
--- have ended, perhaps long before; a flow that wakes on any child does not take that for news. Jobs whose prerequisites
+-- Settles the edges that lead to ended jobs: of these batches, at these positions. All positions that there can be (`{(,)}`) mean that
+-- jobs may have ended, perhaps long before; a flow that wakes on any child does not take that for news. Jobs whose prerequisites
 -- failed end, with all jobs that wait for them in turn, and release their keys. Parents whose children have ended continue. Returns
 -- how many jobs have become claimable. The caller has written the outcomes of the ended jobs.
 CREATE OR REPLACE FUNCTION gristmill.settle(batch_ids bigint[], meant int4multirange[], now_ms bigint) RETURNS bigint

@@ -22,7 +22,6 @@ use crate::claim::slice::NewSlice;
 use crate::columns::read_positions;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::{Ended, StoredEdge};
-use crate::graph::flow::{children_of_steps, read_wake};
 use crate::labels::tags_of_batch;
 use crate::transaction::Transaction;
 
@@ -537,4 +536,43 @@ pub(crate) fn parentage(connection: &Connection, children: BatchId) -> Result<Op
         broods_count: usize::try_from(row.get::<_, i64>(4)?).unwrap_or(usize::MAX),
         brood: Brood::of_shares(children, read_positions(row, 3)?, &shares),
     }))
+}
+
+/// The families of a batch that are steps of flows, by number ascending.
+pub(crate) const STEPS: &str =
+    "SELECT family, positions FROM suspension WHERE batch_id = ?1 AND flow IS NOT NULL ORDER BY family";
+
+/// The families of the steps that these jobs of a batch have taken, in order.
+pub(crate) fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions) -> Result<Vec<Family>> {
+    let mut statement = connection.prepare_cached(STEPS)?;
+    let mut rows = statement.query([batch.0])?;
+    let mut families = Vec::new();
+    while let Some(row) = rows.next()? {
+        if !read_positions(row, 1)?.intersection(jobs).is_empty() {
+            families.extend(family(connection, batch, row.get(0)?)?);
+        }
+    }
+    Ok(families)
+}
+
+/// The children of all steps that these jobs of a batch have taken.
+pub(crate) fn children_of_steps(
+    connection: &Connection,
+    batch: BatchId,
+    jobs: &Positions,
+) -> Result<BTreeMap<u32, Vec<BatchPositions>>> {
+    let mut all: BTreeMap<u32, Vec<BatchPositions>> = jobs.iter().map(|job| (job, Vec::new())).collect();
+    for family in steps_of(connection, batch, jobs)? {
+        for children in family.children_of_each(jobs) {
+            all.entry(children.parent).or_default().extend(children.jobs);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads when a flow runs again.
+pub(crate) fn read_wake(row: &rusqlite::Row<'_>, column: usize) -> Result<Option<Wake>> {
+    let text: Option<String> = row.get(column)?;
+    let wake = text.map(|text| text.parse()).transpose();
+    wake.map_err(|error| Failure::Damaged(format!("a suspension: {error}")))
 }

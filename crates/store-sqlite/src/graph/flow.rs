@@ -7,47 +7,15 @@ use gristmill_model::signal::EVENT_KIND;
 use gristmill_model::{BatchId, ChildBatch, JobId, JobState, PackedArray, Positions, Suspended, Wake};
 use gristmill_store::rules::ending::Ending;
 use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
-use gristmill_store::rules::family::{Brood, Family, latest};
+use gristmill_store::rules::family::{Brood, latest};
 use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
 use rusqlite::{Connection, params};
 
 use crate::columns::read_positions;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::graph::dependency::Ended;
-use crate::graph::family::{brood, family};
+use crate::graph::family::{STEPS, brood, children_of_steps, family, steps_of};
 use crate::transaction::Transaction;
-
-/// The families of a batch that are steps of flows, by number ascending.
-const STEPS: &str =
-    "SELECT family, positions FROM suspension WHERE batch_id = ?1 AND flow IS NOT NULL ORDER BY family";
-
-/// The families of the steps that these jobs of a batch have taken, in order.
-fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions) -> Result<Vec<Family>> {
-    let mut statement = connection.prepare_cached(STEPS)?;
-    let mut rows = statement.query([batch.0])?;
-    let mut families = Vec::new();
-    while let Some(row) = rows.next()? {
-        if !read_positions(row, 1)?.intersection(jobs).is_empty() {
-            families.extend(family(connection, batch, row.get(0)?)?);
-        }
-    }
-    Ok(families)
-}
-
-/// The children of all steps that these jobs of a batch have taken.
-pub(crate) fn children_of_steps(
-    connection: &Connection,
-    batch: BatchId,
-    jobs: &Positions,
-) -> Result<BTreeMap<u32, Vec<BatchPositions>>> {
-    let mut all: BTreeMap<u32, Vec<BatchPositions>> = jobs.iter().map(|job| (job, Vec::new())).collect();
-    for family in steps_of(connection, batch, jobs)? {
-        for children in family.children_of_each(jobs) {
-            all.entry(children.parent).or_default().extend(children.jobs);
-        }
-    }
-    Ok(all)
-}
 
 /// The suspensions of a job, in order.
 pub(crate) fn suspensions(connection: &Connection, job: JobId) -> Result<Vec<Suspension>> {
@@ -305,11 +273,4 @@ impl Transaction<'_> {
         }
         Ok(())
     }
-}
-
-/// Reads when a flow runs again.
-pub(crate) fn read_wake(row: &rusqlite::Row<'_>, column: usize) -> Result<Option<Wake>> {
-    let text: Option<String> = row.get(column)?;
-    let wake = text.map(|text| text.parse()).transpose();
-    wake.map_err(|error| Failure::Damaged(format!("a suspension: {error}")))
 }
