@@ -27,6 +27,14 @@ def main(payload):
     if isinstance(payload, dict) and "spawn" in payload:
         import gristmill
         return gristmill.spawn([{"child": number} for number in range(payload["spawn"])])
+    if isinstance(payload, dict) and "approve" in payload:
+        import gristmill
+        children = [{"kind": "resize", "payloads": [{"width": number} for number in range(payload["approve"])]},
+                    {"event": "approve", "delay_ms": 3600000, "payloads": [None]}]
+        flow = gristmill.spawn()
+        flow.body = {"children": children, "on_failure": "collect", "flow": True, "wake": "all",
+                     "memo": [{"steps": [["resize", 1, "pages", payload["approve"]], ["@approve", 0]]}]}
+        return flow
     if isinstance(payload, dict) and "fail" in payload:
         raise ValueError(payload["fail"])
     return {"got": payload}

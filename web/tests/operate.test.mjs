@@ -253,6 +253,30 @@ describe("relations", () => {
   });
 });
 
+describe("flows", () => {
+  test("show their steps, and take an event", async () => {
+    const { first } = await server.submit("document@2", [{ approve: 3 }]);
+    const worker = server.worker("document@2");
+    await server.reached("document@2", "blocked", 1);
+    await tab.to(`jobs/${first}`);
+    const steps = tab.page.getByRole("region", { name: "Steps of the flow" });
+    await steps.getByRole("link", { name: "resize" }).waitFor();
+    await steps.getByRole("link", { name: "event approve" }).waitFor();
+    await steps.getByRole("button", { name: "Send event approve" }).press("Enter");
+    const dialog = tab.page.getByRole("dialog");
+    assert.equal(await dialog.getByLabel("Name").inputValue(), "approve");
+    await dialog.getByLabel("Value, as JSON").fill("yes");
+    await dialog.getByText("Line 1, column 1").waitFor();
+    await dialog.getByLabel("Value, as JSON").fill('{"by": 12345678901234567890}');
+    assert.deepEqual(await violationsOf(tab.page), []);
+    await dialog.getByRole("button", { name: "Send the event" }).click();
+    await tab.page.getByText("The flow has the event approve").waitFor();
+    await server.reached("document@2", "completed", 1);
+    await steps.getByText("received").waitFor();
+    worker.kill("SIGKILL");
+  });
+});
+
 describe("undo", () => {
   const pauses = async () =>
     (await server.api("GET", "/controls")).controls

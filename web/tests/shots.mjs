@@ -49,8 +49,12 @@ try {
   const dead = (await server.api("GET", "/jobs?states=dead&limit=1")).jobs[0].job;
   const running = (await server.api("GET", "/jobs?states=running&limit=1")).jobs[0].job;
   const waiting = (await server.api("GET", "/jobs?states=waiting&kind=report&limit=1")).jobs[0].job;
+  const { first: flow } = await server.submit("document@2", [{ approve: 3 }]);
+  server.worker("document@2");
+  await server.reached("document@2", "blocked", 1);
   const pages = [
     ...PAGES,
+    `jobs/${flow}`,
     "memory?q=Who+keeps+bees",
     "batches/1",
     `jobs/${dead}`,

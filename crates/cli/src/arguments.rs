@@ -4,6 +4,7 @@ pub mod container;
 pub mod control;
 #[cfg(feature = "full")]
 pub mod fleet;
+pub mod flow;
 pub mod help;
 pub mod history;
 pub mod hook;
@@ -35,6 +36,7 @@ use container::CONTAINER_HELP;
 use control::{LimitArguments, PauseArguments, PausesArguments, ResumeArguments};
 #[cfg(feature = "full")]
 use fleet::FleetCommand;
+use flow::FlowArguments;
 use history::HistoryArguments;
 use job::{
     ChangeArguments, DrainArguments, EventsArguments, JobsArguments, LogsArguments, PriorityArguments,
@@ -81,6 +83,8 @@ pub enum Command {
     Worker(WorkerArguments),
     /// Submit jobs on a schedule: cron expressions and intervals
     Schedule(ScheduleArguments),
+    /// Start, list and show durable flows, and send them events
+    Flow(FlowArguments),
     /// Pause jobs, a queue, a kind, a group or everything
     Pause(PauseArguments),
     /// End pauses

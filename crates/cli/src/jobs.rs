@@ -3,6 +3,7 @@
 pub mod change;
 pub mod events;
 pub mod filter;
+pub mod flow;
 pub mod list;
 pub mod logs;
 mod portion;

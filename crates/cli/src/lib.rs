@@ -159,6 +159,7 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Resume(arguments) => control::resume(arguments).await,
         Command::Pauses(arguments) => control::pauses(arguments).await,
         Command::Limit(arguments) => control::limit(arguments).await,
+        Command::Flow(arguments) => jobs::flow::flow(arguments).await,
         Command::Schedule(arguments) => schedule::schedule(arguments).await,
         #[cfg(feature = "full")]
         Command::Fleet(command) => fleet::execute(command, telemetry).await,

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::EngineError;
 use crate::events::{EventHub, Events};
+use crate::expiry;
 use crate::firing;
 use crate::housekeeping;
 use crate::kind::{Kind, packed, refused};
@@ -69,6 +70,8 @@ impl Engine {
                 _ => {}
             }
             let kept = housekeeping::keep(store.clone(), settings.clone(), hops.clone());
+            housekeeping.push(tokio::spawn(kept));
+            let kept = expiry::keep(store.clone(), events.clone(), housekeeping::round(&settings));
             housekeeping.push(tokio::spawn(kept));
             let (clock, events) = (settings.clock.clone(), events.clone());
             let kept = firing::keep(store.clone(), clock, events, hops.clone());

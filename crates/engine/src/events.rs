@@ -186,6 +186,11 @@ impl EventHub {
         })
     }
 
+    /// Tells of everything that happens from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
     /// Wakes the listeners.
     pub(crate) fn wake(&self) {
         if self.changes.receiver_count() > 0 {

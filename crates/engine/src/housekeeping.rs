@@ -1,4 +1,4 @@
-//! Background work: rescue, expiry, compaction, retention.
+//! Background work: rescue, compaction, retention.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,10 +46,15 @@ pub(crate) async fn rescue(store: &dyn Store, settings: &EngineSettings) -> Resu
     Ok(rescued)
 }
 
+/// The time between two rounds.
+pub(crate) fn round(settings: &EngineSettings) -> Duration {
+    let every_ms = settings.lease_lost_after_ms.unsigned_abs() / ROUNDS_PER_LEASE;
+    Duration::from_millis(every_ms.max(1))
+}
+
 /// Runs housekeeping until it is aborted. It logs an error, and the next round retries.
 pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: HopRecorder) {
-    let every_ms = settings.lease_lost_after_ms.unsigned_abs() / ROUNDS_PER_LEASE;
-    let mut ticks = tokio::time::interval(Duration::from_millis(every_ms.max(1)));
+    let mut ticks = tokio::time::interval(round(&settings));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut pruned_at: Option<Instant> = None;
     let mut compacted_at = Instant::now();
@@ -61,9 +66,6 @@ pub(crate) async fn keep(store: Arc<dyn Store>, settings: EngineSettings, hops: 
                 continue;
             }
             log(&error, "rescuing dead workers' jobs failed; trying again soon");
-        }
-        if let Err(error) = store.expire().await {
-            log(&error, "expiring jobs failed; trying again soon");
         }
         let moved = hops.take();
         if let Err(error) = store.record(moved.clone()).await {

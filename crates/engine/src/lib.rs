@@ -34,8 +34,10 @@
 pub mod engine;
 pub mod error;
 pub mod events;
+mod expiry;
 mod firing;
 pub mod flow;
+pub mod flow_steps;
 mod housekeeping;
 pub mod kind;
 pub mod live_logs;

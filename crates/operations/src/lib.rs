@@ -2,6 +2,7 @@
 //! spawn, Python and other languages use the same ones.
 //!
 //! * [`options`] has the options of jobs, which a submit, a schedule and a spawn share.
+//! * [`flow_event`] has the request of an event for a flow.
 //! * [`submit`] has the request of a submit, and cuts its payloads into batches.
 //! * [`jobs`], [`schedules`], [`controls`], [`history`], [`backlog`] and [`stats`] are the operations on an engine, with their
 //!   requests and answers.
@@ -17,6 +18,7 @@ pub mod access;
 pub mod backlog;
 pub mod controls;
 pub mod feeder;
+pub mod flow_event;
 pub mod history;
 pub mod jobs;
 pub mod limits;
@@ -31,6 +33,7 @@ pub mod submit;
 pub mod unique;
 
 pub use access::Access;
+pub use flow_event::{AddressedEvent, FlowAddress, FlowEventRequest, checked_event_name};
 pub use options::{JobOptions, RetryOptions, check_after, check_names};
 pub use priority::Priority;
 pub use read::{read_job, read_states};

@@ -8,6 +8,8 @@ use gristmill_operations::Access;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::trust::EventScope;
+
 /// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -78,6 +80,8 @@ pub struct Caller {
     pub token: Arc<str>,
     /// The role of the token; `None` for a caller of a loopback server without a trust folder, who may do everything.
     pub role: Option<Role>,
+    /// The one event that it may send, if it may do nothing else.
+    pub event: Option<Arc<EventScope>>,
 }
 
 impl Caller {
@@ -87,6 +91,7 @@ impl Caller {
             access: Access::all(),
             token: "local".into(),
             role: None,
+            event: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::EngineError;
+use gristmill_model::JobId;
 use gristmill_operations::Refused;
 pub use gristmill_protocol::Refusal;
 use gristmill_store::StoreError;
@@ -107,6 +108,17 @@ pub enum ApiError {
         /// One of the jobs.
         job: String,
     },
+    /// An event is sent to a flow that has ended.
+    #[error("job {0} has ended; the event is not sent")]
+    FlowEnded(JobId),
+    /// A flow has too many events that it has not awaited.
+    #[error("job {flow} has {limit} events that it has not awaited; the event is not sent")]
+    EventsFull {
+        /// The flow.
+        flow: JobId,
+        /// The limit.
+        limit: u32,
+    },
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -162,6 +174,8 @@ impl ApiError {
             ApiError::WorkerUnknown(_)
             | ApiError::Stale { .. }
             | ApiError::NotHeld { .. }
+            | ApiError::FlowEnded(_)
+            | ApiError::EventsFull { .. }
             | ApiError::NoEvents => StatusCode::CONFLICT,
             ApiError::Stopping | ApiError::NotReady | ApiError::Trust(_) => StatusCode::SERVICE_UNAVAILABLE,
             ApiError::Store(error) => match error {
@@ -207,6 +221,8 @@ impl ApiError {
             ApiError::WorkerUnknown(_) | ApiError::Store(StoreError::WorkerUnknown(_)) => "worker_unknown",
             ApiError::Stale { .. } => "stale",
             ApiError::NotHeld { .. } => "not_held",
+            ApiError::FlowEnded(_) => "flow_ended",
+            ApiError::EventsFull { .. } => "events_full",
             ApiError::Stopping => "stopping",
             ApiError::NotReady => "not_ready",
             ApiError::Trust(_) => "trust",
@@ -251,6 +267,10 @@ impl ApiError {
             ApiError::NotHeld { .. } => {
                 "send output only of jobs that the worker has claimed and not reported, with their kind"
                     .to_owned()
+            }
+            ApiError::FlowEnded(_) => "retry the job first, or send the event to another one".to_owned(),
+            ApiError::EventsFull { .. } => {
+                "send the event once the flow has awaited others, and only names that it awaits".to_owned()
             }
             ApiError::Store(StoreError::DuplicateKey { .. }) => {
                 "omit the job, or choose another `on_duplicate`".to_owned()

@@ -33,4 +33,4 @@ pub use connections::ConnectionLimits;
 pub use error::{ApiError, Refusal};
 pub use knowledge::Knowledge;
 pub use serve::{BoundServer, ServeError, ServeOptions, TlsFiles, bind, serve};
-pub use trust::{NewToken, TokenRecord, TrustError, TrustFolder};
+pub use trust::{EventScope, NewToken, TokenRecord, TrustError, TrustFolder};

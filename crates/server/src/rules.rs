@@ -58,6 +58,9 @@ pub struct Rule {
 /// The path of all operations.
 pub const BASE: &str = "/api/v1";
 
+/// The operation that a token for one event allows.
+const SEND_EVENT: &str = "/jobs/{job}/events";
+
 const ALL: &[Role] = &Role::ALL;
 const ADMIN: &[Role] = &[Role::Admin];
 const OPERATORS: &[Role] = &[Role::Admin, Role::Operator];
@@ -75,6 +78,8 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/jobs/count", READERS, QueueRule::Named),
     rule("GET", "/jobs/ids", READERS, QueueRule::Named),
     rule("GET", "/jobs/{job}", READERS, QueueRule::Named),
+    rule("GET", "/jobs/{job}/steps", READERS, QueueRule::Named),
+    rule("POST", SEND_EVENT, CLIENTS, QueueRule::Named),
     rule("GET", "/batches", READERS, QueueRule::Named),
     rule("GET", "/tags/{tag}", READERS, QueueRule::All),
     rule("GET", "/groups", READERS, QueueRule::Named),
@@ -182,6 +187,20 @@ fn admit(app: &App, rule: Option<&Rule>, request: &Request) -> Result<Caller, Ap
                 rule.method, rule.path
             ),
             format!("use a token for: {}", roles.join(", ")),
+        ));
+    }
+    if let Some(event) = &caller.event
+        && rule.path != SEND_EVENT
+    {
+        return Err(ApiError::forbidden(
+            format!(
+                "the token of `{}` allows nothing but an event",
+                caller.access.subject
+            ),
+            format!(
+                "POST {BASE}/jobs/{}/events with the name `{}`",
+                event.job, event.name
+            ),
         ));
     }
     if rule.queues == QueueRule::All {

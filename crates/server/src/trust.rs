@@ -25,7 +25,7 @@ use gristmill_operations::access::QueueScope;
 
 pub use browser::{COOKIE, check_same_origin};
 pub use folder::{NewToken, TrustError, TrustFolder};
-pub use token::TokenRecord;
+pub use token::{EventScope, TokenRecord};
 
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -172,7 +172,11 @@ impl TokenTrust {
         }
         let record = listed(&contents, &claims.jti)?;
         // The list and the signed text must agree. A difference means that the list was changed.
-        if record.subject != claims.sub || record.role != claims.role || record.queues != claims.queues {
+        if record.subject != claims.sub
+            || record.role != claims.role
+            || record.queues != claims.queues
+            || record.event != claims.event
+        {
             return Err(refuse("the token and the server's list of tokens differ"));
         }
         Ok(Caller {
@@ -182,6 +186,7 @@ impl TokenTrust {
             },
             token: claims.jti.as_str().into(),
             role: Some(claims.role),
+            event: claims.event.map(Arc::new),
         })
     }
 }

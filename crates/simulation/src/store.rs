@@ -264,6 +264,10 @@ impl Store for FaultyStore {
         operate!(self.expire())
     }
 
+    async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
+        operate!(self.next_expiry())
+    }
+
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
         operate!(self.prune(options))
     }
@@ -341,6 +345,10 @@ impl Store for FaultyStore {
 
     async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
         operate!(self.suspensions(job))
+    }
+
+    async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError> {
+        operate!(self.flow_kinds())
     }
 
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {

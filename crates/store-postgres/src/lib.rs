@@ -336,6 +336,10 @@ impl Store for PostgresStore {
         }
     }
 
+    async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
+        look!(self, |snapshot| query::flow::next_expiry(&snapshot))
+    }
+
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
         let pruning = self
             .database
@@ -484,6 +488,10 @@ impl Store for PostgresStore {
 
     async fn outcomes(&self, batch: BatchId) -> Result<Option<BatchOutcomes>, StoreError> {
         look!(self, |snapshot| query::outcomes(&snapshot, batch))
+    }
+
+    async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError> {
+        look!(self, |snapshot| query::flow::flow_kinds(&snapshot))
     }
 
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {

@@ -6,6 +6,7 @@ pub(crate) mod due;
 pub(crate) mod ended;
 pub(crate) mod event;
 pub(crate) mod filter;
+pub(crate) mod flow;
 mod history;
 mod job;
 mod lock_waits;

@@ -379,6 +379,10 @@ impl Store for SqliteStore {
         self.write(0, |transaction| transaction.expire()).await
     }
 
+    async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.read(query::flow::next_expiry).await
+    }
+
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
         self.prune_in_portions(options).await
     }
@@ -482,6 +486,10 @@ impl Store for SqliteStore {
     async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
         self.read(move |connection| graph::flow::suspensions(connection, job))
             .await
+    }
+
+    async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError> {
+        self.read(query::flow::flow_kinds).await
     }
 
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError> {

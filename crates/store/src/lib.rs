@@ -25,6 +25,7 @@ pub mod wakeups;
 pub mod worker;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use gristmill_batching::BatchStats;
@@ -152,6 +153,10 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// A job that failed once, was rescued from a dead worker or was retried manually no longer expires.
     async fn expire(&self) -> Result<u64, StoreError>;
 
+    /// The first moment at which [`expire`](Store::expire) would end a job: one that nobody starts in time, or one that waits
+    /// for an event or a moment. `None` where no job has such a moment. Costs two seeks.
+    async fn next_expiry(&self) -> Result<Option<Timestamp>, StoreError>;
+
     /// Deletes whole batches that have ended. Ids are never reused. Keeps batches of an unfinished run, whose output is
     /// not written yet, and batches of children while jobs of their parents' batch are open. Works in portions of whole
     /// batches, so that others do not wait for long; an error does not undo earlier portions. Forgets the kinds, queues and groups of
@@ -272,6 +277,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 
     /// The suspensions of a job, from the first to the last.
     async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError>;
+
+    /// The kinds of which a job has suspended as a flow, by name.
+    async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError>;
 
     /// Whether all jobs of a batch have ended. `true` if the batch does not exist.
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError>;

@@ -30,6 +30,8 @@ export type JobSummary = Schemas["JobSummary"] & { state: string };
 /** A job with its payload and value as texts, whose numbers are exact. */
 export type JobView = Omit<Schemas["JobView"], "payload" | "value"> & { payload: string; value?: string };
 export type Failure = Schemas["FailureView"];
+export type Step = Omit<Schemas["StepView"], "state"> & { state?: string };
+export type StepsPage = Omit<Schemas["StepsPage"], "steps"> & { steps: Step[] };
 export type QueueCounts = Schemas["QueueCounts"];
 export type Control = Schemas["ControlView"];
 export type Scope = Partial<Schemas["ControlScope"]>;

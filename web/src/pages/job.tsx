@@ -23,6 +23,7 @@ import { mayChange } from "../rights.ts";
 import { href } from "../router.ts";
 import { scopeText } from "./controls.tsx";
 import { Relations } from "./relations.tsx";
+import { Steps } from "./steps.tsx";
 
 const HIDDEN = "Hidden from this token. See gristmill serve --monitors-see-payloads.";
 
@@ -106,6 +107,7 @@ export function Job(props: { id: string }) {
       )}
       {!ended && <Why job={job} />}
       <Facts job={job} />
+      <Steps job={job} done={done} />
       <Relations job={job} />
       {job.state === "running" && mayChange() && <LiveLog job={job.job} />}
       <div class="pair">

@@ -249,6 +249,7 @@ const TOKEN_HELP: &str = "\
 Examples:
   gristmill token create --role agent --group gpu --queue slow --expires 30d > token
   gristmill token create --role submit --group web --queue '*'
+  gristmill token create --event 42:7 approve --group ada --expires 2d
   gristmill token list
   gristmill token revoke 5f3a9c01d2e4b67788
   gristmill token rotate-key
@@ -295,14 +296,17 @@ pub struct TrustArguments {
 #[derive(Debug, Args)]
 pub struct TokenCreateArguments {
     /// The token's role: admin, operator, submit, agent or monitor
-    #[arg(long)]
-    pub role: Role,
+    #[arg(long, required_unless_present = "event")]
+    pub role: Option<Role>,
     /// The worker group, or the submitting program
     #[arg(long, value_name = "NAME")]
     pub group: String,
     /// A queue that the token gives access to; repeatable; * for all
     #[arg(long = "queue", value_name = "QUEUE", default_value = DEFAULT_QUEUE)]
     pub queues: Vec<String>,
+    /// Allow nothing but sending this event to this flow, as in --event 42:7 approve
+    #[arg(long, num_args = 2, value_names = ["JOB", "NAME"], conflicts_with_all = ["role", "queues"])]
+    pub event: Vec<String>,
     /// The token's lifetime
     #[arg(long, value_name = "SPAN", default_value = "30d", value_parser = parse_span)]
     pub expires: Duration,

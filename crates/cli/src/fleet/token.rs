@@ -1,7 +1,8 @@
 //! `gristmill token`: creates, lists and revokes tokens.
 
 use gristmill_model::{Clock, SystemClock, Timestamp};
-use gristmill_server::{NewToken, TokenRecord, TrustFolder};
+use gristmill_operations::read_job;
+use gristmill_server::{EventScope, NewToken, Role, TokenRecord, TrustFolder};
 use serde_json::json;
 
 use crate::arguments::fleet::{TokenArguments, TokenCommand};
@@ -14,10 +15,15 @@ use crate::span::milliseconds;
 pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
     match arguments.command {
         TokenCommand::Create(create) => {
+            let event = event_of(&create.event)?;
             let new = NewToken {
                 subject: create.group,
-                role: create.role,
-                queues: create.queues,
+                role: create.role.unwrap_or(Role::Submit),
+                queues: match event {
+                    Some(_) => Vec::new(),
+                    None => create.queues,
+                },
+                event,
                 life_ms: i64::try_from(milliseconds(create.expires)).unwrap_or(i64::MAX),
             };
             let (text, record) = TrustFolder::new(create.trust.trust).create(&new, &SystemClock)?;
@@ -29,11 +35,11 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
             }
             print_line(&text)?;
             say!(
-                "gristmill: token {} for {} `{}` on {} until {}; it is not shown again",
+                "gristmill: token {} for {} `{}` {} until {}; it is not shown again",
                 record.jti,
                 record.role,
                 record.subject,
-                record.queues.join(", "),
+                scope(&record),
                 record.expires_at
             );
         }
@@ -69,6 +75,22 @@ pub fn token(arguments: TokenArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The one event that a token is for.
+fn event_of(words: &[String]) -> anyhow::Result<Option<EventScope>> {
+    let [job, name] = words else { return Ok(None) };
+    let job = read_job(job).map_err(|refused| anyhow::anyhow!("--event: {}", refused.told()))?;
+    let name = name.clone();
+    Ok(Some(EventScope { job, name }))
+}
+
+/// What a token reaches.
+fn scope(record: &TokenRecord) -> String {
+    match &record.event {
+        Some(event) => format!("for the event {} of {}", event.name, event.job),
+        None => format!("on {}", record.queues.join(", ")),
+    }
+}
+
 /// One token of the list.
 fn line(record: &TokenRecord, now: Timestamp) -> String {
     let state = match record.revoked_at {
@@ -81,6 +103,9 @@ fn line(record: &TokenRecord, now: Timestamp) -> String {
         record.jti,
         record.role,
         record.subject,
-        record.queues.join(",")
+        match &record.event {
+            Some(event) => format!("event {} of {}", event.name, event.job),
+            None => record.queues.join(","),
+        }
     )
 }

@@ -168,6 +168,7 @@ fn options(arguments: &SubmitArguments) -> BatchOptions {
         unique: None,
         group: arguments.group.clone(),
         hooks: arguments.hooks.hooks(),
+        signal: None,
         traceparent: traceparent(arguments),
     }
 }

@@ -11,8 +11,22 @@ const COMMANDS: &[(&str, &[&str])] = &[
     (
         "jobs/",
         &[
-            "submit", "jobs", "tags", "show", "logs", "events", "retry", "cancel", "discard", "priority",
-            "results", "wait",
+            "submit",
+            "jobs",
+            "tags",
+            "show",
+            "logs",
+            "events",
+            "retry",
+            "cancel",
+            "discard",
+            "priority",
+            "results",
+            "wait",
+            "flow",
+            "flow list",
+            "flow show",
+            "flow event",
         ],
     ),
     ("controls/", &["pause", "resume", "pauses", "limit"]),
@@ -35,7 +49,10 @@ fn the_help_has_not_changed_since_it_was_accepted() {
         .flat_map(|(folder, commands)| commands.iter().map(move |command| (folder, command)));
     for (folder, command) in commands {
         let help = workspace.run(&format!("{command} --help")).expect(0);
-        let name = if command.is_empty() { "gristmill" } else { command };
+        let name = match *command {
+            "" => "gristmill".to_owned(),
+            command => command.replace(' ', "-"),
+        };
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{folder}{name}.txt"));
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, &help).unwrap();

@@ -8,6 +8,7 @@ mod commands;
 mod documents;
 mod everyday;
 mod fleet;
+mod flows;
 mod help;
 mod left_out;
 mod live_logs;

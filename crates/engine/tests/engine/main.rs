@@ -3,6 +3,7 @@
 mod engine;
 mod families;
 mod features;
+mod flow_steps;
 mod flows;
 mod limits;
 mod portions;

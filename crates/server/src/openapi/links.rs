@@ -11,8 +11,9 @@ const SCHEDULE: &str = "$request.path.schedule";
 
 /// The operation and the status that answers, the operation that takes the value, and its parameter. No link has a
 /// body, because generators read a body as a single text (`requestBody is not of type string`).
-const LINKS: [(&str, &str, &str, &str, &str); 18] = [
+const LINKS: [(&str, &str, &str, &str, &str); 19] = [
     ("submit", "201", "job", "job", JOB),
+    ("submit", "201", "steps", "job", JOB),
     ("submit", "201", "results", "batches", BATCH),
     ("submit", "201", "jobs", "batch", BATCH),
     ("submit", "201", "count_jobs", "batch", BATCH),

@@ -14,7 +14,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::token::{Claims, TokenRecord};
+use super::token::{Claims, EventScope, TokenRecord};
 use crate::caller::Role;
 use crate::limits::{KEYS_MAX, QUEUES_MAX, SUBJECT_BYTES_MAX, TOKEN_LIFE_MS_MAX, TOKENS_MAX};
 
@@ -74,6 +74,8 @@ pub struct NewToken {
     pub role: Role,
     /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
+    /// The one event that it may send, if it may do nothing else. It reaches no queues then.
+    pub event: Option<EventScope>,
     /// Its life. Milliseconds.
     pub life_ms: i64,
 }
@@ -264,6 +266,7 @@ impl TrustFolder {
             subject: new.subject.clone(),
             role: new.role,
             queues: new.queues.clone(),
+            event: new.event.clone(),
             kid: key.kid.clone(),
             created_at: now,
             expires_at: Timestamp(exp * 1_000),
@@ -273,6 +276,7 @@ impl TrustFolder {
             sub: record.subject.clone(),
             role: record.role,
             queues: record.queues.clone(),
+            event: record.event.clone(),
             iat,
             exp,
             jti: record.jti.clone(),
@@ -392,7 +396,12 @@ fn check_new(new: &NewToken) -> Result<(), TrustError> {
             new.subject
         )));
     }
-    if new.queues.is_empty() || new.queues.len() > QUEUES_MAX {
+    if let Some(event) = &new.event {
+        check_name("event", &event.name).map_err(|error| invalid(error.to_string()))?;
+        if !new.queues.is_empty() {
+            return Err(invalid("a token for one event names no queues".to_owned()));
+        }
+    } else if new.queues.is_empty() || new.queues.len() > QUEUES_MAX {
         return Err(invalid(format!(
             "a token names 1 to {QUEUES_MAX} queues; `*` stands for all"
         )));

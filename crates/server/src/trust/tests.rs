@@ -26,6 +26,7 @@ impl Fixture {
             subject: "group".to_owned(),
             role,
             queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
+            event: None,
             life_ms: 60_000,
         };
         self.trust_folder().create(&new, &*self.clock).unwrap()
@@ -161,6 +162,7 @@ fn wrong_requests_are_refused_with_a_remedy() {
         subject: "group".to_owned(),
         role: Role::Agent,
         queues: vec!["default".to_owned()],
+        event: None,
         life_ms: 60_000,
     };
     for (wrong, says) in [
@@ -191,6 +193,16 @@ fn wrong_requests_are_refused_with_a_remedy() {
                 ..right.clone()
             },
             "queue",
+        ),
+        (
+            NewToken {
+                event: Some(EventScope {
+                    job: "42:7".parse().unwrap(),
+                    name: "approve".to_owned(),
+                }),
+                ..right.clone()
+            },
+            "one event",
         ),
         (
             NewToken {

@@ -1,11 +1,20 @@
 //! The claims of a token, signed and listed.
 
-use gristmill_model::Timestamp;
+use gristmill_model::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::caller::Role;
 
-/// The signed claims: names of RFC 7519, and two of our own. Times are seconds since 1970.
+/// The one event that a token may send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventScope {
+    /// The flow.
+    pub job: JobId,
+    /// The name of the event.
+    pub name: String,
+}
+
+/// The signed claims: names of RFC 7519, and some of our own. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
     /// The worker group, or the submitting program.
@@ -14,6 +23,10 @@ pub(super) struct Claims {
     pub role: Role,
     /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
+    /// The one event that it may send, if it may do nothing else. It reaches no queues then: a server that does not know this
+    /// claim lets it do nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<EventScope>,
     /// The time of its creation.
     pub iat: i64,
     /// Its end. Mandatory.
@@ -33,6 +46,9 @@ pub struct TokenRecord {
     pub role: Role,
     /// The queues that it gives access to; `*` for all.
     pub queues: Vec<String>,
+    /// The one event that it may send, if it may do nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<EventScope>,
     /// The key that signed it.
     pub kid: String,
     /// The time of its creation.

@@ -90,6 +90,7 @@ impl World {
                 Some(("application/x-ndjson", Bytes::from_static(b"1\n2\n"))),
             ),
             "cancel" | "retry" | "discard" => (String::new(), json_body(&selection)),
+            "send_event" => (String::new(), json_body(&json!({"name": "approve"}))),
             "resume_jobs" => (String::new(), json_body(&selection)),
             "start_operation" => (
                 String::new(),
@@ -142,11 +143,16 @@ impl World {
                 (String::new(), None)
             }
             "operations" | "operation" | "cancel_operation" => (String::new(), None),
-            "controls" | "job" | "tag_values" | "queues" | "runs" | "workers" | "stats" | "memory"
-            | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" | "drain_worker" => {
+            "controls" | "job" | "steps" | "tag_values" | "queues" | "runs" | "workers" | "stats"
+            | "memory" | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" | "drain_worker" => {
                 (String::new(), None)
             }
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
+        };
+        // No other request ends this one.
+        let job = match operation.id.as_str() {
+            "send_event" => format!("{}:1", self.batch),
+            _ => job,
         };
         let path = operation
             .path

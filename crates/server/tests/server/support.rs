@@ -273,6 +273,7 @@ pub fn create(
         subject: subject.to_owned(),
         role,
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
+        event: None,
         life_ms: 3_600_000,
     };
     TrustFolder::new(folder.path().join("trust"))

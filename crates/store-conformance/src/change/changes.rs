@@ -251,6 +251,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 3).await.unwrap();
     assert_eq!(store.expire().await.unwrap(), 0);
+    assert_eq!(store.next_expiry().await.unwrap(), Some(now.plus_ms(100)));
     database.clock().advance_ms(100);
     assert_eq!(
         claim(&*store, worker, 4).await,

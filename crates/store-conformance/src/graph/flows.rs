@@ -362,8 +362,10 @@ pub async fn events_are_delivered_or_kept(database: &dyn Database) {
 pub async fn moments_come(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
+    assert_eq!(store.next_expiry().await.unwrap(), None);
     let id = submit(&*store, batch(2)).await;
     let flows = one(&*store, worker).await;
+    assert_eq!(store.flow_kinds().await.unwrap().len(), 0, "none has suspended");
     suspend(&*store, worker, &flows, None, |flow| {
         let event = Signal::Event("approve".to_owned());
         let wait = if flow == 0 { Signal::Time } else { event };
@@ -371,6 +373,9 @@ pub async fn moments_come(database: &dyn Database) {
     })
     .await;
     nothing(&*store, worker).await;
+    let moment = database.clock().now().plus_ms(1_000);
+    assert_eq!(store.next_expiry().await.unwrap(), Some(moment));
+    assert_eq!(*store.flow_kinds().await.unwrap(), [KIND.into()]);
     database.clock().advance_ms(999);
     assert_eq!(store.expire().await.unwrap(), 0);
     let all = || Selection::Filter(JobFilter::default());
@@ -379,6 +384,7 @@ pub async fn moments_come(database: &dyn Database) {
     nothing(&*store, worker).await;
     database.clock().advance_ms(1);
     assert_eq!(store.expire().await.unwrap(), 2);
+    assert_eq!(store.next_expiry().await.unwrap(), None);
     let mut woken = held(&claim(&*store, worker, 10).await);
     woken.sort();
     assert_eq!(woken, [format!("{id}:0"), format!("{id}:1")]);

@@ -344,6 +344,8 @@ async fn many_reports_of_all_positions_are_read_at_once() {
         positions: "0".parse().unwrap(),
         memos: gristmill_model::PackedArray::parse("[1]").unwrap(),
         on_failure: Default::default(),
+        flow: None,
+        seen: Vec::new(),
         children: Vec::new(),
     }];
     exchange.reports = vec![report; 9_999];

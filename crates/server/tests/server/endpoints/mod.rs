@@ -1,5 +1,6 @@
 //! The effect of each operation, and its refusals.
 
+mod flows;
 mod json_worker;
 mod refusals;
 mod scheduling;

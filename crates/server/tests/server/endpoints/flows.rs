@@ -1,0 +1,193 @@
+//! The steps of flows, and events for them.
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use gristmill_engine::{ChildBatch, Finalizing, Job, JobError, Kind, Signal, Spawn, Step, Wake};
+use gristmill_model::SystemClock;
+use gristmill_model::limits::KEPT_EVENTS_MAX;
+use gristmill_server::{EventScope, NewToken, Role};
+use gristmill_store::FlowEvent;
+use serde_json::{Value, json};
+
+use crate::support::{Api, request};
+
+/// A flow that awaits an approval for a minute.
+struct Approval;
+
+impl Kind for Approval {
+    const NAME: &'static str = "approval@2";
+    type Payload = u32;
+    type Value = Value;
+}
+
+async fn work(api: &Api) {
+    let mut worker = api.engine.worker();
+    worker.handle_parent::<Approval, Vec<Value>, _, _, _, _>(
+        |_: Job<u32>| async {
+            let approve = ChildBatch::of_signal(Signal::Event("approve".to_owned()), Some(60_000));
+            let spawn = Spawn::new().batch(approve).flow(Wake::All);
+            let spawn = spawn.memo(&json!({"steps": [["@approve", 0]]}));
+            Ok(Step::Wait(
+                spawn.map_err(|error| JobError::new("spawn", error.to_string()))?,
+            ))
+        },
+        |flow: Finalizing<u32, Vec<Value>>| async move { Ok(Step::Done(flow.values()?.remove(0))) },
+    );
+    worker.until_idle().run().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flow_shows_its_steps_and_takes_events() {
+    let api = Api::new().await;
+    let batch = api.submit("approval@2", json!([1, 2])).await;
+    let flow = format!("{batch}:0");
+    let none = api.get(&format!("/jobs/{flow}/steps")).await.json();
+    assert_eq!(none, json!({"flow": false, "total": 0, "steps": []}));
+    work(&api).await;
+    let steps = api.get(&format!("/jobs/{flow}/steps?limit=1")).await.json();
+    let step = &steps["steps"][0];
+    assert_eq!(
+        (
+            &steps["total"],
+            &step["name"],
+            &step["event"],
+            &step["state"],
+            &steps["next"]
+        ),
+        (
+            &json!(1),
+            &json!("@approve"),
+            &json!("approve"),
+            &json!("blocked"),
+            &Value::Null
+        )
+    );
+    assert!(step["until"].is_i64() && step["submitted_at"].is_i64(), "{step}");
+    assert_eq!(
+        api.get(&format!("/jobs/{flow}/steps?from=1")).await.json(),
+        json!({"flow": true, "total": 1, "steps": []})
+    );
+
+    let events = format!("/jobs/{flow}/events");
+    let other = api.post(&events, &json!({"name": "other"})).await;
+    assert_eq!(
+        (other.status, other.json()),
+        (StatusCode::OK, json!({"receipt": "kept"}))
+    );
+    let value = json!({"name": "approve", "value": {"by": "Ada"}});
+    assert_eq!(
+        api.post(&events, &value).await.json(),
+        json!({"receipt": "delivered"})
+    );
+    work(&api).await;
+    let job = api.get(&format!("/jobs/{flow}")).await.json();
+    assert_eq!(
+        (&job["state"], &job["value"]),
+        (&json!("completed"), &json!({"by": "Ada"}))
+    );
+    let ended = api.post(&events, &value).await;
+    assert_eq!(
+        (ended.status, &ended.json()["code"]),
+        (StatusCode::CONFLICT, &json!("flow_ended"))
+    );
+    assert!(ended.refusal().contains("has ended; the event is not sent"));
+}
+
+#[tokio::test]
+async fn events_have_limits_and_reasons() {
+    let api = Api::new().await;
+    let batch = api.submit("approval@2", json!([1])).await;
+    let events = format!("/jobs/{batch}:0/events");
+    let full: Vec<FlowEvent> = (0..KEPT_EVENTS_MAX)
+        .map(|_| FlowEvent::new(format!("{batch}:0").parse().unwrap(), "approve", "1").unwrap())
+        .collect();
+    api.engine.send_events(full).await.unwrap();
+    let full = api.post(&events, &json!({"name": "approve"})).await;
+    assert_eq!(
+        (full.status, &full.json()["code"]),
+        (StatusCode::CONFLICT, &json!("events_full"))
+    );
+    for (body, expected) in [
+        (json!({}), "missing field `name`"),
+        (json!({"name": ""}), "event"),
+        (json!({"name": "a", "payload": 1}), "payload"),
+        (json!({"name": "x".repeat(1_000)}), "event"),
+    ] {
+        let refusal = api.post(&events, &body).await;
+        assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
+        assert!(refusal.refusal().contains(expected), "{}", refusal.refusal());
+    }
+    assert_eq!(
+        api.post("/jobs/99:0/events", &json!({"name": "a"})).await.status,
+        StatusCode::NOT_FOUND
+    );
+    assert_eq!(api.get("/jobs/99:0/steps").await.status, StatusCode::NOT_FOUND);
+    for query in ["limit=0", "limit=1001", "form=1"] {
+        let refused = api.get(&format!("/jobs/{batch}:0/steps?{query}")).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{query}");
+    }
+    let elsewhere = api.token("elsewhere", Role::Operator, &["other"]);
+    let body = Bytes::from_static(b"{\"name\":\"approve\"}");
+    let hidden = request("POST", &events, Some(&elsewhere), Some("application/json"), body);
+    assert_eq!(api.send(hidden).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_token_for_one_event_allows_nothing_else() {
+    let api = Api::new().await;
+    let batch = api.submit("approval@2", json!([1, 2])).await;
+    let new = NewToken {
+        subject: "ada".to_owned(),
+        role: Role::Submit,
+        queues: Vec::new(),
+        event: Some(EventScope {
+            job: format!("{batch}:1").parse().unwrap(),
+            name: "approve".to_owned(),
+        }),
+        life_ms: 60_000,
+    };
+    let (token, record) = api.trust().create(&new, &SystemClock).unwrap();
+    let send = async |path: &str, body: Value| {
+        let body = Bytes::from(body.to_string());
+        api.send(request(
+            "POST",
+            path,
+            Some(&token),
+            Some("application/json"),
+            body,
+        ))
+        .await
+    };
+    let events = format!("/jobs/{batch}:1/events");
+    for (path, body) in [
+        (&*events, json!({"name": "other"})),
+        (&*format!("/jobs/{batch}:0/events"), json!({"name": "approve"})),
+        ("/jobs", json!({"kind": "double", "payload": 1})),
+        ("/jobs/cancel", json!({"jobs": [format!("{batch}:1")]})),
+    ] {
+        let refused = send(path, body).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}");
+        assert!(
+            refused.refusal().contains("approve"),
+            "{path}: {}",
+            refused.refusal()
+        );
+    }
+    let read = api
+        .send(request(
+            "GET",
+            &format!("/jobs/{batch}:1"),
+            Some(&token),
+            None,
+            Bytes::new(),
+        ))
+        .await;
+    assert_eq!(read.status, StatusCode::FORBIDDEN);
+    let sent = send(&events, json!({"name": "approve", "value": true})).await;
+    assert_eq!(sent.json(), json!({"receipt": "kept"}));
+    api.trust().revoke(&record.jti, &SystemClock).unwrap();
+    assert_eq!(
+        send(&events, json!({"name": "approve"})).await.status,
+        StatusCode::UNAUTHORIZED
+    );
+}
