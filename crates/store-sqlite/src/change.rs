@@ -141,7 +141,7 @@ impl Transaction<'_> {
             endings: vec![(state, positions)],
         });
         let mut all: Vec<Ended> = ended.collect();
-        all.extend(self.cancel_left_open(left_open)?);
+        all.extend(self.cancel_descendants(left_open)?);
         self.settle(all)?;
         self.end_pauses()?;
         self.forget_keys()?;
