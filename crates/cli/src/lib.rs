@@ -39,12 +39,14 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use gristmill_store::Change;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use arguments::{Arguments, Command, help};
 use exit::Exit;
+use jobs::change::change_jobs;
 use output::terminal::StandardError;
 use output::{OutputError, color};
 use telemetry::Telemetry;
@@ -172,10 +174,12 @@ async fn command(command: Command, telemetry: Option<&Telemetry>) -> anyhow::Res
         Command::Show(arguments) => jobs::show::show(arguments).await,
         Command::Logs(arguments) => jobs::logs::logs(arguments).await,
         Command::Events(arguments) => jobs::events::events(arguments).await,
-        Command::Retry(arguments) => jobs::change::retry(arguments).await,
-        Command::Cancel(arguments) => jobs::change::cancel(arguments).await,
-        Command::Discard(arguments) => jobs::change::discard(arguments).await,
-        Command::Priority(arguments) => jobs::change::priority(arguments).await,
+        Command::Retry(arguments) => change_jobs(arguments, Change::Retry).await,
+        Command::Cancel(arguments) => change_jobs(arguments, Change::Cancel).await,
+        Command::Discard(arguments) => change_jobs(arguments, Change::Discard).await,
+        Command::Priority(priority) => {
+            change_jobs(priority.change, Change::Prioritise(priority.priority)).await
+        }
         Command::Results(arguments) => jobs::results::results(arguments).await,
         Command::Runs(arguments) => store::runs::runs(arguments).await,
         Command::Stats(arguments) => store::stats::stats(arguments).await,

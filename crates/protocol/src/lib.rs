@@ -31,6 +31,7 @@
 pub mod exchange;
 pub mod frame;
 pub mod limits;
+pub mod metric;
 pub mod refusal;
 pub mod worker;
 

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -20,6 +19,7 @@ use axum_server::{Handle, Server};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use gristmill_engine::Engine;
+use gristmill_protocol::metric::MetricFamily;
 use gristmill_store::WorkSeen;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -40,9 +40,6 @@ use crate::trust::{Trust, TrustError};
 
 /// Smaller answers are not compressed. Bytes.
 const COMPRESSED_FROM_BYTES: u64 = 8 << 10;
-
-/// The interval of folding metrics, so that they do not grow while nothing reads them.
-const METRICS_UPKEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// The files of a certificate for TLS.
 #[derive(Debug, Clone)]
@@ -281,13 +278,15 @@ impl BoundServer {
     }
 
     /// Reads the metrics as the operation `metrics` shows them. The result is `None` while the store does not answer.
-    pub fn metrics_reader(&self) -> impl Fn() -> BoxFuture<'static, Option<String>> + Send + use<> {
+    pub fn metrics_reader(
+        &self,
+    ) -> impl Fn() -> BoxFuture<'static, Option<Vec<MetricFamily>>> + Send + use<> {
         let app = self.app.clone();
         move || {
             let app = app.clone();
             Box::pin(async move {
                 let metrics = app.store().metrics().await.ok()?;
-                Some(app.metrics.render(&metrics, app.store().now()))
+                Some(app.metrics.families(&metrics, app.store().now()))
             })
         }
     }
@@ -340,7 +339,6 @@ impl BoundServer {
         tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
             () = watching => Ok(()),
-            () = keep_metrics(&app) => Ok(()),
             () = stopping => Ok(()),
         }
     }
@@ -354,12 +352,4 @@ fn bound_requests<A>(server: &mut Server<SocketAddr, A>) {
         .http2()
         .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
         .max_header_list_size(HEAD_BYTES_MAX_HTTP2);
-}
-
-async fn keep_metrics(app: &App) {
-    let mut ticks = tokio::time::interval(METRICS_UPKEEP_EVERY);
-    loop {
-        ticks.tick().await;
-        app.metrics.upkeep();
-    }
 }

@@ -17,6 +17,7 @@ mod shared;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gristmill_protocol::metric::MetricFamily;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tracing::Subscriber;
@@ -79,12 +80,12 @@ impl Telemetry {
         }
     }
 
-    /// Starts to send metrics. `read` returns them in Prometheus's text format, or `None` if they are unreadable. The
+    /// Starts to send metrics. `read` returns them, or `None` if they are unreadable. The
     /// caller must be inside a runtime.
     pub fn push_metrics<R, T>(&self, read: R)
     where
         R: Fn() -> T + Send + 'static,
-        T: Future<Output = Option<String>> + Send + 'static,
+        T: Future<Output = Option<Vec<MetricFamily>>> + Send + 'static,
     {
         let Some(endpoint) = self.shared.settings.metrics.clone() else {
             return;
@@ -99,9 +100,9 @@ impl Telemetry {
                     () = tokio::time::sleep(shared.settings.metrics_every) => false,
                 };
                 let reading = read();
-                if let Some(text) = reading.await {
-                    let text = text + &metrics::dropped(&shared);
-                    let (records, count) = metrics::encode(&text, layer::now_ns(), &mut starts);
+                if let Some(mut families) = reading.await {
+                    families.push(metrics::dropped(&shared));
+                    let (records, count) = metrics::encode(&families, layer::now_ns(), &mut starts);
                     // The next export has newer values, so this one has a single attempt.
                     exporter.send(&records, count, 1).await;
                 }

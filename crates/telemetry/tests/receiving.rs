@@ -10,6 +10,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::IntoResponse;
 use gristmill_model::{BatchId, NewBatch, PackedArray, TraceParent};
+use gristmill_protocol::metric::{MetricFamily, MetricKind};
 use gristmill_telemetry::Telemetry;
 use gristmill_telemetry::settings::{self, Signal};
 use gristmill_worker::spans::SubmitSpans;
@@ -267,7 +268,15 @@ async fn the_sampler_decides_about_traces_of_submitters() {
 async fn metrics_include_the_numbers_of_lost_records() {
     let mut receiver = Receiver::start([(StatusCode::BAD_REQUEST, "")]).await;
     let telemetry = telemetry(&receiver.url, &[]);
-    telemetry.push_metrics(|| async { Some("# TYPE depth gauge\ndepth{queue=\"q\"} 7\n".to_owned()) });
+    telemetry.push_metrics(|| async {
+        let labels = vec![("queue", "q".to_owned())];
+        Some(vec![MetricFamily::counts(
+            "depth",
+            "",
+            MetricKind::Gauge,
+            [(labels, 7)],
+        )])
+    });
     let first = receiver.next().await;
     assert_eq!(first.path, "/v1/metrics");
     let metrics =

@@ -8,62 +8,39 @@ use anyhow::bail;
 use gristmill_engine::Portions;
 use gristmill_store::{Change, Changed, Selection, Store, StoreError};
 
-use crate::arguments::job::{ChangeArguments, PriorityArguments};
+use crate::arguments::job::ChangeArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::progress::{Progress, Shown, show_rate};
 use crate::span::{show_count, show_number_of};
 
-/// Runs `gristmill retry`.
-pub async fn retry(arguments: ChangeArguments) -> anyhow::Result<Exit> {
-    let (store, selection) = select(&arguments, "retry").await?;
-    let changed = change(&store, selection, Change::Retry).await?;
+/// Runs `gristmill retry`, `cancel`, `discard` or `priority`.
+pub async fn change_jobs(arguments: ChangeArguments, requested: Change) -> anyhow::Result<Exit> {
+    const OPEN: &str = "only jobs that have not ended can be";
+    let (verb, done, rule) = match &requested {
+        Change::Retry => (
+            "retry",
+            "can run again".to_owned(),
+            "only dead, cancelled and expired jobs can be retried".to_owned(),
+        ),
+        Change::Cancel => ("cancel", "cancelled".to_owned(), format!("{OPEN} cancelled")),
+        Change::Discard => (
+            "discard",
+            "discarded".to_owned(),
+            "only dead jobs can be discarded".to_owned(),
+        ),
+        Change::Prioritise(priority) => (
+            "give another priority",
+            format!("now at priority {priority}"),
+            "only jobs that have not ended can get another priority".to_owned(),
+        ),
+        Change::Pause { .. } => ("pause", "paused".to_owned(), format!("{OPEN} paused")),
+        Change::Resume { .. } => ("resume", "resumed".to_owned(), format!("{OPEN} resumed")),
+    };
+    let (store, selection) = select(&arguments, verb).await?;
+    let changed = change(&store, selection, requested).await?;
     store.close().await?;
-    tell(
-        &arguments,
-        changed,
-        "can run again",
-        "only dead, cancelled and expired jobs can be retried",
-    )
-}
-
-/// Runs `gristmill cancel`.
-pub async fn cancel(arguments: ChangeArguments) -> anyhow::Result<Exit> {
-    let (store, selection) = select(&arguments, "cancel").await?;
-    let changed = change(&store, selection, Change::Cancel).await?;
-    store.close().await?;
-    tell(
-        &arguments,
-        changed,
-        "cancelled",
-        "only jobs that have not ended can be cancelled",
-    )
-}
-
-/// Runs `gristmill discard`.
-pub async fn discard(arguments: ChangeArguments) -> anyhow::Result<Exit> {
-    let (store, selection) = select(&arguments, "discard").await?;
-    let changed = change(&store, selection, Change::Discard).await?;
-    store.close().await?;
-    tell(
-        &arguments,
-        changed,
-        "discarded",
-        "only dead jobs can be discarded",
-    )
-}
-
-/// Runs `gristmill priority`.
-pub async fn priority(arguments: PriorityArguments) -> anyhow::Result<Exit> {
-    let (store, selection) = select(&arguments.change, "give another priority").await?;
-    let changed = change(&store, selection, Change::Prioritise(arguments.priority)).await?;
-    store.close().await?;
-    tell(
-        &arguments.change,
-        changed,
-        &format!("now at priority {}", arguments.priority),
-        "only jobs that have not ended can get another priority",
-    )
+    tell(&arguments, changed, &done, &rule)
 }
 
 /// Changes jobs. Jobs of a filter are changed in portions. After two portions, a terminal shows a progress bar.

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use gristmill_protocol::metric::prometheus_text;
 
 use crate::app::App;
 use crate::body::{NoQuery, Query};
@@ -29,7 +30,7 @@ pub async fn metrics(
     let metrics = app.store().metrics().await?;
     Ok((
         [(header::CONTENT_TYPE, PROMETHEUS_TYPE)],
-        app.metrics.render(&metrics, app.store().now()),
+        prometheus_text(&app.metrics.families(&metrics, app.store().now())),
     )
         .into_response())
 }

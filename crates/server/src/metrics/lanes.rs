@@ -1,11 +1,7 @@
-//! The metrics of jobs by kind and queue, in Prometheus's text format.
-//!
-//! The store keeps the counts, so this module writes the text itself, without counters of this process. It declares
-//! each family even while there are no jobs, so that no rule names a missing metric.
-
-use std::fmt::{Display, Write};
+//! The metrics of jobs by kind and queue. The store keeps the counts.
 
 use gristmill_model::Timestamp;
+use gristmill_protocol::metric::{MetricFamily, MetricKind, MetricRow, MetricValue};
 use gristmill_store::LaneMetrics;
 use gristmill_store::metrics::DURATION_BOUNDS_SECONDS;
 
@@ -50,112 +46,86 @@ fn bounded(lanes: &[LaneMetrics]) -> Vec<LaneMetrics> {
     rows
 }
 
-/// A label's value, escaped for the format.
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-/// The text so far. Writing to a string cannot fail.
-struct Text {
-    text: String,
-    /// The labels and figures of each row.
-    rows: Vec<(String, LaneMetrics)>,
-}
-
-impl Text {
-    fn declare(&mut self, name: &str, family: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {family}");
-    }
-
-    fn family<V: Display>(
-        &mut self,
-        name: &str,
-        family: &str,
-        help: &str,
-        value: impl Fn(&LaneMetrics) -> V,
-    ) {
-        self.declare(name, family, help);
-        for (labels, lane) in &self.rows {
-            let _ = writeln!(self.text, "{name}{{{labels}}} {}", value(lane));
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str) {
-        self.declare(name, "histogram", help);
-        for (labels, lane) in &self.rows {
-            let ended = &lane.ended;
-            let mut count = 0;
-            for (bound, here) in DURATION_BOUNDS_SECONDS.iter().zip(ended.duration_counts) {
-                count += here;
-                let _ = writeln!(self.text, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
-            }
-            let total: u64 = ended.duration_counts.iter().sum();
-            #[allow(clippy::cast_precision_loss, reason = "Prometheus knows only such numbers")]
-            let seconds = ended.duration_sum_us as f64 / 1e6;
-            let _ = writeln!(self.text, "{name}_bucket{{{labels},le=\"+Inf\"}} {total}");
-            let _ = writeln!(self.text, "{name}_sum{{{labels}}} {seconds}");
-            let _ = writeln!(self.text, "{name}_count{{{labels}}} {total}");
-        }
-    }
-}
-
-/// The families of all lanes.
-pub fn render(lanes: &[LaneMetrics], now: Timestamp) -> String {
-    let rows = bounded(lanes).into_iter().map(|lane| {
-        let labels = format!(
-            "kind=\"{}\",queue=\"{}\"",
-            escaped(&lane.kind),
-            escaped(&lane.queue)
-        );
-        (labels, lane)
-    });
-    let mut text = Text {
-        text: String::new(),
-        rows: rows.collect(),
+/// The families of all lanes. Each is there even while there are no jobs, so that no rule names a missing metric.
+pub fn families(lanes: &[LaneMetrics], now: Timestamp) -> Vec<MetricFamily> {
+    let lanes = bounded(lanes);
+    let labels =
+        |lane: &LaneMetrics| vec![("kind", lane.kind.to_string()), ("queue", lane.queue.to_string())];
+    let counts = |name, help, kind, count: fn(&LaneMetrics) -> u64| {
+        let rows = lanes.iter().map(|lane| (labels(lane), count(lane)));
+        MetricFamily::counts(name, help, kind, rows)
     };
-    let gauge = "gauge";
-    text.family(
-        WAITING,
-        gauge,
-        "Jobs that wait: due, scheduled, blocked or paused",
-        |lane| lane.waiting,
-    );
-    text.family(DUE, gauge, "Jobs that a worker could claim now", |lane| lane.due);
-    text.family(RUNNING, gauge, "Jobs that workers hold", |lane| lane.running);
-    text.family(
-        OLDEST_DUE,
-        gauge,
-        "How long the oldest due job has been due",
-        |lane| {
+    let rows = |value: &dyn Fn(&LaneMetrics) -> MetricValue| {
+        let row = |lane| MetricRow {
+            labels: labels(lane),
+            value: value(lane),
+        };
+        lanes.iter().map(row).collect()
+    };
+    #[allow(clippy::cast_precision_loss, reason = "both formats know only such numbers")]
+    let (age, durations) = (
+        rows(&|lane| {
             let age_ms = lane.oldest_due_at.map_or(0, |since| now.since_ms(since).max(0));
-            #[allow(clippy::cast_precision_loss, reason = "Prometheus knows only such numbers")]
-            let seconds = age_ms as f64 / 1e3;
-            seconds
+            MetricValue::Number(age_ms as f64 / 1e3)
+        }),
+        rows(&|lane| MetricValue::Histogram {
+            bounds: &DURATION_BOUNDS_SECONDS,
+            counts: lane.ended.duration_counts.to_vec(),
+            sum: lane.ended.duration_sum_us as f64 / 1e6,
+        }),
+    );
+    vec![
+        counts(
+            WAITING,
+            "Jobs that wait: due, scheduled, blocked or paused",
+            MetricKind::Gauge,
+            |lane| lane.waiting,
+        ),
+        counts(
+            DUE,
+            "Jobs that a worker could claim now",
+            MetricKind::Gauge,
+            |lane| lane.due,
+        ),
+        counts(RUNNING, "Jobs that workers hold", MetricKind::Gauge, |lane| {
+            lane.running
+        }),
+        MetricFamily {
+            name: OLDEST_DUE,
+            help: "How long the oldest due job has been due",
+            kind: MetricKind::Gauge,
+            rows: age,
         },
-    );
-    let counter = "counter";
-    text.family(
-        COMPLETED,
-        counter,
-        "Jobs that completed, since the store was made",
-        |lane| lane.ended.completed,
-    );
-    text.family(
-        FAILED,
-        counter,
-        "Jobs that were dead after their last attempt, since the store was made",
-        |lane| lane.ended.dead,
-    );
-    text.histogram(DURATION, "How long the last attempts of completed jobs took");
-    text.text
+        counts(
+            COMPLETED,
+            "Jobs that completed, since the store was made",
+            MetricKind::Counter,
+            |lane| lane.ended.completed,
+        ),
+        counts(
+            FAILED,
+            "Jobs that were dead after their last attempt, since the store was made",
+            MetricKind::Counter,
+            |lane| lane.ended.dead,
+        ),
+        MetricFamily {
+            name: DURATION,
+            help: "How long the last attempts of completed jobs took",
+            kind: MetricKind::Histogram,
+            rows: durations,
+        },
+    ]
 }
 
 #[cfg(test)]
 mod tests {
+    use gristmill_protocol::metric::prometheus_text;
+
     use super::*;
+
+    fn render(lanes: &[LaneMetrics], now: Timestamp) -> String {
+        prometheus_text(&families(lanes, now))
+    }
 
     fn lane(kind: &str, completed: u64) -> LaneMetrics {
         let mut lane = LaneMetrics {
