@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod chat;
+mod dry_run;
 mod events;
 mod extraction_jobs;
 pub mod ingest;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{ArgPredicate, OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use gristmill_memory::Moment;
 use gristmill_memory::ask::{ANSWER_TOKENS_DEFAULT, CONTEXT_TOKENS_DEFAULT};
@@ -107,6 +107,7 @@ Examples:
   gristmill ingest talk.txt --into kb.db --base-url http://127.0.0.1:8080/v1 --embedder openai
   curl -s https://notes.example/all.md | gristmill ingest - --name all.md --into kb.db
   tail -n +1 -f chat.jsonl | gristmill ingest - --name chat --into kb.db
+  gristmill ingest --dry-run mails/
   gristmill ingest --retry-failed --into kb.db
   gristmill ingest --embedder ./models/minilm --into kb.db
   gristmill ingest talk.vtt --into kb.db --on-batch-committed - | jq .messages
@@ -120,14 +121,29 @@ it has those of one embedder, and --replace-vectors changes that one.";
 
 /// `gristmill ingest`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{INGEST_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+#[command(
+    override_usage = "gristmill ingest [OPTIONS] --into <KB> [SOURCE]...\n       gristmill ingest --dry-run [OPTIONS] <SOURCE>...",
+    after_help = format!("{INGEST_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"),
+)]
 pub struct IngestArguments {
     /// Files and folders; - is standard input, which needs --name unless it is a pipe of JSON lines that stays open
     #[arg(value_name = "SOURCE", required_unless_present_any = ["retry_failed", "embedder"])]
     pub sources: Vec<PathBuf>,
     /// The knowledge base: a file, or postgresql://user@host/database; created if needed
-    #[arg(long, value_name = "KB", value_parser = parse_knowledge, env = "GRISTMILL_MEMORY", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "KB",
+        value_parser = parse_knowledge,
+        env = "GRISTMILL_MEMORY",
+        hide_env_values = true,
+        required = false,
+        required_unless_present = "dry_run",
+        default_value_if("dry_run", ArgPredicate::IsPresent, "nowhere"),
+    )]
     pub into: StoreLocation,
+    /// Tell what would be read as what (format, messages, speakers, times), and what not; store nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// The format of the sources: transcript, vtt, srt, ttml, ass, lrc, speech, eml, mbox, ics, markdown, org, html, ipynb,
     /// docx, text, jsonl, json, whatsapp, telegram, slack, discord, matrix, mattermost, zulip or irc [default: by their
     /// names and first lines]

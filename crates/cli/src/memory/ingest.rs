@@ -15,11 +15,12 @@ use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::dry_run::dry_run;
 use super::events::{Events, progress_json};
 use super::extraction_jobs::ExtractionJobs;
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
 use super::recall::plain;
-use super::sources::{self, Source};
+use super::sources::{self, PassedOver, Source};
 use crate::arguments::memory::{IngestArguments, OnFailureChoice};
 use crate::arguments::model::EmbedderChoice;
 use crate::exit::Exit;
@@ -38,10 +39,20 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
     let mut interrupt = Interrupt::listen()?;
     let options = options(&arguments)?;
     // All errors of the arguments appear before anything is created.
-    let mut inputs = tokio::select! {
+    let found = tokio::select! {
         found = sources::find(&arguments.sources, arguments.format, arguments.name.as_deref()) => found?,
         exit = interrupt.wait() => return Ok(exit),
     };
+    if arguments.dry_run {
+        return tokio::select! {
+            seen = dry_run(found, options.read, arguments.json) => seen,
+            exit = interrupt.wait() => Ok(exit),
+        };
+    }
+    let (mut inputs, passed_over) = (found.sources, found.passed_over);
+    if !arguments.quiet {
+        tell_passed_over(&passed_over);
+    }
     let embedder = arguments.embedder.open(&arguments.service)?;
     let extracting = tokio::select! {
         found = arguments.extracting() => found?,
@@ -70,11 +81,7 @@ pub async fn ingest(arguments: IngestArguments) -> anyhow::Result<Exit> {
         );
     }
     if arguments.retry_failed {
-        let failures = memory.knowledge().source_failures().await?;
-        let unread = memory.knowledge().unread(None).await?;
-        let names = failures.into_iter().map(|failure| failure.source);
-        let names = names.chain(unread.into_iter().map(|one| one.source));
-        sources::add_failed(&mut inputs, names, arguments.format);
+        sources::add_failed(&memory, &mut inputs, arguments.format).await?;
     }
     let store = open_location(&jobs.location, SqliteOptions::default()).await?;
     let engine = engine_over(store, &arguments.lease).await?;
@@ -349,6 +356,22 @@ async fn tell(
         say!("run the same command again to resume");
     }
     Ok(())
+}
+
+/// Names the files of folders that are no sources.
+fn tell_passed_over(files: &[PassedOver]) {
+    for PassedOver { path, reason } in files.iter().take(FAILURES_SHOWN) {
+        say!(
+            "gristmill: passed over: {}: {reason}",
+            plain(&path.display().to_string())
+        );
+    }
+    if files.len() > FAILURES_SHOWN {
+        say!(
+            "gristmill: and {} more files; list them: gristmill ingest --dry-run FOLDER",
+            show_count((files.len() - FAILURES_SHOWN) as u64)
+        );
+    }
 }
 
 /// Names the sources without a text, and the remedy.

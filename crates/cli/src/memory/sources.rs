@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, FileType};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
 use gristmill_memory::limits::SOURCE_BYTES_MAX;
@@ -12,12 +12,16 @@ use gristmill_memory::source::{Content, Format};
 use gristmill_memory::{Change, Memory, MemoryError};
 
 use super::pipe;
+use crate::span::show_number_of;
 
 /// The largest number of files in one ingestion.
 const FILES_MAX: usize = 100_000;
 
 /// The largest depth of folders.
 const FOLDER_DEPTH_MAX: usize = 32;
+
+/// Bytes from which a mail without an extension is recognised.
+const MAIL_BYTES: u64 = 8 << 10;
 
 /// The extensions of sources in a folder.
 const ENDINGS: [&str; 26] = [
@@ -83,19 +87,36 @@ impl IntoInput for Source {
     }
 }
 
+/// What the command line names.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The sources.
+    pub sources: Vec<Source>,
+    /// The files of folders that are no sources, with the reasons.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A file of a folder that is no source.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The file.
+    pub path: PathBuf,
+    /// The reason, and the remedy.
+    pub reason: &'static str,
+}
+
 /// Finds all sources. Each file counts once, however often it is named.
-pub async fn find(
-    paths: &[PathBuf],
-    format: Option<Format>,
-    name: Option<&str>,
-) -> anyhow::Result<Vec<Source>> {
+pub async fn find(paths: &[PathBuf], format: Option<Format>, name: Option<&str>) -> anyhow::Result<Found> {
     let mut sources = Vec::new();
     let mut seen = BTreeSet::new();
     let mut has_stdin = false;
     if name.is_some() && !paths.iter().any(|path| path == Path::new("-")) {
         bail!("--name is for standard input; a file's name is its path");
     }
-    for path in files(paths)? {
+    let mut found = Files::default();
+    found.add(paths)?;
+    for (path, own_format) in found.files {
+        let format = format.or(own_format);
         if path == Path::new("-") {
             if !std::mem::replace(&mut has_stdin, true) {
                 sources.push(Source::Piped(pipe::standard_input(name, format).await?));
@@ -118,31 +139,44 @@ pub async fn find(
             }
         });
     }
-    Ok(sources)
+    Ok(Found {
+        sources,
+        passed_over: found.passed_over,
+    })
 }
 
 /// Adds the files that earlier ingestions could not read, or not completely, unless they are among the sources.
-pub fn add_failed(sources: &mut Vec<Source>, failed: impl Iterator<Item = String>, format: Option<Format>) {
+pub async fn add_failed(
+    memory: &Memory,
+    sources: &mut Vec<Source>,
+    format: Option<Format>,
+) -> Result<(), MemoryError> {
+    let failures = memory.knowledge().source_failures().await?;
+    let unread = memory.knowledge().unread(None).await?;
+    let names = failures.into_iter().map(|failure| failure.source);
     let mut known: BTreeSet<String> = sources.iter().filter_map(Source::name).collect();
-    for name in failed {
+    for name in names.chain(unread.into_iter().map(|one| one.source)) {
         if known.insert(name.clone()) {
             sources.push(Source::File(name.into(), format));
         }
     }
+    Ok(())
 }
 
 /// Deletes the sources of folders whose files are gone, and returns their number.
 pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, MemoryError> {
-    let folders: Vec<&Path> = paths
+    let folders: Vec<PathBuf> = paths
         .iter()
-        .map(|path| path.strip_prefix("./").unwrap_or(path))
+        .map(|path| plain(path))
         .filter(|path| path.is_dir())
         .collect();
     let store = memory.knowledge();
     let sources = store.sources().await?.into_iter().filter(|source| {
         let path = Path::new(&source.name);
         let is_gone = matches!(path.try_exists(), Ok(false));
-        is_gone && folders.iter().any(|folder| path.starts_with(folder))
+        let is_in =
+            |folder: &PathBuf| path.starts_with(folder) || (folder == Path::new(".") && path.is_relative());
+        is_gone && folders.iter().any(is_in)
     });
     let gone: Vec<Change> = sources
         .map(|source| Change::Delete { source: source.name })
@@ -154,82 +188,159 @@ pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, Me
     Ok(count)
 }
 
-/// The files, with each folder replaced by its files.
-fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        let path = path.strip_prefix("./").unwrap_or(path);
-        if path == Path::new("-") {
-            files.push(path.to_path_buf());
-            continue;
-        }
-        let metadata =
-            std::fs::metadata(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        if !metadata.is_dir() {
-            files.push(path.to_path_buf());
-            continue;
-        }
-        let before = files.len();
-        let root = path
-            .canonicalize()
-            .with_context(|| format!("{} cannot be read", path.display()))?;
-        add_folder(&root, path, 0, &mut files)?;
-        if files.len() == before {
-            bail!(
-                "{} has no file with the extension of a source: {}",
-                path.display(),
-                ENDINGS.join(", ")
-            );
-        }
+/// A path without `./`; `.` for the folder itself.
+fn plain(path: &Path) -> PathBuf {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    let plain: PathBuf = parts.collect();
+    match plain.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => plain,
     }
-    if files.len() > FILES_MAX {
-        bail!(
-            "{} files exceed the limit of {FILES_MAX} in one ingestion; name fewer",
-            files.len()
-        );
-    }
-    Ok(files)
 }
 
-/// Adds the sources of a folder and of the folders below, by name. Skips hidden ones, and links that lead out of
-/// `root`, which is the path of the named folder.
-fn add_folder(root: &Path, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let cannot = || format!("{} cannot be read", folder.display());
-    if depth > FOLDER_DEPTH_MAX {
-        bail!(
-            "{} is more than {FOLDER_DEPTH_MAX} folders deep",
-            folder.display()
-        );
-    }
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(cannot)? {
-        let entry = entry.with_context(cannot)?;
-        if !entry.file_name().to_string_lossy().starts_with('.') {
-            entries.push((entry.path(), entry.file_type().with_context(cannot)?));
-        }
-    }
-    entries.sort_by(|left, right| left.0.cmp(&right.0));
-    // The lists of an export of Slack stand beside the folders of its channels.
-    let has = |name: &str| entries.iter().any(|(path, _)| path.ends_with(name));
-    let is_slack = has("users.json") && has("channels.json");
-    for (path, kind) in entries {
-        let ending = path
-            .extension()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_lowercase();
-        if kind.is_dir() {
-            add_folder(root, &path, depth + 1, files)?;
-        } else if is_slack && ending == "json" {
-            continue;
-        } else if ENDINGS.contains(&ending.as_str()) && is_file_within(root, &path, kind) {
-            // A folder may have files of programs with these extensions, which are no sources.
-            if !AMBIGUOUS_ENDINGS.contains(&ending.as_str()) || is_recognised(&path) {
-                files.push(path);
+/// The files, with each folder replaced by its files.
+#[derive(Debug, Default)]
+struct Files {
+    /// The files, with the formats of those that are recognised by their folder.
+    files: Vec<(PathBuf, Option<Format>)>,
+    passed_over: Vec<PassedOver>,
+}
+
+impl Files {
+    fn add(&mut self, paths: &[PathBuf]) -> anyhow::Result<()> {
+        for path in paths {
+            let path = plain(path);
+            if path == Path::new("-") {
+                self.files.push((path, None));
+                continue;
+            }
+            let metadata =
+                std::fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+            if !metadata.is_dir() {
+                self.files.push((path, None));
+                continue;
+            }
+            let before = self.files.len();
+            let root = path
+                .canonicalize()
+                .with_context(|| format!("{} cannot be read", path.display()))?;
+            self.add_folder(&root, &path, 0)?;
+            if self.files.len() == before {
+                let others = match self.passed_over.len() {
+                    0 => String::new(),
+                    others => format!(" (it has {})", show_number_of(others as u64, "other file")),
+                };
+                bail!(
+                    "{} has no file with the extension of a source: {}{others}; name a file itself to read it, with --format",
+                    path.display(),
+                    ENDINGS.join(", ")
+                );
             }
         }
+        if self.files.len() > FILES_MAX {
+            bail!(
+                "{} files exceed the limit of {FILES_MAX} in one ingestion; name fewer",
+                self.files.len()
+            );
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds the sources of a folder and those below, by name. Hidden ones are passed over, and links that lead out of
+    /// `root`, the named folder's own path.
+    fn add_folder(&mut self, root: &Path, folder: &Path, depth: usize) -> anyhow::Result<()> {
+        let cannot = || format!("{} cannot be read", folder.display());
+        if depth > FOLDER_DEPTH_MAX {
+            bail!(
+                "{} is more than {FOLDER_DEPTH_MAX} folders deep",
+                folder.display()
+            );
+        }
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(folder).with_context(cannot)? {
+            let entry = entry.with_context(cannot)?;
+            if !entry.file_name().to_string_lossy().starts_with('.') {
+                entries.push((plain(&entry.path()), entry.file_type().with_context(cannot)?));
+            }
+        }
+        entries.sort_by(|left, right| left.0.cmp(&right.0));
+        // The lists of an export of Slack stand beside the folders of its channels.
+        let has_file = |name: &str| entries.iter().any(|(path, _)| path.ends_with(name));
+        let is_slack = has_file("users.json") && has_file("channels.json");
+        let has_folder = |name: &str| {
+            entries
+                .iter()
+                .any(|(path, kind)| kind.is_dir() && path.ends_with(name))
+        };
+        let is_maildir = has_folder("cur") && has_folder("new");
+        let is_in_maildir = ["cur", "new"].iter().any(|name| folder.ends_with(name)) && {
+            let beside = |name| folder.parent().is_some_and(|parent| parent.join(name).is_dir());
+            beside("cur") && beside("new")
+        };
+        for (path, kind) in entries {
+            if kind.is_dir() {
+                // Mails that are still being delivered.
+                if !(is_maildir && path.ends_with("tmp")) {
+                    self.add_folder(root, &path, depth + 1)?;
+                }
+                continue;
+            }
+            if is_slack && path.extension().is_some_and(|ending| ending == "json") {
+                continue;
+            }
+            match reason_against(root, &path, kind, is_in_maildir) {
+                Some(reason) => self.passed_over.push(PassedOver { path, reason }),
+                None => self.files.push((path, is_in_maildir.then_some(Format::Mail))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why an entry of a folder is no source; `None` if it is one.
+fn reason_against(root: &Path, path: &Path, kind: FileType, is_in_maildir: bool) -> Option<&'static str> {
+    if !is_file_within(root, path, kind) {
+        return Some("it is a link out of the folder, or no file");
+    }
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    if is_in_maildir {
+        // The flag T of a Maildir.
+        let flags = name.rsplit_once(":2,").map_or("", |(_, flags)| flags);
+        return flags
+            .contains('t')
+            .then_some("it was deleted in its mail program");
+    }
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let ending = Path::new(name)
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    match ending.as_str() {
+        // A folder may have files of programs with these extensions, which are no sources.
+        ending if AMBIGUOUS_ENDINGS.contains(&ending) && !is_recognised(path) => {
+            Some("nothing in it is of a known format; if it is a source, name the file itself, with --format")
+        }
+        ending if ENDINGS.contains(&ending) => None,
+        // The mailboxes of Thunderbird and readpst.
+        "" if is_mailbox(path) => None,
+        "pst" | "ost" => Some(
+            "it is an archive of Outlook; convert it with `readpst -o FOLDER FILE`, and ingest that folder",
+        ),
+        "msf" | "msg" | "dbx" => Some("it is a file of a mail program; export its mails as .eml or .mbox"),
+        _ => Some("its extension is none of a source; if it is one, name the file itself, with --format"),
+    }
+}
+
+/// Whether a file without an extension begins as a mailbox or a mail.
+fn is_mailbox(path: &Path) -> bool {
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAIL_BYTES).read_to_end(&mut beginning));
+    read.is_ok() && Format::is_mail(&beginning)
 }
 
 /// Whether the first bytes of a file show a format. A file that cannot be read is a source whose failure is recorded.
@@ -259,6 +370,60 @@ fn read_pipe(pipe: impl Read) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    fn files(paths: &[PathBuf]) -> anyhow::Result<Files> {
+        let mut found = Files::default();
+        found.add(paths)?;
+        Ok(found)
+    }
+
+    fn paths_of(found: &Files) -> Vec<PathBuf> {
+        found.files.iter().map(|(path, _)| path.clone()).collect()
+    }
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        for (path, expected) in [
+            (".", "."),
+            ("./", "."),
+            ("./a/./b", "a/b"),
+            ("a//b/", "a/b"),
+            ("../a", "../a"),
+        ] {
+            assert_eq!(plain(Path::new(path)), Path::new(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn mail_folders_are_recognised() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for name in ["box/cur", "box/new", "box/tmp"] {
+            std::fs::create_dir_all(path(name)).expect("folders");
+        }
+        let mail = "Received: x\nFrom: a@b\nSubject: x\n\nHum.\n";
+        for name in [
+            "box/cur/1.M1.hive:2,S",
+            "box/cur/2.M1.hive:2,ST",
+            "box/new/3.M1.hive",
+            "box/tmp/4.M1.hive",
+        ] {
+            std::fs::write(path(name), mail).expect("writes");
+        }
+        std::fs::write(path("Inbox"), format!("From - Mon May 01 09:30:00 2023\n{mail}")).expect("writes");
+        std::fs::write(path("LICENSE"), "Bees are free.").expect("writes");
+        std::fs::write(path("old.mbox.gz"), b"\x1f\x8b").expect("writes");
+        let found = files(&[folder.path().to_owned()]).expect("files");
+        let expected = [
+            (path("Inbox"), None),
+            (path("box/cur/1.M1.hive:2,S"), Some(Format::Mail)),
+            (path("box/new/3.M1.hive"), Some(Format::Mail)),
+            (path("old.mbox.gz"), None),
+        ];
+        assert_eq!(found.files, expected);
+        let passed: Vec<PathBuf> = found.passed_over.into_iter().map(|one| one.path).collect();
+        assert_eq!(passed, [path("LICENSE"), path("box/cur/2.M1.hive:2,ST")]);
+    }
+
     #[tokio::test]
     async fn a_folder_stands_for_its_sources() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -277,13 +442,16 @@ mod tests {
         std::fs::write(path("a/hives.log"), "14:02 <ada> Do they hum?\n").expect("writes");
         let found = files(&[path("plain"), path("a")]).expect("files");
         assert_eq!(
-            found,
+            paths_of(&found),
             ["plain", "a/deep/b.VTT", "a/hives.log", "a/z.md"].map(path)
         );
+        let passed: Vec<PathBuf> = found.passed_over.into_iter().map(|one| one.path).collect();
+        assert!(passed.contains(&path("a/picture.png")), "{passed:?}");
+        assert!(!passed.contains(&path("a/.hidden.md")), "hidden files are none");
         let found = find(&[path("plain"), path("plain")], None, None)
             .await
             .expect("sources");
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.sources.len(), 1);
         std::fs::create_dir(path("empty")).expect("a folder");
         let error = files(&[path("empty")]).expect_err("no sources").to_string();
         assert!(
@@ -319,7 +487,8 @@ mod tests {
         for named in ["named", "link"] {
             let found = files(&[path(named)]).expect("files");
             let expected = ["below/own.md", "own.md"].map(|name| path(named).join(name));
-            assert_eq!(found, expected);
+            assert_eq!(paths_of(&found), expected);
+            assert_eq!(found.passed_over.len(), 4);
         }
     }
 }

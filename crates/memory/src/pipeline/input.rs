@@ -40,7 +40,14 @@ impl NewInput {
         let content = Content::File(path.clone());
         Ok(NewInput {
             name: path.display().to_string(),
-            format: Format::of(&path, &content.beginning()?),
+            // `old.mbox.gz` is a mailbox.
+            format: match path
+                .extension()
+                .is_some_and(|ending| ending.eq_ignore_ascii_case("gz"))
+            {
+                true => Format::of(&path.with_extension(""), &content.beginning()?),
+                false => Format::of(&path, &content.beginning()?),
+            },
             content,
         })
     }

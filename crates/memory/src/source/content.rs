@@ -5,9 +5,14 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flate2::bufread::MultiGzDecoder;
+
 use crate::digest::Hasher;
 use crate::error::MemoryError;
 use crate::limits::{FORMAT_BYTES_MAX, SOURCE_BYTES_MAX, SOURCE_PIECE_BYTES_MAX};
+
+/// The beginning of content that gzip has packed.
+const GZIP_MARK: &[u8] = &[0x1f, 0x8b];
 
 /// Bytes that are read from a file at a time.
 const READ_BYTES: usize = 1 << 16;
@@ -28,19 +33,25 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
-    /// Opens the content at its beginning.
+    /// Opens the content at its beginning. Content that gzip has packed is unpacked.
     ///
     /// # Errors
     ///
     /// [`MemoryError::File`] if the file cannot be opened.
     pub fn open(&self) -> Result<Box<dyn BufRead + Send>, MemoryError> {
-        match self {
-            Content::Bytes(bytes) => Ok(Box::new(Cursor::new(bytes.clone()))),
+        let mut reader: Box<dyn BufRead + Send> = match self {
+            Content::Bytes(bytes) => Box::new(Cursor::new(bytes.clone())),
             Content::File(path) => {
                 let file = File::open(path).map_err(|error| self.failed(error))?;
-                Ok(Box::new(BufReader::with_capacity(READ_BYTES, file)))
+                Box::new(BufReader::with_capacity(READ_BYTES, file))
             }
+        };
+        let beginning = reader.fill_buf().map_err(|error| self.failed(error))?;
+        if beginning.starts_with(GZIP_MARK) {
+            let unpacked = MultiGzDecoder::new(reader);
+            reader = Box::new(BufReader::with_capacity(READ_BYTES, unpacked));
         }
+        Ok(reader)
     }
 
     /// Computes the SHA-256 of the content, in hexadecimal.
@@ -165,7 +176,22 @@ pub(super) fn skip_line(reader: &mut impl BufRead) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    #[test]
+    fn packed_content_is_unpacked() {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(b"Bees hum.\n").expect("packs");
+        let packed = Content::from(packer.finish().expect("packs"));
+        assert_eq!(packed.read().expect("reads"), b"Bees hum.\n");
+        let cut = match &packed {
+            Content::Bytes(bytes) => Content::from(bytes[..bytes.len() - 9].to_vec()),
+            Content::File(_) => unreachable!("it is in memory"),
+        };
+        assert!(cut.read().is_err(), "a part is no whole");
+    }
 
     #[test]
     fn a_file_is_read_like_its_bytes() {

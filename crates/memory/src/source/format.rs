@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::limits::FORMAT_BYTES_MAX;
 use crate::source::chat::{discord, irc, matrix, mattermost, slack, telegram, whatsapp, zulip};
-use crate::source::{decode, json_list, speech, subtitles, transcript};
+use crate::source::{decode, json_list, mail, speech, subtitles, transcript};
 
 /// The format of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,6 +147,11 @@ impl Format {
         }
     }
 
+    /// Whether bytes begin a mailbox or a mail.
+    pub fn is_mail(beginning: &[u8]) -> bool {
+        mail::is_mailbox(beginning) || mail::is_mail(beginning)
+    }
+
     /// Recognises the format of a file by its ending. For `.txt`, `.json`, `.log` and unknown endings, the first bytes
     /// decide.
     pub fn of(path: &Path, bytes: &[u8]) -> Format {
@@ -175,7 +180,8 @@ impl Format {
             "docx" => Format::Docx,
             _ if bytes.starts_with(ZIP_MARK) => of_archive(bytes),
             _ if bytes.starts_with(b"WEBVTT") => Format::WebVtt,
-            _ if bytes.starts_with(b"From ") => Format::Mbox,
+            _ if mail::is_mailbox(bytes) => Format::Mbox,
+            _ if mail::is_mail(bytes) => Format::Mail,
             _ => of_text(&decode(bytes), ending == "json"),
         }
     }

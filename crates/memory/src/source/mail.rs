@@ -71,6 +71,12 @@ pub fn read_mail(name: &str, bytes: &[u8], options: &ReadOptions) -> Result<Vec<
     messages.ok_or_else(|| MemoryError::invalid(name, NO_MAIL))
 }
 
+/// Whether a text begins with the `From ` line of a mailbox.
+pub fn is_mailbox(beginning: &[u8]) -> bool {
+    let line = beginning.trim_ascii_start().split(|&byte| byte == b'\n').next();
+    line.is_some_and(mbox::is_from_line)
+}
+
 /// Whether a text begins with the headers of a mail: one that only mails have, and another.
 pub fn is_mail(beginning: &[u8]) -> bool {
     let mut names = Vec::new();

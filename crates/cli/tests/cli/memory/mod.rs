@@ -8,6 +8,7 @@ mod knowledge;
 mod mcp;
 mod replay;
 mod resume;
+mod unread;
 
 use gristmill_test_tools::small_model;
 use gristmill_test_tools::stand_in::StandIn;
