@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, Wake, WorkerId};
+use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
 use gristmill_store::rules::family::Brood;
 use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
 use gristmill_store::{FlowEvent, FlowEventReceipt, Suspension};
