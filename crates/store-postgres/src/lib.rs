@@ -341,17 +341,11 @@ impl Store for PostgresStore {
     }
 
     async fn prune(&self, options: PruneOptions) -> Result<Pruned, StoreError> {
-        let pruning = self
-            .database
-            .read(|snapshot| async move { Pruning::new(&snapshot, options).await })
-            .await?;
+        let pruning = look!(self, |snapshot| Pruning::new(&snapshot, options))?;
         let mut total = Pruned::default();
         let mut after = BatchId(0);
         loop {
-            let batches = self
-                .database
-                .read(|snapshot| async move { pruning.next(&snapshot, after).await })
-                .await?;
+            let batches = look!(self, |snapshot| pruning.next(&snapshot, after))?;
             let Some((last, _)) = batches.last() else {
                 if !options.dry_run {
                     self.database.delete_empty_lanes().await?;
@@ -378,12 +372,11 @@ impl Store for PostgresStore {
         self.database.add_sums().await?;
         let (mut total, mut after) = (0, BatchId(0));
         loop {
-            let batches = self
-                .database
-                .read(|snapshot| async move {
-                    commit::compaction::candidates(&snapshot, after, reports_max).await
-                })
-                .await?;
+            let batches = look!(self, |snapshot| commit::compaction::candidates(
+                &snapshot,
+                after,
+                reports_max
+            ))?;
             let Some(last) = batches.last() else {
                 return Ok(total);
             };
@@ -591,10 +584,7 @@ impl Store for PostgresStore {
     }
 
     async fn fire_schedules(&self, limit: u32) -> Result<Fired, StoreError> {
-        let next_at = self
-            .database
-            .read(|snapshot| async move { submit::schedule::next_due(&snapshot).await })
-            .await?;
+        let next_at = look!(self, |snapshot| submit::schedule::next_due(&snapshot))?;
         if next_at.is_none_or(|next_at| next_at > self.database.now()) {
             return Ok(Fired {
                 next_at,

@@ -208,14 +208,6 @@ impl SqliteStore {
         answer
     }
 
-    /// Pauses the open jobs of a batch that a query has found to be damaged.
-    async fn quarantine(&self, batch: BatchId) {
-        let work = move |transaction: &mut Transaction<'_>| transaction.quarantine(batch, None);
-        if let Err(error) = self.write(0, work).await {
-            tracing::warn!(%error, batch = batch.0, "a damaged batch is not paused; workers leave its damaged jobs alone");
-        }
-    }
-
     fn take_writer(&self) -> Option<JoinHandle<()>> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -9,6 +9,7 @@ use gristmill_store::rules::pauses::Pauses;
 use gristmill_store::{Changed, Selection};
 use rusqlite::params;
 
+use crate::SqliteStore;
 use crate::change::{Meant, OPEN, is_meant, meant_of};
 use crate::claim::slice::{NewSlice, Slice};
 use crate::failure::{Failure, Result};
@@ -29,6 +30,16 @@ fn readable<T>(read: Result<T>) -> Result<Option<T>> {
         Err(Failure::Damaged(_)) => Ok(None),
         Err(failure) if failure.is_of_batch() => Ok(None),
         Err(failure) => Err(failure),
+    }
+}
+
+impl SqliteStore {
+    /// Pauses the open jobs of a batch that a query has found to be damaged.
+    pub(crate) async fn quarantine(&self, batch: BatchId) {
+        let work = move |transaction: &mut Transaction<'_>| transaction.quarantine(batch, None);
+        if let Err(error) = self.write(0, work).await {
+            tracing::warn!(%error, batch = batch.0, "a damaged batch is not paused; workers leave its damaged jobs alone");
+        }
     }
 }
 
