@@ -266,7 +266,7 @@ describe("flows", () => {
     const dialog = tab.page.getByRole("dialog");
     assert.equal(await dialog.getByLabel("Name").inputValue(), "approve");
     await dialog.getByLabel("Value, as JSON").fill("yes");
-    await dialog.getByText("Line 1, column 1").waitFor();
+    await dialog.getByText(/^Line 1, column/).waitFor();
     await dialog.getByLabel("Value, as JSON").fill('{"by": 12345678901234567890}');
     assert.deepEqual(await violationsOf(tab.page), []);
     await dialog.getByRole("button", { name: "Send the event" }).click();

@@ -10,7 +10,7 @@ use gristmill_engine::{
     ChildBatch, Engine, EngineSettings, Finalizing, FlowEvent, FlowEventReceipt, Job, JobError, JobId,
     KeyedBatch, Kind, Signal, Spawn, Step, Unique, Wake, WorkerBuilder,
 };
-use gristmill_model::{JobState, NewBatch, PackedArray};
+use gristmill_model::{NewBatch, PackedArray};
 use gristmill_store::JobFilter;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};

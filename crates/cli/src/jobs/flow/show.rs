@@ -136,9 +136,7 @@ fn timeline(details: &JobDetails, steps: &FlowStepsPage, now: Timestamp) -> Tabl
             step.key.clone().unwrap_or_default(),
             step.job.to_string(),
             shown_state(step),
-            step.attempt
-                .map(|attempt| attempt.to_string())
-                .unwrap_or_default(),
+            attempt(step),
             begins.unwrap_or_default(),
             lasts(step, now),
             note(step),
