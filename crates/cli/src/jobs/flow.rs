@@ -6,7 +6,7 @@ mod show;
 
 use gristmill_engine::flow_steps::{self, FlowStep};
 use gristmill_model::Timestamp;
-use gristmill_store::Store;
+use gristmill_store::{Change, Store};
 
 use crate::arguments::flow::{FlowArguments, FlowCommand};
 use crate::arguments::submit::SubmitArguments;
@@ -22,7 +22,7 @@ pub async fn flow(arguments: FlowArguments) -> anyhow::Result<Exit> {
         FlowCommand::List(arguments) => list::list(arguments).await,
         FlowCommand::Show(arguments) => show::show(arguments).await,
         FlowCommand::Event(arguments) => event::event(arguments).await,
-        FlowCommand::Cancel(arguments) => change::cancel(arguments).await,
+        FlowCommand::Cancel(arguments) => change::change_jobs(arguments, Change::Cancel).await,
     }
 }
 

@@ -373,7 +373,7 @@ pub async fn moments_come(database: &dyn Database) {
     })
     .await;
     nothing(&*store, worker).await;
-    let moment = database.clock().now().plus_ms(1_000);
+    let moment = store.now().plus_ms(1_000);
     assert_eq!(store.next_expiry().await.unwrap(), Some(moment));
     assert_eq!(*store.flow_kinds().await.unwrap(), [KIND.into()]);
     database.clock().advance_ms(999);
