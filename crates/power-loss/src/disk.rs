@@ -161,7 +161,7 @@ fn sectors(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {
         let from = next;
         debug_assert!(
-            from == start || from >= end || from % SECTOR_BYTES == 0,
+            from == start || from >= end || from.is_multiple_of(SECTOR_BYTES),
             "each part after the first starts at a sector boundary"
         );
         (from < end).then(|| {

@@ -244,7 +244,7 @@ fn scripts_and_programs_get_only_passed_secrets() {
         );
     }
     for (wrong, told) in [
-        ("A=b", "give the name of a variable alone"),
+        ("A=b", "give only the name of a variable"),
         ("NOT_SET_ANYWHERE", "the environment has no variable"),
     ] {
         let refused = workspace
@@ -449,7 +449,7 @@ fn a_misspelt_field_in_the_arguments_is_refused() {
     );
     let error = workspace.run("run words.txt -- awk {print}").error();
     assert!(
-        error.contains("the first item is no object") && error.contains("write { print }"),
+        error.contains("the first item is not an object") && error.contains("write { print }"),
         "{error}"
     );
     assert_eq!(workspace.run("runs --json").expect(0), "", "nothing has begun");

@@ -71,7 +71,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub enum Planning {
     /// Messages are to be ingested.
-    Ingest(Plan),
+    Ingest(Box<Plan>),
     /// The source is complete and unchanged. These messages could not be read again, if that was to be retried.
     Unchanged(UnreadMessages),
 }
@@ -118,7 +118,7 @@ impl Plan {
     ///
     /// [`MemoryError::Invalid`] if the source is malformed, or none of its messages can be read; with
     /// [`OnFailure::Stop`], [`MemoryError::Unread`]; and errors of the store.
-    pub async fn new(
+    pub async fn of(
         store: &dyn KnowledgeStore,
         input: NewInput,
         options: &IngestOptions,
@@ -190,7 +190,7 @@ impl Plan {
         }
         // The first messages are committed already.
         left.skip(done).await?;
-        Ok(Planning::Ingest(Plan {
+        Ok(Planning::Ingest(Box::new(Plan {
             source: input.name,
             beginning,
             left: Left::Read(left),
@@ -201,7 +201,7 @@ impl Plan {
                 aliases: known::aliases(survey.people.iter().map(String::as_str)),
                 unread: Some(survey.unread),
             },
-        }))
+        })))
     }
 
     /// Makes the plan for lines that are still to come. They are appended to the source if it exists.

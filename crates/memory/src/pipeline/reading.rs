@@ -192,7 +192,7 @@ impl Run<'_> {
     ) -> Result<Option<Plan>, IngestError> {
         let ingestion = self.ingestion;
         let (name, format) = (input.name.clone(), input.format);
-        let planning = Plan::new(
+        let planning = Plan::of(
             &*ingestion.knowledge,
             input,
             &ingestion.options,
@@ -206,7 +206,7 @@ impl Run<'_> {
                 if !plan.has_text() {
                     on_event(&IngestEvent::WithoutText { source: name, format });
                 }
-                Ok(Some(plan))
+                Ok(Some(*plan))
             }
             Planning::Unchanged(unread) => {
                 self.ingested.sources_skipped += 1;

@@ -75,7 +75,7 @@ pub fn read(name: &str, text: &str, options: &ReadOptions) -> Result<Vec<Item>, 
             });
         };
         if let Some(tree) = item["mapping"].as_object() {
-            in_order(item, tree).iter().for_each(|message| add(message));
+            in_order(item, tree).iter().for_each(&mut add);
         } else if let Some(conversation) = ConversationMessages::of(item) {
             conversation.for_each(|message| add(&message));
         } else {

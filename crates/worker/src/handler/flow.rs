@@ -49,7 +49,7 @@ pub struct StepFailed {
     /// The final state of the job.
     pub state: JobState,
     /// The error of the job, if it is dead.
-    pub error: Option<JobError>,
+    pub error: Option<Box<JobError>>,
 }
 
 /// A step that fails again would fail each retry of its flow.
@@ -212,11 +212,11 @@ impl Outcomes {
     }
 
     fn value<V: DeserializeOwned>(&self, outcome: &ChildOutcome) -> Result<V, StepFailed> {
-        let failed = |error| StepFailed {
+        let failed = |error: Option<JobError>| StepFailed {
             step: self.name.clone(),
             job: outcome.job,
             state: outcome.state,
-            error,
+            error: error.map(Box::new),
         };
         match &outcome.value {
             Some(value) if outcome.state == JobState::Completed => {

@@ -220,8 +220,8 @@ fn named(text: &str) -> Option<String> {
     let text = text.replace(['，', ','], " , ");
     let words: Vec<&str> = text.split_whitespace().collect();
     let has_digit = |word: &&str| word.chars().any(|letter| letter.is_ascii_digit());
-    let last = words.iter().rposition(|word| has_digit(&word));
-    let first = words.iter().position(|word| has_digit(&word));
+    let last = words.iter().rposition(&has_digit);
+    let first = words.iter().position(has_digit);
     let behind = last.map_or(&words[..], |last| &words[last + 1..]);
     let before = first.map_or(&words[..0], |first| &words[..first]);
     [behind, before].into_iter().find_map(cleaned)

@@ -20,7 +20,8 @@ pub fn decode(bytes: &[u8], label: Option<&str>) -> String {
     if let Some(encoding) = labelled.filter(|encoding| *encoding != UTF_8) {
         let (text, _, has_errors) = encoding.decode(bytes);
         let is_default = encoding == WINDOWS_1252;
-        if !has_errors && !text.chars().any(is_control) && !(is_default && is_foreign(bytes)) {
+        let is_wrong = has_errors || text.chars().any(is_control) || (is_default && is_foreign(bytes));
+        if !is_wrong {
             return text.into_owned();
         }
     }

@@ -144,7 +144,8 @@ impl Reference {
         let parent = self.families[family].parent;
         let is_flow = self.families[family].flow.is_some();
         let is_open = self.jobs.get(&parent).is_some_and(|job| job.ended_at().is_none());
-        if !(is_flow && is_open) && !self.may_wait(parent, family) {
+        let is_open_flow = is_flow && is_open;
+        if !is_open_flow && !self.may_wait(parent, family) {
             return;
         }
         for children in &siblings.children {
