@@ -171,7 +171,7 @@ impl WorkerBuilder {
         let source = StoreSource::new(self.store.clone(), worker, self.lease_lost_after_ms);
         let observer = EventObserver {
             hub: self.events.clone(),
-            next: self.observer.take(),
+            next: self.observer.clone(),
         };
         let mut worker = Worker::new(
             Arc::new(source),
@@ -179,8 +179,9 @@ impl WorkerBuilder {
             Arc::new(observer),
             self.clock.clone(),
         );
-        for (kind, handler) in self.handlers.drain(..) {
-            worker.handle(kind, handler);
+        // It may run again, so it keeps its handlers.
+        for (kind, handler) in &self.handlers {
+            worker.handle(kind.clone(), handler.clone());
         }
         worker
     }

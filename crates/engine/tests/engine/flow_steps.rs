@@ -11,7 +11,7 @@ use gristmill_engine::{
     KeyedBatch, Kind, Signal, Spawn, Step, Unique, Wake, WorkerBuilder,
 };
 use gristmill_model::{NewBatch, PackedArray};
-use gristmill_store::JobFilter;
+use gristmill_store::{JobFilter, Selection};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
@@ -235,4 +235,35 @@ async fn a_sleep_ends_at_its_moment_and_not_with_the_next_round() {
     completed.expect("the flow wakes long before the next round");
     running.stop().await.unwrap();
     engine.close().await.unwrap();
+}
+
+/// A worker can be drained again after its flows have waited, and a filter cancels what they wait for.
+#[tokio::test]
+async fn one_worker_is_drained_again_and_again() {
+    let engine = TestEngine::new().await;
+    let flows = engine
+        .submit_many::<Document>(&["one".to_owned(), "two".to_owned()])
+        .await
+        .unwrap();
+    let mut worker = worker(&engine);
+    engine.drain(&mut worker).await;
+    engine.drain(&mut worker).await;
+    let filter = JobFilter {
+        kind: Some("embed".to_owned()),
+        ..JobFilter::default()
+    };
+    let cancelled = engine
+        .change(Selection::Filter(filter), gristmill_store::Change::Cancel)
+        .await
+        .unwrap();
+    assert_eq!(cancelled.changed, 6);
+    engine.drain(&mut worker).await;
+    for flow in &flows {
+        let event = FlowEvent::new(*flow, "approve", "true").unwrap();
+        assert_eq!(engine.send_events(vec![event]).await.unwrap(), [FlowEventReceipt::Delivered]);
+    }
+    engine.drain(&mut worker).await;
+    engine.advance(Duration::from_secs(6)).await;
+    engine.drain(&mut worker).await;
+    assert_eq!(engine.values::<Document>().await, ["saved", "saved"]);
 }
