@@ -1,6 +1,7 @@
 import "uplot/dist/uPlot.min.css";
 import "./styles/base.css";
 import "./styles/parts.css";
+import "./styles/steps.css";
 import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Session, session } from "./api/client.ts";

@@ -4,11 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use gristmill_model::JobId;
 use gristmill_operations::Access;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use crate::trust::EventScope;
 
 /// The role of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -69,6 +68,15 @@ impl FromStr for Role {
             .find(|role| role.name() == text)
             .ok_or_else(|| ParseRoleError(text.to_owned()))
     }
+}
+
+/// The one event that a token may send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventScope {
+    /// The flow.
+    pub job: JobId,
+    /// The name of the event.
+    pub name: String,
 }
 
 /// The caller of a request.

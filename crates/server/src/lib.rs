@@ -28,9 +28,9 @@ pub mod sessions;
 pub mod trust;
 pub mod wake;
 
-pub use caller::Role;
+pub use caller::{EventScope, Role};
 pub use connections::ConnectionLimits;
 pub use error::{ApiError, Refusal};
 pub use knowledge::Knowledge;
 pub use serve::{BoundServer, ServeError, ServeOptions, TlsFiles, bind, serve};
-pub use trust::{EventScope, NewToken, TokenRecord, TrustError, TrustFolder};
+pub use trust::{NewToken, TokenRecord, TrustError, TrustFolder};

@@ -25,7 +25,7 @@ use gristmill_operations::access::QueueScope;
 
 pub use browser::{COOKIE, check_same_origin};
 pub use folder::{NewToken, TrustError, TrustFolder};
-pub use token::{EventScope, TokenRecord};
+pub use token::TokenRecord;
 
 use crate::caller::Caller;
 use crate::error::ApiError;

@@ -19,7 +19,7 @@ const LONG_FUNCTIONS: [(&str, &str, usize); 8] = [
         92,
     ),
     ("web/src/pages/failures.tsx", "Failures", 113),
-    ("web/src/pages/job.tsx", "Job", 106),
+    ("web/src/pages/job.tsx", "Job", 103),
     ("web/src/pages/queues.tsx", "Queues", 93),
     ("web/src/pages/schedules.tsx", "Schedules", 122),
     ("web/src/pages/submit.tsx", "Submit", 141),

@@ -131,12 +131,17 @@ export function Job(props: { id: string }) {
           ))}
         </Panel>
       )}
-      {job.log && (
-        <Panel title="Log" note="of the last attempt">
-          <pre tabIndex={0}>{job.log}</pre>
-        </Panel>
-      )}
+      {job.log && <LastLog text={job.log} />}
     </>
+  );
+}
+
+/** The log of the last attempt. */
+function LastLog(props: { text: string }) {
+  return (
+    <Panel title="Log" note="of the last attempt">
+      <pre tabIndex={0}>{props.text}</pre>
+    </Panel>
   );
 }
 

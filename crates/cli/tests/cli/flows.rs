@@ -120,13 +120,22 @@ fn flows_are_started_listed_shown_sent_events_and_cancelled(make: fn() -> Worksp
     assert!(shown["steps"][0]["until"].is_string(), "{shown}");
     workspace.run("flow show 9:9").expect(1);
 
+    events_reach_their_flows(&workspace);
+
+    let plain = workspace.run("flow start document \"d\"").error();
+    assert!(plain.contains("name one, as in `document@3`"), "{plain}");
+    workspace.run("flow start document@4 \"d\"").expect(0);
+    workspace.run("flow start another \"d\"").expect(0);
+}
+
+fn events_reach_their_flows(workspace: &Workspace) {
     let sent = workspace.run("flow event 1:0 approve {\"by\":\"Ada\"}").expect(0);
     assert_eq!(sent, "flow 1:0 has the event approve\n");
     let kept = workspace.run("flow event key=k2 other --json").expect(0);
     assert_eq!(json_lines(&kept)[0]["receipt"], "kept");
     let sent = workspace.run_with("flow event key=k2 approve -", b" [1, 2]\n");
     assert_eq!(sent.expect(0), "flow key=k2 has the event approve\n");
-    work(&workspace);
+    work(workspace);
     let value =
         |job: &str| json_lines(&workspace.run(&format!("show {job} --json")).expect(0))[0]["value"].clone();
     assert_eq!(
@@ -147,11 +156,6 @@ fn flows_are_started_listed_shown_sent_events_and_cancelled(make: fn() -> Worksp
     let unknown = workspace.run("flow event 1:99 approve");
     assert!(unknown.stderr.contains("flow 1:99 does not exist"), "{unknown:?}");
     unknown.expect(1);
-
-    let plain = workspace.run("flow start document \"d\"").error();
-    assert!(plain.contains("name one, as in `document@3`"), "{plain}");
-    workspace.run("flow start document@4 \"d\"").expect(0);
-    workspace.run("flow start another \"d\"").expect(0);
 }
 
 #[test]

@@ -260,7 +260,10 @@ async fn one_worker_is_drained_again_and_again() {
     engine.drain(&mut worker).await;
     for flow in &flows {
         let event = FlowEvent::new(*flow, "approve", "true").unwrap();
-        assert_eq!(engine.send_events(vec![event]).await.unwrap(), [FlowEventReceipt::Delivered]);
+        assert_eq!(
+            engine.send_events(vec![event]).await.unwrap(),
+            [FlowEventReceipt::Delivered]
+        );
     }
     engine.drain(&mut worker).await;
     engine.advance(Duration::from_secs(6)).await;

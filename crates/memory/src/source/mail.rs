@@ -162,6 +162,25 @@ struct Reading {
     archive: Archive,
 }
 
+/// The subject of a mail, and the names by which its thread is found.
+fn names_of<'m>(mail: &'m mail_parser::Message<'_>) -> (Option<String>, Names<'m>) {
+    let subject = mail.subject().map(|subject| subject.trim().to_owned());
+    let subject = subject.filter(|subject| !subject.is_empty());
+    let references = ids(mail.references())
+        .into_iter()
+        .chain(ids(mail.in_reply_to()))
+        .collect();
+    let names = Names {
+        id: mail.message_id(),
+        references,
+        subject: mail.thread_name().filter(|name| !name.is_empty()),
+        is_reply: subject
+            .as_deref()
+            .is_some_and(|subject| Some(subject.len()) != mail.thread_name().map(str::len)),
+    };
+    (subject, names)
+}
+
 impl Reading {
     fn new(options: &ReadOptions) -> Reading {
         Reading {
@@ -200,20 +219,7 @@ impl Reading {
             .iter()
             .chain(&recipients)
             .for_each(|person| self.archive.meet(person));
-        let subject = mail.subject().map(|subject| subject.trim().to_owned());
-        let subject = subject.filter(|subject| !subject.is_empty());
-        let references = ids(mail.references())
-            .into_iter()
-            .chain(ids(mail.in_reply_to()))
-            .collect();
-        let names = Names {
-            id: mail.message_id(),
-            references,
-            subject: mail.thread_name().filter(|name| !name.is_empty()),
-            is_reply: subject
-                .as_deref()
-                .is_some_and(|subject| Some(subject.len()) != mail.thread_name().map(str::len)),
-        };
+        let (subject, names) = names_of(&mail);
         let answered = self.archive.sender_of(&names);
         let thread = self.archive.thread(&names, sender.as_deref());
         let at = mail

@@ -14,8 +14,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::token::{Claims, EventScope, TokenRecord};
-use crate::caller::Role;
+use super::token::{Claims, TokenRecord};
+use crate::caller::{EventScope, Role};
 use crate::limits::{KEYS_MAX, QUEUES_MAX, SUBJECT_BYTES_MAX, TOKEN_LIFE_MS_MAX, TOKENS_MAX};
 
 /// Bytes of a signing key: HMAC-SHA-256 makes use of this many (RFC 7518, section 3.2).

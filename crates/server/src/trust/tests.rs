@@ -2,7 +2,7 @@ use axum::http::HeaderValue;
 use gristmill_model::{ManualClock, Timestamp};
 
 use super::*;
-use crate::caller::Role;
+use crate::caller::{EventScope, Role};
 
 struct Fixture {
     folder: tempfile::TempDir,

@@ -1,18 +1,9 @@
 //! The claims of a token, signed and listed.
 
-use gristmill_model::{JobId, Timestamp};
+use gristmill_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::caller::Role;
-
-/// The one event that a token may send.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventScope {
-    /// The flow.
-    pub job: JobId,
-    /// The name of the event.
-    pub name: String,
-}
+use crate::caller::{EventScope, Role};
 
 /// The signed claims: names of RFC 7519, and some of our own. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use gristmill_model::{ChildBatch, JobError, JobId, JobState, PackedBuilder, Signal, Spawn};
+use gristmill_model::{ChildBatch, JobError, JobId, JobState, PackedBuilder, Signal};
 use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -372,20 +372,4 @@ async fn run_until_idle<T>(
         }
     })
     .await
-}
-
-/// Makes a spawn that a flow answers with.
-fn flow_spawn(
-    children: Vec<ChildBatch>,
-    memo: &memo::Memo,
-    wake: gristmill_model::Wake,
-) -> Result<Spawn, JobError> {
-    let spawn = Spawn {
-        children,
-        ..Spawn::new()
-    };
-    let spawn = spawn.memo(memo).map_err(|error| {
-        JobError::new("memo", format!("the memo of the flow cannot be stored: {error}")).permanent()
-    })?;
-    Ok(spawn.flow(wake))
 }

@@ -107,13 +107,11 @@ impl MicroBatch {
     }
 
     pub(crate) fn of(slices: Vec<HeldSlice>) -> MicroBatch {
-        assert!(!slices.is_empty(), "a micro-batch has at least one slice");
         let first = &slices[0].slice;
         let (kind, timeout_ms) = (first.kind.clone(), first.timeout_ms);
+        let is_alike = |held: &HeldSlice| held.slice.kind == kind && held.slice.timeout_ms == timeout_ms;
         assert!(
-            slices
-                .iter()
-                .all(|held| held.slice.kind == kind && held.slice.timeout_ms == timeout_ms),
+            slices.iter().all(is_alike),
             "the slices of a micro-batch have the same kind and timeout"
         );
         let payloads = match slices.as_slice() {

@@ -11,7 +11,6 @@ use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::handler::flow::flow_spawn;
 use crate::handler::flow::memo::{Memo, StepEntry, runs};
 use crate::sync::{AtomicBool, Ordering};
 
@@ -316,6 +315,18 @@ impl Instance {
         let wake = if awaited == 1 { Wake::All } else { Wake::Any };
         flow_spawn(children, &memo, wake)
     }
+}
+
+/// Makes a spawn that a flow answers with.
+fn flow_spawn(children: Vec<ChildBatch>, memo: &Memo, wake: Wake) -> Result<Spawn, JobError> {
+    let spawn = Spawn {
+        children,
+        ..Spawn::new()
+    };
+    let spawn = spawn.memo(memo).map_err(|error| {
+        JobError::new("memo", format!("the memo of the flow cannot be stored: {error}")).permanent()
+    })?;
+    Ok(spawn.flow(wake))
 }
 
 fn failed(message: String) -> JobError {
