@@ -15,19 +15,27 @@
 //! the struct does not have is an error. Nothing here knows of HTTP, and nothing of Python.
 
 pub mod access;
+#[cfg(feature = "engine")]
 pub mod backlog;
+#[cfg(feature = "engine")]
 pub mod controls;
+#[cfg(feature = "engine")]
 pub mod feeder;
 pub mod flow_event;
+#[cfg(feature = "engine")]
 pub mod history;
+#[cfg(feature = "engine")]
 pub mod jobs;
 pub mod limits;
+#[cfg(feature = "engine")]
 pub mod local;
 pub mod options;
 pub mod priority;
 pub mod read;
 pub mod refused;
+#[cfg(feature = "engine")]
 pub mod schedules;
+#[cfg(feature = "engine")]
 pub mod stats;
 pub mod submit;
 pub mod unique;

@@ -1,5 +1,6 @@
 //! The refusal of a request.
 
+#[cfg(feature = "engine")]
 use gristmill_engine::EngineError;
 use gristmill_store::StoreError;
 
@@ -87,6 +88,7 @@ impl From<StoreError> for Refused {
     }
 }
 
+#[cfg(feature = "engine")]
 impl From<EngineError> for Refused {
     fn from(error: EngineError) -> Self {
         match error {
