@@ -112,7 +112,7 @@ impl MicroBatch {
         let is_alike = |held: &HeldSlice| held.slice.kind == kind && held.slice.timeout_ms == timeout_ms;
         assert!(
             slices.iter().all(is_alike),
-            "the slices of a micro-batch have the same kind and timeout"
+            "a micro-batch has one kind and one timeout"
         );
         let payloads = match slices.as_slice() {
             [held] => held.slice.payloads.clone(),
