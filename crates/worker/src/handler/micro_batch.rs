@@ -110,10 +110,8 @@ impl MicroBatch {
         let first = &slices[0].slice;
         let (kind, timeout_ms) = (first.kind.clone(), first.timeout_ms);
         let is_alike = |held: &HeldSlice| held.slice.kind == kind && held.slice.timeout_ms == timeout_ms;
-        assert!(
-            slices.iter().all(is_alike),
-            "a micro-batch has one kind and one timeout"
-        );
+        let are_alike = slices.iter().all(is_alike);
+        assert!(are_alike, "a micro-batch has one kind and one timeout");
         let payloads = match slices.as_slice() {
             [held] => held.slice.payloads.clone(),
             slices => PackedArray::concat(slices.iter().map(|held| &held.slice.payloads)),
