@@ -22,7 +22,7 @@ pub(crate) async fn keep(store: Arc<dyn Store>, events: EventHub, every: Duratio
         match store.expire().await {
             Ok(0) => {}
             Ok(_) => events.wake(),
-            // The housekeeping tells of it.
+            // The housekeeping logs this error.
             Err(StoreError::Moved { .. }) => {}
             Err(error) => log(&error, "expiring jobs failed; trying again soon"),
         }

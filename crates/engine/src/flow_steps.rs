@@ -10,13 +10,13 @@ use gristmill_model::limits::BATCH_JOBS_MAX;
 use gristmill_model::signal::{EVENT_KIND, SLEEP_KIND};
 use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp};
 use gristmill_store::{BatchPositions, JobCounts, JobFilter, JobRow, Page, Store, StoreError, Suspension};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use gristmill_worker::flow::{StepEntry, named_steps};
+use serde::Serialize;
 
 /// Steps that are read at a time, at most.
 pub const STEPS_PAGE_MAX: u32 = 1_000;
 
-/// Open steps that a listing tells of each flow.
+/// The maximum number of open steps that a listing shows of each flow.
 const AWAITED_MAX: usize = 5;
 
 /// Batches of children whose states are read at a time.
@@ -246,51 +246,13 @@ struct Place {
     several: Option<Vec<BatchPositions>>,
 }
 
-/// What a memo says of one step.
-#[derive(Debug, PartialEq, Eq)]
-struct Named {
-    name: String,
-    key: Option<String>,
-    /// Of a map.
-    count: Option<u32>,
-}
-
-/// A part of a memo that names its steps. Each is `[name, hash]`, `[name, hash, key]` or `[name, hash, key, count]`.
-#[derive(Deserialize)]
-struct Memo {
-    #[serde(default)]
-    steps: Vec<Vec<Value>>,
-}
-
-/// The steps that a part of a memo names, if it does.
-fn named(memo: &str) -> Option<Vec<Named>> {
-    let memo: Memo = serde_json::from_str(memo).ok()?;
-    let named = memo.steps.into_iter().map(|entry| {
-        let mut entry = entry.into_iter();
-        let Some(Value::String(name)) = entry.next() else {
-            return None;
-        };
-        let key = match entry.nth(1) {
-            None | Some(Value::Null) => None,
-            Some(Value::String(key)) => Some(key),
-            Some(_) => return None,
-        };
-        let count = match entry.next() {
-            None | Some(Value::Null) => None,
-            Some(count) => Some(u32::try_from(count.as_u64()?).ok()?),
-        };
-        Some(Named { name, key, count })
-    });
-    named.collect()
-}
-
 /// The steps of these suspensions, in order.
 fn places(suspensions: Vec<Suspension>) -> Vec<Place> {
     let mut places = Vec::new();
     for suspension in suspensions {
         let mut left: VecDeque<BatchPositions> = suspension.children.into();
         let count: u32 = left.iter().map(|jobs| jobs.positions.len()).sum();
-        let named = named(&suspension.memo).filter(|named| {
+        let named = named_steps(&suspension.memo).filter(|named| {
             let told = named.iter().map(|named| named.count.unwrap_or(1));
             told.map(u64::from).sum::<u64>() == u64::from(count)
         });
@@ -298,7 +260,7 @@ fn places(suspensions: Vec<Suspension>) -> Vec<Place> {
             places.extend(left.into_iter().filter_map(|jobs| place(None, None, vec![jobs])));
             continue;
         };
-        for Named { name, key, count } in named {
+        for StepEntry { name, key, count, .. } in named {
             let jobs = take(&mut left, count.unwrap_or(1));
             // A step that was cancelled before it began has no job.
             let mut found = place(Some(name), key, jobs);

@@ -142,7 +142,7 @@ pub struct Service {
     learned: Arc<Learned>,
 }
 
-/// What is sent.
+/// The body of a request.
 enum Body<'a> {
     /// A request for a chat completion, with the parameters that the service takes.
     Chat(&'a ChatRequest<'a>),

@@ -83,7 +83,7 @@ fn event_of(words: &[String]) -> anyhow::Result<Option<EventScope>> {
     Ok(Some(EventScope { job, name }))
 }
 
-/// What a token reaches.
+/// The scope of a token, in words.
 fn scope(record: &TokenRecord) -> String {
     match &record.event {
         Some(event) => format!("for the event {} of {}", event.name, event.job),

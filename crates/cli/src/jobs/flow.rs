@@ -54,7 +54,7 @@ async fn check_version(store: &dyn Store, kind: &str) -> anyhow::Result<()> {
     )
 }
 
-/// What a step is, in words: `event approve until 2026-01-01T00:00:00.000Z`, `embed (key a), 3 of 10 ended`.
+/// Describes a step in words: `event approve until 2026-01-01T00:00:00.000Z`, `embed (key a), 3 of 10 ended`.
 fn described(step: &FlowStep) -> String {
     let until = step
         .until

@@ -18,7 +18,7 @@ use crate::span::{show_count, show_number_of};
 /// Speakers of a source that are counted. More are "more than" these.
 const SPEAKERS_MAX: usize = 100_000;
 
-/// What would be read of a source.
+/// The messages that a reader finds in a source.
 #[derive(Debug, Default)]
 struct Seen {
     name: String,

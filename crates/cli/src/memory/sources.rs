@@ -87,7 +87,7 @@ impl IntoInput for Source {
     }
 }
 
-/// What the command line names.
+/// The sources that the command line names.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The sources.

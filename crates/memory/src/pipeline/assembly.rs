@@ -62,7 +62,7 @@ enum What {
     },
 }
 
-/// What is known about a source at its end.
+/// The facts about a source at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ending {
     /// Other names for its people, as pairs of name and full name.

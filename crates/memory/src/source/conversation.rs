@@ -212,7 +212,7 @@ mod tests {
             cue(2_000, 3_000, &["us"]),
         ];
         assert_eq!(texts(bus), ["take the bus us us"]);
-        // The captions of YouTube: two lines, of which the first was the second before.
+        // YouTube's captions have two lines. The first line repeats the second line of the caption before.
         let rolling = vec![
             cue(0, 2_000, &["bees hum"]),
             cue(2_000, 2_010, &["bees hum"]),

@@ -9,6 +9,8 @@
 mod instance;
 mod memo;
 
+pub use memo::{StepEntry, named_steps};
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;

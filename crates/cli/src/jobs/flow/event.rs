@@ -26,7 +26,7 @@ const LINE_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 /// Bytes of the lines of one transaction, beyond which it has no further line.
 const SEND_BYTES_MAX: usize = 32 << 20;
 
-/// What the sent events met.
+/// The number of sent events, by receipt.
 #[derive(Default)]
 struct Sent {
     delivered: u64,

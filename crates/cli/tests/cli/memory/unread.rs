@@ -1,4 +1,4 @@
-//! What cannot be read is named, and everything else is stored.
+//! `ingest` names each message that it cannot read, and stores all others.
 
 use crate::memory::knowledge::run;
 use crate::workspace::Workspace;

@@ -23,12 +23,26 @@ pub(super) struct Memo {
 
 /// A step: `[name, hash]`, `[name, hash, key]`, or `[name, hash, key, count]` for the step of several jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StepEntry {
+pub struct StepEntry {
+    /// The name of the step.
     pub name: String,
     /// The checksum of the payloads.
     pub hash: u32,
+    /// The key that tells the step from others of the name.
     pub key: Option<String>,
+    /// The number of jobs, for the step of several.
     pub count: Option<u32>,
+}
+
+/// Reads the steps that the memo of one suspension names, in the order of their children. `None` for a memo that is not
+/// of a flow.
+pub fn named_steps(memo: &str) -> Option<Vec<StepEntry>> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        steps: Vec<StepEntry>,
+    }
+    serde_json::from_str::<Named>(memo).ok().map(|named| named.steps)
 }
 
 /// One number, or the numbers from a first one to before an end.
@@ -75,19 +89,25 @@ impl Serialize for StepEntry {
 impl<'de> Deserialize<'de> for StepEntry {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Vec::<Value>::deserialize(deserializer)?;
+        let given = |place: usize| fields.get(place).filter(|field| !field.is_null());
+        let number = |field: &Value| u32::try_from(field.as_u64()?).ok();
         let read = || {
-            let hash = fields.get(1)?.as_u64()?;
             Some(StepEntry {
-                name: fields.first()?.as_str()?.to_owned(),
-                hash: u32::try_from(hash).ok()?,
-                key: fields.get(2).and_then(Value::as_str).map(str::to_owned),
-                count: fields
-                    .get(3)
-                    .and_then(Value::as_u64)
-                    .and_then(|count| u32::try_from(count).ok()),
+                name: given(0)?.as_str()?.to_owned(),
+                hash: number(given(1)?)?,
+                key: match given(2) {
+                    None => None,
+                    Some(key) => Some(key.as_str()?.to_owned()),
+                },
+                count: match given(3) {
+                    None => None,
+                    Some(count) => Some(number(count)?),
+                },
             })
         };
-        read().ok_or_else(|| serde::de::Error::custom("a step has a name and a hash"))
+        read().ok_or_else(|| {
+            serde::de::Error::custom("a step has a name and a hash, and perhaps a key and a count")
+        })
     }
 }
 
