@@ -13,6 +13,7 @@ pub mod conversation;
 mod format;
 mod front_matter;
 mod html;
+mod icalendar;
 pub mod json_lines;
 mod json_list;
 mod json_message;

@@ -1,4 +1,6 @@
-//! Invitations (iCalendar, RFC 5545) as text.
+//! Invitations as text.
+
+use crate::source::icalendar::{Property, entries};
 
 /// Fields of an event that are written, with the words before them.
 const FIELDS: [(&str, &str); 8] = [
@@ -14,85 +16,34 @@ const FIELDS: [(&str, &str); 8] = [
 
 /// Writes the events of a calendar as text: a line for each field, an empty line between events.
 pub fn to_text(calendar: &str) -> String {
-    let mut events = Vec::new();
-    let mut event: Option<Vec<(usize, String)>> = None;
-    // Alarms and time zones within a calendar have fields of the same names.
-    let mut inner: usize = 0;
-    for line in unfolded(calendar) {
-        let Some((name, value)) = line.split_once(':') else {
-            continue;
-        };
-        let (name, parameters) = name.split_once(';').unwrap_or((name, ""));
-        let name = name.trim().to_uppercase();
-        match (name.as_str(), value.trim().to_uppercase().as_str()) {
-            ("BEGIN", "VEVENT" | "VTODO" | "VJOURNAL") => (event, inner) = (Some(Vec::new()), 0),
-            ("BEGIN", _) => inner += 1,
-            ("END", "VEVENT" | "VTODO" | "VJOURNAL") => events.extend(event.take().map(written)),
-            ("END", _) => inner = inner.saturating_sub(1),
-            _ => {
-                let field = FIELDS.iter().position(|(field, _)| *field == name);
-                if let (Some(event), Some(field), 0) = (&mut event, field, inner) {
-                    event.push((field, value_of(&name, parameters, value)));
-                }
-            }
-        }
-    }
+    let events: Vec<String> = entries(calendar).iter().map(|event| written(event)).collect();
     events.join("\n\n")
 }
 
-fn written(mut fields: Vec<(usize, String)>) -> String {
-    fields.sort_by_key(|(field, _)| *field);
-    let lines = fields.into_iter().filter(|(_, value)| !value.is_empty());
-    let lines: Vec<String> = lines
-        .map(|(field, value)| format!("{}{value}", FIELDS[field].1))
-        .collect();
+fn written(event: &[Property]) -> String {
+    let fields = FIELDS.iter().flat_map(|(field, words)| {
+        let of_field = event.iter().filter(move |property| property.name == *field);
+        of_field.map(move |property| (words, value_of(property)))
+    });
+    let lines = fields.filter(|(_, value)| !value.is_empty());
+    let lines: Vec<String> = lines.map(|(words, value)| format!("{words}{value}")).collect();
     lines.join("\n")
 }
 
-/// The lines, with those that were folded joined again.
-fn unfolded(calendar: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for line in calendar.lines() {
-        match (line.strip_prefix([' ', '\t']), lines.last_mut()) {
-            (Some(rest), Some(last)) => last.push_str(rest),
-            _ => lines.push(line.to_owned()),
-        }
-    }
-    lines
-}
-
-fn value_of(name: &str, parameters: &str, value: &str) -> String {
-    let parameter = |wanted: &str| {
-        let mut parameters = parameters
-            .split(';')
-            .filter_map(|parameter| parameter.split_once('='));
-        let found = parameters.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-        found.map(|(_, value)| value.trim_matches('"').to_owned())
-    };
-    match name {
-        "DTSTART" | "DTEND" => match (time(value), parameter("TZID")) {
+fn value_of(property: &Property) -> String {
+    match property.name.as_str() {
+        "DTSTART" | "DTEND" => match (time(&property.value), property.parameter("TZID")) {
             (Some(time), Some(zone)) => format!("{time} ({zone})"),
             (Some(time), None) => time,
-            (None, _) => value.to_owned(),
+            (None, _) => property.value.clone(),
         },
-        "ORGANIZER" | "ATTENDEE" => {
-            let address = value.trim();
-            let address = match address.get(..7) {
-                Some(scheme) if scheme.eq_ignore_ascii_case("mailto:") => &address[7..],
-                _ => address,
-            };
-            match parameter("CN").filter(|name| name != address) {
-                Some(name) => format!("{name} <{address}>"),
-                None => address.to_owned(),
-            }
-        }
-        _ => unescaped(value),
+        "ORGANIZER" | "ATTENDEE" => property.person(),
+        _ => property.text(),
     }
 }
 
 /// Writes `20230501T093000Z` as `2023-05-01 09:30 UTC`, and `20230501` as `2023-05-01`.
 fn time(value: &str) -> Option<String> {
-    let value = value.trim();
     let (date, clock) = value.split_once('T').unwrap_or((value, ""));
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if date.len() != 8 || !is_digits(date) {
@@ -108,22 +59,6 @@ fn time(value: &str) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn unescaped(value: &str) -> String {
-    let mut text = String::with_capacity(value.len());
-    let mut letters = value.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
-                Some('n' | 'N') => text.push('\n'),
-                Some(other) => text.push(other),
-                None => text.push('\\'),
-            },
-            _ => text.push(letter),
-        }
-    }
-    text.trim().to_owned()
 }
 
 #[cfg(test)]

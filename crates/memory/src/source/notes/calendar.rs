@@ -4,68 +4,24 @@ use chrono::NaiveDateTime;
 
 use crate::message::{Message, Moment};
 use crate::source::chunk::split_if_long;
+use crate::source::icalendar::{Property, entries};
 use crate::source::{ReadOptions, moment};
-
-/// The parts of a calendar that become messages.
-const PARTS: [&str; 3] = ["VEVENT", "VTODO", "VJOURNAL"];
-
-/// A property of a part: `DTSTART;TZID=Europe/Berlin:20230501T093000`.
-struct Property<'t> {
-    name: &'t str,
-    parameters: &'t str,
-    value: &'t str,
-}
 
 /// Reads the messages of a calendar. Alarms and time zones are left out; repetitions count once.
 pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
-    let unfolded = text.replace("\r\n", "\n").replace("\n ", "").replace("\n\t", "");
-    let mut messages = Vec::new();
-    let mut open: Option<(usize, Vec<Property<'_>>)> = None;
-    // The depth of an alarm in an event.
-    let mut inner = 0;
-    for (number, line) in (1..).zip(unfolded.lines()) {
-        let Some(property) = property(line) else { continue };
-        match (property.name, &mut open) {
-            ("BEGIN", None) if PARTS.contains(&property.value) => open = Some((number, Vec::new())),
-            ("BEGIN", Some(_)) => inner += 1,
-            ("END", Some(_)) if inner > 0 => inner -= 1,
-            ("END", Some(_)) => {
-                if let Some((_, properties)) = open.take() {
-                    let place = Some(format!("entry {}", messages.len() + 1));
-                    messages.push(Message {
-                        place,
-                        ..message(&properties, options)
-                    });
-                }
-            }
-            (_, Some((_, properties))) if inner == 0 => properties.push(property),
-            _ => {}
-        }
-    }
-    messages
+    let numbered = (1..).zip(entries(text));
+    let messages = numbered.map(|(number, properties)| Message {
+        place: Some(format!("entry {number}")),
+        ..message(&properties, options)
+    });
+    messages.collect()
 }
 
-fn property(line: &str) -> Option<Property<'_>> {
-    // A colon within quotation marks belongs to a parameter.
-    let mut is_quoted = false;
-    let colon = line.char_indices().find(|&(_, letter)| {
-        is_quoted ^= letter == '"';
-        letter == ':' && !is_quoted
-    })?;
-    let (head, value) = (&line[..colon.0], &line[colon.0 + 1..]);
-    let (name, parameters) = head.split_once(';').unwrap_or((head, ""));
-    Some(Property {
-        name,
-        parameters,
-        value,
-    })
-}
-
-fn message(properties: &[Property<'_>], options: &ReadOptions) -> Message {
+fn message(properties: &[Property], options: &ReadOptions) -> Message {
     let find = |name: &str| properties.iter().find(|property| property.name == name);
     let text_of = |name: &str| {
         find(name)
-            .map(|property| unescaped(property.value))
+            .map(Property::text)
             .filter(|text| !text.trim().is_empty())
     };
     let begin = find("DTSTART").or_else(|| find("DUE"));
@@ -81,8 +37,8 @@ fn message(properties: &[Property<'_>], options: &ReadOptions) -> Message {
     let attendees = properties.iter().filter(|property| property.name == "ATTENDEE");
     Message {
         text_chunks: split_if_long(&text, options.chunk_characters),
-        speaker: find("ORGANIZER").map(person),
-        recipients: attendees.map(person).collect(),
+        speaker: find("ORGANIZER").map(Property::person),
+        recipients: attendees.map(Property::person).collect(),
         subject: text_of("SUMMARY"),
         tags: text_of("CATEGORIES").map_or_else(Vec::new, |tags| {
             tags.split(',').map(|tag| tag.trim().to_owned()).collect()
@@ -95,55 +51,20 @@ fn message(properties: &[Property<'_>], options: &ReadOptions) -> Message {
     }
 }
 
-/// `ORGANIZER;CN=Ada King:mailto:ada@bees.example`.
-fn person(property: &Property<'_>) -> String {
-    let address = property
-        .value
-        .strip_prefix("mailto:")
-        .or_else(|| property.value.strip_prefix("MAILTO:"));
-    let address = address.unwrap_or(property.value);
-    let name = property
-        .parameters
-        .split(';')
-        .find_map(|parameter| parameter.strip_prefix("CN="));
-    match name
-        .map(|name| name.trim_matches('"'))
-        .filter(|name| !name.is_empty() && *name != address)
-    {
-        Some(name) => format!("{name} <{address}>"),
-        None => address.to_owned(),
-    }
-}
-
-fn unescaped(value: &str) -> String {
-    value
-        .replace("\\n", "\n")
-        .replace("\\N", "\n")
-        .replace("\\,", ",")
-        .replace("\\;", ";")
-        .replace("\\\\", "\\")
-}
-
 /// `20230501T093000Z` is an instant; other times are local, in the zone of the options.
-fn moment_of(property: &Property<'_>, options: &ReadOptions) -> Option<Moment> {
+fn moment_of(property: &Property, options: &ReadOptions) -> Option<Moment> {
     match property.value.strip_suffix('Z') {
         Some(utc) => moment::parse(utc, Some(0)),
-        None => moment::parse(property.value, options.zone_minutes),
+        None => moment::parse(&property.value, options.zone_minutes),
     }
 }
 
 /// The time as people write it, with the name of its zone.
-fn shown_time(property: &Property<'_>) -> String {
-    let value = property.value;
+fn shown_time(property: &Property) -> String {
+    let value = property.value.as_str();
     let (local, zone) = match value.strip_suffix('Z') {
         Some(local) => (local, Some("UTC")),
-        None => (
-            value,
-            property
-                .parameters
-                .split(';')
-                .find_map(|parameter| parameter.strip_prefix("TZID=")),
-        ),
+        None => (value, property.parameter("TZID")),
     };
     let shown = match NaiveDateTime::parse_from_str(local, "%Y%m%dT%H%M%S") {
         Ok(time) => time.format("%Y-%m-%d %H:%M").to_string(),
