@@ -31,7 +31,8 @@ test-web-short: web-current ## A part of the dashboard's tests: counts, markup, 
 .PHONY: test-web
 test-web: web-current postgres ## The dashboard's tests in Chromium, on both stores
 	cd web && $(WEB_ENVIRONMENT) node --test --test-concurrency=1 tests/*.test.mjs
-	cd web && $(WEB_ENVIRONMENT) tests/on_postgres.sh node --test --test-concurrency=1 tests/*.test.mjs
+	cd web && $(WEB_ENVIRONMENT) POSTGRES_BIN=$(lastword $(sort $(wildcard /usr/lib/postgresql/*/bin))) \
+	  python3 ../bench/postgres/server.py WEB_STORE node --test --test-concurrency=1 tests/*.test.mjs
 
 .PHONY: shots
 shots: web-program ## Take pictures of the dashboard's pages, below build/web/shots

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from harness.report import number
-from postgres.server import SETTINGS
+from harness.tables import aligned, grid
+from postgres.server import settings
 
 HEADERS = ("figure", "SQLite", "PostgreSQL", "target", "met")
 STORES = ("sqlite", "postgres")
@@ -68,22 +69,16 @@ def rows(found):
 
 def table(found):
     """Aligned columns for a terminal."""
-    lines = [HEADERS, *rows(found)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADERS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return aligned(HEADERS, rows(found))
 
 
 def markdown(found, version, facts, date, loads):
     """The whole report."""
-    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit", "shared_buffers"))
     jobs = next(iter(found.values()))["jobs"]
     figures = rows(found)
     lines = [
-        INTRODUCTION.format(date=date, jobs=jobs, version=version, settings=settings, loads=loads),
-        "| " + " | ".join(HEADERS) + " |",
-        "| --- | ---: | ---: | ---: | --- |",
-        *("| " + " | ".join(cells) + " |" for cells in figures),
-        "",
+        INTRODUCTION.format(date=date, jobs=jobs, version=version, settings=settings(), loads=loads),
+        *grid(HEADERS, figures, "lrrrl"),
         "## What bounds what is not reached",
         "",
         *bounds([title for title, *_, met in figures if met == "no"]),
@@ -93,12 +88,10 @@ def markdown(found, version, facts, date, loads):
         "Milliseconds. The first load is the slowest of most: the browser has nothing in its cache, and the server no recent counts.",
         "A page is whole when nothing on it is loading any more. The slowest requests are those of all its loads.",
         "",
-        "| page | store | p50 | p95 | first load | whole, p95 | slowest requests |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for store in (store for store in STORES if store in found):
-        lines += [page_cells(store, page) for page in found[store]["pages"]]
-    lines += ["", "## Drain", "", DRAIN, "", *(drained(store, found[store]) for store in STORES if store in found), ""]
+    pages = [page_cells(store, page) for store in STORES if store in found for page in found[store]["pages"]]
+    lines += grid(("page", "store", "p50", "p95", "first load", "whole, p95", "slowest requests"), pages, "llrrrrl")
+    lines += ["## Drain", "", DRAIN, "", *(drained(store, found[store]) for store in STORES if store in found), ""]
     lines += ["## Changes of all that match", "", *(changed(store, found[store]) for store in STORES if store in found), ""]
     lines += ["## Machine", "", *(f"* {name}: {value}" for name, value in facts), ""]
     return "\n".join(lines)
@@ -109,11 +102,11 @@ def page_cells(store, page):
     asked = ", ".join(f"`{name}` {took}" for name, took in page["asked"])
     first, whole = page["first"], page["whole"]
     numbers = (first["p50"], first["p95"], first["first"], whole["p95"])
-    return f"| {page['title']} | {store} | " + " | ".join(f"{value:.0f}" for value in numbers) + f" | {asked} |"
+    return (page["title"], store, *(f"{value:.0f}" for value in numbers), asked)
 
 
 def drained(store, found):
-    """How the drain went, in words."""
+    """The drain in words."""
     drain = found["drain"]
     alone, watched, pairs = drain["alone"], drain["watched"], drain["pairs_lost_percent"]
     states = ", ".join(f"{count:,} {state}" for state, count in found["states"].items() if count)
@@ -127,13 +120,13 @@ def drained(store, found):
 
 
 def changed(store, found):
-    """How long one request took that changed all jobs of a kind."""
+    """The time of one request that changed all jobs of a kind."""
     took = ", ".join(f"{change['verb']} {change['changed']:,} jobs in {change['ms']:,.0f} ms" for change in found["changes"])
     return f"* {store}: {took}; one request and one transaction each."
 
 
 def bounds(missed):
-    """What `bounds.md` says of figures that are missed: sections `## beginning of the title`."""
+    """The notes of `bounds.md` on missed figures: sections `## beginning of the title`."""
     text = (Path(__file__).parent / "bounds.md").read_text()
     sections = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)[1:]
     notes = dict(zip(sections[::2], sections[1::2]))

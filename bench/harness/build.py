@@ -1,4 +1,4 @@
-"""Builds what is measured, all of it below the build folder, and says which versions came out."""
+"""Builds the measured programs below the build folder, and names their versions."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Builds:
         return {**os.environ, "PATH": f"{self.node_folder}:{os.environ['PATH']}"}
 
     def versions(self):
-        """Words for the report: a list of (name, version)."""
+        """Versions for the report: a list of (name, version)."""
         lock = json.loads((BENCH / "peers/plainjob/package-lock.json").read_text())["packages"]
         package = lambda name: lock[f"node_modules/{name}"]["version"]
         return [
@@ -59,7 +59,7 @@ class Builds:
         ]
 
     def driver_versions(self):
-        """The same of what the scheduler's benchmark needs."""
+        """The same for the scheduler's benchmark."""
         return [
             ("Gristmill", _commit()),
             ("Rust", _output("rustc", "--version").split()[1]),
@@ -99,7 +99,7 @@ class Builds:
 
 
 def step(name, *command, cwd=None, env=None):
-    """Runs one command of a build, or ends the program with its words."""
+    """Runs one command of a build. If it fails, ends the program with its output."""
     print(f"building {name} …", file=sys.stderr, flush=True)
     try:
         subprocess.run([str(part) for part in command], cwd=cwd, env=env, check=True)

@@ -12,7 +12,7 @@ ITEM_PAD_CHARACTERS = 50
 
 @dataclass
 class Bench:
-    """What every measurement needs: the programs, the folder for stores and inputs, and how much to do."""
+    """The programs, the folder of stores and inputs, and the amount of work of all measurements."""
 
     builds: Builds
     folder: Path
@@ -21,7 +21,7 @@ class Bench:
     niceness: int
 
     def scaled(self, jobs):
-        """So many jobs, or few where the run is a quick one."""
+        """This number of jobs, or few in a quick run."""
         return max(200, jobs // 20) if self.quick else jobs
 
     def run(self, command, **options):
@@ -90,7 +90,7 @@ def floor(bench, script, items):
 
 
 def items_file(folder, items):
-    """A JSONL file of so many items of 100 bytes; made where there is none."""
+    """A JSONL file with this number of items of 100 bytes. Writes it if it is missing."""
     path = folder / f"items-{items}.jsonl"
     if not path.exists():
         partial = path.with_suffix(".partial")
@@ -103,7 +103,7 @@ def items_file(folder, items):
 
 
 def check_results(source, output, items):
-    """Every result is the value of its own item, in the items' order: checked at 1 in 1,000 lines, and counted."""
+    """Counts the results, and checks 1 of 1,000 lines: each is the value of its item, in the items' order."""
     counted = 0
     with open(source, encoding="ascii") as inputs, open(output, encoding="utf-8") as outputs:
         for counted, result in enumerate(outputs, start=1):
@@ -115,6 +115,6 @@ def check_results(source, output, items):
 
 
 def remove_store(store):
-    """Deletes a SQLite file with what lies beside it."""
+    """Deletes a SQLite file and the files beside it."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{store}{suffix}").unlink(missing_ok=True)

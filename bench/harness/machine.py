@@ -1,4 +1,4 @@
-"""What the figures were measured on, and whether somebody else was using it."""
+"""The machine of the measurements, and the load that others put on it."""
 
 import os
 import platform
@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 FDATASYNC_SAMPLES = 400
-# Others may use so many cores in the mean before a run counts as disturbed.
+# The mean number of cores that others may use before a run counts as disturbed.
 DISTURBED_CORES = 0.3
 
 
 def facts(folder):
-    """Words for the report: a list of (name, value). `folder` is where the stores lie."""
+    """Facts for the report: a list of (name, value). `folder` holds the stores."""
     return [
         ("CPU", f"{_cpu_model()}, {len(os.sched_getaffinity(0))} cores"),
         ("memory", f"{_memory_bytes() / 2**30:.0f} GiB"),
@@ -32,7 +32,7 @@ def file_system(folder):
 
 
 def require_disk(folder):
-    """Ends the program where the stores would lie in memory: nothing measured there would be durable."""
+    """Ends the program if the stores would be in memory, because nothing there is durable."""
     _, kind, _ = file_system(folder)
     if kind in ("tmpfs", "ramfs"):
         raise SystemExit(f"{folder} lies on {kind}, in memory; clone the project to a disk, or name one with --folder")

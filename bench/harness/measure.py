@@ -6,12 +6,12 @@ import time
 from . import machine
 from .report import number
 
-# Disturbed runs are repeated, up to so many in all for each that was asked for.
+# The largest number of runs for each requested one, because disturbed runs are repeated.
 ATTEMPTS_PER_RUN_MAX = 2
 
 
 def chosen(measurements, wanted):
-    """Those whose ids are in `wanted`, separated by commas; all where it is `None`."""
+    """The measurements whose ids are in `wanted`, separated by commas; all for `None`."""
     if wanted is None:
         return measurements
     names = wanted.split(",")

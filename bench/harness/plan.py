@@ -1,4 +1,4 @@
-"""What is measured, on whom, and what is to be reached."""
+"""The measurements, their contenders and their targets."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Figure:
 
     id: str
     title: str
-    # Which figure of a sample it shows.
+    # The figure of a sample that it shows.
     key: str
     unit: str
     target: float
@@ -25,20 +25,20 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Runs that give one figure or more. `contenders` maps names to what runs them once; ours comes first."""
+    """Runs that give at least one figure. `contenders` maps names to functions that run them once; ours comes first."""
 
     id: str
     needs: tuple
     figures: tuple
     contenders: dict
     runs_max: int = 1_000
-    # Run once before the rounds, where the contenders' runs have no warm-up of their own.
+    # Runs once before the rounds, if the contenders' runs have no warm-up.
     warm_up: Callable = lambda: None
-    # What else the report says of each of our runs.
+    # Further notes of the report on each of our runs.
     note: Callable = lambda sample: ""
-    # Those of the contenders that are ours.
+    # Our contenders.
     ours: tuple = (OURS,)
-    # One of ours whose runs took so long together is not run again.
+    # Seconds of all runs after which one of ours is not run again.
     ours_seconds_max: float = math.inf
 
 
@@ -60,7 +60,7 @@ DRIVERS = ("driver", "taskmill", "plainjob")
 
 
 def _driven(bench, work, synchronous, jobs, **order):
-    """Contenders with a driver, each with so many jobs as it does in a few seconds."""
+    """Contenders with a driver, each with the jobs of a few seconds."""
 
     def contender(name, count):
         count = bench.scaled(count)
@@ -145,7 +145,7 @@ def _memory(bench):
     title = f"peak memory of `gristmill run`, Python, {items:,} items"
 
     def run():
-        # Other programs take nothing from what is measured here, so that no run is disturbed.
+        # Other programs do not change this figure, so no run counts as disturbed.
         return Sample(main_job(bench, "identity.py", items, memory=True).figures, others_cores=0)
 
     return Measurement(

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from . import machine
 
-# A program that takes longer hangs, unless a benchmark says otherwise.
+# A program that takes longer hangs. A benchmark may set another limit.
 SECONDS_MAX = 1_800
 MEMORY_SAMPLE_EVERY_SECONDS = 0.05
-# So much of what a failed program said is shown.
+# Bytes of a failed program's output that are shown.
 ERROR_CHARACTERS_MAX = 2_000
 
 
 @dataclass
 class Ended:
-    """How a run went: wall seconds, CPU seconds of it and its children, cores that others used, peak bytes."""
+    """The measurements of a run: wall seconds, CPU seconds of it and its children, cores that others used, peak bytes."""
 
     stdout: str
     seconds: float
@@ -51,7 +51,7 @@ class PeakMemory:
 
 def run(command, environment, folder, quiet_seconds_max=10, niceness=0, memory=False,
         seconds_max=SECONDS_MAX):
-    """Runs `command` in `folder` once the machine is quiet. Raises where it fails or takes longer than `seconds_max`."""
+    """Runs `command` in `folder` once the machine is quiet. Raises if it fails or takes longer than `seconds_max`."""
     os.sync()
     machine.wait_until_quiet(quiet_seconds_max)
     words = [str(word) for word in command]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .build import BENCH
 from .machine import DISTURBED_CORES
 from .plan import OURS
+from .tables import aligned, grid
 
 HEADERS = ("work", "Gristmill", "others", "ratio", "target", "met")
 
@@ -35,7 +36,7 @@ class Row:
         return sorted(found, reverse=self.figure.more_is_better)
 
     def ratio(self):
-        """How many times as good as the best other; above 1, ours is better."""
+        """The ratio to the best other; above 1, ours is better."""
         others = self.others()
         if not others:
             return None
@@ -73,9 +74,7 @@ def number(value):
 
 def table(rows):
     """Aligned columns for a terminal."""
-    lines = [HEADERS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADERS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return aligned(HEADERS, [row.cells() for row in rows])
 
 
 def markdown(rows, facts, versions, date, runs):
@@ -92,29 +91,21 @@ def markdown(rows, facts, versions, date, runs):
         *table_section(rows),
         *bounds_section(rows),
         *spread_section(rows),
-        "## Machine and versions",
-        "",
+        *machine_section(facts, versions),
     ]
-    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
-    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
     return "\n".join(lines)
 
 
 def table_section(rows):
-    """The table, and what is to be said of single rows. Lines of Markdown."""
-    lines = [
-        "| " + " | ".join(HEADERS) + " |",
-        "| --- | ---: | --- | ---: | ---: | --- |",
-        *("| " + " | ".join(row.cells()) + " |" for row in rows),
-        "",
-    ]
+    """The table, and the notes of its rows. Lines of Markdown."""
+    lines = grid(HEADERS, [row.cells() for row in rows], "lrlrrl")
     if any(row.mark(name) for row in rows for name in row.samples):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
     return lines + [f"* {row.figure.title}: {row.note}" for row in rows if row.note] + [""]
 
 
 def bounds_section(rows):
-    """What bounds the figures that are not reached. Lines of Markdown."""
+    """The bounds of missed targets. Lines of Markdown."""
     notes = bounds()
     missed = [row for row in rows if not row.is_met()]
     lines = [f"* **{row.figure.title}**: {notes.get(row.figure.id, 'not profiled yet.')}" for row in missed]
@@ -123,15 +114,25 @@ def bounds_section(rows):
 
 def spread_section(rows):
     """The lowest and highest of all runs. Lines of Markdown."""
-    lines = ["## Spread", "", "| work | contender | runs | lowest | median | highest |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    lines = []
     for row in rows:
         for name, samples in row.samples.items():
             values = sorted(sample.figures[row.figure.key] for sample in samples)
-            middle = row.value(name)
-            lines.append(
-                f"| {row.figure.title} | {name} | {len(values)} | {number(values[0])} | {number(middle)} | {number(values[-1])} |"
-            )
-    return [*lines, ""]
+            figures = map(number, (values[0], row.value(name), values[-1]))
+            lines.append((row.figure.title, name, str(len(values)), *figures))
+    return ["## Spread", "", *grid(("work", "contender", "runs", "lowest", "median", "highest"), lines, "llrrrr")]
+
+
+def machine_section(facts, versions):
+    """The machine, and the versions of the contenders. Lines of Markdown."""
+    return [
+        "## Machine and versions",
+        "",
+        *(f"* {name}: {value}" for name, value in [*facts, *versions]),
+        "",
+        "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).",
+        "",
+    ]
 
 
 def bounds():

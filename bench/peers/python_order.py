@@ -1,4 +1,4 @@
-"""What the drivers of Python peers share: the order (JSON, the only argument), the jobs, the measured loops, the answer."""
+"""The common parts of the drivers of Python peers: the order (JSON, the only argument), the jobs, the measured loops, the answer."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import time
 ORDER = json.loads(sys.argv[1])
 URL = ORDER["url"]
 BATCH = ORDER["batch_jobs"]
-# A worker that needs longer hangs.
+# Seconds after which a worker counts as hanging.
 SECONDS_MAX = 300
 
 

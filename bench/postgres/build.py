@@ -1,4 +1,4 @@
-"""Builds the peers on PostgreSQL below the build folder, and says which versions came out."""
+"""Builds the peers on PostgreSQL below the build folder, and names their versions."""
 
 import json
 import re
@@ -43,7 +43,7 @@ class PostgresBuilds(Builds):
         return [self.node, self.peers / name / "peer.mjs"]
 
     def versions(self):
-        """Words for the report: a list of (name, version)."""
+        """Versions for the report: a list of (name, version)."""
         ours = [pair for pair in super().versions() if pair[0] in ("Gristmill", "Rust", "Python", "Node")]
         package = lambda peer: json.loads((BENCH / f"peers/{peer}/package-lock.json").read_text())["packages"][
             f"node_modules/{peer}"]["version"]

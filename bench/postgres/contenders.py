@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from harness import machine
 from harness.build import BENCH
 from harness.contenders import Bench, Sample, items_file
+from harness.tables import grid
 
 from .server import Postgres, cpu_seconds_of_tree
 
 PATIENCE_SECONDS = 600
-# A row a job, as careful queues keep it: what is ready is found by an index of it alone.
+# A table with a row a job, as careful queues have it: an index holds only the jobs that are ready.
 ROW_A_JOB = """
 CREATE TABLE job (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text NOT NULL DEFAULT 'default',
@@ -40,13 +41,13 @@ UPDATE job SET state = 1, attempt = attempt + 1, claimed_at = now(), claimed_by 
 
 @dataclass
 class PostgresBench(Bench):
-    """What every measurement needs, and the server."""
+    """The server, and the needs of all measurements."""
 
     postgres: Postgres = None
     notes: dict = field(default_factory=dict)
 
     def measured(self, command):
-        """Runs a program of the database's only contender: what the server uses for it is not others'."""
+        """Runs a program of the database's only contender. The server's processor time counts as the contender's."""
         began = self.postgres.cpu_seconds()
         ended = self.run(command)
         used = self.postgres.cpu_seconds() - began
@@ -79,7 +80,7 @@ def claims_with(bench, jobs):
 
 
 def deep(bench, jobs, shallow_jobs):
-    """Claims with many jobs waiting, what they take on disk, and the same with a row a job."""
+    """Measures claims with many waiting jobs and their size on disk, and the same with a row a job."""
     shallow_ms = claims_with(bench, shallow_jobs).figures["claim_ms"]
     sample = claims_with(bench, jobs)
     ours = sizes(bench, "gristmill")
@@ -93,10 +94,11 @@ def deep(bench, jobs, shallow_jobs):
         f"{jobs:,} jobs waiting, claims of 100 (medians): {figures['deep_ms']:.2f} ms after {figures['shallow_ms']:.2f} ms with "
         f"{shallow_jobs:,} waiting; a row a job: {rows_deep_ms:.2f} ms after {rows_shallow_ms:.2f} ms.",
         "",
-        "| layout | table | rows | table MB | indexes MB | dead tuples |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-        *(f"| packed | `{name}` | {' | '.join(cells)} |" for name, *cells in ours),
-        *(f"| a row a job | `{name}` | {' | '.join(cells)} |" for name, *cells in rows),
+        *grid(
+            ("layout", "table", "rows", "table MB", "indexes MB", "dead tuples"),
+            [(layout, f"`{name}`", *cells) for layout, tables in (("packed", ours), ("a row a job", rows)) for name, *cells in tables],
+            "llrrrr",
+        ),
     ]
     return sample
 
@@ -134,7 +136,7 @@ def sizes(bench, schema):
 
 
 def agent_drain(bench, script, jobs, batch, delay_seconds):
-    """One agent over HTTP, warm and idle, whose jobs all become claimable at one moment: from then to the last commit."""
+    """Measures one warm, idle agent over HTTP, from the moment at which all jobs become claimable to the last commit."""
     url = bench.postgres.new_database()
     environment = {**bench.builds.environment(), "GRISTMILL_STORE": url}
     submit = [str(bench.builds.gristmill), "submit", "identity", "--input"]
@@ -163,7 +165,7 @@ def agent_drain(bench, script, jobs, batch, delay_seconds):
 
 
 def until_reported(bench, jobs):
-    """Waits until so many jobs have their outcomes."""
+    """Waits until this number of jobs have outcomes."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (found := bench.postgres.in_database("SELECT coalesce(sum(count), 0) FROM gristmill.report")) != [[str(jobs)]]:
         if time.monotonic() > until:
@@ -173,7 +175,7 @@ def until_reported(bench, jobs):
 
 @dataclass
 class Background:
-    """A program that runs until it is asked to come to an end, and what it said at first."""
+    """A program that runs until it is asked to end, and its first output."""
 
     process_id: int
     said: str
@@ -181,7 +183,7 @@ class Background:
 
 @contextmanager
 def background(command, environment, says=None):
-    """Runs a program as long as the block runs; the block begins when the program has said `says`."""
+    """Runs a program while the block runs. The block begins when the program has printed `says`."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [str(word) for word in command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log

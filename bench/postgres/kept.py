@@ -1,4 +1,4 @@
-"""What was measured, kept in a file from run to run, so that an interrupted benchmark can go on."""
+"""The measurements, in a file, so that an interrupted benchmark can go on."""
 
 import json
 from dataclasses import asdict
@@ -16,7 +16,7 @@ class Kept:
         self.notes = {}
 
     def read(self):
-        """Takes what the file holds, if it was measured on the same."""
+        """Takes the measurements of the file, if they are of the same program and plan."""
         content = json.loads(self.path.read_text()) if self.path.exists() else {}
         if content.get("what") != self.what:
             return
@@ -34,7 +34,7 @@ class Kept:
             own: {name: [asdict(sample) for sample in all_of_it] for name, all_of_it in contenders.items()}
             for own, contenders in self.samples.items()
         }
-        # Whole or not at all, also where this program is killed.
+        # The file is whole, even if this program is killed.
         partial = self.path.with_suffix(".partial")
         partial.write_text(json.dumps({"what": self.what, "samples": texts, "notes": self.notes}, indent=1))
         partial.replace(self.path)

@@ -1,4 +1,4 @@
-"""What is measured on PostgreSQL, on whom, and what is to be reached."""
+"""The measurements on PostgreSQL, their contenders and their targets."""
 
 from harness.plan import OURS, Figure, Measurement
 
@@ -87,7 +87,7 @@ def _agent(bench, name, title, script, jobs, single_jobs, target):
 
 
 def _deno_ratio(bench):
-    """500 jobs: what batches are worth where there are few."""
+    """500 jobs: the worth of batches of few jobs."""
     return Measurement(
         id="agent-deno-500",
         needs=("gristmill", "node", "deno"),

@@ -1,8 +1,8 @@
 """The report on PostgreSQL, as Markdown."""
 
-from harness.report import bounds_section, spread_section, table_section
+from harness.report import bounds_section, machine_section, spread_section, table_section
 
-from .server import SETTINGS
+from .server import settings
 
 INTRODUCTION = """\
 # Measured results on PostgreSQL
@@ -17,15 +17,12 @@ loopback, after a warm-up in the same process. Jobs do nothing and have payloads
 
 def markdown(rows, notes, version, facts, versions, date, runs):
     """The whole report."""
-    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit", "shared_buffers"))
-    introduction = INTRODUCTION.format(date=date, runs=runs, version=version, settings=settings)
+    introduction = INTRODUCTION.format(date=date, runs=runs, version=version, settings=settings())
     lines = [introduction, *table_section(rows)]
     if "deep" in notes:
-        lines += ["## Many jobs waiting", "", *notes["deep"], ""]
+        lines += ["## Many jobs waiting", "", *notes["deep"]]
     failed = [line for name in sorted(notes) if name.startswith("failed ") for line in notes[name]]
     if failed:
         lines += ["## What failed", "", *(f"* {line}" for line in failed), ""]
-    lines += [*bounds_section(rows), *spread_section(rows), "## Machine and versions", ""]
-    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
-    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    lines += [*bounds_section(rows), *spread_section(rows), *machine_section(facts, versions)]
     return "\n".join(lines)

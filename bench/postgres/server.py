@@ -1,4 +1,5 @@
-"""A private PostgreSQL 15, started and ended by the benchmark."""
+"""A private PostgreSQL 15, started and ended by the benchmark, or by `server.py VARIABLE COMMAND…`: it runs the command with the
+server's URL in the variable."""
 
 import os
 import re
@@ -6,11 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 PROGRAMS = Path(os.environ.get("POSTGRES_BIN", "/usr/lib/postgresql/15/bin"))
-# Every commit is on disk when it is answered; the rest is what a small server of one's own is given.
+# Every answered commit is on disk. The other settings are those of a small server.
 SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -22,6 +25,11 @@ SETTINGS = {
     "lc_messages": "C",
 }
 START_SECONDS_MAX = 60
+
+
+def settings(names=("fsync", "synchronous_commit", "shared_buffers")):
+    """These settings, as reports name them."""
+    return ", ".join(f"`{name} = {SETTINGS[name]}`" for name in names)
 
 
 class Postgres:
@@ -87,7 +95,7 @@ class Postgres:
         return self.sql(statement, f"bench_{self.databases}")
 
     def commits(self):
-        """Transactions committed in the newest database, once all its clients have left it and told their numbers."""
+        """Waits until all clients have left the newest database, and returns its number of committed transactions."""
         until = time.monotonic() + START_SECONDS_MAX
         while self._statistic("numbackends"):
             if time.monotonic() > until:
@@ -96,7 +104,7 @@ class Postgres:
         return self.commits_so_far()
 
     def commits_so_far(self):
-        """The same while clients go on, without what they have not told yet."""
+        """The same while clients go on. Their latest commits may be missing."""
         return self._statistic("xact_commit")
 
     def _statistic(self, name):
@@ -104,7 +112,7 @@ class Postgres:
         return int(value)
 
     def settle(self):
-        """Does in the newest database what the server does in its own time after much was written, and waits for the rest."""
+        """Vacuums and checkpoints the newest database, and waits for the server's own vacuums."""
         self.in_database("VACUUM (ANALYZE)")
         self.sql("CHECKPOINT")
         while self.sql("SELECT count(*) FROM pg_stat_progress_vacuum") != [["0"]]:
@@ -115,7 +123,7 @@ class Postgres:
         return re.match(r"[\d.]+", self.sql("SHOW server_version")[0][0]).group()
 
     def cpu_seconds(self):
-        """What the server has used, its ended backends included."""
+        """CPU seconds of the server, including its ended backends."""
         return cpu_seconds_of_tree(self.process.pid)
 
     def _call(self, *command):
@@ -131,7 +139,7 @@ class Postgres:
 
 
 def cpu_seconds_of_tree(process_id):
-    """What a process, its children and those that they have waited for have used."""
+    """CPU seconds of a process, its children and the ended ones that they have waited for."""
     ticks, parents = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -153,3 +161,18 @@ def _free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def main():
+    variable, *command = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        # The server runs as a user of its own.
+        Path(folder).chmod(0o755)
+        with Postgres(Path(folder) / "server") as server:
+            path = f"{PROGRAMS}:{os.environ['PATH']}"
+            environment = {**os.environ, "PATH": path, variable: f"postgresql://postgres@127.0.0.1:{server.port}/postgres"}
+            return subprocess.run(command, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -60,7 +60,7 @@ class RealBuilds(Builds):
         return {**environment, **own}
 
     def versions(self):
-        """Words for the report: a list of (name, version)."""
+        """Versions for the report: a list of (name, version)."""
         ours = [pair for pair in super().versions() if pair[0] in ("Gristmill", "Rust", "Python")] if self._is_own() else [
             ("Gristmill", f"`{self.gristmill.name}`"), ("Python", sys.version.split()[0])]
         found = list(ours)

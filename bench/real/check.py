@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the parts of the benchmark that could be wrong without anybody seeing it; takes less than a second."""
+"""Checks the parts of the benchmark whose mistakes nobody would notice; takes less than a second."""
 
 import fcntl
 import sqlite3

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 from harness.machine import DISTURBED_CORES
 from harness.plan import OURS
-from harness.report import Row, bounds, number
-from postgres.server import SETTINGS
+from harness.report import Row, bounds, machine_section, number
+from harness.tables import grid
+from postgres.server import settings
 
 from .plan import OLD, OLD_JOBS, PROCESSES_OF_WAYS, QUEUES, SLOTS, SQLITE, STORES, row_id
 from .work import TAIL_SECONDS_MAX, WORKS
 
-# What differs by less in the medians is called even.
+# Medians that differ by a smaller share count as even.
 EVEN = 0.02
 OLD_SHARE_MIN = 0.95
-# What the ids of rows with targets begin with.
+# The beginning of the ids of rows with targets.
 TARGET = "target-"
 NOT_PROFILED = "not profiled yet."
 ROW_IDS = frozenset(row_id(work, slots) for work in WORKS for slots in SLOTS) | {
@@ -80,7 +81,7 @@ class Result:
         return f"{number(self.median(key))} ({number(values[0])}–{number(values[-1])}){mark}"
 
     def cost(self):
-        """What decides, less is better: the makespan over the bound, or the seconds of a job."""
+        """The deciding figure, less is better: the makespan over the bound, or the seconds of a job."""
         times = self.median("times")
         return times if times is not None else 1 / self.median("per_second")
 
@@ -103,7 +104,7 @@ class Standing:
 
     @property
     def ratio(self):
-        """How many times as good as the best other; above 1, Gristmill is."""
+        """The ratio to the best other; above 1, Gristmill is better."""
         return self.others[self.rivals[0]].cost() / self.result.cost() if self.rivals else None
 
     @property
@@ -138,13 +139,6 @@ def standings(samples, own_names):
             others = {name: result for name, result in results.items() if name not in own_names}
             found += [Standing(work, slots, name, results[name], others) for name in results if name in own_names]
     return found
-
-
-def grid(headers, lines, align):
-    """A table of Markdown."""
-    rule = {"l": "---", "r": "---:"}
-    rows = [headers, [rule[letter] for letter in align], *lines]
-    return ["| " + " | ".join(cells) + " |" for cells in rows] + [""]
 
 
 def _speed(result):
@@ -244,7 +238,7 @@ def target_rows(measurements, samples):
 
 
 def bounds_lines(rows):
-    """What bounds the rows in which another is first, those with the same words together."""
+    """The bounds of the rows in which another is first; rows with the same note share a line."""
     together = {}
     for row in rows:
         if not row.is_first:
@@ -257,7 +251,7 @@ def bounds_lines(rows):
 
 
 def summary(rows, failures=()):
-    """In how many rows Gristmill is first, on each of its ways, and which rows are missing."""
+    """The number of rows in which Gristmill is first, by its ways, and the missing rows."""
     judged = [row for row in rows if row.ratio is not None]
     words = [f"Of {len(judged)} rows with another contender, {_counts(judged)}."]
     ways = dict.fromkeys(row.where for row in judged)
@@ -280,9 +274,9 @@ def _counts(rows):
 
 def markdown(rows, measurements, samples, notes, failures, facts, versions, date, runs, version):
     """The whole report."""
-    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit"))
     introduction = INTRODUCTION.format(
-        date=date, runs=runs, version=version, settings=settings, tail=TAIL_SECONDS_MAX, processes=PROCESSES_OF_WAYS)
+        date=date, runs=runs, version=version, settings=settings(("fsync", "synchronous_commit")), tail=TAIL_SECONDS_MAX,
+        processes=PROCESSES_OF_WAYS)
     lines = [introduction, summary(rows, failures), "", "## Makespan", "", *makespans(rows)]
     if any(sample.others_cores >= DISTURBED_CORES for found in samples.values() for those in found.values() for sample in those):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
@@ -295,8 +289,7 @@ def markdown(rows, measurements, samples, notes, failures, facts, versions, date
     lines += ["## What bounds the rows in which another is first", "", *bounds_lines(rows), ""]
     if failures:
         lines += ["## What failed or was left out", "", *(f"* {name}: {said}" for name, said in sorted(failures.items())), ""]
-    lines += ["## Machine and versions", "", *(f"* {name}: {value}" for name, value in [*facts, *versions])]
-    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    lines += machine_section(facts, versions)
     return "\n".join(lines)
 
 

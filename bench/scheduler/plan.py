@@ -1,4 +1,4 @@
-"""What is measured of the scheduler, on whom, and what is to be reached."""
+"""The measurements of the scheduler, their contenders and their targets."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ PEER = "taskmill"
 
 @dataclass(frozen=True)
 class Goal(Figure):
-    """One row of the table. Where `ratio` is given, it is to be so many times the peer's, and `target` is 0."""
+    """One row of the table. `ratio` is a target relative to the peer; `target` is then 0."""
 
     ratio: float = 0
-    # Whether PostgreSQL has to reach an absolute target too.
+    # Whether PostgreSQL has to reach an absolute target, too.
     postgres_too: bool = True
 
 
@@ -41,7 +41,7 @@ def plan(bench):
 
 
 def _contenders(bench, work, jobs, peer_jobs, peer_order=None, warm_up=None, **order):
-    """Ours on both stores, and the peer, each with so many jobs as it does in a few seconds."""
+    """Ours on both stores, and the peer, each with the jobs of a few seconds."""
 
     def warm_up_jobs(count):
         return max(1, min(count // 10, 10_000)) if warm_up is None else warm_up
@@ -173,7 +173,7 @@ def _aging(bench):
         id="aging",
         needs=("driver",),
         figures=(
-            # Not slower, up to what one run differs from the next by.
+            # Not slower, within the spread of runs.
             Goal("aging", f"claims of 100 with aging, {jobs:,} jobs waiting: times the time without", "times", "times", 1.05,
                  more_is_better=False),
         ),

@@ -2,8 +2,9 @@
 
 from harness.machine import DISTURBED_CORES
 from harness.plan import OURS
-from harness.report import Row, bounds_section, number, spread_section
-from postgres.server import SETTINGS
+from harness.report import Row, bounds_section, machine_section, number, spread_section
+from harness.tables import aligned, grid
+from postgres.server import settings
 
 from .plan import PEER, POSTGRES
 
@@ -26,7 +27,7 @@ class SchedulerRow(Row):
         return [(self.value(PEER), PEER)] if PEER in self.samples else []
 
     def ratio(self):
-        # What is measured may be 0.
+        # The measured value may be 0.
         return super().ratio() if self.value(OURS) and all(value for value, _ in self.others()) else None
 
     def is_met(self):
@@ -60,25 +61,17 @@ class SchedulerRow(Row):
 
 def table(rows):
     """Aligned columns for a terminal."""
-    lines = [HEADERS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADERS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return aligned(HEADERS, [row.cells() for row in rows])
 
 
 def markdown(rows, notes, version, facts, versions, date, runs):
     """The whole report."""
-    settings = ", ".join(f"`{name} = {SETTINGS[name]}`" for name in ("fsync", "synchronous_commit", "shared_buffers"))
     lines = [
-        INTRODUCTION.format(date=date, runs=runs, version=version, settings=settings),
-        "| " + " | ".join(HEADERS) + " |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
-        *("| " + " | ".join(row.cells()) + " |" for row in rows),
-        "",
+        INTRODUCTION.format(date=date, runs=runs, version=version, settings=settings()),
+        *grid(HEADERS, [row.cells() for row in rows], "lrrrrrl"),
     ]
     if any(row.mark(name) for row in rows for name in row.samples):
         lines += [f"\\* other programs used more than {DISTURBED_CORES} cores during most of these runs.", ""]
     lines += [*(f"* {said}" for name in sorted(notes) for said in notes[name]), ""]
-    lines += [*bounds_section(rows), *spread_section(rows), "## Machine and versions", ""]
-    lines += [f"* {name}: {value}" for name, value in [*facts, *versions]]
-    lines += ["", "How each contender is run, and where the comparison is unfair, is in [README.md](README.md).", ""]
+    lines += [*bounds_section(rows), *spread_section(rows), *machine_section(facts, versions)]
     return "\n".join(lines)

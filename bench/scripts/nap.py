@@ -1,4 +1,4 @@
-"""Sleeps as many seconds as it is told, and returns when it ended, in nanoseconds since 1970."""
+"""Sleeps for the given seconds, and returns the time of its end in nanoseconds since 1970."""
 
 import time
 

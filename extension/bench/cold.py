@@ -56,10 +56,9 @@ def measured(session, sql: str, rounds: int, before) -> list:
 
 def table(rows: list) -> str:
     headings = ["query", "read from", "how", "stock ms", "batched ms", "ratio", "reached"]
-    lines = [headings, ["---"] * len(headings)]
-    lines += [[name, place, way, f"{stock:.1f}", f"{batched:.1f}", f"{stock / batched:.2f}x", "yes" if stock / batched >= REACH else "NO"]
+    lines = [[name, place, way, f"{stock:.1f}", f"{batched:.1f}", f"{stock / batched:.2f}x", "yes" if stock / batched >= REACH else "NO"]
               for name, place, way, stock, batched in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return report.grid(headings, lines)
 
 
 def main() -> int:

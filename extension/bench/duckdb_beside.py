@@ -71,12 +71,11 @@ def measured(session, duck, number: int, rounds: int) -> list:
 def table(rows: list) -> str:
     headings = ["query", "stock ms", "batched ms", "DuckDB through postgres ms", "DuckDB's own tables ms",
                 "through postgres / batched", "own tables / batched"]
-    lines = [headings, ["---"] * len(headings)]
-    lines += [[f"Q{number}", *(f"{taken:.1f}" for taken in times), f"{times[2] / times[1]:.2f}x", f"{times[3] / times[1]:.2f}x"]
+    lines = [[f"Q{number}", *(f"{taken:.1f}" for taken in times), f"{times[2] / times[1]:.2f}x", f"{times[3] / times[1]:.2f}x"]
               for number, times in rows]
     means = [math.exp(statistics.mean(math.log(times[side] / times[1]) for _, times in rows)) for side in (2, 3)]
     lines.append(["geometric mean", "", "", "", "", *(f"{mean:.2f}x" for mean in means)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return report.grid(headings, lines)
 
 
 def main() -> int:

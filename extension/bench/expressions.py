@@ -94,10 +94,9 @@ def measured(session, by_column: str, by_row: str, rounds: int) -> list:
 
 def table(rows: list) -> str:
     headings = ["expression", "stock ms", "by row ms", "by column ms", "stock / by column", "by row / by column", "reached"]
-    lines = [headings, ["---"] * len(headings)]
-    lines += [[f"`{name.replace('|', chr(92) + '|')}`", *(f"{time:.1f}" for time in times), f"{times[0] / times[2]:.1f}x",
+    lines = [[f"`{name.replace('|', chr(92) + '|')}`", *(f"{time:.1f}" for time in times), f"{times[0] / times[2]:.1f}x",
                f"{times[1] / times[2]:.1f}x", "yes" if times[1] / times[2] >= REACH else "NO"] for name, times in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return report.grid(headings, lines)
 
 
 def main() -> int:

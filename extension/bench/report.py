@@ -132,6 +132,11 @@ def table(rows: list) -> str:
                      for line in [lines[0], rule, *lines[1:]]) + "\n"
 
 
+def grid(headings: list, rows: list) -> str:
+    """A Markdown table of all rows."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [headings, ["---"] * len(headings), *rows])
+
+
 def machine() -> str:
     """Processor, cores and memory of this machine in one line."""
     processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
