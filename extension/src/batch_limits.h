@@ -42,6 +42,9 @@
 #define INDEX_CORRELATION_MIN			0.9
 #define INDEX_ROWS_TO_PAY				300
 
+/* Rows that a sort is estimated to put in order, at least, for batches to pay. */
+#define SORT_ROWS_TO_PAY				1000
+
 /* Rows that an INSERT is estimated to write, at least, for batches to pay. */
 #define INSERT_ROWS_TO_PAY				32
 

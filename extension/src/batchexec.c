@@ -22,6 +22,7 @@
 #include "rows.h"
 #include "server.h"
 #include "source.h"
+#include "sort.h"
 #include "statistics.h"
 
 PG_MODULE_MAGIC;
@@ -208,6 +209,7 @@ _PG_init(void)
 	RegisterCustomScanMethods(&batch_agg_methods);
 	RegisterCustomScanMethods(&batch_join_methods);
 	RegisterCustomScanMethods(&batch_rows_methods);
+	RegisterCustomScanMethods(&batch_sort_methods);
 	RegisterCustomScanMethods(&batch_insert_methods);
 	previous_planner_hook = planner_hook;
 	planner_hook = plan_with_batches;

@@ -67,6 +67,13 @@ class Statistics(unittest.TestCase):
         self.assertGreater(found["batches"], 10)
         self.assertIsNone(found["saved_cost"])
 
+    def test_counts_rows_that_are_sorted(self):
+        self.run_elsewhere("select a, b from rows order by b desc, a")
+        found = self.row("BatchSort")
+        self.assertEqual((found["runs"], found["rows"]), (1, ROWS))
+        self.assertGreater(found["batches"], 10)
+        self.assertIsNone(found["saved_cost"])
+
     def test_counts_inserts(self):
         self.run_elsewhere("insert into copies select a, b from rows")
         found = self.row("BatchInsert")
@@ -125,7 +132,7 @@ class Statistics(unittest.TestCase):
         self.session.must("create role reader")
         try:
             self.session.must("set role reader")
-            self.assertEqual(len(self.session.must("select * from pg_stat_batchexec")), 5)
+            self.assertEqual(len(self.session.must("select * from pg_stat_batchexec")), 6)
             self.assertEqual(self.session.run("select pg_stat_batchexec_reset()"), ("error", "42501"))
         finally:
             self.session.must("reset role")

@@ -30,6 +30,15 @@
 #define SHORT_WEIGHT_SIGN	0x0040
 #define SHORT_WEIGHT_MASK	0x003F
 
+#define HEADER_NAN			0xC000
+#define HEADER_INFINITY		0xD000
+
+/* An order's bits: a weight, and so many digits behind it. */
+#define ORDER_DIGITS		4
+#define ORDER_DIGIT_BITS	14
+#define ORDER_WEIGHT_MIN	(-44)
+#define ORDER_WEIGHT_MAX	82
+
 const int64 powers_of_ten[POWER_OF_TEN_MAX + 1] = {
 	INT64CONST(1), INT64CONST(10), INT64CONST(100), INT64CONST(1000),
 	INT64CONST(10000), INT64CONST(100000), INT64CONST(1000000),
@@ -132,6 +141,43 @@ read_stored(const void *value, StoredNumeric *stored)
 	stored->digits = data;
 	stored->digit_count = digit_bytes / (int) sizeof(int16);
 	return true;
+}
+
+/*
+ * An integer by which numerics are ordered, as far as their first digits tell: those of one integer may differ.
+ * The value is inline and not compressed.
+ */
+int64
+numeric_order(const void *value)
+{
+	StoredNumeric stored;
+	int64		order;
+
+	Assert(!VARATT_IS_EXTERNAL(value) && !VARATT_IS_COMPRESSED(value));
+	if (!read_stored(value, &stored))
+	{
+		uint16		header;
+
+		memcpy(&header, VARDATA_ANY(value), sizeof(header));
+		return header == HEADER_NAN ? PG_INT64_MAX : header == HEADER_INFINITY ? PG_INT64_MAX - 1 : PG_INT64_MIN;
+	}
+	if (stored.digit_count == 0 || stored.weight < ORDER_WEIGHT_MIN)
+		return 0;
+	if (stored.weight > ORDER_WEIGHT_MAX)
+		order = PG_INT64_MAX - 2;
+	else
+	{
+		order = stored.weight - ORDER_WEIGHT_MIN;
+		for (int i = 0; i < ORDER_DIGITS; i++)
+		{
+			int16		digit = 0;
+
+			if (i < stored.digit_count)
+				memcpy(&digit, stored.digits + i * sizeof(int16), sizeof(int16));
+			order = (order << ORDER_DIGIT_BITS) | digit;
+		}
+	}
+	return stored.is_negative ? -order : order;
 }
 
 /*

@@ -14,6 +14,7 @@
 
 extern const int64 powers_of_ten[POWER_OF_TEN_MAX + 1];
 
+extern int64 numeric_order(const void *value);
 extern bool numeric_decode(const void *value, int64 *scaled, int *scale);
 extern bool numeric_decode_floor(const void *value, int scale, int64 *floor, bool *is_exact);
 extern bool numeric_vector_rescale(Vector *result, const Vector *vector,

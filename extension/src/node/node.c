@@ -16,7 +16,7 @@
 #include "heap_source.h"
 #include "node.h"
 
-/* A copy of an aggregation, or of a hash join, over these plans. */
+/* A copy of an aggregation, of a Sort, or of a hash join, over these plans. */
 static Plan *
 link_plan(const Plan *plan, Plan *outer, Plan *inner)
 {
@@ -33,6 +33,11 @@ link_plan(const Plan *plan, Plan *outer, Plan *inner)
 			copy->lefttree->lefttree = outer;
 			return copy;
 		}
+	}
+	else if (IsA(plan, Sort))
+	{
+		copy = (Plan *) makeNode(Sort);
+		memcpy(copy, plan, sizeof(Sort));
 	}
 	else
 	{
@@ -64,19 +69,16 @@ original_plan(const CustomScan *plan)
 	return link_plan(kept, plan->scan.plan.lefttree, plan->scan.plan.righttree);
 }
 
-/*
- * Where batching is off, or can't be done in this transaction, start the
- * original plan in its place.  Returns whether it did.
- */
-bool
-node_begin_original(BatchNode *node, EState *estate, int eflags)
+/* Start the original plan in a node's place where there is an obstacle to batches.  Returns whether there is. */
+static bool
+begin_original(BatchNode *node, const char *obstacle, EState *estate, int eflags)
 {
 	CustomScan *plan = (CustomScan *) node->css.ss.ps.plan;
 	PlanState  *original;
 	bool		is_fixed;
 
-	node->obstacle = batching_runtime_obstacle(estate);
-	if (node->obstacle == NULL)
+	node->obstacle = obstacle;
+	if (obstacle == NULL)
 		return false;
 	original = ExecInitNode(original_plan(plan), estate, eflags);
 	node->original = original;
@@ -86,6 +88,25 @@ node_begin_original(BatchNode *node, EState *estate, int eflags)
 	node->css.ss.ps.resultopsfixed = is_fixed;
 	node->css.ss.ps.resultopsset = true;
 	return true;
+}
+
+/*
+ * Where batching is off, or can't be done in this transaction, start the
+ * original plan in its place.  Returns whether it did.
+ */
+bool
+node_begin_original(BatchNode *node, EState *estate, int eflags)
+{
+	return begin_original(node, batching_runtime_obstacle(estate), estate, eflags);
+}
+
+/* The same where there is an obstacle of the node's own. */
+bool
+node_begin_original_if(BatchNode *node, const char *obstacle, EState *estate, int eflags)
+{
+	const char *general = batching_runtime_obstacle(estate);
+
+	return begin_original(node, general != NULL ? general : obstacle, estate, eflags);
 }
 
 /* Make room for the tables that a node reads. */

@@ -64,6 +64,7 @@ node_is_exact(const BatchNode *node, const BatchNode *scan)
 }
 
 extern bool node_begin_original(BatchNode *node, EState *estate, int eflags);
+extern bool node_begin_original_if(BatchNode *node, const char *obstacle, EState *estate, int eflags);
 extern void node_begin_inputs(BatchNode *node, int input_count);
 extern void node_begin_input(BatchNode *node, BatchInput *input,
 							 Relation relation, TupleTableSlot *slot,

@@ -25,6 +25,7 @@
 #include "join.h"
 #include "rows.h"
 #include "server.h"
+#include "sort.h"
 #include "statistics.h"
 
 /* Of all nodes of a kind. */
@@ -54,6 +55,7 @@ static const char *const node_names[NODE_KINDS] = {
 	[NODE_AGG] = BATCH_AGG_NAME,
 	[NODE_JOIN] = BATCH_JOIN_NAME,
 	[NODE_ROWS] = BATCH_ROWS_NAME,
+	[NODE_SORT] = BATCH_SORT_NAME,
 	[NODE_INSERT] = BATCH_INSERT_NAME,
 };
 
@@ -128,6 +130,13 @@ is_counted(const BatchNode *node)
 		(node->css.ss.ps.state->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0;
 }
 
+/* Does a kind of node read tables, or batches of them, so that the rows that it read tell what it saved? */
+static bool
+saves_by_reading(NodeKind kind)
+{
+	return kind == NODE_SCAN || kind == NODE_AGG;
+}
+
 /* Add what a node has done, at its end. */
 void
 statistics_count_node(NodeKind kind, const BatchNode *node)
@@ -148,7 +157,7 @@ statistics_count_node(NodeKind kind, const BatchNode *node)
 	add(kind, FIGURE_ROWS_BEYOND_TOP, sum.rows_beyond_top);
 	add(kind, FIGURE_GROUP_FLUSHES, sum.group_flushes);
 	saved = cost_saved_by_reading((double) sum.rows) * 1000;
-	if (node->original == NULL && kind != NODE_ROWS && saved >= 1)
+	if (node->original == NULL && saves_by_reading(kind) && saved >= 1)
 		pg_atomic_fetch_add_u64(&statistics->saved_millicost[kind], (int64) saved);
 }
 
@@ -191,7 +200,7 @@ figure_is_known(NodeKind kind, Figure figure)
 {
 	if (figure == FIGURE_RUNS || figure == FIGURE_ORIGINAL_RUNS)
 		return true;
-	if (kind == NODE_INSERT || kind == NODE_ROWS)
+	if (kind == NODE_INSERT || kind == NODE_ROWS || kind == NODE_SORT)
 		return figure == FIGURE_BATCHES || figure == FIGURE_ROWS;
 	return kind != NODE_JOIN;
 }
@@ -219,7 +228,7 @@ pg_stat_batchexec(PG_FUNCTION_ARGS)
 			nulls[figure + 1] = !figure_is_known(kind, figure);
 		}
 		values[FIGURES + 1] = Float8GetDatum(saved);
-		nulls[FIGURES + 1] = kind == NODE_JOIN || kind == NODE_INSERT || kind == NODE_ROWS;
+		nulls[FIGURES + 1] = !saves_by_reading((NodeKind) kind);
 		values[FIGURES + 2] = TimestampTzGetDatum((TimestampTz) pg_atomic_read_u64(&statistics->reset_at));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}

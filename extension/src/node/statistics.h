@@ -13,6 +13,7 @@ typedef enum NodeKind
 	NODE_AGG,
 	NODE_JOIN,
 	NODE_ROWS,
+	NODE_SORT,
 	NODE_INSERT,
 	NODE_KINDS
 } NodeKind;

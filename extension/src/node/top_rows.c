@@ -4,13 +4,11 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "miscadmin.h"
-#include "utils/float.h"
 
 #include "demand.h"
 #include "batch_limits.h"
+#include "datum_vector.h"
 #include "top_rows.h"
 
 /* What a Sort takes for a row beside its columns. */
@@ -27,7 +25,10 @@ top_rows_begin(TopRows *top, const TopRowsPlan *plan, VectorContext *context,
 		return;
 	top->plan = *plan;
 	top->estate = estate;
-	top->key = vector_column(context, plan->attno, plan->type, kind);
+	sort_key_begin(&top->sort_key, 0, plan->type, plan->operator, plan->collation, plan->nulls_first);
+	/* A stored numeric is a pointer, as a text is. */
+	if (top->sort_key.words != WORDS_NONE)
+		top->key = vector_column(context, plan->attno, plan->type, kind == VALUE_NUMERIC ? VALUE_TEXT : kind);
 }
 
 /* To be called at a rescan: the Sort may have another bound. */
@@ -69,26 +70,12 @@ start(TopRows *top)
 	top->worst_capacity = top->bound;
 }
 
-/* Integers that are ordered as floats are: -0 as 0, NaN above all others. */
-static inline int64
-order_of_float(float8 value)
-{
-	int64		bits;
-
-	if (isnan(value))
-		return PG_INT64_MAX;
-	if (value == 0)
-		return 0;
-	memcpy(&bits, &value, sizeof(bits));
-	return bits >= 0 ? bits : PG_INT64_MIN - bits;
-}
-
 /*
  * A row's place by its first key: less is better.  Where a value has that of a
  * NULL, the Sort decides between them.
  */
 static inline int64
-rank_of(const TopRows *top, const Vector *vector, bool is_float, int row)
+rank_of_number(const TopRows *top, const Vector *vector, bool is_float, int row)
 {
 	int64		order;
 
@@ -96,7 +83,23 @@ rank_of(const TopRows *top, const Vector *vector, bool is_float, int row)
 		return top->plan.nulls_first ? PG_INT64_MIN : PG_INT64_MAX;
 	order = is_float ? order_of_float(DatumGetFloat8(vector->values[row])) :
 		DatumGetInt64(vector->values[row]);
-	return top->plan.is_descending ? ~order : order;
+	return top->sort_key.is_descending ? ~order : order;
+}
+
+/* The same of a text or a numeric, whose rank may be that of others as well.  False: it is not known. */
+static bool
+rank_of_reference(TopRows *top, const Vector *vector, int row, int64 *rank)
+{
+	bool		is_null;
+	const Datum value = vector_datum(vector, top->plan.type, row, &is_null);
+
+	*rank = top->plan.nulls_first ? PG_INT64_MIN : PG_INT64_MAX;
+	if (is_null)
+		return true;
+	if (VARATT_IS_EXTERNAL(DatumGetPointer(value)) || VARATT_IS_COMPRESSED(DatumGetPointer(value)))
+		return false;
+	*rank = (int64) (sort_word_of_value(&top->sort_key, value, 0) ^ WORD_SIGN_BIT);
+	return true;
 }
 
 static void
@@ -153,6 +156,18 @@ is_wanted(TopRows *top, int64 rank)
 	return true;
 }
 
+/* The same of a row with a text or a numeric: one that is not known to be worse is wanted. */
+static bool
+reference_is_wanted(TopRows *top, const Vector *vector, int row)
+{
+	int64		rank;
+
+	if (rank_of_reference(top, vector, row, &rank))
+		return is_wanted(top, rank);
+	top->passed_count++;
+	return true;
+}
+
 /*
  * Take rows that the Sort can't return from the selection of the context's batch,
  * all of whose rows have passed the filters.  Returns how many they were.
@@ -176,15 +191,17 @@ top_rows_apply(TopRows *top, VectorContext *context)
 	vector = vector_evaluate(top->key, context, selection);
 	if (vector == NULL)
 		return 0;
-#define KEEP_WANTED(is_float_) \
+#define KEEP_WANTED(is_wanted_) \
 	FOR_SELECTED(row, selection, \
-				 const bool wanted = is_wanted(top, rank_of(top, vector, is_float_, row)); \
+				 const bool wanted = is_wanted_; \
 				 rows[count] = (uint16) row; \
 				 count += wanted)
-	if (top->key->kind == VALUE_FLOAT)
-		KEEP_WANTED(true);
+	if (top->key->kind == VALUE_TEXT)
+		KEEP_WANTED(reference_is_wanted(top, vector, row));
+	else if (top->key->kind == VALUE_FLOAT)
+		KEEP_WANTED(is_wanted(top, rank_of_number(top, vector, true, row)));
 	else
-		KEEP_WANTED(false);
+		KEEP_WANTED(is_wanted(top, rank_of_number(top, vector, false, row)));
 #undef KEEP_WANTED
 	if (count < count_before)
 	{

@@ -11,6 +11,7 @@
 #include "nodes/execnodes.h"
 
 #include "expr.h"
+#include "sort_key.h"
 
 /* Known at plan time.  An attribute number of 0: there is no such Sort. */
 typedef struct TopRowsPlan
@@ -18,7 +19,8 @@ typedef struct TopRowsPlan
 	int			sort_node_id;
 	AttrNumber	attno;			/* of the scanned table: the first sort key */
 	Oid			type;
-	bool		is_descending;
+	Oid			operator;
+	Oid			collation;
 	bool		nulls_first;
 } TopRowsPlan;
 
@@ -27,6 +29,7 @@ typedef struct TopRows
 	TopRowsPlan plan;
 	EState	   *estate;
 	VectorExpr *key;			/* NULL: nothing to do */
+	SortKey		sort_key;
 	bool		is_started;		/* since the last rescan */
 	int			bound;			/* of the Sort; 0: none, or too large */
 	int64	   *worst;			/* a heap of the best ranks so far, the worst on top */

@@ -6,7 +6,6 @@
 
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
-#include "utils/lsyscache.h"
 
 #include "plan.h"
 #include "top_rows.h"
@@ -36,33 +35,33 @@ top_rows_of_sort(const Sort *sort)
 {
 	const Plan *scan = sort->plan.lefttree;
 	const Var  *key;
-	VectorOperation operation;
-	ValueKind	kind;
 
 	if (!returns_columns(scan))
 		return NIL;
 	key = (const Var *) list_nth_node(TargetEntry, scan->targetlist,
 									  sort->sortColIdx[0] - 1)->expr;
-	if (!value_kind_of_type(key->vartype, &kind) ||
-		(kind != VALUE_INTEGER && kind != VALUE_FLOAT) ||
-		!function_lookup(get_opcode(sort->sortOperators[0]), &operation) ||
-		(operation != OPERATION_LT && operation != OPERATION_GT))
+	if (sort_words_of_operator(key->vartype, sort->sortOperators[0], sort->collations[0]) == WORDS_NONE)
 		return NIL;
-	return lappend_int(list_make4_int(sort->plan.plan_node_id, key->varattno,
-									  operation == OPERATION_GT, sort->nullsFirst[0]),
-					   (int) key->vartype);
+	return list_make2(list_make3_int(sort->plan.plan_node_id, key->varattno, sort->nullsFirst[0]),
+					  list_make3_oid(key->vartype, sort->sortOperators[0], sort->collations[0]));
 }
 
 TopRowsPlan
 top_rows_from_list(const List *list)
 {
+	const List *numbers;
+	const List *oids;
+
 	if (list == NIL)
 		return (TopRowsPlan) {0};
+	numbers = linitial(list);
+	oids = lsecond(list);
 	return (TopRowsPlan) {
-		.sort_node_id = list_nth_int(list, 0),
-		.attno = (AttrNumber) list_nth_int(list, 1),
-		.is_descending = list_nth_int(list, 2) != 0,
-		.nulls_first = list_nth_int(list, 3) != 0,
-		.type = (Oid) list_nth_int(list, 4),
+		.sort_node_id = linitial_int(numbers),
+		.attno = (AttrNumber) lsecond_int(numbers),
+		.nulls_first = lthird_int(numbers) != 0,
+		.type = linitial_oid(oids),
+		.operator = lsecond_oid(oids),
+		.collation = lthird_oid(oids),
 	};
 }

@@ -27,8 +27,9 @@
 #include "plan.h"
 #include "rows.h"
 #include "server.h"
+#include "sort.h"
 
-static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand);
+static void batch_subtree(PlanContext *context, Plan **plan, RowDemand demand, SortPlace place);
 
 /* Are the settings such that plans may be batched? */
 bool
@@ -176,6 +177,7 @@ look_over_plan(Plan *plan, PlanOverview *overview)
 	{
 		overview->largest_node_id = Max(overview->largest_node_id, plan->plan_node_id);
 		overview->holds_scan |= plan_is_table_scan(plan) || agg_may_gather(plan) || IsA(plan, BitmapHeapScan) ||
+			(IsA(plan, Sort) && sort_pays((const Sort *) plan)) ||
 			(IsA(plan, IndexScan) && index_scan_pays((const IndexScan *) plan));
 		if (plan->righttree != NULL)
 			look_over_plan(plan->righttree, overview);
@@ -470,18 +472,51 @@ note_custom_scan(PlanContext *context, const CustomScan *scan)
 }
 
 static void
-batch_list(PlanContext *context, List *plans, RowDemand demand)
+batch_list(PlanContext *context, List *plans, RowDemand demand, SortPlace place)
 {
 	ListCell   *cell;
 
 	foreach(cell, plans)
-		batch_subtree(context, (Plan **) &lfirst(cell), demand);
+		batch_subtree(context, (Plan **) &lfirst(cell), demand, place);
+}
+
+/* Replace a Sort, or tell the scan below of it. */
+static void
+batch_sort(PlanContext *context, Plan **plan, SortPlace place)
+{
+	Sort	   *sort = (Sort *) *plan;
+	const char *obstacle = context->obstacle;
+
+	if (obstacle == NULL && !sort_pays(sort))
+		return;
+	if (obstacle == NULL)
+		obstacle = sort_obstacle(sort, place);
+	if (obstacle == NULL)
+	{
+		*plan = (Plan *) sort_to_batch(sort, &context->next_node_id);
+		return;
+	}
+	if (plan_is_batched_scan(sort->plan.lefttree))
+		scan_note_sort((CustomScan *) sort->plan.lefttree, sort);
+	if (context->obstacle == NULL && place != SORT_IS_LIMITED)
+		note_reason(context, "sort", obstacle);
+}
+
+/* Replace the Sort below an aggregation that goes by row, unless rows in another order, but for their keys, show in its results. */
+static void
+batch_sort_of_groups(PlanContext *context, Plan *plan)
+{
+	if (IsA(plan, Agg) && plan->lefttree != NULL && IsA(plan->lefttree, Sort) &&
+		sort_is_free_below((const Agg *) plan))
+		batch_sort(context, &plan->lefttree, SORT_IS_FREE);
 }
 
 /* Replace what can be batched at and below *plan, of which demand is asked. */
 static void
-batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
+batch_subtree(PlanContext *context, Plan **plan, RowDemand demand, SortPlace place)
 {
+	const SortPlace place_below = *plan == NULL ? SORT_IS_FREE : sort_place_below(*plan, place, false);
+
 	check_stack_depth();
 	if (*plan == NULL)
 		return;
@@ -507,13 +542,13 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 			batch_index_scan(context, plan, &demand);
 			return;
 		case T_Append:
-			batch_list(context, ((Append *) *plan)->appendplans, demand);
+			batch_list(context, ((Append *) *plan)->appendplans, demand, place_below);
 			break;
 		case T_MergeAppend:
-			batch_list(context, ((MergeAppend *) *plan)->mergeplans, demand);
+			batch_list(context, ((MergeAppend *) *plan)->mergeplans, demand, place_below);
 			break;
 		case T_SubqueryScan:
-			batch_subtree(context, &((SubqueryScan *) *plan)->subplan, demand);
+			batch_subtree(context, &((SubqueryScan *) *plan)->subplan, demand, place_below);
 			break;
 		case T_CustomScan:
 			note_custom_scan(context, (const CustomScan *) *plan);
@@ -522,15 +557,16 @@ batch_subtree(PlanContext *context, Plan **plan, RowDemand demand)
 			break;
 	}
 	batch_subtree(context, &(*plan)->lefttree,
-				  demand_below(*plan, demand, false));
+				  demand_below(*plan, demand, false), place_below);
 	batch_subtree(context, &(*plan)->righttree,
-				  demand_below(*plan, demand, true));
+				  demand_below(*plan, demand, true), sort_place_below(*plan, place, true));
 	if (IsA(*plan, HashJoin))
 		batch_join(context, plan, &demand);
 	else if (IsA(*plan, Agg))
 		batch_aggregate_of_batches(context, plan);
-	else if (IsA(*plan, Sort) && plan_is_batched_scan((*plan)->lefttree))
-		scan_note_sort((CustomScan *) (*plan)->lefttree, (const Sort *) *plan);
+	else if (IsA(*plan, Sort) && place != SORT_IS_GROUPED)
+		batch_sort(context, plan, place);
+	batch_sort_of_groups(context, *plan);
 	note_input(context, *plan);
 }
 
@@ -565,12 +601,12 @@ batch_statement(PlanContext *context)
 	context->subplan_demands = palloc(sizeof(RowDemand) * (subplan_count + 1));
 	for (int i = 0; i < subplan_count; i++)
 		context->subplan_demands[i] = demand_of_subplan();
-	batch_subtree(context, &statement->planTree, demand_of_result());
+	batch_subtree(context, &statement->planTree, demand_of_result(), SORT_IS_FREE);
 	/* A subplan is used by the main plan or by those after it, so go backward. */
 	for (int i = subplan_count - 1; i >= 0; i--)
 		batch_subtree(context,
 					  (Plan **) &lfirst(list_nth_cell(statement->subplans, i)),
-					  context->subplan_demands[i]);
+					  context->subplan_demands[i], SORT_IS_FREE);
 	batch_insert(context);
 }
 

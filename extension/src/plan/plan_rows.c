@@ -119,25 +119,19 @@ shown_column(const Plan *plan, const TargetEntry *entry)
 		(Node *) makeNullConst(type, exprTypmod((Node *) entry->expr), exprCollation((Node *) entry->expr));
 }
 
-/* The BatchRows between an aggregation and its input. */
-CustomScan *
-rows_to_batch(const Agg *agg, Plan *input, int *next_node_id)
+/* Have a node return the rows of another one as they are, under the names of these targets. */
+void
+plan_hand_on_columns(CustomScan *batch, const Plan *input, const List *targets)
 {
-	CustomScan *batch = makeNode(CustomScan);
+	List	   *columns = NIL;
 	ListCell   *cell;
 
-	batch->scan.plan = *input;
-	NodeSetTag(batch, T_CustomScan);
-	batch->scan.plan.plan_node_id = (*next_node_id)++;
-	batch->scan.plan.parallel_aware = false;
-	batch->scan.plan.initPlan = NIL;
-	batch->scan.plan.qual = NIL;
-	batch->scan.plan.targetlist = NIL;
-	batch->scan.plan.righttree = NULL;
-	batch->scan.plan.lefttree = input;
+	Assert(list_length(input->targetlist) == list_length(targets));
+	batch->custom_scan_tlist = NIL;
 	foreach(cell, input->targetlist)
 	{
 		const TargetEntry *entry = lfirst_node(TargetEntry, cell);
+		const TargetEntry *named = list_nth_node(TargetEntry, targets, foreach_current_index(cell));
 		const int	number = foreach_current_index(cell) + 1;
 		const Node *expression = (const Node *) entry->expr;
 		Var		   *column = makeVar(INDEX_VAR, (AttrNumber) number, exprType(expression),
@@ -146,10 +140,27 @@ rows_to_batch(const Agg *agg, Plan *input, int *next_node_id)
 		batch->custom_scan_tlist = lappend(batch->custom_scan_tlist,
 										   makeTargetEntry((Expr *) shown_column(input, entry), (AttrNumber) number,
 														   NULL, false));
-		batch->scan.plan.targetlist = lappend(batch->scan.plan.targetlist,
-											  makeTargetEntry((Expr *) column, (AttrNumber) number,
-															  entry->resname, entry->resjunk));
+		columns = lappend(columns, makeTargetEntry((Expr *) column, (AttrNumber) number,
+												   named->resname, named->resjunk));
 	}
+	batch->scan.plan.targetlist = columns;
+}
+
+/* The BatchRows between an aggregation and its input. */
+CustomScan *
+rows_to_batch(const Agg *agg, Plan *input, int *next_node_id)
+{
+	CustomScan *batch = makeNode(CustomScan);
+
+	batch->scan.plan = *input;
+	NodeSetTag(batch, T_CustomScan);
+	batch->scan.plan.plan_node_id = (*next_node_id)++;
+	batch->scan.plan.parallel_aware = false;
+	batch->scan.plan.initPlan = NIL;
+	batch->scan.plan.qual = NIL;
+	batch->scan.plan.righttree = NULL;
+	batch->scan.plan.lefttree = input;
+	plan_hand_on_columns(batch, input, input->targetlist);
 	batch->custom_private = list_make1(list_of_columns(columns_read(agg)));
 	batch->methods = &batch_rows_methods;
 	batch->flags = CUSTOMPATH_SUPPORT_PROJECTION;

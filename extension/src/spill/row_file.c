@@ -14,20 +14,6 @@
 #include "row_file.h"
 #include "server.h"
 
-/* Bytes of a row before what its values point to. */
-static Size
-head_bytes(const RowFormat *format)
-{
-	return MAXALIGN(offsetof(FileRow, values) +
-					(sizeof(Datum) + sizeof(bool)) * format->attribute_count);
-}
-
-static bool *
-null_flags(const RowFormat *format, const FileRow *row)
-{
-	return (bool *) (row->values + format->attribute_count);
-}
-
 /* Make a format of these attributes, numbered from 0; lives in the current memory context. */
 RowFormat *
 row_format_create(TupleDesc descriptor, const Bitmapset *attributes)
@@ -43,7 +29,7 @@ row_format_create(TupleDesc descriptor, const Bitmapset *attributes)
 		format->attributes[format->attribute_count++] = (AttrNumber) attribute;
 		format->holds_references |= !TupleDescAttr(descriptor, attribute)->attbyval;
 	}
-	format->row_bytes_allocated = Max(head_bytes(format), 1024);
+	format->row_bytes_allocated = Max(row_head_bytes(format), 1024);
 	format->row = palloc(format->row_bytes_allocated);
 	return format;
 }
@@ -168,35 +154,65 @@ row_file_append(RowFile *file, const FileRow *row)
 	file->bytes += row->bytes;
 }
 
+/* Bytes of what a value of an attribute points to; 0: it is a NULL, or passed by value. */
+static Size
+referenced_bytes(const RowFormat *format, int attribute, Datum value, bool is_null)
+{
+	const Form_pg_attribute form =
+		TupleDescAttr(format->descriptor, format->attributes[attribute]);
+
+	if (is_null || form->attbyval)
+		return 0;
+	return form->attlen == -1 ? VARSIZE_ANY(DatumGetPointer(value)) :
+		datumGetSize(value, false, form->attlen);
+}
+
+/* Bytes that a row of these values and flags takes. */
+Size
+row_bytes(const RowFormat *format, const Datum *values, const bool *nulls)
+{
+	Size		bytes = row_head_bytes(format);
+
+	if (format->holds_references)
+		for (int i = 0; i < format->attribute_count; i++)
+			bytes += MAXALIGN(referenced_bytes(format, i, values[i], nulls[i]));
+	return bytes;
+}
+
+/* Make a row of values and flags for each attribute of the format, where there is room for row_bytes. */
+void
+row_fill(const RowFormat *format, FileRow *row, const Datum *values, const bool *nulls,
+		 uint64 hash)
+{
+	Size		bytes = row_head_bytes(format);
+
+	memcpy(row->values, values, sizeof(Datum) * format->attribute_count);
+	memcpy(row_nulls(format, row), nulls, sizeof(bool) * format->attribute_count);
+	if (format->holds_references)
+		for (int i = 0; i < format->attribute_count; i++)
+		{
+			const Size	length = referenced_bytes(format, i, values[i], nulls[i]);
+
+			if (length == 0)
+				continue;
+			row->values[i] = (Datum) bytes;
+			memcpy((char *) row + bytes, DatumGetPointer(values[i]), length);
+			bytes += MAXALIGN(length);
+		}
+	row->bytes = bytes;
+	row->hash = hash;
+}
+
 /* Add a row, of values and flags for each attribute of the format. */
 void
 row_file_write(RowFile *file, RowFormat *format, const Datum *values,
 			   const bool *nulls, uint64 hash)
 {
-	Size		bytes = head_bytes(format);
+	const Size	bytes = row_bytes(format, values, nulls);
 
-	memcpy(null_flags(format, format->row), nulls, sizeof(bool) * format->attribute_count);
-	if (!format->holds_references)
-		memcpy(format->row->values, values, sizeof(Datum) * format->attribute_count);
-	else
-		for (int i = 0; i < format->attribute_count; i++)
-		{
-			const Form_pg_attribute form =
-				TupleDescAttr(format->descriptor, format->attributes[i]);
-			Size		length;
-
-			format->row->values[i] = values[i];
-			if (nulls[i] || form->attbyval)
-				continue;
-			length = datumGetSize(values[i], false, form->attlen);
-			reserve(format, bytes + MAXALIGN(length));
-			format->row->values[i] = (Datum) bytes;
-			memcpy((char *) format->row + bytes, DatumGetPointer(values[i]), length);
-			bytes += MAXALIGN(length);
-		}
-	Assert(bytes <= format->row_bytes_allocated);
-	format->row->bytes = bytes;
-	format->row->hash = hash;
+	reserve(format, bytes);
+	row_fill(format, format->row, values, nulls, hash);
+	Assert(format->row->bytes == bytes);
 	row_file_append(file, format->row);
 }
 
@@ -283,7 +299,7 @@ row_file_close(RowFile *file)
 void
 row_format_to_batch(const RowFormat *format, const FileRow *row, DatumBatch *rows)
 {
-	const bool *nulls = null_flags(format, row);
+	const bool *nulls = row_nulls(format, row);
 	const int	at = rows->row_count++;
 	Assert(at < BATCH_ROWS_MAX);
 

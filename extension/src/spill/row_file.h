@@ -68,7 +68,25 @@ row_part_of_hash(uint32 hash, int level, int part_count)
 	return murmurhash32(hash + (uint32) level * UINT32_C(0x9E3779B9)) & (part_count - 1);
 }
 
+/* Bytes of a row before what its values point to. */
+static inline Size
+row_head_bytes(const RowFormat *format)
+{
+	return MAXALIGN(offsetof(FileRow, values) +
+					(sizeof(Datum) + sizeof(bool)) * format->attribute_count);
+}
+
+/* Flags for each attribute of a row. */
+static inline bool *
+row_nulls(const RowFormat *format, const FileRow *row)
+{
+	return (bool *) (row->values + format->attribute_count);
+}
+
 extern RowFormat *row_format_create(TupleDesc descriptor, const Bitmapset *attributes);
+extern Size row_bytes(const RowFormat *format, const Datum *values, const bool *nulls);
+extern void row_fill(const RowFormat *format, FileRow *row, const Datum *values,
+					 const bool *nulls, uint64 hash);
 extern RowStore *row_store_create(void);
 extern void row_store_close(RowStore *store);
 extern RowFile *row_file_create(RowStore *store);

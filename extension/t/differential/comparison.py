@@ -28,10 +28,13 @@ class Answer:
     def error(self) -> str:
         return self.outcomes[-1][1] if self.outcomes and self.outcomes[-1][0] == "error" else ""
 
-    def canonical(self, is_ordered: bool) -> list:
-        """The same answer with the rows sorted, unless their order is part of it."""
+    def canonical(self, is_ordered: bool, sorted_columns: int = 0) -> list:
+        """The same answer with the rows sorted, unless their order is part of it, or that of some columns."""
         if is_ordered:
             return self.outcomes
+        if sorted_columns:
+            return [(kind, [row[:sorted_columns] for row in rows] + sorted(rows, key=_sort_key)) if kind == "rows" else (kind, rows)
+                    for kind, rows in self.outcomes]
         return [(kind, sorted(rows, key=_sort_key)) if kind == "rows" else (kind, rows)
                 for kind, rows in self.outcomes]
 
@@ -141,7 +144,7 @@ class Pair:
 
 def difference(query: Query, taken: dict):
     """None when the answers agree; else a few lines that say how they differ."""
-    batched, stock = (taken[side].canonical(query.is_ordered) for side in ("batched", "stock"))
+    batched, stock = (taken[side].canonical(query.is_ordered, query.sorted_columns) for side in ("batched", "stock"))
     if batched == stock:
         return None
     for number, (got, expected) in enumerate(zip(batched, stock)):

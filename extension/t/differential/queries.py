@@ -13,6 +13,7 @@ class Query:
     """A select over `source`, with its clauses as lists so that any piece can be left out.
 
     `is_ordered`: stock's row order is part of the answer (no hashing anywhere, no parallel workers).
+    `sorted_columns`: so many columns at the front have one order; that of rows with equal ones is by chance.
     `frame` wraps the select: `{q}` stands for it; one statement a line of the list.
     `probe` is the statement whose plan tells whether the query was batched.
     """
@@ -29,6 +30,7 @@ class Query:
     probe: str = "{q}"
     tables: list = field(default_factory=list)
     distinct: bool = False
+    sorted_columns: int = 0
 
     def select(self) -> str:
         parts = ["select " + ("distinct " if self.distinct else "") + ", ".join([*self.keys, *self.targets]),
@@ -57,9 +59,9 @@ class Query:
         for clause in ("targets", "conditions", "keys", "having", "order"):
             pieces = getattr(self, clause)
             needed = 1 if clause == "targets" or (clause == "keys" and self.keys) else 0
-            if len(pieces) <= needed:
+            if len(pieces) <= needed or (self.sorted_columns and clause in ("keys", "order")):
                 continue
-            for gone in range(len(pieces)):
+            for gone in range(self.sorted_columns if clause == "targets" and not self.keys else 0, len(pieces)):
                 less = copy.deepcopy(self)
                 del getattr(less, clause)[gone]
                 yield less
@@ -89,12 +91,12 @@ class QueryMaker:
     def make(self) -> Query:
         shapes = [(self.scan, 22), (self.limited, 8), (self.aggregate, 26), (self.grouped, 22), (self.joined, 14),
                   (self.nested, 7), (self.prepared, 6), (self.cursor, 3), (self.stacked, 4), (self.unbatchable, 3),
-                  (self.guarded, 3), (self.united, 6), (self.topmost, 6), (self.gathered, 10)]
+                  (self.guarded, 3), (self.united, 6), (self.topmost, 6), (self.gathered, 10), (self.sorted, 12)]
         if self.joins_only:
             shapes = [(self.joined, 1)]
         elif self.is_parallel:
             # Only what has one answer, however the workers share the rows.
-            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15), (self.gathered, 10)]
+            shapes = [(self.aggregate, 40), (self.grouped, 40), (self.scan, 20), (self.united, 15), (self.gathered, 10), (self.sorted, 15)]
         elif self.may_write:
             shapes.append((self.writing, 3))
         makers, weights = zip(*shapes)
@@ -136,6 +138,34 @@ class QueryMaker:
             query.limit += f" offset {self.rng.choice((1, 3, 70))}"
         return query
 
+    def sorted(self) -> Query:
+        """All rows in an order, of a table or of a join; or what groups or window functions make of them."""
+        table, make = self._over()
+        source, taken = f"{table.name} t", [table]
+        if self.rng.random() < 0.2:
+            other = self.rng.choice(self.tables)
+            source += f" join {other.name} u on u.id = t.id % 40"
+            taken.append(other)
+        families = (("int",), ("text",), ("float",), ("numeric",), ("date", "timestamp"), ())
+        columns = [make.column(*self.rng.choice(families)) for _ in range(self.rng.choice((1, 1, 2, 2, 3)))]
+        columns = [column for column in columns if column is not None and column.type.name != "jsonb"]
+        # Of equal values that look different, any may come first.
+        keys = list(dict.fromkeys([make.name(column) for column in columns if column.type.is_exact] or ["t.id"]))
+        loose = dict.fromkeys(make.name(column) for column in columns if not column.type.is_exact)
+        order = [key + self.rng.choice(("", "", " desc", " nulls first", " desc nulls last")) for key in (*keys, *loose)]
+        draw = self.rng.random()
+        if draw < 0.15:
+            window = f"partition by {keys[0]} order by {', '.join(order[1:] or ['t.id'])}"
+            targets = [*keys, "t.id", f"rank() over ({window})", f"count(*) over (partition by {keys[0]})",
+                       f"sum(t.id) over ({window})", f"dense_rank() over ({window})"]
+            return Query(source, targets, make.conditions(), is_ordered=False, tables=taken)
+        if draw < 0.3:
+            return Query(source, ["count(*)", "max(t.id)"], make.conditions(), keys, order=order[:len(keys)],
+                         is_ordered=False, tables=taken, sorted_columns=len(keys))
+        more = [make.name(make.column()) for _ in range(self.rng.choice((0, 1, 3)))]
+        return Query(source, [*keys, "t.id", *more], make.conditions(), order=order, is_ordered=False, tables=taken,
+                     sorted_columns=len(keys))
+
     def aggregate(self, parameters: list = None) -> Query:
         table, make = self._over(parameters=parameters)
         make.keeps_order = True
@@ -173,14 +203,18 @@ class QueryMaker:
 
     def gathered(self) -> Query:
         """An aggregate over rows that do not come right from a table."""
+        # A merge join takes rows from a sort: then only what has one answer, however rows of equal keys follow each other.
+        is_joined = self.rng.random() < 0.2 and not self.is_parallel
+        was_parallel, self.is_parallel = self.is_parallel, self.is_parallel or is_joined
         query = self.rng.choice((self.aggregate, self.grouped))()
+        self.is_parallel = was_parallel
         name = query.tables[0].name
         # Conditions may ask for a system column, which a subquery has to return by name.
         rows = f"select *, tableoid, ctid from {name} "
         source = self.rng.choice((f"{rows} offset 0", f"{rows} order by id offset 2", f"{rows} union all {rows} where id % 3 = 0 offset 0",
                                   f"select *, tableoid, ctid, count(*) over () from {name} "))
         query.source = f"({source}) t"
-        if self.rng.random() < 0.2 and not self.is_parallel:
+        if is_joined:
             query.source += f" join generate_series(-4, {self.rng.choice((5, 3000))}) g on g {self.rng.choice(('=', '<'))} t.id % 9"
         return query
 
