@@ -65,7 +65,7 @@ test: postgres chromium ## Run format, clippy, docs and all default tests; a par
 test-parts: format lint docs test-rust test-web-short
 
 .PHONY: test-long
-test-long: test-left-out test-loom test-shuttle chaos chaos-fleet chaos-database test-corruption power-loss test-machine test-dispatch simulate ## Run the long checks of a release; hours
+test-long: test-left-out test-loom test-shuttle chaos chaos-fleet chaos-database test-corruption power-loss test-machine test-flow-programs test-dispatch simulate ## Run the long checks of a release; hours
 
 .PHONY: format
 format: ## Check the format
@@ -138,6 +138,11 @@ chaos: build runtimes ## Kill `gristmill run` at random moments, 200 cycles
 test-machine: postgres ## Compare 10,000 random sequences of operations on both stores with the reference
 	PROPTEST_CASES=10000 $(CARGO) test --release --locked --package gristmill-store-sqlite \
 	  --package gristmill-store-postgres --test store_sqlite --test store_postgres -- agrees_with_the_reference --nocapture
+
+.PHONY: test-flow-programs
+test-flow-programs: postgres ## Run 10,000 random programs of flows on both stores, with kills, beside an interpreter in memory
+	FLOW_PROGRAMS=10000 FLOW_PROGRAM_SEED=$(or $(SEED),1) $(CARGO) test --release --locked --package gristmill-store-sqlite \
+	  --package gristmill-store-postgres --test store_sqlite --test store_postgres -- flows_agree_with_the_interpreter --nocapture
 
 .PHONY: test-dispatch
 test-dispatch: ## 10,000 random workloads of the dispatcher in virtual time, beside the greedy bound

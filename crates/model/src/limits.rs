@@ -90,6 +90,13 @@ pub const CHILD_BATCHES_MAX: usize = 1_000;
 /// Maximum children that one flow spawns over its life.
 pub const FLOW_STEPS_MAX: u32 = 1_000_000;
 
+/// Maximum children of one flow that are open at once. Each of its runs reads them.
+pub const FLOW_OPEN_STEPS_MAX: u32 = 250_000;
+
+/// Maximum generations of children below a job that was submitted. The limit stops flows that begin flows without end, and
+/// jobs that spawn themselves.
+pub const GENERATIONS_MAX: u32 = 100;
+
 /// Maximum events that one flow has not awaited yet. The store keeps them.
 pub const KEPT_EVENTS_MAX: u32 = 1_000;
 

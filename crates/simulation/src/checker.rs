@@ -3,9 +3,9 @@
 //! The checker sees the answers of all handles of the store, in the order of the commits. It remembers the lease that
 //! holds each job, and the end of each job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gristmill_model::{BatchId, JobId, LeaseId, PackedArray, Positions, Receipt, Report, WorkerId};
+use gristmill_model::{BatchId, JobId, JobState, LeaseId, PackedArray, Positions, Receipt, Report, WorkerId};
 use gristmill_store::{BatchOutcomes, Exchanged, JobRow};
 
 use crate::limits::LIMITED_JOBS_MAX;
@@ -18,6 +18,8 @@ pub const LIMITED: &str = "limited";
 enum Ending {
     Completed(String),
     Dead,
+    /// Cancelled or expired. Only steps of flows end so.
+    Dropped,
 }
 
 /// The holder of a job.
@@ -31,8 +33,12 @@ struct Holder {
 /// The known facts about all jobs.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// The number of jobs in each stored batch.
+    /// The number of jobs in each submitted batch.
     stored: BTreeMap<BatchId, u32>,
+    /// The claimed batches. Those that nobody submitted have steps of flows.
+    claimed: BTreeSet<BatchId>,
+    /// The outcomes of steps that flows have seen, by the flow and the step.
+    seen: BTreeMap<(JobId, String), String>,
     holders: BTreeMap<JobId, Holder>,
     ended: BTreeMap<JobId, Ending>,
     /// The number of jobs that died because too many workers died with them. The store reports the number, but not the jobs.
@@ -84,6 +90,7 @@ impl Checker {
             return Ok(());
         };
         for slice in &lease.slices {
+            self.claimed.insert(slice.batch);
             for job in jobs(slice.batch, &slice.positions) {
                 if let Some(ending) = self.ended.get(&job) {
                     return Err(format!("job {job} ended as {ending:?}, but was claimed again"));
@@ -119,6 +126,15 @@ impl Checker {
                 }
             }
         }
+        let of_flow = report
+            .failed
+            .iter()
+            .find(|failed| failed.error.error_type == "flow");
+        if let Some(failed) = of_flow {
+            let (batch, position) = (report.batch, failed.position);
+            let message = &failed.error.message;
+            return Err(format!("flow {batch}:{position} cannot go on: {message}"));
+        }
         if let Some(completed) = &report.completed {
             let items = completed.positions.iter().zip(completed.values.items());
             for (position, value) in items.filter(|(position, _)| receipt.accepted.contains(*position)) {
@@ -150,40 +166,45 @@ impl Checker {
         self.holders.retain(|_, holder| holder.worker != worker);
     }
 
-    /// The number of stored jobs, and the number of ended jobs.
+    /// Checks the outcome of a step that a flow sees: each run of the flow sees the same one.
+    pub fn saw(&mut self, flow: JobId, step: &str, outcome: String) -> Result<(), Violation> {
+        let seen = self
+            .seen
+            .entry((flow, step.to_owned()))
+            .or_insert_with(|| outcome.clone());
+        if *seen == outcome {
+            Ok(())
+        } else {
+            Err(format!(
+                "step `{step}` of flow {flow} had the outcome {seen}, and now has {outcome}"
+            ))
+        }
+    }
+
+    /// The number of submitted jobs, and the number of flows that have seen the outcome of a step.
     pub fn counts(&self) -> (u64, u64) {
-        let stored = self.stored.values().copied().map(u64::from).sum();
-        let ended = self.ended.len() as u64 + self.died_with_workers;
         assert!(
             self.holders.keys().all(|job| !self.ended.contains_key(job)),
             "a job with an end has no holder"
         );
-        (stored, ended)
+        let flows: BTreeSet<JobId> = self.seen.keys().map(|(flow, _)| *flow).collect();
+        let stored = self.stored.values().copied().map(u64::from).sum();
+        (stored, flows.len() as u64)
     }
 
-    /// The first jobs that have not ended.
-    pub fn waiting(&self, jobs_max: usize) -> Vec<JobId> {
-        let positions = |(batch, count): (&BatchId, &u32)| {
-            let batch = *batch;
-            (0..*count).map(move |position| JobId { batch, position })
-        };
-        let jobs = self.stored.iter().flat_map(positions);
-        jobs.filter(|job| !self.ended.contains_key(job))
-            .take(jobs_max)
-            .collect()
-    }
-
-    /// All stored batches.
+    /// All submitted batches, and all claimed batches.
     pub fn batches(&self) -> Vec<BatchId> {
-        self.stored.keys().copied().collect()
+        let all: BTreeSet<BatchId> = self.stored.keys().chain(&self.claimed).copied().collect();
+        all.into_iter().collect()
     }
 
     /// Compares the stored outcomes of a batch with the accepted outcomes. Returns the number of jobs that died with workers.
     pub fn compare(&self, batch: BatchId, outcomes: Option<&BatchOutcomes>) -> Result<u64, Violation> {
-        let count = self.stored.get(&batch).copied().unwrap_or_default();
-        let Some(outcomes) = outcomes.filter(|outcomes| outcomes.count == count) else {
+        let submitted = self.stored.get(&batch).copied();
+        let is_whole = |outcomes: &&BatchOutcomes| submitted.is_none_or(|count| outcomes.count == count);
+        let Some(outcomes) = outcomes.filter(is_whole) else {
             return Err(format!(
-                "batch {batch} of {count} jobs is not stored, or is different: {outcomes:?}"
+                "batch {batch} of {submitted:?} jobs is not stored, or is different: {outcomes:?}"
             ));
         };
         let mut endings: BTreeMap<u32, Ending> = BTreeMap::new();
@@ -191,18 +212,22 @@ impl Checker {
             let mut values = report.values.as_ref().map(PackedArray::items);
             for position in report.positions.iter() {
                 let value = values.as_mut().and_then(|values| values.next());
-                let ending = value.map_or(Ending::Dead, |value| Ending::Completed(value.to_owned()));
+                let ending = match report.state {
+                    JobState::Cancelled | JobState::Expired => Ending::Dropped,
+                    _ => value.map_or(Ending::Dead, |value| Ending::Completed(value.to_owned())),
+                };
                 if endings.insert(position, ending).is_some() {
                     return Err(format!("job {batch}:{position} is stored with two outcomes"));
                 }
             }
         }
         let mut died_with_workers = 0;
-        for position in 0..count {
+        for position in 0..outcomes.count {
             let job = JobId { batch, position };
             match (self.ended.get(&job), endings.get(&position)) {
                 (accepted, stored) if accepted == stored && stored.is_some() => {}
                 (None, Some(Ending::Dead)) => died_with_workers += 1,
+                (None, Some(Ending::Dropped)) if submitted.is_none() => {}
                 (accepted, stored) => {
                     return Err(format!(
                         "job {job} is stored as {stored:?}, but {accepted:?} was accepted"

@@ -12,6 +12,7 @@ mod checker;
 mod clients;
 mod clock;
 mod faults;
+mod flows;
 mod limits;
 mod links;
 mod network;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use crate::checker::LIMITED;
 use crate::clock::WallClock;
+use crate::flows::{self, FLOW};
 use crate::limits::{AGENTS, CLOCK_JUMP_MS_MAX, SERVERS, WORKERS};
 use crate::links::Listening;
 use crate::network::carry_for;
@@ -204,6 +205,7 @@ async fn run_until_killed(world: &Arc<World>, node: &Node, mut worker: Worker) -
     for kind in [PLAIN, LIMITED] {
         worker.handle(kind, handler(world.clone()));
     }
+    worker.handle(FLOW, flows::handler(world.clone()));
     tokio::select! {
         biased;
         () = node.killed.notified() => Ok(()),

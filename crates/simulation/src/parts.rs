@@ -13,6 +13,7 @@ struct Sums {
     simulated_s: f64,
     faults: u64,
     jobs: u64,
+    flows: u64,
     died_with_workers: u64,
     violations: u64,
 }
@@ -47,10 +48,11 @@ pub fn run(seed: u64, hours: f64) -> ExitCode {
         "each of the {parts} parts was taken by a thread"
     );
     println!(
-        "{:.2} simulated hours, {} faults, {} jobs, {} of them dead with their workers: {} violations (seeds {seed} to {})",
+        "{:.2} simulated hours, {} faults, {} jobs, {} flows, {} jobs dead with their workers: {} violations (seeds {seed} to {})",
         sums.simulated_s / 3_600.0,
         sums.faults,
         sums.jobs,
+        sums.flows,
         sums.died_with_workers,
         sums.violations,
         seed + parts - 1,
@@ -67,6 +69,7 @@ fn add(sums: &mut Sums, seed: u64, hours: f64, finding: Result<Finding, String>)
             sums.simulated_s += finding.simulated_s;
             sums.faults += finding.faults;
             sums.jobs += finding.jobs;
+            sums.flows += finding.flows;
             sums.died_with_workers += finding.died_with_workers;
             finding.violation
         }

@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SCHEDULED_JOBS_MAX: u32 = 1_000;
 
 /// The number of waiting jobs that a violation shows.
-const SHOWN_JOBS_MAX: usize = 3;
+const SHOWN_JOBS_MAX: u32 = 3;
 
 /// The result of a simulation.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,8 +34,10 @@ pub struct Finding {
     pub simulated_s: f64,
     /// The number of faults. Single lost and repeated messages do not count.
     pub faults: u64,
-    /// The number of stored jobs.
+    /// The number of submitted jobs.
     pub jobs: u64,
+    /// The number of flows that have seen the outcome of a step.
+    pub flows: u64,
     /// The number of jobs that are dead because too many workers died with them.
     pub died_with_workers: u64,
     /// The hash of the trace.
@@ -77,11 +79,13 @@ pub fn simulate(seed: u64, duration: Duration, folder: PathBuf, prints: bool) ->
     }
     // A task that still waits would wait forever.
     runtime.shutdown_background();
+    let (jobs, flows) = world.check(|checker| checker.counts());
     Finding {
         seed,
         simulated_s,
         faults: faults.load(Ordering::Relaxed),
-        jobs: world.check(|checker| checker.counts().0),
+        jobs,
+        flows,
         died_with_workers,
         trace: format!("{:016x}", world.trace_hash()),
         violation: world.violation(),
@@ -117,7 +121,7 @@ async fn live(world: &Arc<World>, duration: Duration, faults: &Arc<AtomicU64>) -
     tasks.shutdown().await;
     faults::mend(world, &nodes);
     world.note(format_args!("no more faults"));
-    until_all_ended(world, &*observer).await?;
+    until_all_ended(&*observer).await?;
     compare(world, &*observer).await
 }
 
@@ -143,26 +147,31 @@ async fn watch_scheduled(world: Arc<World>, observer: Arc<FaultyStore>) {
     }
 }
 
-async fn until_all_ended(world: &World, store: &dyn Store) -> Result<(), Violation> {
+async fn until_all_ended(store: &dyn Store) -> Result<(), Violation> {
     let begun = Instant::now();
     loop {
-        let (stored, ended) = world.check(|checker| checker.counts());
-        assert!(
-            ended <= stored,
-            "{ended} jobs ended, but only {stored} are stored"
-        );
-        if ended == stored {
+        let counts = store.counts(&JobFilter::default()).await;
+        let counts = counts.map_err(|error| error.to_string())?;
+        if counts.ended() == counts.total() {
             return Ok(());
         }
         if begun.elapsed() > ENDS_WITHIN {
-            let mut rows = Vec::new();
-            for id in world.check(|checker| checker.waiting(SHOWN_JOBS_MAX)) {
-                let job = store.job(id).await.map_err(|error| error.to_string())?;
-                rows.push(job.map(|job| job.row));
-            }
+            let open = JobFilter {
+                states: JobState::ALL
+                    .into_iter()
+                    .filter(|state| !state.is_final())
+                    .collect(),
+                ..JobFilter::default()
+            };
+            let page = Page {
+                after: None,
+                limit: SHOWN_JOBS_MAX,
+            };
+            let rows = store.jobs(&open, page).await.map_err(|error| error.to_string())?;
             return Err(format!(
-                "{} of {stored} jobs still wait {} s after the last fault, such as {rows:?}",
-                stored - ended,
+                "{} of {} jobs still wait {} s after the last fault, such as {rows:?}",
+                counts.total() - counts.ended(),
+                counts.total(),
                 ENDS_WITHIN.as_secs()
             ));
         }

@@ -21,6 +21,7 @@ fn promises_hold_under_faults() {
         let finding = simulate(seed, 6);
         assert_eq!(finding["violation"], Value::Null, "seed {seed}");
         assert!(finding["jobs"].as_u64() > Some(100), "{finding}");
+        assert!(finding["flows"].as_u64() > Some(10), "{finding}");
         assert!(finding["faults"].as_u64() > Some(5), "{finding}");
     }
 }

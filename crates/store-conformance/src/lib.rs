@@ -12,6 +12,7 @@ pub mod commit;
 pub mod fixture;
 pub mod graph;
 pub mod machine;
+pub mod programs;
 pub mod query;
 pub mod submit;
 
@@ -190,6 +191,8 @@ macro_rules! store_conformance {
                 all_means_all_steps,
                 ended_flows_leave_nothing_open,
                 a_retried_flow_goes_on,
+                steps_are_not_retried_by_hand,
+                flows_nest_to_a_limit,
                 events_are_delivered_or_kept,
                 moments_come,
             ]
@@ -356,6 +359,11 @@ macro_rules! store_conformance {
         #[test]
         fn agrees_with_the_reference() {
             $crate::machine::agrees_with_the_reference($sequences, || $database);
+        }
+
+        #[test]
+        fn flows_agree_with_the_interpreter() {
+            $crate::programs::flows_agree_with_the_interpreter($sequences, || $database);
         }
     };
 }

@@ -8,12 +8,13 @@ mod set_back;
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
-use gristmill_model::{BatchId, JobState, Positions};
+use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::query::Narrowed;
+use gristmill_store::rules::family::flow::cannot_retry_step;
 use gristmill_store::{Change, Changed, JobFilter, Selection};
 use tokio_postgres::types::ToSql;
 
-use crate::database::columns::sum;
+use crate::database::columns::{number, sum};
 use crate::database::connection::Param;
 use crate::database::transaction::Transaction;
 use crate::failure::Result;
@@ -61,6 +62,9 @@ impl Transaction {
                 for job in jobs {
                     meant.entry(job.batch).or_default().insert(job.position);
                 }
+                if *change == Change::Retry {
+                    self.refuse_steps(&meant).await?;
+                }
                 self.change_named(change, meant, &[], &mut ended).await
             }
             Selection::Packed { jobs, states } => {
@@ -81,6 +85,24 @@ impl Transaction {
             }
         }
         Ok(changed)
+    }
+
+    /// Refuses to retry named jobs if one of them is a step of a flow that has ended.
+    async fn refuse_steps(&self, meant: &BTreeMap<BatchId, Positions>) -> Result<()> {
+        let batches: Vec<i64> = meant.keys().map(|batch| batch.0).collect();
+        let positions: Vec<Multirange> = meant.values().cloned().map(Multirange).collect();
+        let sql = "SELECT step_batch, step_position, flow_batch, flow_position FROM gristmill.ended_step($1, $2) \
+                   WHERE step_batch IS NOT NULL";
+        let Some(row) = self.query_opt(sql, &[&batches, &positions]).await? else {
+            return Ok(());
+        };
+        let job = |column: usize| -> Result<JobId> {
+            Ok(JobId {
+                batch: BatchId(row.try_get(column)?),
+                position: number(&row, column + 1)?,
+            })
+        };
+        Err(cannot_retry_step(job(0)?, job(2)?).into())
     }
 
     /// Changes those of the named jobs that are in one of the states (in any, if none is named).

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::Ending;
+use gristmill_store::rules::family::flow::cannot_retry_step;
 use gristmill_store::{BatchPositions, Change, Changed, JobFilter, Selection};
 use rusqlite::{params, params_from_iter};
 
@@ -17,6 +18,7 @@ use crate::claim::slice::NewSlice;
 use crate::columns::{POSITION_BITS, read_positions, read_state, report_id};
 use crate::failure::Result;
 use crate::graph::dependency::Ended;
+use crate::graph::family::parentage;
 use crate::query::filter::BatchConditions;
 use crate::query::tag::narrowed;
 use crate::transaction::Transaction;
@@ -40,6 +42,9 @@ struct EndedRow {
     worker: Option<String>,
     positions: Positions,
 }
+
+/// Reports of jobs that can be retried. A job that was rejected (dead on attempt 0) cannot run, however often it is tried.
+const RETRIED: &str = "state <> 'completed' AND (state <> 'dead' OR attempt > 0)";
 
 /// Batches that have open jobs.
 pub(crate) const OPEN: &str =
@@ -96,6 +101,9 @@ impl Transaction<'_> {
              WHERE state IN ('dead', 'cancelled', 'expired') AND state <> 'completed')"
         );
         let meant = self.meant(selection, &over)?;
+        if let Selection::Jobs(_) = selection {
+            self.refuse_steps(&meant)?;
+        }
         let mut changed = 0;
         for (batch, positions) in &meant.batches {
             changed += self.retry_in(*batch, positions.as_ref(), &meant.states)?;
@@ -329,17 +337,38 @@ impl Transaction<'_> {
         Ok(rejected.into_iter().collect())
     }
 
+    /// Refuses to retry named jobs if one of them is a step of a flow that has ended.
+    fn refuse_steps(&self, meant: &Meant) -> Result<()> {
+        for (batch, positions) in &meant.batches {
+            let parentage = parentage(self.connection, *batch)?.filter(|parentage| parentage.is_flow);
+            let Some(parentage) = parentage else {
+                continue;
+            };
+            for report in self.rows_of_reports(*batch, RETRIED)? {
+                let step = meant_of(&report.positions, positions.as_ref()).first();
+                let found = step.and_then(|step| Some((step, parentage.brood.parent_of(step)?)));
+                if let Some((step, flow)) = found {
+                    let job = |batch, position| JobId { batch, position };
+                    let error = cannot_retry_step(job(*batch, step), job(parentage.batch, flow));
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn retry_in(
         &mut self,
         batch: BatchId,
         positions: Option<&Positions>,
         states: &[JobState],
     ) -> Result<u64> {
-        // A job that was rejected (dead on attempt 0) cannot run, however often it is tried.
-        let reports =
-            self.rows_of_reports(batch, "state <> 'completed' AND (state <> 'dead' OR attempt > 0)")?;
-        // Nothing can run jobs that wait for a signal.
-        if reports.is_empty() || self.head(batch)?.options.signal.is_some() {
+        let reports = self.rows_of_reports(batch, RETRIED)?;
+        // Nothing can run jobs that wait for a signal. A flow may have used the outcomes of its steps.
+        if reports.is_empty()
+            || self.head(batch)?.options.signal.is_some()
+            || parentage(self.connection, batch)?.is_some_and(|parentage| parentage.is_flow)
+        {
             return Ok(0);
         }
         let others = self.taken_keys(batch)?;

@@ -108,7 +108,8 @@ pub enum Change {
     Cancel,
     /// Makes dead, cancelled or expired jobs claimable, with all their attempts: they begin with attempt 1 and keep
     /// their earlier failures. A job that had spawned children starts over and spawns others. A rejected job cannot run
-    /// and stays dead.
+    /// and stays dead. A step of a flow keeps its outcome: a retry that names one fails with
+    /// [`StoreError::InvalidInput`](crate::StoreError::InvalidInput), and any other retry leaves it out.
     Retry,
     /// Ends dead jobs as cancelled: they no longer count as dead, and no longer protect their batch from a prune. They
     /// keep their failures, and can still be retried, except for rejected jobs.

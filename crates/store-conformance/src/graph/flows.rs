@@ -1,5 +1,6 @@
 //! Flows: jobs that suspend step by step, keep their memos and children, and wait for events and moments.
 
+use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     BatchId, ChildBatch, JobState, LeasedSlice, PackedArray, Signal, Spawn, Wake, WorkerId,
 };
@@ -263,6 +264,74 @@ pub async fn a_retried_flow_goes_on(database: &dyn Database) {
         ("1", "[[1]]")
     );
     assert_eq!(told(&*store, id, 1).await, ["1 completed 0"]);
+}
+
+/// A flow that begins itself, and waits for it, fails at a depth with a name. Nothing of that step is stored.
+pub async fn flows_nest_to_a_limit(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    submit(&*store, once(1)).await;
+    for _ in 0..GENERATIONS_MAX {
+        let flow = one(&*store, worker).await;
+        suspend(&*store, worker, &flow, None, |_| step(1, KIND, 1, Wake::All)).await;
+    }
+    let flow = one(&*store, worker).await;
+    let report = suspended_at(&flow, &flow.positions, |_| step(1, KIND, 1, Wake::All));
+    let receipts = exchange(&*store, worker, vec![report], None).await.receipts;
+    assert_eq!(receipts[0].dead, flow.positions);
+    let details = store.job(job(flow.batch, 0)).await.unwrap().unwrap();
+    let message = &details.failures[0].error.message;
+    assert!(message.contains("generation 101 of children"), "{message}");
+    let counts = store.counts(&JobFilter::default()).await.unwrap();
+    assert_eq!(counts.total(), u64::from(GENERATIONS_MAX) + 1);
+    // The flow above it gets the failure, and can go on.
+    let above = one(&*store, worker).await;
+    assert_eq!(told(&*store, above.batch, 0).await.len(), 1);
+}
+
+/// A retry by hand leaves the steps of flows as they are: a flow may have used their outcomes.
+pub async fn steps_are_not_retried_by_hand(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, once(1)).await;
+    let flow = one(&*store, worker).await;
+    suspend(&*store, worker, &flow, None, |_| step(1, "a", 3, Wake::All)).await;
+    let steps = one(&*store, worker).await;
+    let other = submit(&*store, once(1)).await;
+    store.cancel(Selection::Jobs(vec![job(other, 0)])).await.unwrap();
+    let permanent = error().permanent();
+    let failed = failed_at(&steps, &positions("1"), &permanent);
+    exchange(
+        &*store,
+        worker,
+        vec![failed, completed_at(&steps, &positions("0"))],
+        None,
+    )
+    .await;
+    store
+        .cancel(Selection::Jobs(vec![job(steps.batch, 2)]))
+        .await
+        .unwrap();
+    for step in [1, 2] {
+        let named = Selection::Jobs(vec![job(other, 0), job(steps.batch, step)]);
+        let refused = store.retry(named).await.unwrap_err().to_string();
+        let step = job(steps.batch, step);
+        assert!(
+            refused.starts_with(&format!("job {step} is a step of flow {id}:0, ")),
+            "{refused}"
+        );
+    }
+    assert_eq!(
+        states(&*store, other).await,
+        [JobState::Cancelled],
+        "nothing was retried"
+    );
+    let completed_step = Selection::Jobs(vec![job(steps.batch, 0)]);
+    assert_eq!(store.retry(completed_step).await.unwrap().unchanged, 1);
+    let all = Selection::Filter(JobFilter::default());
+    assert_eq!(store.retry(all).await.unwrap().changed, 1, "the other job");
+    let kept = [JobState::Completed, JobState::Dead, JobState::Cancelled];
+    assert_eq!(states(&*store, steps.batch).await, kept);
 }
 
 fn event(batch: BatchId, position: u32, name: &str, value: &str) -> FlowEvent {

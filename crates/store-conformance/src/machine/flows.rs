@@ -61,11 +61,4 @@ impl Machine<'_> {
             }
         }
     }
-
-    /// Those of some jobs that are no children of flows. A flow that has seen the end of a child does not expect that the
-    /// child runs again.
-    pub(super) fn without_children_of_flows(&self, mut jobs: Vec<JobId>) -> Vec<JobId> {
-        jobs.retain(|job| !self.reference.is_child_of_flow(*job));
-        jobs
-    }
 }

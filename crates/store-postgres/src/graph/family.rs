@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Report, Suspended, Tag, Timestamp, Wake,
 };
@@ -161,9 +162,13 @@ async fn parentages(snapshot: &Snapshot, children: &[i64]) -> Result<HashMap<Bat
 async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<HashMap<BatchId, Inheritance>> {
     let lanes = snapshot
         .query(
-            "SELECT b.id, l.queue, l.job_group FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id \
-             WHERE b.id = ANY ($1)",
-            &[&batches],
+            "SELECT b.id, l.queue, l.job_group, (WITH RECURSIVE ancestor (id, generation) AS ( \
+             SELECT c.parent_id, 1 FROM gristmill.child_batch c WHERE c.batch_id = b.id UNION ALL \
+             SELECT c.parent_id, a.generation + 1 FROM ancestor a \
+             JOIN gristmill.child_batch c ON c.batch_id = a.id WHERE a.generation < $2) \
+             SELECT coalesce(max(generation), 0) FROM ancestor) \
+             FROM gristmill.batch b JOIN gristmill.lane l ON l.id = b.lane_id WHERE b.id = ANY ($1)",
+            &[&batches, &GENERATIONS_MAX.cast_signed()],
         )
         .await?;
     let tags = snapshot
@@ -179,6 +184,7 @@ async fn inheritances(snapshot: &Snapshot, batches: &[i64]) -> Result<HashMap<Ba
             queue: row.try_get::<_, &str>(1)?.into(),
             group: group(row.try_get::<_, &str>(2)?.into()),
             tags: Vec::new(),
+            generation: number(row, 3)?,
         };
         all.insert(BatchId(row.try_get(0)?), inheritance);
     }

@@ -186,7 +186,7 @@ RETURN gristmill.cancel(ARRAY[id]) = 1;
 
 -- Makes dead, cancelled and expired jobs claimable again. A job that was rejected (dead on attempt 0) cannot run, however often it is
 -- tried, and a rejected job that was discarded since cannot either. Nothing can run jobs that wait for a signal. A flow goes on after its
--- last step.
+-- last step, and may have used the outcomes of its steps: those stay as they are.
 CREATE OR REPLACE FUNCTION gristmill.retry_jobs(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -199,6 +199,7 @@ BEGIN
         SELECT r.batch_id, r.first_position, r.positions, m.positions - coalesce(x.rejected, '{}') AS meant
         FROM gristmill.report r JOIN meant m ON m.batch_id = r.batch_id
         JOIN gristmill.batch b ON b.id = r.batch_id AND NOT gristmill.is_signal(b.options)
+            AND NOT gristmill.is_step(b.id)
         LEFT JOIN LATERAL (
             SELECT range_agg(int4range(f.position, f.position + 1)) AS rejected FROM gristmill.failure f
             WHERE f.batch_id = r.batch_id AND f.lease_id = 0 AND f.attempt = 0 AND f.error::json ->> 'type' <> 'prerequisite'
@@ -245,6 +246,23 @@ BEGIN
 END
 $$;
 
+-- The first of these jobs that a retry may not name, and its flow: a step of a flow that has ended without completing.
+CREATE OR REPLACE FUNCTION gristmill.ended_step(
+    batch_ids bigint[], meant int4multirange[], OUT step_batch bigint, OUT step_position integer, OUT flow_batch bigint,
+    OUT flow_position integer
+)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT r.batch_id, lower(r.positions * m.positions), c.parent_id,
+        (coalesce(c.parents, s.parents))[width_bucket(lower(r.positions * m.positions), c.bounds)]
+    FROM unnest(batch_ids, meant) AS m (batch_id, positions)
+    JOIN gristmill.child_batch c ON c.batch_id = m.batch_id
+    JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family AND s.flow IS NOT NULL
+    JOIN gristmill.report r ON r.batch_id = m.batch_id AND r.positions && m.positions
+        AND r.state <> 'completed' AND (r.state <> 'dead' OR r.attempt > 0)
+    ORDER BY 1, 2 LIMIT 1;
+END;
+
 -- Retries those jobs whose keys no other job has taken since. Of jobs with the same key, the first one gets it.
 CREATE OR REPLACE FUNCTION gristmill.retry_with_keys(batch_ids bigint[], meant int4multirange[], states text[], now_ms bigint)
 RETURNS bigint
@@ -279,10 +297,21 @@ CREATE OR REPLACE FUNCTION gristmill.retry(ids text[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     now_ms CONSTANT bigint := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    batch_ids bigint[];
+    meant int4multirange[];
+    refused record;
     retried bigint;
 BEGIN
-    SELECT gristmill.retry_with_keys(coalesce(array_agg(batch_id), '{}'), coalesce(array_agg(positions), '{}'), '{}', now_ms)
-        INTO retried FROM gristmill.jobs_by_id(retry.ids);
+    SELECT coalesce(array_agg(j.batch_id), '{}'), coalesce(array_agg(j.positions), '{}') INTO batch_ids, meant
+        FROM gristmill.jobs_by_id(retry.ids) j;
+    SELECT * INTO refused FROM gristmill.ended_step(batch_ids, meant);
+    IF refused.step_batch IS NOT NULL THEN
+        RAISE EXCEPTION 'job %:% is a step of flow %:%, which may have used its outcome, so it cannot be retried',
+            refused.step_batch, refused.step_position, refused.flow_batch, refused.flow_position
+            USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Retry the flow, which goes on after its last step, or submit it again.';
+    END IF;
+    retried := gristmill.retry_with_keys(batch_ids, meant, '{}', now_ms);
     IF retried > 0 THEN
         PERFORM gristmill.wake();
     END IF;

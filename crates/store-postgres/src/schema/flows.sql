@@ -5,6 +5,12 @@ CREATE OR REPLACE FUNCTION gristmill.wakes_on_any(batch_id bigint, family bigint
 LANGUAGE sql STABLE
 RETURN EXISTS (SELECT FROM gristmill.suspension s WHERE s.batch_id = $1 AND s.family = $2 AND s.flow = 'any');
 
+-- Whether the jobs of a batch are steps of flows.
+CREATE OR REPLACE FUNCTION gristmill.is_step(batch_id bigint) RETURNS boolean
+LANGUAGE sql STABLE
+RETURN EXISTS (SELECT FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
+    WHERE c.batch_id = $1 AND s.flow IS NOT NULL);
+
 -- Keeps still what reports of a worker concern, before it locks what its leases hold: the batches whose positions come back, and the open
 -- children of flows that end, or that wait again and have seen them (`seeing` names their batches). A child that ends meanwhile sees the
 -- edge that its flow adds, or the flow sees that it has ended. Returns the batches of these children; NULL where there are none.

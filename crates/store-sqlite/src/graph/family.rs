@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake,
 };
@@ -152,7 +153,21 @@ impl Transaction<'_> {
             queue: lane.queue,
             group: group(lane.group),
             tags: tags_of_batch(self.connection, batch)?,
+            generation: self.generation_of(batch)?,
         })
+    }
+
+    /// The number of generations above a batch.
+    fn generation_of(&self, batch: BatchId) -> Result<u32> {
+        let found = self.row(
+            "WITH RECURSIVE ancestor (id, generation) AS ( \
+             SELECT parent_id, 1 FROM child_batch WHERE batch_id = ?1 UNION ALL \
+             SELECT c.parent_id, a.generation + 1 FROM ancestor a JOIN child_batch c ON c.batch_id = a.id \
+             WHERE a.generation < ?2) SELECT coalesce(max(generation), 0) FROM ancestor",
+            params![batch.0, GENERATIONS_MAX],
+            |row| row.get(0),
+        )?;
+        Ok(found.unwrap_or(0))
     }
 
     /// The lane of a batch.

@@ -46,8 +46,9 @@ impl Reference {
         jobs.sort_unstable();
         let mut changed = 0;
         for id in jobs {
-            let has_key = self.may_retry(id, now);
-            let Some(job) = self.jobs.get_mut(&id).filter(|_| has_key) else {
+            // A flow may have used the outcomes of its steps.
+            let may_run = !self.is_step(id) && self.may_retry(id, now);
+            let Some(job) = self.jobs.get_mut(&id).filter(|_| may_run) else {
                 continue;
             };
             let is_over = matches!(job.place, Place::Ended { state, .. } if state != JobState::Completed);

@@ -27,9 +27,16 @@ impl Reference {
     }
 
     /// Reports whether a job is a child of a flow.
-    pub fn is_child_of_flow(&self, id: JobId) -> bool {
+    pub(super) fn is_step(&self, id: JobId) -> bool {
         let family = self.jobs.get(&id).and_then(|job| job.child_of);
         family.is_some_and(|family| self.families[family].flow.is_some())
+    }
+
+    /// Reports whether a job is a child of a flow, and has ended without completing.
+    pub fn is_ended_step(&self, id: JobId) -> bool {
+        let place = self.jobs.get(&id).map(|job| &job.place);
+        let is_over = matches!(place, Some(Place::Ended { state, .. }) if *state != JobState::Completed);
+        is_over && self.is_step(id)
     }
 
     /// The children of all steps of a flow, in order, with the final states of those that have ended.

@@ -13,8 +13,9 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{BatchId, Positions, Suspended, Wake};
+use gristmill_model::{BatchId, JobId, Positions, Suspended, Wake};
 
+use crate::StoreError;
 use crate::rules::family::Brood;
 
 /// Jobs of flows that suspend, and their open children of earlier steps.
@@ -78,6 +79,14 @@ impl Waiting {
             positions,
         }
     }
+}
+
+/// Makes the error of a retry that names a step of a flow: the flow may have used its outcome, and would get another one.
+pub fn cannot_retry_step(step: JobId, flow: JobId) -> StoreError {
+    StoreError::InvalidInput(format!(
+        "job {step} is a step of flow {flow}, which may have used its outcome, so it cannot be retried: retry the flow, which \
+         goes on after its last step, or submit it again"
+    ))
 }
 
 /// Joins the memos of all steps of a flow to one JSON array. They are in the order of the steps.

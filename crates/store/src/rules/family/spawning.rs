@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_model::limits::FAMILY_BATCHES_MAX;
+use gristmill_model::limits::{FAMILY_BATCHES_MAX, GENERATIONS_MAX};
 use gristmill_model::{BatchId, ChildBatch, JobError, JobId, NewBatch, Positions, Siblings, Tag, Timestamp};
 
 use crate::StoreError;
@@ -22,6 +22,8 @@ pub struct Inheritance {
     pub group: Option<Arc<str>>,
     /// The batch's tags.
     pub tags: Vec<Tag>,
+    /// The number of generations above the parents: 0 for jobs that were submitted.
+    pub generation: u32,
 }
 
 impl Inheritance {
@@ -32,6 +34,13 @@ impl Inheritance {
         parents: &Positions,
         children: &[ChildBatch],
     ) -> Result<Vec<NewBatch>, StoreError> {
+        if self.generation >= GENERATIONS_MAX && !children.is_empty() {
+            return Err(StoreError::InvalidInput(format!(
+                "they would be generation {} of children, and the limit is {GENERATIONS_MAX}: let a job or flow submit others, \
+                 instead of waiting for them",
+                self.generation + 1
+            )));
+        }
         // Tags of parents name them by their indexes here.
         let inherited: Vec<Tag> = self
             .tags
@@ -102,6 +111,31 @@ pub fn check_siblings(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn generations_have_a_limit() {
+        let of = |generation: u32| Inheritance {
+            queue: "default".into(),
+            group: None,
+            tags: Vec::new(),
+            generation,
+        };
+        let children = ChildBatch::of("child", [1]).unwrap();
+        let spawn = |generation, children: &[ChildBatch]| {
+            let batches = of(generation).batches(Timestamp(0), &Positions::all(1), children);
+            batches
+                .map(|batches| batches.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(spawn(GENERATIONS_MAX - 1, &children), Ok(1));
+        let refused = spawn(GENERATIONS_MAX, &children).unwrap_err();
+        assert!(refused.contains("generation 101 of children"), "{refused}");
+        assert_eq!(
+            spawn(GENERATIONS_MAX, &[]),
+            Ok(0),
+            "a flow may wait for its earlier steps"
+        );
+    }
 
     #[test]
     fn siblings_need_a_parent_with_room() {

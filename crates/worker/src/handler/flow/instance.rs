@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use futures::task::ArcWake;
-use gristmill_model::limits::{CHILD_BATCHES_MAX, FLOW_STEPS_MAX};
+use gristmill_model::limits::{CHILD_BATCHES_MAX, FLOW_OPEN_STEPS_MAX, FLOW_STEPS_MAX};
 use gristmill_model::{ChildBatch, JobError, PackedArray, PackedError, Spawn, Wake};
 use gristmill_store::ChildOutcome;
 use serde::Serialize;
@@ -304,6 +304,12 @@ impl Instance {
             return Err(failed(format!(
                 "the flow has {} steps, of which {open_count} are open; the limit is {FLOW_STEPS_MAX}",
                 self.outcomes.len() + new_count
+            )));
+        }
+        if open_count + new_count > FLOW_OPEN_STEPS_MAX as usize {
+            return Err(failed(format!(
+                "the flow has {} open steps at once; the limit is {FLOW_OPEN_STEPS_MAX}: wait for some before the next ones",
+                open_count + new_count
             )));
         }
         if children.len() > CHILD_BATCHES_MAX {

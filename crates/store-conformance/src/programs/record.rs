@@ -1,0 +1,89 @@
+//! The things that flows have seen and decided, over all of their runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The name of a flow, or of a node of one.
+pub(super) type Id = String;
+
+/// The decisions of one run of a flow.
+pub(super) type Decisions = BTreeMap<Id, u64>;
+
+/// The records of all flows of a program.
+#[derive(Debug, Default)]
+pub(super) struct Record(Mutex<Records>);
+
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// The outcomes of steps, as text. A store never takes one back.
+    pub seen: BTreeMap<Id, String>,
+    /// The decisions that are stored: who won a race, and local values.
+    pub decided: BTreeMap<Id, u64>,
+    /// The decisions of runs that are not stored yet, by flow.
+    pub pending: BTreeMap<Id, Decisions>,
+    /// The nodes where a flow has stumbled.
+    pub stumbled: BTreeSet<Id>,
+    /// The number of local values.
+    locals: u64,
+    /// The first contradiction.
+    pub contradiction: Option<String>,
+}
+
+impl Record {
+    pub fn lock(&self) -> MutexGuard<'_, Records> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Records {
+    /// Begins a run of a flow.
+    pub fn begin(&mut self, flow: &str) {
+        self.pending.insert(flow.to_owned(), BTreeMap::new());
+    }
+
+    /// Takes the decisions of the runs of these flows.
+    pub fn take<'n>(&mut self, flows: impl Iterator<Item = &'n Id>) -> BTreeMap<Id, Decisions> {
+        let taken = flows.filter_map(|flow| self.pending.remove_entry(flow));
+        taken.collect()
+    }
+
+    /// The run of a flow is stored.
+    pub fn store(&mut self, flow: &str) {
+        for (id, decision) in self.pending.remove(flow).unwrap_or_default() {
+            self.decided.insert(id, decision);
+        }
+    }
+
+    /// A flow sees an outcome.
+    pub fn see(&mut self, id: &str, outcome: String) {
+        match self.seen.get(id) {
+            Some(before) if *before != outcome => {
+                self.contradict(format!("{id} had the outcome {before}, and now has {outcome}"));
+            }
+            Some(_) => {}
+            None => drop(self.seen.insert(id.to_owned(), outcome)),
+        }
+    }
+
+    /// A flow decides.
+    pub fn decide(&mut self, flow: &str, id: &str, decision: u64) {
+        match self.decided.get(id) {
+            Some(before) if *before != decision => {
+                self.contradict(format!("{id} was decided as {before}, and is now as {decision}"));
+            }
+            _ => {
+                let pending = self.pending.entry(flow.to_owned()).or_default();
+                pending.insert(id.to_owned(), decision);
+            }
+        }
+    }
+
+    pub fn new_local(&mut self) -> u64 {
+        self.locals += 1;
+        self.locals
+    }
+
+    fn contradict(&mut self, what: String) {
+        self.contradiction.get_or_insert(what);
+    }
+}
