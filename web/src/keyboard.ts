@@ -7,6 +7,7 @@ export const PAGES: [key: string, path: string, title: string][] = [
   ["b", "batches", "Batches"],
   ["j", "jobs", "Jobs"],
   ["f", "failures", "Failures"],
+  ["l", "flows", "Flows"],
   ["q", "queues", "Queues"],
   ["s", "schedules", "Schedules"],
   ["r", "runs", "Runs"],

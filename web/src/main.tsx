@@ -13,6 +13,7 @@ import { live, useLive } from "./live.ts";
 import { Batches, BatchPage } from "./pages/batches.tsx";
 import { Events } from "./pages/events.tsx";
 import { Failures } from "./pages/failures.tsx";
+import { Flows } from "./pages/flows.tsx";
 import { History } from "./pages/history.tsx";
 import { Job } from "./pages/job.tsx";
 import { Jobs } from "./pages/jobs.tsx";
@@ -165,6 +166,8 @@ function Page(props: { route: Route }) {
       return id === undefined ? <Jobs route={route} /> : <Job key={id} id={id} />;
     case "failures":
       return <Failures route={route} />;
+    case "flows":
+      return <Flows route={route} />;
     case "queues":
       return <Queues />;
     case "schedules":

@@ -362,6 +362,7 @@ export const PAGES = [
   "batches",
   "jobs",
   "failures",
+  "flows",
   "queues",
   "schedules",
   "runs",

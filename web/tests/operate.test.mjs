@@ -275,6 +275,44 @@ describe("flows", () => {
     await steps.getByText("received").waitFor();
     worker.kill("SIGKILL");
   });
+
+  test("are counted by version and state, filtered, and listed with what they wait for", async () => {
+    const { first } = await server.submit("letter@1", [{ approve: 2 }, { approve: 1 }]);
+    await server.submit("letter@2", [{ approve: 1 }], { queue: "post" });
+    const workers = [server.worker("letter@1"), server.worker("letter@2", "--queue", "post")];
+    await server.reached("letter@1", "blocked", 2);
+    await server.reached("letter@2", "blocked", 1);
+    await tab.to("");
+    await tab.page.getByRole("heading", { name: "Overview" }).waitFor();
+    await tab.page.keyboard.press("g");
+    await tab.page.keyboard.press("l");
+    const kinds = tab.page.getByRole("region", { name: "Flows by name and version" });
+    const flows = tab.page.getByRole("region", { name: "Flows", exact: true });
+    await kinds.getByRole("link", { name: "letter" }).first().waitFor();
+    assert.deepEqual(await violationsOf(tab.page), []);
+    await tab.page.getByLabel("Flow", { exact: true }).fill("letter");
+    await tab.page.getByLabel("Flow", { exact: true }).press("Enter");
+    await tab.page.getByText("3 flows", { exact: true }).waitFor();
+    await until(async () => (await flows.locator("tbody tr").count()) === 3, "three flows");
+    await kinds.getByRole("link", { name: "2 blocked" }).press("Enter");
+    await until(async () => (await flows.locator("tbody tr").count()) === 2, "two flows");
+    assert.match(tab.page.url(), /flow=letter%401&queue=default&states=blocked/);
+    await flows.getByText("event approve").first().waitFor();
+
+    await flows.getByRole("button", { name: `Send event approve to ${first}` }).press("Enter");
+    await tab.page.getByRole("dialog").getByRole("button", { name: "Send the event" }).press("Enter");
+    await tab.page.getByText("The flow has the event approve").waitFor();
+    await until(async () => (await flows.getByText("event approve").count()) === 1, "one awaited event");
+
+    for (const worker of workers) worker.kill("SIGTERM");
+    const served = async () =>
+      (await server.api("GET", "/flows/kinds?flow=letter")).kinds.some((kind) => kind.has_worker);
+    await until(async () => !(await served()), "no worker of letters");
+    await tab.to("flows?flow=letter");
+    await tab.page.getByRole("button", { name: "Without a worker" }).click();
+    await until(async () => (await flows.locator("tbody tr").count()) === 3, "three flows without a worker");
+    assert.match(tab.page.url(), /no_worker=true/);
+  });
 });
 
 describe("undo", () => {

@@ -110,6 +110,38 @@ pub struct FlowKind {
     pub counts: JobCounts,
 }
 
+impl FlowKind {
+    /// Whether there are flows in one of these states, or any flows where none is named.
+    pub fn has(&self, states: &[JobState]) -> bool {
+        let mut counts = self.counts;
+        states.is_empty() || states.iter().any(|state| *counts.get_mut(*state) > 0)
+    }
+}
+
+/// A flow in a listing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ListedFlow {
+    /// Its job.
+    #[serde(flatten)]
+    pub row: JobRow,
+    /// The name of the flow.
+    pub name: String,
+    /// Its version, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The first steps for which it waits.
+    pub awaited: Vec<FlowStep>,
+}
+
+/// A page of flows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowsPage {
+    /// The flows, in the order of their ids.
+    pub flows: Vec<ListedFlow>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
 /// The name and the version of a flow, from its kind.
 pub fn name_and_version(kind: &str) -> (&str, Option<&str>) {
     match kind.rsplit_once('@') {
@@ -142,6 +174,50 @@ pub async fn flow_kinds(store: &dyn Store, named: Option<&str>) -> Result<Vec<Fl
         }
     });
     Ok(flows.collect())
+}
+
+/// Lists the flows of these kinds that are in one of these states, or in any where none is named.
+pub async fn flows(
+    store: &dyn Store,
+    kinds: &[FlowKind],
+    states: &[JobState],
+    page: Page,
+) -> Result<FlowsPage, StoreError> {
+    // One more than is shown says whether there is a next page.
+    let limit = page.limit;
+    let page = Page {
+        limit: limit + 1,
+        ..page
+    };
+    let mut rows: Vec<JobRow> = Vec::new();
+    for kind in kinds.iter().filter(|kind| kind.has(states)) {
+        let filter = JobFilter {
+            kind: Some(kind.kind.to_string()),
+            queue: Some(kind.queue.to_string()),
+            states: states.to_vec(),
+            ..JobFilter::default()
+        };
+        rows.extend(store.jobs(&filter, page).await?);
+        rows.sort_by_key(|row| row.job);
+        rows.truncate(page.limit as usize);
+    }
+    let has_more = rows.len() > limit as usize;
+    rows.truncate(limit as usize);
+    let mut flows = Vec::with_capacity(rows.len());
+    for row in rows {
+        let awaited = match row.state {
+            JobState::Blocked => awaited(store, row.job).await?,
+            _ => Vec::new(),
+        };
+        let (name, version) = name_and_version(&row.kind);
+        flows.push(ListedFlow {
+            name: name.to_owned(),
+            version: version.map(str::to_owned),
+            row,
+            awaited,
+        });
+    }
+    Ok(FlowsPage { flows, has_more })
 }
 
 /// Reads a page of the steps of a flow: those from the number `from` on, at most `limit`, at most [`STEPS_PAGE_MAX`]. A job that

@@ -43,6 +43,8 @@ const JAVASCRIPT_SHIM: &str = concat!(
     include_str!("shims/javascript/outcomes.js"),
     include_str!("shims/javascript/numbers.js"),
     include_str!("shims/javascript/requests.js"),
+    include_str!("shims/javascript/memo.js"),
+    include_str!("shims/javascript/flow.js"),
     include_str!("shims/javascript/printing.js"),
     include_str!("shims/javascript/running.js"),
     include_str!("shims/javascript/serving.js"),

@@ -5,6 +5,7 @@ pub mod backlog;
 pub mod batches;
 pub mod controls;
 pub mod events;
+pub mod flows;
 pub mod health;
 pub mod history;
 pub mod jobs;

@@ -76,6 +76,8 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::details::job))
         .routes(routes!(endpoints::jobs::steps::job_steps))
         .routes(routes!(endpoints::jobs::flow_event::send_event))
+        .routes(routes!(endpoints::flows::flows))
+        .routes(routes!(endpoints::flows::flow_kinds))
         .routes(routes!(endpoints::jobs::tags::tag_values))
         .routes(routes!(endpoints::jobs::groups::groups))
         .routes(routes!(endpoints::jobs::change::cancel))

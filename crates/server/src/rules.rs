@@ -80,6 +80,8 @@ pub const RULES: &[Rule] = &[
     rule("GET", "/jobs/{job}", READERS, QueueRule::Named),
     rule("GET", "/jobs/{job}/steps", READERS, QueueRule::Named),
     rule("POST", SEND_EVENT, CLIENTS, QueueRule::Named),
+    rule("GET", "/flows", READERS, QueueRule::Shown),
+    rule("GET", "/flows/kinds", READERS, QueueRule::Shown),
     rule("GET", "/batches", READERS, QueueRule::Named),
     rule("GET", "/tags/{tag}", READERS, QueueRule::All),
     rule("GET", "/groups", READERS, QueueRule::Named),

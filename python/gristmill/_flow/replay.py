@@ -9,6 +9,7 @@ Needs nothing of the package but `memo`: the runtime gives the same text to scri
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections import namedtuple
@@ -22,6 +23,9 @@ STEPS_OPEN_MAX = 250_000
 # Bytes that one suspension keeps of names, keys and values: the store's limit of a memo.
 MEMO_BYTES_MAX = 1 << 20
 EVENT_NAME_BYTES_MAX = 200
+
+# The fraction of a whole number, in JSON; the same text in a string may be taken for it.
+_FRACTION_ZERO = re.compile(r"(\d)\.0(?=[,\]}]|$)")
 
 SLEEP, NOW, SEED = "@sleep", "@now", "@seed"
 
@@ -82,9 +86,12 @@ class Program:
         # The id of the job that runs.
         self.running_job = running_job
 
-    def canonical(self, text: str, payload: Any) -> int:
-        """The hash of a payload, which the order of an object's members does not change."""
-        return zlib.crc32((self.encode_sorted(payload) if "{" in text else text).encode("utf-8", "surrogatepass"))
+    def canonical(self, text: str) -> str:
+        """The JSON of a payload as it is hashed: in the order of members, and with whole numbers without a fraction, since a flow in
+        JavaScript cannot tell them."""
+        if "{" in text:
+            text = self.encode_sorted(json.loads(text))
+        return _FRACTION_ZERO.sub(r"\1", text) if ".0" in text else text
 
 
 class Flow:
@@ -303,7 +310,7 @@ class Flow:
         name = prepared.label if name is None else _checked("name", name)
         if key is not None:
             _checked("key", key)
-        hash = zlib.crc32(text.encode("utf-8", "surrogatepass")) if "{" not in text else self._program.canonical(text, json.loads(text))
+        hash = zlib.crc32(self._program.canonical(text).encode("utf-8", "surrogatepass"))
         record = self._take(name, key, hash, None)
         if record is None:
             record = self._begin(name, key, hash, None, prepared.head, text)
@@ -336,7 +343,7 @@ class Flow:
         for prepared in self._program.prepare(job, items, options, True):
             text: str = prepared.payload
             payloads.append(text)
-            sorted_payloads.append(self._program.encode_sorted(json.loads(text)) if "{" in text else text)
+            sorted_payloads.append(self._program.canonical(text))
             if len(payloads) > STEPS_OPEN_MAX:
                 raise FlowError(f"a map of over {STEPS_OPEN_MAX:,} items (STEPS_OPEN_MAX): map portions of them, one after the other")
         if prepared is None:

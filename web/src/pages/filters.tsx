@@ -5,6 +5,7 @@ import { SHARED_WITHIN_MS, useLive } from "../live.ts";
 import { type Route, setSearch } from "../router.ts";
 
 const TEXTS = [
+  ["flow", "Flow", "document or document@3"],
   ["kind", "Kind", "any"],
   ["queue", "Queue", "any"],
   ["group", "Group", "any"],

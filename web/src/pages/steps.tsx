@@ -96,7 +96,7 @@ export function Steps(props: { job: JobView; done: () => void }) {
 }
 
 const isOpen = (step: Step) => step.state !== undefined && !hasEnded(step.state);
-const isSleep = (step: Step) => step.kind === "gristmill.sleep";
+export const isSleep = (step: Step) => step.kind === "gristmill.sleep";
 
 function Name(props: { step: Step }) {
   const { step } = props;
@@ -164,7 +164,7 @@ function Waits(props: { step: Step; send: (() => void) | undefined }) {
 }
 
 /** Asks for the name and the value of an event. */
-function SendEvent(props: { job: string; name: string; close: () => void }) {
+export function SendEvent(props: { job: string; name: string; close: () => void }) {
   const [name, setName] = useState(props.name);
   const [value, setValue] = useState("null");
   const checked = check(value, false);

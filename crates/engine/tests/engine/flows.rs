@@ -7,7 +7,8 @@ use std::time::Duration;
 use gristmill_engine::{
     Engine, EngineSettings, Flow, FlowEvent, FlowEventReceipt, FlowSteps, Job, JobError, JobId, Kind,
 };
-use gristmill_model::JobState;
+use gristmill_model::{BatchOptions, JobState, TraceParent};
+use gristmill_store::JobFilter;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::support::{Square, square};
@@ -83,6 +84,32 @@ async fn steps_run_one_after_the_other_and_together() {
         runs.load(Ordering::SeqCst) >= 8,
         "each flow ran once for each wait"
     );
+}
+
+#[tokio::test]
+async fn steps_belong_to_the_trace_of_their_flow() {
+    let (engine, _folder) = fixture().await;
+    let trace = TraceParent {
+        trace_id: 7,
+        span_id: 8,
+    };
+    let options = BatchOptions {
+        traceparent: Some(trace),
+        ..BatchOptions::default()
+    };
+    let flow = engine.submit_with::<Total>(&2, options).await.unwrap();
+    let values = run(&engine, &[flow], |flow, job| async move {
+        Ok(flow.step::<Square>(&job.payload).await?)
+    })
+    .await;
+    assert_eq!(values, [Ok(4)]);
+    let filter = JobFilter {
+        parent: Some(flow),
+        ..JobFilter::default()
+    };
+    let steps = engine.store().newest_jobs(&filter, 1).await.unwrap();
+    let step = engine.store().job(steps[0].job).await.unwrap().unwrap();
+    assert_eq!(step.options.traceparent, Some(trace));
 }
 
 #[tokio::test]

@@ -414,7 +414,8 @@ fn labels(positions: Positions) -> JobLabels {
     .unwrap()
 }
 
-fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
+/// Jobs of batch 42 from position 10.
+pub fn slice(payloads: PackedArray, timeout_ms: Option<u64>) -> LeasedSlice {
     LeasedSlice {
         lease: LeaseId(1),
         batch: BatchId(42),

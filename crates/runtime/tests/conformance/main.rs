@@ -3,6 +3,7 @@
 
 mod children;
 mod code;
+mod durable;
 mod ending;
 mod examples;
 mod failing_starts;

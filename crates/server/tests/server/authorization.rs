@@ -143,10 +143,9 @@ impl World {
                 (String::new(), None)
             }
             "operations" | "operation" | "cancel_operation" => (String::new(), None),
-            "controls" | "job" | "steps" | "tag_values" | "queues" | "runs" | "workers" | "stats"
-            | "memory" | "events" | "metrics" | "health" | "ready" | "openapi" | "leave" | "drain_worker" => {
-                (String::new(), None)
-            }
+            "controls" | "flows" | "flow_kinds" | "job" | "steps" | "tag_values" | "queues" | "runs"
+            | "workers" | "stats" | "memory" | "events" | "metrics" | "health" | "ready" | "openapi"
+            | "leave" | "drain_worker" => (String::new(), None),
             new => panic!("the operation `{new}` is new: say what a right request of it is"),
         };
         // No other request ends this one.

@@ -332,6 +332,13 @@ impl Delivery {
 
     fn send(&self, number: usize, mut outcomes: Outcomes) {
         let batch = self.part(number).batch();
+        // Children belong to the trace of their parent. All jobs of a part have the same one, so it splits no batch.
+        let traceparent = self.part(number).held.slice.traceparent;
+        for suspended in &mut outcomes.suspended {
+            for children in &mut suspended.children {
+                children.options.traceparent = children.options.traceparent.or(traceparent);
+            }
+        }
         if let Some(completed) = &outcomes.completed {
             if self.context.writes.is_used() {
                 outcomes.writes = self.context.writes.take(batch, &completed.positions);

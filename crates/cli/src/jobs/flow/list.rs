@@ -1,9 +1,7 @@
 //! `gristmill flow list`: flows by name and version, or each of a kind or state.
 
-use gristmill_engine::flow_steps::{self, FlowKind, FlowStep, name_and_version};
-use gristmill_model::JobState;
-use gristmill_store::{JobFilter, JobRow, Page, Store};
-use serde::Serialize;
+use gristmill_engine::flow_steps::{self, FlowKind};
+use gristmill_store::{Page, Store};
 
 use crate::arguments::flow::FlowListArguments;
 use crate::exit::{Exit, NotFound};
@@ -15,18 +13,6 @@ use crate::output::table::{Align, Table, cut};
 
 /// Characters of an error that are shown.
 const ERROR_CHARS_MAX: usize = 60;
-
-/// A flow in a listing.
-#[derive(Serialize)]
-struct Listed<'a> {
-    #[serde(flatten)]
-    row: &'a JobRow,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<&'a str>,
-    /// The first steps for which it waits.
-    awaited: &'a [FlowStep],
-}
 
 /// Runs the command.
 pub async fn list(arguments: FlowListArguments) -> anyhow::Result<Exit> {
@@ -80,25 +66,11 @@ fn by_kind(arguments: &FlowListArguments, kinds: &[FlowKind]) -> anyhow::Result<
 }
 
 async fn each(arguments: &FlowListArguments, store: &dyn Store, kinds: &[FlowKind]) -> anyhow::Result<Exit> {
-    let mut names: Vec<&str> = kinds.iter().map(|kind| &*kind.kind).collect();
-    names.dedup();
-    // One more than is shown says whether there is a next page.
     let page = Page {
         after: arguments.after,
-        limit: arguments.limit + 1,
+        limit: arguments.limit,
     };
-    let mut rows = Vec::new();
-    for kind in names {
-        let filter = JobFilter {
-            kind: Some(kind.to_owned()),
-            states: arguments.states.clone(),
-            ..JobFilter::default()
-        };
-        rows.extend(store.jobs(&filter, page).await?);
-    }
-    rows.sort_by_key(|row| row.job);
-    let has_more = rows.len() > arguments.limit as usize;
-    rows.truncate(arguments.limit as usize);
+    let listed = flow_steps::flows(store, kinds, &arguments.states, page).await?;
     let mut table = Table::new(&[
         ("job", Align::Left),
         ("flow", Align::Left),
@@ -109,26 +81,17 @@ async fn each(arguments: &FlowListArguments, store: &dyn Store, kinds: &[FlowKin
         ("waits for", Align::Left),
         ("error", Align::Left),
     ]);
-    for row in &rows {
-        let awaited = match row.state {
-            JobState::Blocked => flow_steps::awaited(store, row.job).await?,
-            _ => Vec::new(),
-        };
-        let (name, version) = name_and_version(&row.kind);
+    for flow in &listed.flows {
         if arguments.json {
-            print_json(&Listed {
-                row,
-                name,
-                version,
-                awaited: &awaited,
-            })?;
+            print_json(flow)?;
             continue;
         }
-        let waits: Vec<String> = awaited.iter().map(described).collect();
+        let row = &flow.row;
+        let waits: Vec<String> = flow.awaited.iter().map(described).collect();
         table.row([
             row.job.to_string(),
-            name.to_owned(),
-            version.unwrap_or_default().to_owned(),
+            flow.name.clone(),
+            flow.version.clone().unwrap_or_default(),
             row.queue.to_string(),
             row.state.to_string(),
             row.submitted_at.to_string(),
@@ -136,13 +99,13 @@ async fn each(arguments: &FlowListArguments, store: &dyn Store, kinds: &[FlowKin
             cut(row.error.as_deref().unwrap_or_default(), ERROR_CHARS_MAX),
         ]);
     }
-    if rows.is_empty() {
+    if listed.flows.is_empty() {
         say!("no flow matches");
     } else if !arguments.json {
         print_line(&table.text())?;
     }
-    if let Some(last) = rows.last().filter(|_| has_more) {
-        say!("more flows match: add --after {}", last.job);
+    if let Some(last) = listed.flows.last().filter(|_| listed.has_more) {
+        say!("more flows match: add --after {}", last.row.job);
     }
     Ok(Exit::Done)
 }

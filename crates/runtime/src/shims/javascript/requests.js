@@ -183,26 +183,33 @@
     return Object.values(value).some(hasNonFinite);
   };
 
-  // The JSON of what main returned; throws what JSON or UTF-8 cannot hold.
-  const serialise = (value) => {
+  // Values nest at most so deep where JSON could be made of them.
+  const hasPromise = (value) => {
+    if (typeof value !== 'object' || value === null) return false;
+    return types.isPromise(value) || (typeof value.toJSON !== 'function' && Object.values(value).some(hasPromise));
+  };
+
+  // The JSON of a value; throws what JSON or UTF-8 cannot hold. `told` says whose value it is.
+  const serialise = (value, told = 'main returned') => {
     let text;
     try {
       text = toJson(value);
     } catch (error) {
-      throw new NotJson(`main returned what JSON cannot hold: ${error.message}`);
+      throw new NotJson(`${told} what JSON cannot hold: ${error.message}`);
     }
     if (text === undefined) {
       if (value === undefined) return 'null';
-      throw new NotJson(`main returned a ${typeof value}, which JSON cannot hold`);
+      throw new NotJson(`${told} a ${typeof value}, which JSON cannot hold`);
     }
     // JSON.stringify makes null of what is not finite, and escapes what is not Unicode.
     if (text.includes('null') && hasNonFinite(value)) {
-      throw new NotJson('main returned NaN or an infinity, which JSON cannot hold: return null or text instead');
+      throw new NotJson(`${told} NaN or an infinity, which JSON cannot hold: use null or text instead`);
     }
+    if (text.includes('{}') && hasPromise(value)) throw new NotJson(`${told} a promise in the place of its value: await it first`);
     if (text.includes('\\ud')) {
       const unescaped = text.replace(/\\\\/g, '');
       if (/\\ud[89a-f]/.test(unescaped)) {
-        throw new NotJson('main returned text with a lone surrogate, which is not Unicode');
+        throw new NotJson(`${told} text with a lone surrogate, which is not Unicode`);
       }
     }
     return text;

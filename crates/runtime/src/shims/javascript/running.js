@@ -14,6 +14,7 @@
   const notes = Buffer.from(memory.notes.buffer);
   let main = null;
   let finalize = null;
+  let crypto = null;
   let AsyncResource = null;
   let valuesEnd = 0;
   let flushedAt = 0;
@@ -62,7 +63,17 @@
     stir();
   };
 
-  // A value that the shared memory cannot hold for sure: sent at once, in a frame of its own.
+  // Sends what the shared memory cannot hold for sure: at once, in a frame of its own.
+  const sendLarge = (count, parts) => {
+    flushAll();
+    const nothing = new Uint32Array(0);
+    const large = { words: new Int32Array(16), numbers: nothing, durations: nothing, ends: nothing, values: none, notes: none, ...parts };
+    large.words[COUNT] = count;
+    large.words[NOTES_END] = large.notes.length;
+    large.words[BEGUN] = words[BEGUN];
+    exclusively(() => makeSender(fs, large, hello.nonce, outcomes).flush(false));
+  };
+
   const appendLarge = (job, text) => {
     const bytes = Buffer.byteLength(text, 'utf8');
     if (bytes > hello.value_bytes_max) {
@@ -71,38 +82,37 @@
       fail(job, { type: 'ValueTooLarge', message });
       return;
     }
-    flushAll();
-    const large = {
-      words: new Int32Array(16),
+    sendLarge(1, {
       numbers: Uint32Array.of(job.number),
       durations: Uint32Array.of(durationUs(job)),
       ends: Uint32Array.of(bytes + 2),
       values: Buffer.from(text + '\n,', 'utf8'),
-      notes: new Uint8Array(0),
-    };
-    large.words[COUNT] = 1;
-    large.words[BEGUN] = words[BEGUN];
-    exclusively(() => makeSender(fs, large, hello.nonce, outcomes).flush(false));
+    });
   };
 
-  const settleSpawn = (job, text) => {
-    if (text.length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
-      const message = `main spawned children and a memo of ${text.length} characters: spawn fewer at once`;
+  // The note of a job that spawns. `told` says what it holds.
+  const noteSpawned = (job, text, told) => {
+    if (text.length * UTF8_BYTES_MAX <= NOTES_BYTES / 2) {
+      noteText(text);
+      return;
+    }
+    const note = Buffer.from(text + '\n', 'utf8');
+    if (note.length > hello.value_bytes_max) {
+      const message = `main spawned ${told} of ${note.length} bytes; the limit is ${hello.value_bytes_max} (VALUE_BYTES_MAX): ` +
+        'spawn fewer at once';
       fail(job, { type: 'SpawnTooLarge', message });
       return;
     }
-    noteText(`{"spawned":{"index":${job.number},"duration_us":${durationUs(job)},"spawn":${text}}}`);
+    sendLarge(0, { notes: note });
+  };
+
+  const settleSpawn = (job, text, told) => {
+    noteSpawned(job, `{"spawned":{"index":${job.number},"duration_us":${durationUs(job)},"spawn":${text}}}`, told);
   };
 
   const settleDone = (job, value, siblings) => {
-    const length = value.length + siblings.length;
-    if (length * UTF8_BYTES_MAX > NOTES_BYTES / 2) {
-      const message = `main returned a value and siblings of ${length} characters: spawn fewer at once`;
-      fail(job, { type: 'SpawnTooLarge', message });
-      return;
-    }
     const known = `"index":${job.number},"duration_us":${durationUs(job)}`;
-    noteText(`{"done":{${known},"value":[${value}],"siblings":${siblings}}}`);
+    noteSpawned(job, `{"done":{${known},"value":[${value}],"siblings":${siblings}}}`, 'siblings');
   };
 
   // What is said of a job before its outcome: that the raw output so far is its own, where it may have started something that
@@ -117,7 +127,11 @@
     endOutput(job);
     try {
       if (value instanceof Spawn) {
-        settleSpawn(job, serialise(value.body));
+        settleSpawn(job, serialise(value.body), 'children and a memo');
+        return;
+      }
+      if (value instanceof Suspension) {
+        settleSpawn(job, value.text, 'steps and a memo');
         return;
       }
       if (value instanceof Done) {
@@ -206,8 +220,12 @@
   };
 
   // Calls the script's finalize with payload, memo and the outcomes of the children.
-  const finalizeOne = ([payload, memo, outcomes]) => {
-    if (finalize) return finalize(payload, memo, outcomes);
+  const finalizeOne = ([payload, memo, outcomes]) => (
+    finalize ? finalize(payload, memo, outcomes) : withoutFinalize(outcomes)
+  );
+
+  // A failed child fails its parent.
+  const withoutFinalize = (outcomes) => {
     const failed = outcomes.find((outcome) => outcome.state !== 'completed');
     if (!failed) return null;
     const error = new Error(`job ${failed.job}, a child of it, ended as ${failed.state}`);

@@ -70,7 +70,8 @@
         readsAsync = true;
         const own = job;
         return value.then((value) => settle(own, value), (error) => settleError(own, error)).then(() => {
-          flushAll();
+          // The flusher sends what is older.
+          if (now() - flushedAt >= flushAfterMs) flushAll();
           return runFrame();
         });
       }

@@ -3,7 +3,8 @@
   const importScript = async () => {
     const script = await load(pathToFileURL(hello.script).href);
     main = script.main ?? script.default?.main ?? script.default;
-    if (typeof main !== 'function') {
+    const flow = flowOf(script, main);
+    if (flow === undefined && typeof main !== 'function') {
       const name = hello.script.split('/').pop();
       const error = new Error(`${name} exports no function main; write \`export function main(payload) { … }\``);
       error.name = 'NoMain';
@@ -13,7 +14,13 @@
     const own = script.finalize ?? script.default?.finalize;
     if (typeof own === 'function') finalize = own;
     hasBigInts = (script.bigints ?? script.default?.bigints) === true;
-    if (types.isAsyncFunction(main)) {
+    let isAsync = types.isAsyncFunction(main);
+    if (flow !== undefined) {
+      crypto = await load('node:crypto');
+      ({ main, finalize, isAsync } = entriesOf(script, flow));
+      heedRejections();
+    }
+    if (isAsync) {
       const { AsyncLocalStorage, AsyncResource: Resource } = await load('node:async_hooks');
       contexts = new AsyncLocalStorage();
       AsyncResource = Resource;
@@ -68,7 +75,9 @@
     return globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
   };
 
-  globalThis.gristmill ??= Object.freeze({ progress, job: identity, spawn, done });
+  globalThis.gristmill ??= Object.freeze({
+    progress, job: identity, spawn, done, flow: makeFlow, FlowError, StepFailed, TimeoutError,
+  });
   captureOutput();
   startFlusher();
   closeInherited();

@@ -94,6 +94,80 @@ async fn a_flow_shows_its_steps_and_takes_events() {
 }
 
 #[tokio::test]
+async fn flows_are_counted_and_listed_with_what_they_wait_for() {
+    let api = Api::new().await;
+    let none = api.get("/flows/kinds").await.json();
+    assert_eq!(none, json!({"kinds": []}));
+    let batch = api.submit("approval@2", json!([1, 2, 3])).await;
+    api.submit("plain", json!([1])).await;
+    work(&api).await;
+    let sent = json!({"name": "approve"});
+    api.post(&format!("/jobs/{batch}:0/events"), &sent).await;
+    work(&api).await;
+
+    let kinds = api.get("/flows/kinds?flow=approval").await.json();
+    let kind = &kinds["kinds"][0];
+    assert_eq!(
+        (
+            &kind["name"],
+            &kind["version"],
+            &kind["queue"],
+            &kind["blocked"],
+            &kind["completed"]
+        ),
+        (
+            &json!("approval"),
+            &json!("2"),
+            &json!("default"),
+            &json!(2),
+            &json!(1)
+        )
+    );
+    assert_eq!(kinds["kinds"].as_array().unwrap().len(), 1, "{kinds}");
+
+    let jobs = |page: &Value| -> Vec<String> {
+        let flows = page["flows"].as_array().unwrap().iter();
+        flows
+            .map(|flow| flow["job"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let first = api.get("/flows?limit=2").await.json();
+    assert_eq!(jobs(&first), [format!("{batch}:0"), format!("{batch}:1")]);
+    let next = first["next"].as_str().unwrap();
+    let second = api.get(&format!("/flows?limit=2&after={next}")).await.json();
+    assert_eq!(
+        (jobs(&second), &second["next"]),
+        (vec![format!("{batch}:2")], &Value::Null)
+    );
+    let blocked = api
+        .get("/flows?flow=approval@2&states=blocked&queue=default")
+        .await
+        .json();
+    assert_eq!(jobs(&blocked), [format!("{batch}:1"), format!("{batch}:2")]);
+    let awaited = &blocked["flows"][0]["awaited"][0];
+    assert_eq!(awaited["event"], json!("approve"), "{awaited}");
+    assert!(awaited["until"].is_i64(), "{awaited}");
+    for nothing in ["flow=approval@3", "flow=plain", "states=dead", "queue=other"] {
+        let page = api.get(&format!("/flows?{nothing}")).await.json();
+        assert_eq!(page, json!({"flows": []}), "{nothing}");
+    }
+    for refused in ["limit=0", "limit=201", "states=blockd", "after=x", "kind=a"] {
+        let answer = api.get(&format!("/flows?{refused}")).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{refused}");
+    }
+
+    let elsewhere = api.token("elsewhere", Role::Operator, &["other"]);
+    for path in ["/flows", "/flows/kinds"] {
+        let answer = api
+            .send(request("GET", path, Some(&elsewhere), None, Bytes::new()))
+            .await;
+        let shown = answer.json();
+        let shown = shown.as_object().unwrap().values().next().unwrap();
+        assert_eq!(shown, &json!([]), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn events_have_limits_and_reasons() {
     let api = Api::new().await;
     let batch = api.submit("approval@2", json!([1])).await;

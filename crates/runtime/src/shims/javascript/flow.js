@@ -1,0 +1,556 @@
+  // --- flows ---
+  //
+  // An instance runs from its beginning each time that something has ended for which it waits. Steps that have ended give their
+  // kept outcomes; then the instance goes on, and answers with its value or with what it waits for next. All promises of a flow
+  // are settled here, in the order of the memo, so that its code goes the same way each time.
+
+  // What a step's payload names its function by.
+  const STEP = 'gristmill.step';
+  const ofStep = { name: 'a step', names: ['name', 'key', 'queue', 'tags', 'options'] };
+  const ofMap = { name: 'a map', names: [...ofStep.names, 'returnErrors'] };
+  const ofEvent = { name: 'an event', names: ['timeout'] };
+  const ofLocal = { name: 'flow.local', names: ['name', 'key'] };
+
+  const ignore = () => {};
+  // A script may replace the global one.
+  const whenIdle = globalThis.setImmediate;
+
+  // Instances whose code is running. Some of their promises fail before the code awaits them.
+  let instancesRunning = 0;
+  const heedRejections = () => process.on('unhandledRejection', (reason) => {
+    if (instancesRunning === 0 && process.listenerCount('unhandledRejection') === 1) throw reason;
+  });
+
+  // What an instance answers that waits: the children that it spawns and what it keeps, as JSON.
+  class Suspension {
+    constructor(text) { this.text = text; }
+  }
+
+  // A step, to be awaited.
+  class FlowPromise extends Promise {
+    #step = '';
+    #isAwaited = false;
+
+    static get [Symbol.species]() { return Promise; }
+
+    // One that is settled from outside. Nobody has to handle its failure before it is awaited.
+    static ofStep(step) {
+      let settled;
+      const promise = new FlowPromise((resolve, reject) => { settled = { resolve, reject }; });
+      Promise.prototype.then.call(promise, undefined, ignore);
+      promise.#step = step;
+      return { promise, ...settled };
+    }
+
+    get step() { return this.#step; }
+
+    get isAwaited() { return this.#isAwaited; }
+
+    then(...handlers) {
+      this.#isAwaited = true;
+      return super.then(...handlers);
+    }
+  }
+
+  const checkText = (what, value) => {
+    if (typeof value === 'string' && value !== '' && !value.startsWith('@') && !value.includes('\0')) return value;
+    throw new FlowError(`${what} is ${inspect(value)}: give text that does not begin with @`);
+  };
+
+  // The options of a call, which are its last argument.
+  const optionsOf = (call, options, more) => {
+    if (more.length > 0 || typeof options !== 'object' || options === null) {
+      throw new TypeError(`${call.name} takes one argument and options such as { key: 'a' }: give several values as a list or an object`);
+    }
+    checkNames(call, options, call.names);
+    const { name = null, key = null } = options;
+    if (name !== null) checkText(`the name of ${call.name}`, name);
+    if (key !== null) checkText(`the key of ${call.name}`, key);
+    return { ...options, name, key };
+  };
+
+  // What a flow's function gets first: its steps, and all that an instance may know of the world.
+  class Flow {
+    #program;
+    // What an instance begins with that continues itself, or that has steps of another one.
+    #begun;
+    #memos;
+    #outcomes;
+    #id = null;
+    // The steps of the memo by identity, and of each child the step whose end has not been told.
+    #known = new Map();
+    #owners;
+    #values = new Map();
+    #seed = null;
+    #seedsTaken = 0;
+    // Functions that run here and have not been told.
+    #locals = [];
+    // Promises of jobs and of functions that run here.
+    #promises = [];
+    // Of the suspension to come.
+    #fresh = [];
+    #newValues = [];
+    #newSeed = null;
+    #ended = null;
+    // The memo with which the instance begins anew.
+    #next = null;
+    #isOver = false;
+
+    constructor(program, memos, outcomes) {
+      this.#program = program;
+      this.#begun = memos[0]?.begin ?? null;
+      const { memos: earlier = [], outcomes: ended = [] } = this.#begun ?? {};
+      this.#memos = this.#begun === null ? memos : [...earlier, ...memos.slice(1)];
+      this.#outcomes = [...ended, ...outcomes];
+      this.#owners = new Array(this.#outcomes.length).fill(null);
+      this.name = program.name;
+      this.version = null;
+      this.#read();
+    }
+
+    // The id of the instance's job.
+    get id() {
+      this.#id ??= identity()?.id ?? null;
+      return this.#id;
+    }
+
+    // How often the instance has begun anew, by `continueWith`.
+    get continued() { return this.#begun?.count ?? 0; }
+
+    // --- the memo ---
+
+    #read() {
+      let end = this.#owners.length;
+      for (const memo of [...this.#memos].reverse()) {
+        for (const [name, hash, key = null, count = null] of [...memo.steps ?? []].reverse()) {
+          const place = identityOf(name, key);
+          end -= count ?? 1;
+          const record = new StepRecord(name, hash, key, count, end, this.#known.get(place) ?? null);
+          this.#owners.fill(record, Math.max(end, 0), Math.max(end, 0) + (count ?? 1));
+          this.#known.set(place, record);
+        }
+        for (const entry of [...memo.values ?? []].reverse()) {
+          const place = identityOf(entry[0], entry[2] ?? null);
+          if (!this.#values.has(place)) this.#values.set(place, []);
+          this.#values.get(place).push(entry);
+        }
+        this.#seed ??= memo.seed ?? null;
+      }
+      if (end !== 0) {
+        throw new FlowError(`the memo of flow ${this.name} has ${this.#owners.length - end} steps, and the store has ` +
+          `${this.#owners.length} children of it: this instance was begun by another version of Gristmill`);
+      }
+    }
+
+    // The steps in the memo that the code has not asked for so far.
+    unused() {
+      const left = [];
+      for (let one of this.#known.values()) for (; one !== null; one = one.next) left.push(one);
+      return left.sort((one, other) => one.first - other.first).map((one) => shown(one.name, one.key));
+    }
+
+    // Tells the end of a child.
+    #deliver(index) {
+      const record = this.#owners[index];
+      if (!record) return;
+      this.#owners[index] = null;
+      record.missing--;
+      if (record.missing > 0) return;
+      record.isTold = true;
+      if (record.promise !== null) this.#settle(record);
+    }
+
+    #settle(record) {
+      try {
+        record.promise.resolve(record.count === null ? this.#valueOf(record) : this.#valuesOf(record));
+      } catch (error) {
+        record.promise.reject(error);
+      }
+    }
+
+    #valueOf(record) {
+      const outcome = this.#outcomes[record.first];
+      if (outcome.state === 'completed') return outcome.value ?? null;
+      if (outcome.state === 'expired' && record.name === SLEEP) return undefined;
+      if (outcome.state === 'expired' && record.name.startsWith('@')) {
+        throw new TimeoutError(`the event '${record.name.slice(1)}' was not sent in time`);
+      }
+      throw this.#failureOf(record, outcome);
+    }
+
+    #valuesOf(record) {
+      return this.#outcomes.slice(record.first, record.first + record.count).map((outcome) => {
+        if (outcome.state === 'completed') return outcome.value ?? null;
+        const failure = this.#failureOf(record, outcome);
+        if (record.keepsErrors) return failure;
+        throw failure;
+      });
+    }
+
+    #failureOf(record, outcome) {
+      return new StepFailed(record.name, record.key, outcome.job, outcome.state, outcome.error);
+    }
+
+    // --- what the code asks for ---
+
+    // The step of the memo that has this identity. One that is not there begins.
+    #take({ name, key = null, hash = null, count = null, head, payloads, keepsErrors = false }) {
+      const place = identityOf(name, key);
+      let record = this.#known.get(place) ?? null;
+      if (record !== null) {
+        if (hash !== null && (record.hash !== hash || record.count !== count)) throw this.#differs(record, hash, count);
+        if (record.next === null) this.#known.delete(place);
+        else this.#known.set(place, record.next);
+      } else {
+        record = Object.assign(new StepRecord(name, hash ?? 0, key, count, -1, null), { head, payloads });
+        this.#fresh.push(record);
+      }
+      const isSignal = name.startsWith('@');
+      const settled = FlowPromise.ofStep(isSignal ? name.slice(1) : name);
+      Object.assign(record, { promise: settled, keepsErrors });
+      if (!isSignal) this.#promises.push(settled.promise);
+      if (record.isTold) this.#settle(record);
+      return settled.promise;
+    }
+
+    #differs(record, hash, count) {
+      let number = 1;
+      for (const memo of this.#memos) {
+        number += (memo.steps ?? []).filter(([name, , key = null]) => name === record.name && key === record.key).length;
+      }
+      for (let one = record; one !== null; one = one.next) number--;
+      const hex = (value) => value.toString(16).padStart(8, '0');
+      const counted = (value) => (value === null ? 'one payload' : `${value} items`);
+      const what = record.count !== count
+        ? `had ${counted(record.count)}, and the code now gives it ${counted(count)}`
+        : `had arguments of the hash ${hex(record.hash)}, and the code now gives it some of the hash ${hex(hash)}`;
+      return new FlowError(`step ${shown(record.name, record.key)}, number ${number} of its name, of flow ${this.name} ${what}: the ` +
+        'instance has begun this step. Give the steps of a loop or a branch a `key`, or begin new instances from before the step ' +
+        'by `gristmill flow fork`');
+    }
+
+    // Begins a job: a function that the script exports, or a kind of other workers. Awaiting it gives its result.
+    step(job, argument, options = {}, ...more) {
+      const { name, key, ...ofChildren } = optionsOf(ofStep, options, more);
+      const { label, head, payload } = this.#program.prepare(job, ofChildren);
+      const text = payload(argument);
+      if (this.#isOver) return new Promise(ignore);
+      return this.#take({ name: name ?? label, key, hash: crc32(canonical(text)), head, payloads: text });
+    }
+
+    // Begins a job for each item. Awaiting it gives the results in the items' order, once all have ended. It is one step.
+    map(job, items, options = {}, ...more) {
+      const { name, key, returnErrors = false, ...ofChildren } = optionsOf(ofMap, options, more);
+      const { label, head, payload } = this.#program.prepare(job, ofChildren);
+      if (typeof items?.[Symbol.iterator] !== 'function' || typeof items === 'string') {
+        throw new TypeError(`the items of a map are ${inspect(items)}: give a list`);
+      }
+      const payloads = [];
+      for (const item of items) {
+        if (payloads.length === STEPS_OPEN_MAX) {
+          throw new FlowError(`a map of over ${STEPS_OPEN_MAX} items (STEPS_OPEN_MAX): map portions of them, one after the other`);
+        }
+        payloads.push(payload(item));
+      }
+      if (payloads.length === 0) return Promise.resolve([]);
+      if (this.#isOver) return new Promise(ignore);
+      const hash = crc32(payloads.map(canonical).join(','));
+      const texts = payloads.join(',');
+      return this.#take({ name: name ?? label, key, hash, count: payloads.length, head, payloads: texts, keepsErrors: returnErrors });
+    }
+
+    // Waits for an event that is sent to this instance; gives its value. Fails with `TimeoutError` after `timeout`.
+    event(name, options = {}, ...more) {
+      const { timeout = null } = optionsOf(ofEvent, options, more);
+      checkText('the name of an event', name);
+      if (Buffer.byteLength(name) > EVENT_NAME_BYTES_MAX) throw new FlowError(`an event's name of over ${EVENT_NAME_BYTES_MAX} bytes`);
+      const limit = timeout === null ? '' : `,"delay_ms":${millisecondsOf(timeout, 'the timeout of an event')}`;
+      return this.#signal(`@${name}`, `{"event":${JSON.stringify(name)}${limit}`);
+    }
+
+    // Waits for a span such as "2d", or up to a time (a Date).
+    sleep(until) {
+      if (until instanceof Date && Number.isNaN(until.getTime())) throw new FlowError('flow.sleep was given a Date that is not valid');
+      const limit = until instanceof Date
+        ? `"until_ms":${Math.max(0, until.getTime())}`
+        : `"delay_ms":${millisecondsOf(until, 'the span of a sleep')}`;
+      return this.#signal(SLEEP, `{"event":null,${limit}`);
+    }
+
+    // How long a wait lasts was decided when it began.
+    #signal(name, head) {
+      return this.#isOver ? new Promise(ignore) : this.#take({ name, head, payloads: 'null' });
+    }
+
+    // The first of these to end, as `{ name, value, index }`. The others go on; they end with the flow.
+    first(...promises) {
+      if (promises.length === 0) throw new FlowError('flow.first() of nothing never ends: give steps, events, sleeps or other promises');
+      const { promise, resolve, reject } = FlowPromise.ofStep('first');
+      promises.forEach((one, index) => {
+        const won = (value) => resolve({ name: one?.step ?? '', value, index });
+        Promise.resolve(one).then(won, reject);
+      });
+      return promise;
+    }
+
+    // Runs a function here, in this process, and keeps its value like that of a step.
+    local(target, argument, options = {}, ...more) {
+      const { name, key } = optionsOf(ofLocal, options, more);
+      if (typeof target !== 'function') throw new TypeError(`flow.local was given ${inspect(target)}: give it a function`);
+      const label = name ?? target.name;
+      if (label === '') throw new FlowError('flow.local was given a function without a name: give it `{ name: … }` as third argument');
+      if (this.#isOver) return new Promise(ignore);
+      const place = identityOf(label, key);
+      const entry = this.#values.get(place)?.pop();
+      const { promise, resolve, reject } = FlowPromise.ofStep(label);
+      const value = entry !== undefined ? Promise.resolve(entry) : (async () => {
+        try {
+          const text = serialise(await target(argument), `the function ${label} returned`);
+          return [label, JSON.parse(text), ...key === null ? [] : [key]];
+        } catch (error) {
+          const { type, message, traceback } = describe(error);
+          return [label, null, key, { type, message, traceback }];
+        }
+      })();
+      // They are told one after the other, in this order.
+      this.#locals.push(async () => {
+        const kept = await value;
+        if (entry === undefined) this.#newValues.push(kept);
+        if (kept.length > 3) reject(new StepFailed(label, key, this.id, 'dead', kept[3]));
+        else resolve(kept[1]);
+      });
+      this.#promises.push(promise);
+      return promise;
+    }
+
+    // The time, as a Date; the same in each replay.
+    now() {
+      const entry = this.#values.get(NOW)?.pop();
+      if (entry !== undefined) return new Date(entry[1]);
+      const time_ms = Date.now();
+      this.#newValues.push([NOW, time_ms]);
+      return new Date(time_ms);
+    }
+
+    // A number from 0 to below 1; the same in each replay.
+    random() {
+      const bits = this.#bits();
+      return (bits.readUInt32BE(0) * 2 ** 21 + (bits.readUInt32BE(4) >>> 11)) / 2 ** 53;
+    }
+
+    // A UUID; the same in each replay.
+    uuid() {
+      const bits = this.#bits();
+      bits[6] = bits[6] & 0x0f | 0x40;
+      bits[8] = bits[8] & 0x3f | 0x80;
+      return bits.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5');
+    }
+
+    #bits() {
+      this.#seed ??= this.#newSeed = crypto.randomBytes(6).readUIntBE(0, 6);
+      this.#seedsTaken++;
+      return crypto.createHash('sha256').update(`${this.#seed} ${this.#seedsTaken}`).digest().subarray(0, 16);
+    }
+
+    // Begins the instance anew with this state in place of its item, and with an empty memo. The flow stops at it.
+    continueWith(state) {
+      if (!this.#isOver) {
+        const { origin } = this.#begun ?? {};
+        const begin = { count: this.continued + 1, origin, state: state ?? null };
+        this.#next = this.#memoText({ begin });
+        this.#isOver = true;
+      }
+      return new Promise(ignore);
+    }
+
+    #memoText(memo) {
+      const text = serialise(memo, 'a flow keeps');
+      const bytes = Buffer.byteLength(text);
+      if (bytes <= MEMO_BYTES_MAX) return text;
+      throw new FlowError(`flow ${this.name} would keep ${bytes} bytes of names, keys and local values, or of state, at one wait; the ` +
+        `limit is ${MEMO_BYTES_MAX} (MEMO_BYTES_MAX): return references from flow.local, or make what is large in a step`);
+    }
+
+    // --- one run ---
+
+    // Its value, or its `Suspension`.
+    static async run(program, payload, memos, outcomes) {
+      if (!Array.isArray(memos)) throw new FlowError(`a job was begun before ${program.name} became a flow: submit it anew`);
+      const flow = new Flow(program, memos, outcomes);
+      instancesRunning++;
+      try {
+        return await flow.#run(payload);
+      } finally {
+        instancesRunning--;
+        flow.#isOver = true;
+      }
+    }
+
+    async #run(payload) {
+      const owners = this.#owners;
+      const item = this.#begun !== null && 'state' in this.#begun ? this.#begun.state : payload;
+      const code = async () => this.#program.function(this, item);
+      code().then((value) => { this.#ended = { value }; }, (error) => { this.#ended = { error }; });
+      await this.#turn();
+      let spawned = 0;
+      for (const [number, memo] of this.#memos.entries()) {
+        if (this.#hasEnded()) break;
+        if (number > 0) {
+          for (const index of eachOf(memo.seen ?? [[0, spawned]])) this.#deliver(index);
+          await this.#turn();
+        }
+        for (const [, , , count] of memo.steps ?? []) spawned += count ?? 1;
+      }
+      let seen = [], isAll = true;
+      if (!this.#hasEnded() && this.#memos.length > 0) {
+        const open = [...owners.keys()].filter((index) => owners[index] !== null);
+        seen = open.filter((index) => FINAL_STATES.has(this.#outcomes[index].state));
+        isAll = seen.length === open.length;
+        seen.forEach((index) => this.#deliver(index));
+        await this.#turn();
+      }
+      if (this.#next !== null) {
+        await this.#endLocals();
+        return new Suspension(`{"children":[],"memo":[${this.#next}],"on_failure":"collect","flow":true,"wake":"anew"}`);
+      }
+      return this.#ended ? this.#conclude() : this.#suspension(seen, isAll);
+    }
+
+    #hasEnded() { return this.#ended !== null || this.#next !== null; }
+
+    // A function that goes on would run beside the next job.
+    async #endLocals() {
+      while (this.#locals.length > 0) await this.#locals.shift()();
+    }
+
+    // Lets the code go on until it waits for its steps alone.
+    async #turn() {
+      for (;;) {
+        // What is between two turns of the event loop has run by then.
+        await new Promise((resolve) => whenIdle(resolve));
+        if (this.#hasEnded() || this.#locals.length === 0) return;
+        await this.#locals.shift()();
+      }
+    }
+
+    async #conclude() {
+      await this.#endLocals();
+      if ('error' in this.#ended) throw this.#ended.error;
+      const forgotten = this.#promises.find((promise) => !promise.isAwaited);
+      if (forgotten) {
+        throw new FlowError(`flow ${this.name} ended, and nothing awaited its step ${forgotten.step}: the end of a flow cancels its ` +
+          'open steps, so await it, alone or with others in Promise.all');
+      }
+      if (this.#ended.value instanceof Spawn) throw new FlowError('a flow returned gristmill.spawn(…): await flow.map in its place');
+      return this.#ended.value;
+    }
+
+    // What is kept of a run that waits.
+    #suspension(seen, isAll) {
+      const fresh = this.#fresh;
+      const open = this.#owners.filter((owner) => owner !== null);
+      const freshCount = fresh.reduce((sum, record) => sum + record.missing, 0);
+      const groupsOpen = fresh.length + new Set(open).size;
+      if (groupsOpen === 0) {
+        throw new FlowError(`flow ${this.name} awaits what is no promise of its flow: it may await steps, events and sleeps, and what ` +
+          'Promise.all and its like make of them. Do timers, fetch and files in a step, or in a function that flow.local runs');
+      }
+      if (open.length + freshCount > STEPS_OPEN_MAX) {
+        throw new FlowError(`flow ${this.name} has ${open.length + freshCount} open steps at once; the limit is ${STEPS_OPEN_MAX} ` +
+          '(STEPS_OPEN_MAX)');
+      }
+      const total = this.#owners.length + freshCount;
+      if (total > STEPS_MAX) {
+        throw new FlowError(`flow ${this.name} has ${total} steps; the limit is ${STEPS_MAX} (STEPS_MAX): continue with ` +
+          'a state before, by flow.continueWith');
+      }
+      const { children, steps } = grouped(fresh);
+      const memo = {};
+      if (fresh.length > 0) memo.steps = steps;
+      if (!isAll) memo.seen = runsOf(seen);
+      if (this.#newValues.length > 0) memo.values = this.#newValues;
+      if (this.#newSeed !== null) memo.seed = this.#newSeed;
+      const text = this.#memoText(memo);
+      const wake = groupsOpen === 1 ? 'all' : 'any';
+      return new Suspension(`{"children":[${children}],"memo":[${text}],"on_failure":"collect","flow":true,"wake":"${wake}"}`);
+    }
+  }
+
+  // --- flows of a script ---
+
+  // A flow of a script; made by gristmill.flow.
+  class ScriptFlow {
+    constructor(body, name) { Object.assign(this, { body, name }); }
+  }
+
+  // Makes a function a durable flow of each item. Its parameters are the `Flow` and the item.
+  const makeFlow = (body, options = {}) => {
+    if (typeof body !== 'function') throw new TypeError(`gristmill.flow was given ${inspect(body)}: give it a function (flow, item)`);
+    checkNames({ name: 'gristmill.flow' }, options, ['name']);
+    return new ScriptFlow(body, options.name ?? (body.name || null));
+  };
+
+  // What the script exports, by name: those of its default export, too.
+  const exportsOf = (script) => {
+    const ofDefault = typeof script.default === 'object' && script.default !== null && !(script.default instanceof ScriptFlow);
+    return new Map([...ofDefault ? Object.entries(script.default) : [], ...Object.entries(script)]);
+  };
+
+  // The flow that a script exports in place of main; undefined where it has another main, or no flow.
+  const flowOf = (script, main) => {
+    if (main instanceof ScriptFlow) return main;
+    const flows = new Set([...exportsOf(script).values()].filter((one) => one instanceof ScriptFlow));
+    if (typeof main === 'function' || flows.size === 0) return undefined;
+    if (flows.size === 1) return [...flows][0];
+    const names = [...exportsOf(script)].filter(([, one]) => one instanceof ScriptFlow).map(([name]) => name);
+    const error = new Error(`${hello.script.split('/').pop()} exports several flows (${names.join(', ')}): export the one that runs its ` +
+      'items as `main`');
+    throw Object.assign(error, { name: 'NoMain', stack: '' });
+  };
+
+  // What runs the payloads and the ended children of a script whose main is a flow.
+  const entriesOf = (script, mainFlow) => {
+    const named = exportsOf(script);
+    const namesOf = new Map([...named].reverse().map(([name, value]) => [value, name]));
+    const labelOf = (job) => {
+      if (typeof job === 'string') return checkText('the kind of a step', job);
+      const label = typeof job === 'function' || job instanceof ScriptFlow ? namesOf.get(job) : undefined;
+      if (label !== undefined) return label;
+      throw new TypeError(`a step was given ${inspect(job)}, which the script does not export: write \`export\` before the function, ` +
+        'give the name of a kind, or let flow.local run it');
+    };
+    const prepare = (job, { queue, tags, options }) => {
+      const label = labelOf(job), isKind = typeof job === 'string';
+      const told = `step ${label} was given`;
+      return {
+        label,
+        head: serialise({ kind: isKind ? job : null, queue, tags, options }, told).slice(0, -1),
+        payload: (argument) => serialise(isKind ? argument : { [STEP]: label, arguments: argument === undefined ? [] : [argument] }, told),
+      };
+    };
+    const programs = new Map();
+    const programOf = (flow) => {
+      if (!programs.has(flow)) programs.set(flow, { name: flow.name ?? namesOf.get(flow), function: flow.body, prepare });
+      return programs.get(flow);
+    };
+    const isStep = (payload) => typeof payload === 'object' && payload !== null && Object.hasOwn(payload, STEP);
+    // What runs the instance that a payload is of; undefined for a step that is a function.
+    const runOf = (payload, memos, outcomes) => {
+      const flow = isStep(payload) ? named.get(payload[STEP]) : mainFlow;
+      if (!(flow instanceof ScriptFlow)) return undefined;
+      return Flow.run(programOf(flow), isStep(payload) ? payload.arguments[0] : payload, memos, outcomes);
+    };
+    const main = (payload) => {
+      const run = runOf(payload, [], []);
+      if (run !== undefined) return run;
+      const step = named.get(payload[STEP]);
+      if (typeof step === 'function') return step(...payload.arguments);
+      throw new FlowError(`the script exports no function '${payload[STEP]}', which a flow began as a step: keep its name`);
+    };
+    const own = finalize;
+    const resume = (payload, memo, outcomes) => (
+      runOf(payload, memo, outcomes) ?? (own ? own(payload, memo, outcomes) : withoutFinalize(outcomes))
+    );
+    return { main, finalize: resume, isAsync: [...named.values()].some((one) => types.isAsyncFunction(one)) };
+  };
+
