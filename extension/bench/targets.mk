@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := all
 PG_CONFIG ?= pg_config
 
-.PHONY: bench bench-quick bench-large bench-instructions bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-cold picture
+.PHONY: bench bench-quick bench-large bench-instructions bench-unchanged bench-tpch bench-clickbench bench-duckdb bench-expressions bench-sorts bench-widths bench-cold picture
 
 bench: all
 	PG_CONFIG=$(PG_CONFIG) bench/bench.py --write
@@ -42,6 +42,15 @@ bench-duckdb: all
 # Each expression that has a vector form, by column and by row.
 bench-expressions: all
 	PG_CONFIG=$(PG_CONFIG) bench/expressions.py $(if $(WRITE),--write)
+
+# Sorts of 5,000,000 rows.
+bench-sorts: all
+	PG_CONFIG=$(PG_CONFIG) bench/sorts.py --rounds $(or $(ROUNDS),3) $(if $(WORK_MEM),--work-mem $(WORK_MEM)) \
+		$(if $(WRITE),--write 'Sorts on PostgreSQL $(MAJORVERSION)$(if $(WORK_MEM),$(comma) work_mem at $(WORK_MEM))')
+
+# Batches of 1 to 291 rows.
+bench-widths: all
+	PG_CONFIG=$(PG_CONFIG) bench/widths.py --rounds $(or $(ROUNDS),5) $(if $(WRITE),--write)
 
 # Tables that are not in shared buffers; as root, from the disk as well.
 bench-cold: all

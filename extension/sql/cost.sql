@@ -124,7 +124,7 @@ SELECT * FROM compare('SELECT count(*), sum(v) FROM (SELECT id AS v FROM numbers
 SELECT * FROM compare('SELECT count(*), sum(v), sum(scale(v)) FROM (SELECT n AS v FROM numbers UNION SELECT n / 2 FROM numbers) u');
 -- From 17 on, an index may bring the parts in order.
 SET enable_indexscan = off; SET enable_indexonlyscan = off;
-SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers UNION SELECT max(k) FROM numbers) u');
+SELECT result FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers UNION SELECT max(k) FROM numbers) u');
 SELECT * FROM compare('SELECT count(*), sum(id) FROM (SELECT id FROM numbers INTERSECT SELECT k FROM numbers UNION SELECT 7) u');
 SELECT * FROM compare('SELECT count(*) FROM (SELECT id FROM numbers UNION SELECT k FROM numbers ORDER BY 1 LIMIT 10) u');
 RESET enable_indexscan; RESET enable_indexonlyscan;

@@ -120,7 +120,7 @@ CREATE TABLE few_keys AS SELECT i AS id, repeat('key number ' || i % 20, 5) AS k
 VACUUM (ANALYZE, FREEZE) few_keys;
 SET work_mem = '256kB';
 SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM few_keys b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Usage|Not';
-SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Usage|Not';
+SELECT trim(line) FROM explain_figures('SELECT count(*) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = a.t)') line WHERE line ~ 'Join Type|Table Rows|Rounds|Not';
 SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE NOT EXISTS (SELECT FROM few_keys b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
 SELECT compare_preferred('SELECT count(*), sum(id) FROM wide_rows a WHERE EXISTS (SELECT FROM (SELECT * FROM few_keys ORDER BY id OFFSET 0) b WHERE b.k = repeat(''key number '' || a.id % 30, 5))');
 -- A round takes the memory that there is: of keys that are values of the rows, that are computed, and that are all that is kept.

@@ -20,12 +20,8 @@
 
 #define ENTRIES_FIRST		256
 
-/* Returned rows that are asked for ahead, and lines of the cache of each. */
+/* Returned rows that are asked for ahead. */
 #define ROWS_AHEAD			16
-#define LINES_AHEAD			2
-
-/* What a row takes beside its own bytes: its entry, and room to sort it. */
-#define ENTRY_BYTES			(2 * sizeof(SortEntry))
 
 /* A sort in the current memory context. */
 RowSort *
@@ -61,7 +57,7 @@ allocate_row(RowSort *sort, Size bytes)
 		const Size	taken = Max(bytes, Min(wanted, Max(sort->bytes_allowed / ROOM_PARTS, ROOM_BYTES_FIRST)));
 
 		sort->room_next = MemoryContextAllocHuge(sort->row_memory, taken);
-		sort->room_end = sort->room_next + taken;
+			sort->room_end = sort->room_next + taken;
 		sort->room_bytes += taken;
 	}
 	row = sort->room_next;
@@ -69,12 +65,28 @@ allocate_row(RowSort *sort, Size bytes)
 	return (FileRow *) row;
 }
 
+/* How many entries there is to be room for, so that one more can be added. */
+static inline Size
+entries_wanted(const RowSort *sort)
+{
+	return sort->entry_count < sort->entries_allocated ? sort->entries_allocated :
+		Max(2 * sort->entries_allocated, ENTRIES_FIRST);
+}
+
+/* What rows and their entries take, with room to sort these, where one more row of so many bytes is added. */
+static inline Size
+bytes_with(const RowSort *sort, Size row_bytes)
+{
+	return sort->room_bytes + (row_bytes > sort->room_end - sort->room_next ? row_bytes : 0) +
+		sizeof(SortEntry) * (entries_wanted(sort) + sort->entry_count);
+}
+
 static void
 reserve_entry(RowSort *sort)
 {
 	if (sort->entry_count < sort->entries_allocated)
 		return;
-	sort->entries_allocated = Max(2 * sort->entries_allocated, ENTRIES_FIRST);
+	sort->entries_allocated = entries_wanted(sort);
 	sort->entries = sort->entries == NULL ?
 		MemoryContextAlloc(sort->memory, sizeof(SortEntry) * sort->entries_allocated) :
 		repalloc_huge(sort->entries, sizeof(SortEntry) * sort->entries_allocated);
@@ -88,7 +100,8 @@ sort_memory(RowSort *sort)
 		.format = sort->format,.keys = sort->keys,.key_count = sort->key_count,
 	};
 
-	sort->bytes_most = Max(sort->bytes_most, sort->room_bytes + ENTRY_BYTES * sort->entry_count);
+	sort->bytes_most = Max(sort->bytes_most, sort->room_bytes +
+						   sizeof(SortEntry) * (sort->entries_allocated + sort->entry_count));
 	if (sort->entry_count < 2)
 		return;
 	sorter.room = MemoryContextAllocHuge(sort->memory, sizeof(SortEntry) * sort->entry_count);
@@ -108,11 +121,13 @@ forget_memory(RowSort *sort)
 static void
 prefetch_entry(const RowSort *sort, Size at)
 {
+	const char *row;
+
 	if (at + ROWS_AHEAD >= sort->entry_count)
 		return;
-	for (int line = 0; line < LINES_AHEAD; line++)
-		__builtin_prefetch((const char *) sort->entries[at + ROWS_AHEAD].row + line * CACHE_LINE_BYTES,
-						   0, PREFETCH_TO_FIRST_LEVEL);
+	row = (const char *) sort->entries[at + ROWS_AHEAD].row;
+	__builtin_prefetch(row, 0, PREFETCH_TO_FIRST_LEVEL);
+	__builtin_prefetch(row + row_head_bytes(sort->format), 0, PREFETCH_TO_FIRST_LEVEL);
 }
 
 /* Write the rows in memory to a file, in order. */
@@ -177,8 +192,7 @@ row_sort_add(RowSort *sort, Datum *values, const bool *nulls)
 		flatten_values(sort, values, nulls);
 	}
 	bytes = row_bytes(sort->format, values, nulls);
-	if (sort->entry_count > 0 &&
-		sort->room_bytes + bytes + ENTRY_BYTES * sort->entry_count > sort->bytes_allowed)
+	if (sort->entry_count > 0 && bytes_with(sort, bytes) > sort->bytes_allowed)
 		write_run(sort);
 	row = allocate_row(sort, bytes);
 	row_fill(sort->format, row, values, nulls, sort->row_count++);
