@@ -4,8 +4,6 @@
  */
 #include "postgres.h"
 
-#include <sys/mman.h>
-
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -15,34 +13,15 @@
 
 /* Memory that is taken at once for rows: at first, and at most. */
 #define ROOM_BYTES_FIRST	(8 * 1024)
-#define ROOM_BYTES_MOST		(16 * 1024 * 1024)
+#define ROOM_BYTES_MOST		(1024 * 1024)
 
 /* The share of the memory that it is at most. */
 #define ROOM_PARTS			8
 
 #define ENTRIES_FIRST		256
 
-#define HUGE_PAGE_BYTES		(2 * 1024 * 1024)
-
 /* Returned rows that are asked for ahead. */
 #define ROWS_AHEAD			16
-
-/*
- * Ask for huge pages in memory that was just allocated: rows are returned in another order than they lie there, so that most
- * would cost a look at the page table.  Sorts of five million rows take a fifth to a third less time.
- */
-static void
-advise_huge_pages(void *memory, Size bytes)
-{
-#ifdef MADV_HUGEPAGE
-	char	   *start = (char *) TYPEALIGN(HUGE_PAGE_BYTES, (uintptr_t) memory);
-	char	   *end = (char *) TYPEALIGN_DOWN(HUGE_PAGE_BYTES, (uintptr_t) memory + bytes);
-
-	/* A system that does not know them does without. */
-	if (start < end)
-		(void) madvise(start, end - start, MADV_HUGEPAGE);
-#endif
-}
 
 /* A sort in the current memory context. */
 RowSort *
@@ -78,7 +57,6 @@ allocate_row(RowSort *sort, Size bytes)
 		const Size	taken = Max(bytes, Min(wanted, Max(sort->bytes_allowed / ROOM_PARTS, ROOM_BYTES_FIRST)));
 
 		sort->room_next = MemoryContextAllocHuge(sort->row_memory, taken);
-		advise_huge_pages(sort->room_next, taken);
 			sort->room_end = sort->room_next + taken;
 		sort->room_bytes += taken;
 	}
@@ -112,7 +90,6 @@ reserve_entry(RowSort *sort)
 	sort->entries = sort->entries == NULL ?
 		MemoryContextAlloc(sort->memory, sizeof(SortEntry) * sort->entries_allocated) :
 		repalloc_huge(sort->entries, sizeof(SortEntry) * sort->entries_allocated);
-	advise_huge_pages(sort->entries, sizeof(SortEntry) * sort->entries_allocated);
 }
 
 /* Put the rows in memory in order. */
@@ -128,7 +105,6 @@ sort_memory(RowSort *sort)
 	if (sort->entry_count < 2)
 		return;
 	sorter.room = MemoryContextAllocHuge(sort->memory, sizeof(SortEntry) * sort->entry_count);
-	advise_huge_pages(sorter.room, sizeof(SortEntry) * sort->entry_count);
 	sort_entries(&sorter, sort->entries, sort->entry_count);
 	pfree(sorter.room);
 }
