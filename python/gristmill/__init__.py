@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ._app import App as App
     from ._errors import Fail as Fail
+    from ._errors import ForkRefused as ForkRefused
     from ._errors import GristmillError as GristmillError
     from ._errors import JobFailed as JobFailed
     from ._errors import ResultTimeout as ResultTimeout
@@ -58,6 +59,7 @@ _HOMES = {
     "Fail": "_errors",
     "Flow": "_flow.replay",
     "FlowError": "_flow.memo",
+    "ForkRefused": "_errors",
     "GristmillError": "_errors",
     "flow": "_flow.script",
     "Handle": "_handle",

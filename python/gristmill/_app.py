@@ -250,6 +250,7 @@ class App(Operations):
         *,
         name: str | None = None,
         version: str | None = None,
+        upgrades: Iterable[str] = (),
         queue: str = "default",
         processes: int | None = None,
         **options: Any,
@@ -261,7 +262,8 @@ class App(Operations):
         beginning each time that something has ended, and the steps that it has done give their kept results. So it has to go the
         same way again: the world (time, chance, files, services) belongs into steps, `flow.local`, `flow.now` and the like.
 
-        `version`: instances go on with the version that began them. Other options are those of `job`.
+        `version`: instances go on with the version that began them. `upgrades`: older versions whose instances go on with this
+        code; `FlowJob.check` tells before which of them it does not fit. Other options are those of `job`.
 
         >>> import gristmill
         >>> from gristmill.testing import run_flow
@@ -278,12 +280,19 @@ class App(Operations):
         """
         from ._flow.job import FlowJob
 
-        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "queue", "processes"))
+        check_names("app.flow(…)", options, (*OPTIONS, "name", "version", "upgrades", "queue", "processes"))
+        before_this = [upgrades] if isinstance(upgrades, str) else list(upgrades)
+        if before_this and (version is None or version in before_this):
+            raise ValueError(f"a flow of version={version!r} upgrades={before_this!r}: give it a version of its own")
 
         def define(function: Callable[..., Any]) -> Job[..., Any]:
             kind = _kind_of(function) if name is None else name
             options.setdefault("retries", RETRIES_DEFAULT)
-            return self._add(FlowJob(self, function, kind, version, queue, options_json(**options), processes))
+            checked = options_json(**options)
+            job = self._add(FlowJob(self, function, kind, version, queue, checked, processes))
+            for before in before_this:
+                self._add(FlowJob(self, function, kind, before, queue, checked, processes))
+            return job
 
         return define if function is None else define(function)
 

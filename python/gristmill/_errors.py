@@ -30,6 +30,14 @@ class NotFound(StoreError):
     """The store does not have the job, schedule or batch."""
 
 
+class ForkRefused(StoreError):
+    """A flow cannot be forked: it has not ended, or has no such step. The message says why.
+
+    >>> app.fork_flows("embed", "99:0")
+    [('99:0', ForkRefused('flow 99:0 is not forked: it does not exist'))]
+    """
+
+
 class SubmitFailed(StoreError):
     """A `submit_many` failed on its way. `submitted` has the jobs of the first items, which are stored: the items behind them can
     be submitted again. Only where the connection broke while a portion was stored, that portion may be stored as well; the

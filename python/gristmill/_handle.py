@@ -179,6 +179,35 @@ class Handle(Generic[R]):
         """
         return self.app.send_event(self, name, value)
 
+    def fork(self, from_step: str | int, *, step_key: str | None = None, version: str | None = None) -> Handle[R]:
+        """Begins a new instance of the flow, which has ended: with the outcomes of all steps that it began before `from_step`
+        (the name of a step, or its number in `gristmill flow show`). This step and what follows run again. `version`: that of
+        the new instance. Raises `ForkRefused` where the flow has no such step, or has not ended.
+
+        >>> import gristmill
+        >>> from gristmill.testing import temporary_store
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> @app.flow
+        ... async def quadruple(flow, number: int) -> int:
+        ...     doubled = await flow.step(double, number)
+        ...     return await flow.step(double, doubled, name="again")
+        >>> with temporary_store(app):
+        ...     handle = quadruple.submit(21)
+        ...     ran = app.drain()
+        ...     fork = handle.fork("again")
+        ...     ran = app.drain()
+        ...     handle.result(), fork.result(), app.counts(job=double)["completed"]
+        (84, 84, 3)
+        """
+        [(_, fork)] = self.app.fork_flows(from_step, self, step_key=step_key, version=version)
+        if not isinstance(fork, str):
+            raise fork
+        batch, _, position = fork.partition(":")
+        return Handle(self.app, int(batch), int(position), self._job)
+
 
 class Submitted(Sequence[Handle[R]]):
     """The jobs of one `submit_many`, in the order of the items. Handles are made when they are asked for.

@@ -3,6 +3,8 @@
 //! A flow's memo has a part for each suspension. It names the children that the suspension spawned, in their order. A memo
 //! of another form, such as that of a parent, names none: its children are told by their kinds.
 
+mod kept;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp};
 use gristmill_store::{BatchPositions, JobCounts, JobFilter, JobRow, Page, Store, StoreError, Suspension};
 use gristmill_worker::flow::{StepEntry, named_steps};
 use serde::Serialize;
+
+use kept::{beginning, kept, suspensions_of};
 
 /// Steps that are read at a time, at most.
 pub const STEPS_PAGE_MAX: u32 = 1_000;
@@ -87,6 +91,11 @@ pub struct FlowStepsPage {
     pub is_flow: bool,
     /// The number of all steps.
     pub total: u32,
+    /// The flow of which this one is a fork. Its first steps are from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// How often the flow has begun anew, with an empty memo.
+    pub continued: u64,
     /// The steps of the page, in the order in which the flow asked for them.
     pub steps: Vec<FlowStep>,
 }
@@ -165,9 +174,10 @@ pub async fn flow_kinds(store: &dyn Store, named: Option<&str>) -> Result<Vec<Fl
         FlowKind {
             name: name.to_owned(),
             version: version.map(str::to_owned),
-            has_worker: workers
-                .iter()
-                .any(|known| known.worker.may_serve(&counted.queue, &counted.kind)),
+            // One that drains takes no more jobs.
+            has_worker: workers.iter().any(|known| {
+                known.drain_at.is_none() && known.worker.may_serve(&counted.queue, &counted.kind)
+            }),
             kind: counted.kind,
             queue: counted.queue,
             counts: counted.counts,
@@ -228,16 +238,29 @@ pub async fn steps(
     from: u32,
     limit: u32,
 ) -> Result<FlowStepsPage, StoreError> {
-    let suspensions = store.suspensions(flow).await?;
+    let suspensions = suspensions_of(store, flow).await?;
+    let beginning = beginning(&suspensions);
     let is_flow = suspensions.iter().any(|suspension| suspension.flow.is_some());
+    let mut steps = kept(&beginning);
+    let kept_count = steps.len();
     let places = places(suspensions);
-    let first = places.len().min(from as usize);
-    let end = places.len().min(first + limit.min(STEPS_PAGE_MAX) as usize);
-    let shown: Vec<usize> = (first..end).collect();
+    let total = kept_count + places.len();
+    let first = total.min(from as usize);
+    let end = total.min(first + limit.min(STEPS_PAGE_MAX) as usize);
+    let shown: Vec<usize> = (first.max(kept_count)..end.max(kept_count))
+        .map(|number| number - kept_count)
+        .collect();
+    let mut own = described(store, flow, &places, &shown).await?;
+    own.iter_mut().for_each(|step| step.number += kept_count as u32);
+    steps.truncate(end);
+    steps.drain(..first.min(steps.len()));
+    steps.extend(own);
     Ok(FlowStepsPage {
         is_flow,
-        total: places.len() as u32,
-        steps: described(store, flow, &places, &shown).await?,
+        total: total as u32,
+        origin: beginning.as_ref().and_then(|kept| kept.origin.clone()),
+        continued: beginning.map_or(0, |kept| kept.continued),
+        steps,
     })
 }
 
@@ -249,7 +272,9 @@ pub async fn awaited(store: &dyn Store, flow: JobId) -> Result<Vec<FlowStep>, St
         ..JobFilter::default()
     };
     let open = store.job_ids(&filter, None, AWAITED_MAX as u32).await?;
-    let places = places(store.suspensions(flow).await?);
+    let suspensions = suspensions_of(store, flow).await?;
+    let kept_count = kept(&beginning(&suspensions)).len() as u32;
+    let places = places(suspensions);
     let mut shown: Vec<usize> = Vec::new();
     for jobs in &open {
         for position in jobs.positions.iter() {
@@ -269,7 +294,9 @@ pub async fn awaited(store: &dyn Store, flow: JobId) -> Result<Vec<FlowStep>, St
         }
     }
     shown.truncate(AWAITED_MAX);
-    described(store, flow, &places, &shown).await
+    let mut steps = described(store, flow, &places, &shown).await?;
+    steps.iter_mut().for_each(|step| step.number += kept_count);
+    Ok(steps)
 }
 
 /// The flow to which an event for a deduplication key goes.

@@ -37,6 +37,7 @@ pub mod events;
 mod expiry;
 mod firing;
 pub mod flow;
+pub mod flow_fork;
 pub mod flow_steps;
 mod housekeeping;
 pub mod kind;
@@ -62,6 +63,7 @@ pub use gristmill_store::{
     ChildOutcome, Event, EventCursor, EventJobs, FlowEvent, FlowEventReceipt, RecordedEvent, SubmittedJobs,
     Suspension,
 };
+pub use gristmill_worker::flow::{CannotFork, StepAt};
 pub use gristmill_worker::pressure;
 pub use gristmill_worker::{
     Admission, Backpressure, Capacity, Finalizing, Flow, Handler, IoRate, Job, JobContext, Observer,

@@ -103,6 +103,8 @@ pub struct NewBatch {
     pub after: Vec<After>,
     /// Tags that filters find; usually none.
     pub tags: Vec<Tag>,
+    /// For flows that begin with more than their payloads, the memo of each; usually none.
+    pub memos: Option<PackedArray>,
 }
 
 impl AsMut<NewBatch> for NewBatch {
@@ -128,6 +130,7 @@ impl NewBatch {
             rejected: Vec::new(),
             after: Vec::new(),
             tags: Vec::new(),
+            memos: None,
         }
     }
 
@@ -167,6 +170,11 @@ impl NewBatch {
         }
         if self.options.unique.is_some() {
             return Err(InvalidBatch::KeysMissing);
+        }
+        if let Some(memos) = &self.memos
+            && memos.count() != self.payloads.count()
+        {
+            return Err(InvalidBatch::Memos(memos.count(), self.payloads.count()));
         }
         check_tags(&self.tags, self.payloads.count())
     }

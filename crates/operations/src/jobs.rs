@@ -1,8 +1,11 @@
-//! Operations on jobs: list, count, search, show and change them.
+//! Operations on jobs: list, count, search, show, change and fork them.
 
 pub mod change;
 pub mod details;
+pub mod events;
+pub mod fork;
 pub mod list;
+pub mod memos;
 pub mod newest_batches;
 pub mod search;
 pub mod selection;

@@ -8,6 +8,12 @@ pub const JOBS_PER_REQUEST_MAX: usize = 100_000;
 /// The number of batches and jobs that the jobs of one request may wait for.
 pub const AFTER_PER_REQUEST_MAX: usize = 1_000;
 
+/// The number of events for flows in one request.
+pub const EVENTS_PER_REQUEST_MAX: usize = 1_000;
+
+/// The number of flows of which one request reads what they keep.
+pub const MEMOS_PER_REQUEST_MAX: usize = 100;
+
 /// The latest moment that a request may name: the end of the year 9999. Milliseconds since 1970.
 pub const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 
@@ -59,3 +65,7 @@ pub const TAGS_READ_MAX: usize = TAGS_PER_JOB_MAX as usize + 1;
 pub const SELECTED_JOBS_READ_MAX: usize = SELECTED_JOBS_MAX + 1;
 /// See [`JOBS_READ_MAX`].
 pub const CONTROLS_READ_MAX: usize = CONTROLS_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const EVENTS_READ_MAX: usize = EVENTS_PER_REQUEST_MAX + 1;
+/// See [`JOBS_READ_MAX`].
+pub const MEMOS_READ_MAX: usize = MEMOS_PER_REQUEST_MAX + 1;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::jobs::change::{PauseJobsRequest, PrioritiseRequest, ResumeJobsRequest, change};
-use crate::jobs::{details, list, tags};
+use crate::jobs::events::EventsRequest;
+use crate::jobs::{details, events, fork, list, memos, tags};
 use crate::read::read_request;
 use crate::refused::Refused;
 use crate::schedules::{PauseRequest, ScheduleRequest};
@@ -33,6 +34,12 @@ pub async fn carry_out(
         "prioritise" => told(change(engine, access, read::<PrioritiseRequest>(request)?.parts()?).await),
         "pause_jobs" => told(change(engine, access, read::<PauseJobsRequest>(request)?.parts()?).await),
         "resume_jobs" => told(change(engine, access, read::<ResumeJobsRequest>(request)?.parts()?).await),
+        "send_events" => {
+            let events = read::<EventsRequest<'_>>(request)?.check()?;
+            told(events::send_events(engine, access, events).await)
+        }
+        "flow_memos" => told(memos::memos(engine, access, read(request)?).await),
+        "fork_flows" => told(fork::fork(engine, access, read(request)?).await),
         "schedules" => told(schedules::schedules(engine, read(request)?).await),
         "schedule" => told(schedules::schedule(engine, subject).await),
         "put_schedule" => {

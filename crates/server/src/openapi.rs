@@ -76,6 +76,7 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::details::job))
         .routes(routes!(endpoints::jobs::steps::job_steps))
         .routes(routes!(endpoints::jobs::flow_event::send_event))
+        .routes(routes!(endpoints::jobs::flow_event::send_events))
         .routes(routes!(endpoints::flows::flows))
         .routes(routes!(endpoints::flows::flow_kinds))
         .routes(routes!(endpoints::jobs::tags::tag_values))
@@ -86,6 +87,8 @@ pub fn router() -> (Routes, utoipa::openapi::OpenApi) {
         .routes(routes!(endpoints::jobs::change::prioritise))
         .routes(routes!(endpoints::jobs::change::pause_jobs))
         .routes(routes!(endpoints::jobs::change::resume_jobs))
+        .routes(routes!(endpoints::jobs::fork::fork_flows))
+        .routes(routes!(endpoints::jobs::fork::flow_memos))
         .routes(routes!(
             endpoints::operations::start::start_operation,
             endpoints::operations::single::operations

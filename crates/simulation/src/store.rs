@@ -24,7 +24,7 @@ use gristmill_store::{
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
     NewSchedule, NewWorker, OutcomeWatch, OutputPage, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
     RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
-    SubmittedJobs, Suspension, TagValue, Want, WorkSeen, WorkerRow,
+    SubmittedJobs, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -343,8 +343,8 @@ impl Store for FaultyStore {
         operate!(self.send_events(events))
     }
 
-    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
-        operate!(self.suspensions(job))
+    async fn suspensions(&self, batch: BatchId, jobs: &Positions) -> Result<Suspensions, StoreError> {
+        operate!(self.suspensions(batch, jobs))
     }
 
     async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError> {

@@ -195,6 +195,8 @@ macro_rules! store_conformance {
                 flows_nest_to_a_limit,
                 events_are_delivered_or_kept,
                 moments_come,
+                flows_begin_anew,
+                flows_begin_with_memos,
             ]
             graph::siblings [
                 parents_wait_for_siblings_too,

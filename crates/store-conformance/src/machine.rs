@@ -245,6 +245,10 @@ impl<'a> Machine<'a> {
         new.after = self.after(submission.after, submission.on_failure);
         // Cached jobs cannot have prerequisites.
         new.options.cached_ms = submission.cached_ms.filter(|_| new.after.is_empty());
+        if submission.has_memos {
+            let memos: Vec<u32> = (0..submission.count).map(|_| self.new_payload()).collect();
+            new.memos = Some(PackedArray::parse(&serde_json::to_string(&memos).unwrap()).unwrap());
+        }
         self.submit(new).await;
     }
 

@@ -26,8 +26,7 @@ use crate::database::rows::NewSlice;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Remedy, Result};
 use crate::graph::dependency::Ended;
-use crate::graph::family::{Origins, Spawning};
-use crate::graph::flow::EndedParents;
+use crate::graph::family::{EndedParents, Origins, Spawning};
 use crate::graph::siblings::Spread;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::multirange::Multirange;
@@ -177,11 +176,12 @@ impl Transaction {
         for (held, rest) in rows.changed() {
             self.writes.let_go(held, &held.positions.difference(rest));
         }
-        self.suspend(spawning, ended).await?;
+        let anew = self.suspend(spawning, ended).await?;
         self.spread(spread, origins, ended).await?;
         if leaves_open {
             self.cancel_left_open(ended_parents, ended).await?;
         }
+        self.forget_steps(anew).await?;
         self.freed();
         Ok(receipts)
     }
@@ -261,6 +261,10 @@ impl Transaction {
                         attempt: report.last_attempt(),
                         ..held.clone()
                     };
+                    if let (true, Some(family)) = (suspended.begins_anew(), held.family) {
+                        let anew = suspended.positions.clone();
+                        commit.ended_parents.push((held.batch, family, anew));
+                    }
                     let dead = self.commit_suspended(&last, head()?, suspended, commit)?;
                     over = over.union(&dead);
                     receipt.dead = receipt.dead.union(&dead);

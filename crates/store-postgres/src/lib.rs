@@ -50,7 +50,7 @@ use gristmill_store::{
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, LockWaits,
     NewRun, NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance,
     RunState, Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats,
-    SubmittedJobs, Suspension, TagValue, Want, WorkSeen, WorkerRow,
+    SubmittedJobs, Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 use tokio::task::JoinHandle;
 
@@ -493,8 +493,8 @@ impl Store for PostgresStore {
         ))
     }
 
-    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
-        look!(self, |snapshot| graph::flow::suspensions(&snapshot, job))
+    async fn suspensions(&self, batch: BatchId, jobs: &Positions) -> Result<Suspensions, StoreError> {
+        look!(self, |snapshot| graph::flow::suspensions(&snapshot, batch, jobs))
     }
 
     async fn is_finished(&self, batch: BatchId) -> Result<bool, StoreError> {

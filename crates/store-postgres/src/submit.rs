@@ -19,7 +19,7 @@ use deadpool_postgres::ClientWrapper;
 use futures::FutureExt;
 use gristmill_batching::{Committer, EndReason, Group, GroupCommitError, Responder};
 use gristmill_model::{
-    BatchId, BatchOptions, JobId, JobState, NewBatch, Positions, Prerequisite, Tag, Timestamp,
+    BatchId, BatchOptions, JobId, JobState, NewBatch, PackedArray, Positions, Prerequisite, Tag, Timestamp,
 };
 use gristmill_store::hook::lanes_of_hooks;
 use gristmill_store::options::options_text;
@@ -27,6 +27,7 @@ use gristmill_store::rules::cache::Hits;
 use gristmill_store::rules::contents::Content;
 use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::family::flow::{BEGINNING, beginning};
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::pack::{Merge, merge, packed};
 use gristmill_store::{RunAdvance, StoreError};
@@ -233,9 +234,10 @@ pub(crate) fn check_texts(batch: &NewBatch) -> std::result::Result<(), StoreErro
             payloads.len()
         )));
     }
-    if payloads.contains('\0') {
+    let memos = batch.memos.as_ref().map_or("", PackedArray::as_str);
+    if payloads.contains('\0') || memos.contains('\0') {
         Err(StoreError::InvalidInput(
-            "a payload has a NUL character in it, which JSON writes as \\u0000".to_owned(),
+            "a payload or a memo has a NUL character in it, which JSON writes as \\u0000".to_owned(),
         ))
     } else {
         Ok(())
@@ -509,6 +511,9 @@ impl Writes {
         });
         let count = batch.payloads.count();
         self.insert_tags(id, count, &batch.tags);
+        if let Some(flows) = beginning(batch) {
+            self.insert_suspension(id, BEGINNING, &flows);
+        }
         let mut positions = Positions::all(count);
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(now, id, batch)?);
@@ -538,7 +543,7 @@ impl Writes {
                     rescues: 0,
                     expires_at: batch.options.expires_at,
                     is_awaited,
-                    family: None,
+                    family: batch.memos.as_ref().map(|_| BEGINNING),
                 },
             );
         }
@@ -611,6 +616,7 @@ fn is_lone(batch: &NewBatch) -> bool {
         rejected,
         after,
         tags,
+        memos,
     } = batch;
     let BatchOptions {
         priority: _,
@@ -634,4 +640,5 @@ fn is_lone(batch: &NewBatch) -> bool {
         && cached_ms.is_none()
         && hooks.is_none()
         && signal.is_none()
+        && memos.is_none()
 }

@@ -20,7 +20,7 @@ use crate::database::handle_cache::BatchHead;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
-use crate::graph::flow::EndedParents;
+use crate::graph::family::EndedParents;
 use crate::limits::{EXPIRED_SLICES_PER_TRANSACTION, IDLE_IN_TRANSACTION};
 
 impl Transaction {

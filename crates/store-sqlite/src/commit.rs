@@ -175,6 +175,12 @@ impl Transaction<'_> {
                     attempt: report.last_attempt(),
                     ..held.clone()
                 };
+                if suspended.begins_anew() {
+                    let anew = suspended.positions.intersection(&accepted);
+                    freed
+                        .left_open
+                        .extend(self.left_open(held.batch, held.family, &anew)?);
+                }
                 let dead = self.commit_suspended(&last, &accepted, suspended, worker_name)?;
                 receipt.dead = receipt.dead.union(&dead);
             }

@@ -53,7 +53,7 @@ use gristmill_store::{
     HistoryFilter, HistoryRow, JobCounts, JobDetails, JobFilter, JobRow, KindCounts, LaneMetrics, NewRun,
     NewSchedule, NewWorker, OutcomeWatch, Page, PruneOptions, Pruned, Rescued, Run, RunAdvance, RunState,
     Schedule, ScheduleChange, Selection, Store, StoreError, StoreMetrics, StoreStats, SubmittedJobs,
-    Suspension, TagValue, Want, WorkSeen, WorkerRow,
+    Suspensions, TagValue, Want, WorkSeen, WorkerRow,
 };
 
 pub use crate::caller_transaction::{ForeignConnection, ForeignSubmitter, Row, Value};
@@ -475,8 +475,9 @@ impl Store for SqliteStore {
         self.write(weight_bytes, work).await
     }
 
-    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError> {
-        self.read(move |connection| graph::flow::suspensions(connection, job))
+    async fn suspensions(&self, batch: BatchId, jobs: &Positions) -> Result<Suspensions, StoreError> {
+        let jobs = jobs.clone();
+        self.read(move |connection| graph::flow::suspensions(connection, batch, &jobs))
             .await
     }
 
@@ -663,10 +664,8 @@ impl Store for SqliteStore {
     }
 
     async fn wait_for_claim(&self, worker: WorkerId, want: Want, seen: &WorkSeen) -> Option<Exchanged> {
-        let give_back = |unclaimed| self.give_back(unclaimed);
-        self.waiting
-            .wait(worker, want, self.work.wait(seen), give_back)
-            .await
+        let (give_back, woken) = (|unclaimed| self.give_back(unclaimed), self.work.wait(seen));
+        self.waiting.wait(worker, want, woken, give_back).await
     }
 
     fn watch_outcomes(&self, batch: BatchId) -> OutcomeWatch {

@@ -17,6 +17,7 @@ use gristmill_store::integrity::BatchColumns;
 use gristmill_store::options::options_text;
 use gristmill_store::rules::dependency::{Beginning, WaitingJobs, stored_prerequisites};
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
+use gristmill_store::rules::family::flow::{BEGINNING, beginning};
 use gristmill_store::rules::lanes::LaneName;
 use gristmill_store::rules::pack::packed;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -103,6 +104,9 @@ impl Transaction<'_> {
         if !batch.tags.is_empty() {
             self.insert_tags(id, payloads.count(), &batch.tags)?;
         }
+        if let Some(flows) = beginning(batch) {
+            self.insert_suspension(id, BEGINNING, &flows)?;
+        }
         let mut positions = Positions::all(payloads.count());
         if !batch.rejected.is_empty() {
             positions = positions.difference(&self.bury_rejected(id, batch)?);
@@ -125,7 +129,7 @@ impl Transaction<'_> {
                 attempt: 1,
                 rescues: 0,
                 expires_at: options.expires_at,
-                family: None,
+                family: batch.memos.as_ref().map(|_| BEGINNING),
             };
             self.insert_slice(id, &head, &slice)?;
         }

@@ -183,6 +183,9 @@ pub enum FlowEventReceipt {
     Full,
 }
 
+/// The suspensions of each of some jobs, in order.
+pub type Suspensions = Vec<Vec<Suspension>>;
+
 /// One suspension of a job: a step of a flow, or the wait of another job for its children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspension {

@@ -40,7 +40,7 @@ use rules::lanes::Lane;
 pub use awaited::OutcomeWatch;
 pub use error::StoreError;
 pub use event::{Event, EventCursor, EventJobs, EventPage, RecordedEvent};
-pub use family::{ChildOutcome, Children, FlowEvent, FlowEventReceipt, Suspension};
+pub use family::{ChildOutcome, Children, FlowEvent, FlowEventReceipt, Suspension, Suspensions};
 pub use history::{HistoryFilter, HistoryPeriod, HistoryRow};
 pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
@@ -275,8 +275,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// all children. [`child_outcomes`](family::child_outcomes) returns their outcomes.
     async fn children(&self, batch: BatchId, parents: &Positions) -> Result<Vec<Children>, StoreError>;
 
-    /// The suspensions of a job, from the first to the last.
-    async fn suspensions(&self, job: JobId) -> Result<Vec<Suspension>, StoreError>;
+    /// The suspensions of each of these jobs of a batch, from the first to the last.
+    async fn suspensions(&self, batch: BatchId, jobs: &Positions) -> Result<Suspensions, StoreError>;
 
     /// The kinds of which a job has suspended as a flow, by name.
     async fn flow_kinds(&self) -> Result<Vec<Arc<str>>, StoreError>;

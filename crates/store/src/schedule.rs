@@ -200,6 +200,7 @@ impl NewSchedule {
                 .iter()
                 .map(|(name, value)| Tag::all(name.as_str(), value.as_str()))
                 .collect(),
+            memos: None,
         }
     }
 

@@ -19,6 +19,8 @@ from .replay import Prepared, Program, Suspension
 
 if TYPE_CHECKING:
     from .._app import App
+    from .._handle import Handle
+    from .check import Checked
 
 R = TypeVar("R")
 
@@ -68,6 +70,36 @@ class FlowJob(Job[..., R]):
     def is_coroutine(self) -> bool:
         """Whether it is an `async def`."""
         return inspect.iscoroutinefunction(self.function)
+
+    def check(self, *flows: str | Handle[Any], version: str | None = None) -> Checked:
+        """Replays instances against this code, without running any step: these, or all of a version that have not ended (of this
+        one by default; "" for none). Their memos are read, and nothing is written. What a flow does between its steps runs.
+
+        Gives how many were replayed, and those that the code does not fit, each with the error: which step, and which hashes.
+
+        >>> import gristmill
+        >>> from gristmill.testing import temporary_store
+        >>> app = gristmill.App("jobs.db")
+        >>> @app.job
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> @app.flow(name="wait", version="1")
+        ... async def before(flow, number: int) -> int:
+        ...     doubled = await flow.step(double, number)
+        ...     return await flow.event("go")
+        >>> @app.flow(name="wait", version="2")
+        ... async def after(flow, number: int) -> int:
+        ...     doubled = await flow.step(double, number + 1)
+        ...     return await flow.event("go")
+        >>> with temporary_store(app):
+        ...     handle = before.submit(21)
+        ...     ran = app.drain()
+        ...     before.check().differences, after.check(version="1").differences[0].problem
+        ([], 'FlowError: step double, number 1 of its name, of flow wait@2 had arguments of the hash ...')
+        """
+        from .check import check
+
+        return check(self, flows, version)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_program": None}
@@ -241,8 +273,7 @@ def _program(job: FlowJob[Any]) -> Program:
         check_names(f"a map of {job.name}", options, STEP_OPTIONS)
         head, convert = head_of(job, dict(options))
         encode = job.shape.encoder(items, starmap)
-        items = rows(items)
-        label = getattr(job, "flow_name", job.name)
+        items, label = rows(items), getattr(job, "flow_name", job.name)
         for payload in items if encode is None else encoded_items(items, encode):
             yield Prepared(label, head, encode_payload(payload), convert)
 
@@ -260,4 +291,5 @@ def _program(job: FlowJob[Any]) -> Program:
         seconds,
         lambda function: converter(hints_of(function).get("return")),
         _running_job,
+        lambda *arguments, **named: job.shape.payload(arguments, named),
     )

@@ -233,14 +233,15 @@ class AsyncFlow(Flow):
         if is_replayed:
             self._wave_ms = memos[0].get("time")
         self._is_replayed = is_replayed
-        main: asyncio.Task[Any] = asyncio.Task(self._program.function(self, payload), loop=loop, name=self.name)  # type: ignore[arg-type]
+        begun = self._program.function(self, self._payload(payload))
+        main: asyncio.Task[Any] = asyncio.Task(begun, loop=loop, name=self.name)  # type: ignore[arg-type]
         loop.tasks.append(main)
         loop.run()
         spawned = 0
         owners = self._owners
         for number, memo in enumerate(memos):
-            if main.done():
-                return main.result()
+            if self._next is not None or main.done():
+                return self._ended(main)
             if number:
                 self._wave_ms = memo.get("time")
                 seen = memo.get("seen")
@@ -254,8 +255,8 @@ class AsyncFlow(Flow):
                 loop.run()
             for entry in memo.get("steps", ()):
                 spawned += 1 if len(entry) < 4 else entry[3]
-        if main.done():
-            return main.result()
+        if self._next is not None or main.done():
+            return self._ended(main)
         self._is_replayed, self._wave_ms = False, None
         seen_now: list[int] = []
         if is_replayed:
@@ -264,11 +265,14 @@ class AsyncFlow(Flow):
             for index in seen_now:
                 self._deliver(index)
             loop.run()
-            if main.done():
-                return main.result()
+            if self._next is not None or main.done():
+                return self._ended(main)
         else:
             is_all = True
         return self._suspension(seen_now, is_all)
+
+    def _ended(self, main: asyncio.Task[Any]) -> Any:
+        return self._anew() if self._next is not None else main.result()
 
     def time_s(self) -> float:
         """The loop's time: that of the run in which this part of the flow was run first."""
@@ -416,10 +420,16 @@ class PlainFlow(Flow):
         is_all = len(seen_now) == len(owners) - owners.count(None)
         for index in seen_now:
             self._deliver(index)
+        value, is_done = None, False
         try:
-            return self._program.function(self, payload)
+            value = self._program.function(self, self._payload(payload))
+            is_done = True
         except Suspended:
             pass
+        if self._next is not None:
+            return self._anew()
+        if is_done:
+            return value
         self._is_over = True
         return self._suspension(seen_now, is_all)
 

@@ -8,6 +8,9 @@ The memo is a list with a part for each suspension, as JSON objects:
 * `seen`: the children whose ends were told before the suspension and after the one before it, in that order: numbers and
   `[first, end]`. Left out where these are all that were spawned before and not yet seen.
 * `values`: `[name, value]`, `[name, value, key]` or, for a failure, `[name, null, key, failure]`: of `local`, `now` and the like.
+* `begin`: only in the first part: what an instance begins with that continues itself, or that has steps of another instance. `state`
+  stands in place of the payload; `count` is how often it has begun anew; `origin` is the instance from which the steps are, `memos`
+  are the parts of its memo, and `outcomes` those of the children that these name, before the children of the instance itself.
 * `time`: what the event loop's clock said, in milliseconds since 1970. `seed`: that of `random` and `uuid`.
 
 Needs nothing of the package: the runtime gives the same text to scripts. Python 3.8 and newer.

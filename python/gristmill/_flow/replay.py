@@ -13,7 +13,7 @@ import re
 import time
 import zlib
 from collections import namedtuple
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, NoReturn
 
 from .memo import FlowError, Record, grouped, make_encoder, runs_of, shown
 
@@ -71,6 +71,7 @@ class Program:
         seconds: Callable[[Any], float] = float,
         convert_local: Callable[[Any], Callable[[Any], Any] | None] | None = None,
         running_job: Callable[[], str | None] = lambda: None,
+        payload_of: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -85,6 +86,8 @@ class Program:
         self.convert_local = convert_local
         # The id of the job that runs.
         self.running_job = running_job
+        # Makes a payload of the flow's arguments.
+        self.payload_of = payload_of or _only
 
     def canonical(self, text: str) -> str:
         """The JSON of a payload as it is hashed: in the order of members, and with whole numbers without a fraction, since a flow in
@@ -111,6 +114,13 @@ class Flow:
 
     def __init__(self, program: Program, memos: list[Any], outcomes: list[Any], job: str | None, now_ms: int | None = None) -> None:
         self._program = program
+        begun: dict[str, Any] = memos[0].get("begin") or {} if memos else {}
+        if begun:
+            memos = begun.get("memos", []) + memos[1:]
+            outcomes = begun.get("outcomes", []) + outcomes
+        self._begun = begun
+        # What the instance begins anew with, as JSON.
+        self._next: str | None = None
         self._memos = memos
         self._outcomes = outcomes
         self._now_ms = now_ms
@@ -132,6 +142,8 @@ class Flow:
         self._time_ms: int | None = None
         # Whether the flow is being unwound: nothing begins then.
         self._is_over = False
+        # Whether it is replayed only: it stops where it would make a value.
+        self.is_dry = False
         if memos:
             self._read()
 
@@ -149,6 +161,19 @@ class Flow:
         if self._job is None:
             self._job = self._program.running_job()
         return self._job
+
+    @property
+    def continued(self) -> int:
+        """How often the instance has begun anew, by `continue_with`.
+
+        >>> @app.flow
+        ... async def first_round(flow) -> int:
+        ...     return flow.continued
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(first_round)
+        0
+        """
+        return int(self._begun.get("count", 0))
 
     # --- the memo ---
 
@@ -433,7 +458,7 @@ class Flow:
             if len(entry) > 3:
                 raise self._program.failed(name, key, self.id, "dead", entry[3])
             return entry[1]
-        if self._is_over:
+        if self._is_over or self.is_dry:
             raise Suspended
         try:
             value = make()
@@ -503,6 +528,8 @@ class Flow:
         import hashlib
         import os
 
+        if self._seed is None and self.is_dry:
+            raise Suspended
         if self._seed is None:
             self._seed = self._new_seed = int.from_bytes(os.urandom(6), "big")
         self._seeds_taken += 1
@@ -510,6 +537,38 @@ class Flow:
 
     def _clock_ms(self) -> int:
         return int(time.time() * 1000) if self._now_ms is None else self._now_ms
+
+    def continue_with(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Begins the instance anew with these arguments: the same job with an empty memo, for loops without end. The flow stops
+        here; steps that are open are cancelled, and events that were not awaited are kept.
+
+        >>> @app.flow
+        ... async def countdown(flow, number: int) -> str:
+        ...     if number == 0:
+        ...         return f"begun anew {flow.continued} times"
+        ...     await flow.sleep("1d")
+        ...     flow.continue_with(number - 1)
+        >>> from gristmill.testing import run_flow
+        >>> run_flow(countdown, 3)
+        'begun anew 3 times'
+        """
+        if not self._is_over:
+            state = self._program.encode(self._program.payload_of(*arguments, **named))
+            begin: dict[str, Any] = {"count": self.continued + 1}
+            if "origin" in self._begun:
+                begin["origin"] = self._begun["origin"]
+            text = f'{{"begin":{json.dumps(begin)[:-1]},"state":{state}}}}}'
+            self._check_memo(text)
+            self._next = text
+            self._is_over = True
+        raise Suspended
+
+    def _anew(self) -> Suspension:
+        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"}}')
+
+    def _payload(self, payload: Any) -> Any:
+        """That of the job, or the state with which the instance has begun anew."""
+        return self._begun.get("state", payload)
 
     # --- what a kind of flow does its own way ---
 
@@ -566,8 +625,8 @@ class Flow:
         total = len(self._owners) + sum(record.missing for record in fresh)
         if total > STEPS_MAX:
             raise FlowError(
-                f"flow {self.name} has {total:,} steps; the limit is {STEPS_MAX:,} (STEPS_MAX): let it begin a flow of the same kind"
-                " as its last step"
+                f"flow {self.name} has {total:,} steps; the limit is {STEPS_MAX:,} (STEPS_MAX): continue with a state before, by"
+                " flow.continue_with"
             )
         memo: dict[str, Any] = {}
         children = ""
@@ -583,13 +642,20 @@ class Flow:
         if self._time_ms is not None:
             memo["time"] = self._time_ms
         text = self._program.encode(memo)
-        if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:
-            raise FlowError(
-                f"flow {self.name} would keep {len(text):,} bytes of names, keys and local values at one wait; the limit is"
-                f" {MEMO_BYTES_MAX:,} (MEMO_BYTES_MAX): return references from flow.local, or make what is large in a step"
-            )
+        self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
         return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"}}')
+
+    def _check_memo(self, text: str) -> None:
+        if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:
+            raise FlowError(
+                f"flow {self.name} would keep {len(text):,} bytes of names, keys and local values, or of state, at one wait; the limit is"
+                f" {MEMO_BYTES_MAX:,} (MEMO_BYTES_MAX): return references from flow.local, or make what is large in a step"
+            )
+
+
+def _only(state: Any = None) -> Any:
+    return state
 
 
 def _counted(count: int | None) -> str:

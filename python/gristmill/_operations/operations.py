@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .._errors import NotFound
+from .._errors import ForkRefused, NotFound
 from .._options import check_names
 from .._process import stop_import
 from .requests import ask, moment_ms, pages, without_none
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .records import Control, HistoryRow, JobDetails, JobRow, Schedule
 
 Moment = datetime | float
+# Events that one request sends.
+EVENTS_PER_REQUEST = 1_000
 Tags = Mapping[str, str | None]
 
 
@@ -137,6 +139,66 @@ class Operations:
         (1, 1, 'waiting')
         """
         return self._change("resume_jobs", jobs, conditions, reason=reason)
+
+    def send_events(self, events: Iterable[tuple[str | Handle[Any], str, Any]], *, kind: str | None = None) -> list[str]:
+        """Sends events to flows: tuples of the flow, the name and the value. A flow is a handle, an id ("42:7"), or "key=" and its
+        deduplication key; `kind` is needed where several open jobs have a key. A thousand events are one transaction.
+
+        What became of each: "delivered", "kept" until the flow awaits it, or not sent because the flow has "ended", is "unknown",
+        or has too many kept events ("full").
+
+        >>> app.send_events([("key=order-17", "paid", {"by": "Ada"}), ("99:0", "paid", None)])
+        ['unknown', 'unknown']
+        """
+        import itertools
+
+        stop_import("app.send_events(…)")
+        receipts: list[str] = []
+        waiting = iter(events)
+        while portion := list(itertools.islice(waiting, EVENTS_PER_REQUEST)):
+            body: list[dict[str, Any]] = []
+            for flow, name, value in portion:
+                named = str(flow)
+                address = without_none({"key": named[4:], "kind": kind}) if named[:4] == "key=" else {"job": named}
+                body.append({**address, "name": name, "value": value})
+            told = ask(self.engine(), "send_events", {"events": body})["events"]
+            receipts.extend(event["receipt"] for event in told)
+        return receipts
+
+    def fork_flows(
+        self,
+        from_step: str | int,
+        *flows: str | Handle[Any],
+        step_key: str | None = None,
+        version: str | None = None,
+        **conditions: Any,
+    ) -> list[tuple[str, str | ForkRefused]]:
+        """Forks flows that have ended: these, or those that match (as `find` has it), at most 10,000. A fork is a new instance
+        with the outcomes of all steps that the flow began before `from_step`, which is the name of a step or its number in
+        `gristmill flow show`; this step and what follows run again. `version`: that of the new instances.
+
+        The ids of the flows, each with that of its fork, or with the reason why there is none.
+
+        >>> app.fork_flows("embed", "99:0")
+        [('99:0', ForkRefused('flow 99:0 is not forked: it does not exist'))]
+        """
+        stop_import("app.fork_flows(…)")
+        check_names("app.fork_flows(…)", conditions, CONDITIONS)
+        named = [str(flow) for flow in flows]
+        if named and conditions or not (named or conditions):
+            raise ValueError("give either flows or conditions")
+        body = without_none({"from": from_step, "step_key": step_key, "version": version})
+        if named:
+            body["jobs"] = named
+        else:
+            body["filter"] = conditions_of(**conditions)
+        told = ask(self.engine(), "fork_flows", body)["flows"]
+        forks: list[tuple[str, str | ForkRefused]] = []
+        for one in told:
+            fork: str | None = one.get("fork")
+            refused = ForkRefused(f"flow {one['flow']} is not forked: {one.get('error')}")
+            forks.append((one["flow"], refused if fork is None else fork))
+        return forks
 
     def _change(self, what: str, jobs: Iterable[Any], conditions: dict[str, Any], **members: Any) -> int:
         stop_import(f"app.{what}(…)")

@@ -21,6 +21,9 @@ Ended = tuple[str, "str | None", "tuple[str, str, str | None] | None"]
 # Runs a child: the batch that it is in, and its payload as JSON.
 Execute = Callable[[dict[str, Any], str], Ended]
 
+# How often one instance begins anew in memory, where no time passes.
+ROUNDS_MAX = 10_000
+
 
 class Child:
     """A child of an instance: a step, or an event or a time for which it waits."""
@@ -65,7 +68,7 @@ class Instance:
         self.payload = payload
         self.execute = execute
         self.id = id
-        self.attempts_left = attempts_max
+        self.attempts_max = self.attempts_left = attempts_max
         self.choose = choose
         self.now_ms = round(BEGINNING.timestamp() * 1000)
         self.memos: list[str] = []
@@ -77,6 +80,7 @@ class Instance:
         self.scheduled: list[tuple[int, str, Any]] = []
         self.ended: Ended | None = None
         self.runs = 0
+        self.rounds = 0
 
     def send_event(self, name: str, value: Any = None, after: Span | None = None) -> None:
         """Sends an event, now or after a span."""
@@ -96,7 +100,7 @@ class Instance:
 
     def _is_awake(self) -> bool:
         count = sum(not child.is_open for child in self.children)
-        return not self.is_begun or (count == len(self.children) if self.wake == "all" else count > self.told)
+        return not self.is_begun or self.wake == "anew" or (count == len(self.children) if self.wake == "all" else count > self.told)
 
     def _run(self) -> None:
         self.runs += 1
@@ -119,6 +123,16 @@ class Instance:
             return
         self.is_begun = True
         suspended: dict[str, Any] = json.loads(value.text)
+        if suspended["wake"] == "anew":
+            self.rounds += 1
+            if self.rounds > ROUNDS_MAX:
+                raise RuntimeError(
+                    f"the flow {self.job.name} has begun anew {ROUNDS_MAX:,} times (ROUNDS_MAX) without ending: send it an event that"
+                    " ends it, or let a step end it"
+                )
+            self.memos.clear()
+            self.children.clear()
+            self.attempts_left = self.attempts_max
         self.memos.append(json.dumps(suspended["memo"][0]))
         self.wake = suspended["wake"]
         for batch in suspended["children"]:

@@ -1,15 +1,18 @@
 """Durable flows in memory: what is replayed, and what is told of code that changed."""
 
 import asyncio
+import contextlib
 import datetime
 import json
 import random
+import zlib
 
 import programs
 import pytest
 from programs import random_program
 
 import gristmill
+from gristmill._flow.loop import run
 from gristmill.testing import eager, run_flow
 from gristmill.testing.flows import Instance
 
@@ -490,3 +493,96 @@ def test_random_programs_do_not_depend_on_the_order_of_ends(seed):
     assert expected[0] == "completed"
     for _ in range(3):
         assert instance(programs.interpreter, program, choose=rng.choice).proceed() == expected
+
+
+def test_a_flow_continues_with_a_state():
+    rounds = []
+
+    @shop.flow(name="rounds")
+    async def flow(flow, number: int, total: int = 0):
+        rounds.append(flow.continued)
+        seen = await flow.step(double, number)
+        flow.step("nobody runs this", None)
+        try:
+            if number > 1:
+                await asyncio.gather(flow.sleep("1h"), later(flow, number, total + seen))
+        finally:
+            # What cleans up does not keep it from beginning anew.
+            with contextlib.suppress(BaseException):
+                flow.step(double, 99)
+        return [total + seen, flow.continued, flow.now().hour]
+
+    async def later(flow, number, total):
+        await flow.sleep("2h")
+        flow.continue_with(number - 1, total=total)
+
+    def execute(batch, payload):
+        return "completed", str(double(json.loads(payload))) if batch["kind"] == "double" else "null", None
+
+    instance = Instance(flow, '{"number":3}', execute, choose=lambda children: children[0])
+    assert json.loads(instance.proceed()[1])[:2] == [12, 2]
+    assert sorted(set(rounds)) == [0, 1, 2] and calls == [3, 2, 1]
+    assert len(instance.memos) == 2 and len(instance.children) == 1
+
+
+def test_a_plain_flow_continues_with_a_state():
+    @shop.flow(name="plain_rounds")
+    def flow(flow, number: int):
+        flow.step(double, number).result()
+        if number:
+            flow.continue_with(number - 1)
+        return flow.continued
+
+    assert run_flow(flow, 3) == 3 and calls == [3, 2, 1, 0]
+
+
+def test_a_loop_that_never_ends_and_a_state_that_cannot_be_kept_are_told():
+    @shop.flow(name="endless", retries=0)
+    async def endless(flow, number: int):
+        await flow.sleep("1d")
+        flow.continue_with(number + 1)
+
+    with pytest.raises(RuntimeError, match="begun anew 10,000 times"):
+        run_flow(endless, 1)
+
+    @shop.flow(name="too_large", retries=0)
+    async def too_large(flow, text: str):
+        flow.continue_with(text * 3_000_000)
+
+    with pytest.raises(gristmill.JobFailed, match=r"bytes of names, keys and local values, or of state.*MEMO_BYTES_MAX"):
+        run_flow(too_large, "x")
+
+    @shop.flow(name="misfit", retries=0)
+    async def misfit(flow, text: str):
+        flow.continue_with(text, 2)
+
+    with pytest.raises(gristmill.JobFailed, match="do not fit the parameters"):
+        run_flow(misfit, "x")
+
+
+def test_an_instance_begins_with_the_steps_of_another():
+    @shop.flow(name="forked")
+    async def forked(flow, number: int):
+        one = await flow.step(double, number)
+        return [one, await flow.step(add, one), flow.continued]
+
+    @shop.flow(name="forked_plain")
+    def plain(flow, number: int):
+        one = flow.step(double, number).result()
+        return [one, flow.step(add, one).result(), flow.continued]
+
+    for flow in (forked, plain):
+        steps = {"steps": [["double", zlib.crc32(b"5")]]}
+        kept = [{"job": "3:0", "state": "completed", "value": 77}]
+        begin = {"begin": {"origin": "4:2", "state": 5, "count": 1, "memos": [steps, {"seen": [0]}], "outcomes": kept}}
+
+        def go_on(memos, outcomes, flow=flow):
+            return run(flow.program(), flow.is_coroutine, 1, memos, outcomes, "9:0")
+
+        suspended = json.loads(go_on([begin], []).text)
+        assert [child["payloads"] for child in suspended["children"]] == [[{"left": 77}]]
+        own = [begin, suspended["memo"][0]]
+        assert go_on(own, [{"job": "9:1", "state": "completed", "value": 78}]) == [77, 78, 1]
+        begin["begin"]["state"] = 6
+        with pytest.raises(gristmill.FlowError, match="step double, number 1 of its name"):
+            go_on([begin], [])

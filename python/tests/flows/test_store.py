@@ -80,6 +80,27 @@ async def stumbling(flow):
     return await flow.step(double, 2)
 
 
+@studio.job(retries=0)
+def charge(number: int) -> str:
+    return gristmill.job().id
+
+
+@studio.flow(version="1", retries=0)
+async def charged(flow, number: int):
+    doubled = await flow.step(double, number)
+    drawn = flow.random()
+    await flow.first(flow.event("approve"), flow.map(double, [1, 2], key="pair"))
+    return [doubled, drawn, await flow.step(charge, doubled)]
+
+
+@studio.flow(retries=0)
+async def countdown(flow, number: int):
+    await flow.first(flow.step(double, number), flow.step("nobody runs this", None))
+    if number:
+        flow.continue_with(number - 1)
+    return [flow.continued, await flow.event("last"), flow.id]
+
+
 @pytest.fixture
 def clock():
     return Clock()
@@ -150,6 +171,82 @@ def test_a_failed_run_is_tried_again_with_its_memo(app):
     app.drain()
     assert handle.result() == 4
     assert app.counts(job=double)["completed"] == 2
+
+
+def test_a_loop_keeps_its_last_round(app):
+    handles = countdown.submit_many([3, 5], key=str)
+    assert handles[0].send_event("last", "kept")
+    app.drain()
+    assert handles[0].result() == [3, "kept", handles[0].id] and handles[1].state() == "blocked"
+    # What earlier rounds left open is cancelled; the last one of what waits is open.
+    assert app.counts(job="nobody runs this")["blocked"] + app.counts(job="nobody runs this")["waiting"] == 1
+    assert handles[1].send_event("last", None)
+    app.drain()
+    assert handles[1].result() == [5, None, handles[1].id]
+    assert app.counts(job="nobody runs this")["cancelled"] == 10
+
+
+def test_ended_flows_are_forked(app, clock):
+    handles = charged.submit_many(range(30))
+    with pytest.raises(gristmill.ForkRefused, match=r"flow 1:0 is not forked: it has not ended \(waiting\)"):
+        handles[0].fork("charge")
+    app.drain()
+    before = handles.results()
+    fork = handles[3].fork("charge")
+    app.drain()
+    value, drawn, charged_by = fork.result()
+    # What was before the step is kept; the step ran again.
+    assert [value, drawn] == before[3][:2] and charged_by != before[3][2]
+    with pytest.raises(gristmill.ForkRefused, match="it has no step `refund`; its steps are double, approve, charge"):
+        fork.fork("refund")
+    again = app.fork_flows(0, *handles, version="2")
+    assert [flow for flow, _ in again] == [handle.id for handle in handles]
+    assert len({fork.partition(":")[0] for _, fork in again}) == 1
+    assert [row.kind for row in app.find(job="charged@2")] == ["charged@2"] * 30
+    assert len(app.fork_flows("charge", states="completed", job=charged)) == 31
+    [(_, unknown)] = app.fork_flows("charge", double.submit(1))
+    assert isinstance(unknown, gristmill.ForkRefused) and "has not ended" in str(unknown)
+    with pytest.raises(ValueError, match="either flows or conditions"):
+        app.fork_flows("charge")
+
+
+def test_new_code_goes_on_with_instances_of_an_older_version(tmp_path):
+    before, after = (gristmill.App(tmp_path / "jobs.db", durable=False) for _ in range(2))
+
+    for app in (before, after):
+        app.job(name="double")(double.function)
+
+    @before.flow(name="order", version="1")
+    async def first(flow, number: int):
+        return [await flow.step("double", number), await flow.event("go")]
+
+    handles = first.submit_many([1, 2, 3])
+    before.drain()
+    with pytest.raises(ValueError, match="give it a version of its own"):
+        after.flow(first.function, name="order", version="1", upgrades="1")
+
+    @after.flow(name="order", version="2", upgrades=["1"])
+    async def second(flow, number: int):
+        changed = number if flow.version == "1" or number != 2 else 7
+        doubled = await flow.step("double", changed)
+        return [doubled, await flow.event("go"), await flow.step("double", doubled, key="again"), flow.version]
+
+    @after.flow(name="order", version="3")
+    async def wrong(flow, number: int):
+        return await flow.step("double", number + (number == 2))
+
+    assert after.jobs["order@1"].check() == (3, [])
+    count, differences = wrong.check(version="1")
+    assert (count, [one.flow for one in differences]) == (3, ["1:0", "1:1", "1:2"])
+    assert differences[0].problem == "it ends, where it waited" and differences[0].unused == ["@go"]
+    assert "step double, number 1 of its name, of flow order@3 had arguments of the hash" in differences[1].problem
+    assert [one.flow for one in wrong.check(handles[1]).differences] == ["1:1"]
+    for handle in handles:
+        handle.send_event("go", "!")
+    after.drain()
+    assert handles.results() == [[2, "!", 4, "1"], [4, "!", 8, "1"], [6, "!", 12, "1"]]
+    before.close()
+    after.close()
 
 
 def test_a_cancelled_flow_cancels_its_steps(app):

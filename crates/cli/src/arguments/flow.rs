@@ -20,6 +20,7 @@ Examples:
   gristmill flow list --kind document --state blocked
   gristmill flow show 42:7
   gristmill flow event 42:7 approve '{\"by\":\"Ada\"}'
+  gristmill flow fork 42:7 --from embed
   gristmill flow cancel 42:7";
 
 /// `gristmill flow`.
@@ -43,6 +44,8 @@ pub enum FlowCommand {
     Show(FlowShowArguments),
     /// Send events to flows
     Event(FlowEventArguments),
+    /// Start new instances that have the steps of ended ones up to a step
+    Fork(FlowForkArguments),
     /// Cancel flows that have not ended, and their open steps
     #[command(after_help = CANCEL_HELP)]
     Cancel(ChangeArguments),
@@ -183,4 +186,36 @@ pub struct FlowEventArguments {
     /// Print one JSON line for each event
     #[arg(long)]
     pub json: bool,
+}
+
+const FORK_HELP: &str = "\
+A fork is a new instance with the payload, options and tags of a flow that has ended. It has the outcomes of all steps that the
+flow began before STEP; STEP and what follows run again. STEP is the name of a step, or its number in `gristmill flow show`.
+With conditions instead of ids, the flows that match and have ended are forked, as packed batches. Ctrl-C stops; the forks that
+were printed are stored.
+
+Exit status: 0 if all flows are forked; 1 if some cannot be, such as flows without the step; 2 if the request is wrong.
+
+Examples:
+  gristmill flow fork 42:7 --from embed
+  gristmill flow fork 42:7 42:9 --from 3
+  gristmill flow fork --kind document@3 --state dead --from embed --to 4
+  gristmill flow fork --batch 42 --from charge --step-key order-17 --json | jq .fork";
+
+/// `gristmill flow fork`.
+#[derive(Debug, Args)]
+#[command(after_help = FORK_HELP)]
+pub struct FlowForkArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub flows: ChangeArguments,
+    /// The step that runs again, with all that follow: its name, or its number
+    #[arg(long, value_name = "STEP")]
+    pub from: String,
+    /// The key of the step
+    #[arg(long, value_name = "KEY")]
+    pub step_key: Option<String>,
+    /// The version of the new instances [default: that of each flow]
+    #[arg(long, value_name = "VERSION")]
+    pub to: Option<String>,
 }

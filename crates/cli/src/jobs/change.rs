@@ -108,7 +108,8 @@ impl Shown for ChangedSoFar {
     }
 }
 
-async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
+/// The store, and the jobs that the arguments name.
+pub async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
     if arguments.ids.is_empty() && arguments.filter.is_empty() && !arguments.all {
         bail!(
             "name the jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --group, --run, --batch, --tag, --key, or --all"

@@ -1,6 +1,7 @@
-//! `gristmill flow`: starts, lists and shows flows, sends them events, and cancels them.
+//! `gristmill flow`: starts, lists, shows and forks flows, sends them events, and cancels them.
 
 mod event;
+mod fork;
 mod list;
 mod show;
 
@@ -22,6 +23,7 @@ pub async fn flow(arguments: FlowArguments) -> anyhow::Result<Exit> {
         FlowCommand::List(arguments) => list::list(arguments).await,
         FlowCommand::Show(arguments) => show::show(arguments).await,
         FlowCommand::Event(arguments) => event::event(arguments).await,
+        FlowCommand::Fork(arguments) => fork::fork(arguments).await,
         FlowCommand::Cancel(arguments) => change::change_jobs(arguments, Change::Cancel).await,
     }
 }

@@ -255,6 +255,7 @@ impl<'a> FailedItems<'a> {
             rejected: Vec::new(),
             after: Vec::new(),
             tags: pack_tags(&tags),
+            memos: None,
         });
         let advance = RunAdvance {
             run: self.run.id,

@@ -11,6 +11,7 @@ use crate::workspace::{Workspace, json_lines};
 on_each_store! {
     flows_are_started_listed_shown_sent_events_and_cancelled,
     many_events_are_read_from_lines,
+    ended_flows_are_forked,
 }
 
 /// A flow that maps over three pages, and awaits an approval.
@@ -240,4 +241,55 @@ fn many_events_are_read_from_lines(make: fn() -> Workspace) {
         "{sent:?}"
     );
     sent.expect(1);
+}
+
+fn ended_flows_are_forked(make: fn() -> Workspace) {
+    let workspace = make();
+    workspace.run("flow start document@3 \"a\" \"b\"").expect(0);
+    work(&workspace);
+    workspace.run("flow event 1:0 approve 7").expect(0);
+    work(&workspace);
+    let forked = workspace.run("flow fork 1:0 1:1 9:9 --from approve");
+    for part in [
+        "flow 1:1 is not forked: it has not ended (blocked): cancel it, or wait for its end",
+        "flow 9:9 does not exist",
+        "1 flow forked",
+    ] {
+        assert!(forked.stderr.contains(part), "{part} in {forked:?}");
+    }
+    let line = forked.expect(1);
+    let (fork, rest) = line.split_once(' ').unwrap();
+    assert_eq!(rest.trim(), "a fork of 1:0");
+    let unknown = workspace.run("flow fork 1:0 --from save");
+    assert!(
+        unknown
+            .stderr
+            .contains("it has no step `save`; its steps are embed (key pages), approve"),
+        "{unknown:?}"
+    );
+    unknown.expect(1);
+    workspace.run("flow fork 1:0 --from 1 --step-key k").expect(2);
+    workspace.run("flow fork --from 1").expect(2);
+    workspace.run("flow fork 1:0").expect(2);
+
+    // Of a filter, those that have ended: the fork is not one of them.
+    let all = json_lines(
+        &workspace
+            .run("flow fork --kind document@3 --from 0 --to 4 --json")
+            .expect(0),
+    );
+    assert_eq!((all.len(), &all[0]["flow"]), (1, &json!("1:0")));
+    let other = all[0]["fork"].as_str().unwrap();
+    let shown = workspace.run(&format!("flow show {other}")).expect(0);
+    assert!(
+        shown.contains("version    4") && shown.contains("fork of    1:0"),
+        "{shown}"
+    );
+    // The map was open when the flow ended, so that the fork has no steps yet.
+    let shown: Value =
+        serde_json::from_str(&workspace.run(&format!("flow show {fork} --json")).expect(0)).unwrap();
+    assert_eq!(
+        (&shown["origin"], &shown["steps_total"]),
+        (&json!("1:0"), &json!(0))
+    );
 }

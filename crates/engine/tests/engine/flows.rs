@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use gristmill_engine::flow_fork::{Fork, Forked, Forks, flows_to_fork};
+use gristmill_engine::flow_steps::steps;
 use gristmill_engine::{
-    Engine, EngineSettings, Flow, FlowEvent, FlowEventReceipt, FlowSteps, Job, JobError, JobId, Kind,
+    CannotFork, Engine, EngineSettings, Flow, FlowEvent, FlowEventReceipt, FlowSteps, Job, JobError, JobId,
+    Kind, StepAt,
 };
-use gristmill_model::{BatchOptions, JobState, TraceParent};
-use gristmill_store::JobFilter;
+use gristmill_model::{BatchOptions, JobState, Positions, TraceParent};
+use gristmill_store::{JobFilter, Selection};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::support::{Square, square};
@@ -202,5 +205,139 @@ async fn failures_are_told() {
     assert!(
         message.contains("step square had arguments of the hash"),
         "{message}"
+    );
+}
+
+/// A loop that begins anew keeps its job, its events and its key, and neither its steps nor what they waited for.
+#[tokio::test]
+async fn a_flow_continues_with_a_state() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[3, 5]).await.unwrap();
+    let sent = jobs
+        .iter()
+        .map(|job| FlowEvent::new(*job, "late", "100").unwrap());
+    engine.send_events(sent.collect()).await.unwrap();
+    let values = run(&engine, &jobs, |flow, job| async move {
+        let never = Box::pin(flow.event::<i64>("never", None));
+        let step = Box::pin(flow.step::<Square>(&job.payload));
+        if matches!(
+            futures::future::select(never, step).await,
+            futures::future::Either::Left(_)
+        ) {
+            return Err(JobError::new("race", "the event won"));
+        }
+        if job.payload > 1 {
+            return flow.continue_with(&(job.payload - 1)).await;
+        }
+        let late: Option<i64> = flow.event("late", None).await?;
+        Ok(flow.continued() as i64 + late.unwrap_or(0))
+    })
+    .await;
+    assert_eq!(values, [Ok(2 + 100), Ok(4 + 100)]);
+    for job in jobs {
+        let only = Positions::from(job.position..job.position + 1);
+        let suspensions = engine.store().suspensions(job.batch, &only).await.unwrap();
+        assert_eq!(suspensions[0].len(), 3, "the last round is kept: {suspensions:?}");
+    }
+}
+
+/// Its second version.
+struct Second;
+
+impl Kind for Second {
+    const NAME: &'static str = "total@2";
+    type Payload = i64;
+    type Value = i64;
+}
+
+/// A fork has the steps before the chosen one, and runs the others again. Forks of one selection are one batch.
+#[tokio::test]
+async fn ended_flows_are_forked() {
+    let (engine, _folder) = fixture().await;
+    let jobs = engine.submit_many::<Total>(&[2, 3]).await.unwrap();
+    let flow = |flow: Flow, job: Job<i64>| async move {
+        let first = flow.step::<Square>(&job.payload).await?;
+        let drawn = flow.local("drawn", || async { Ok(1_000) }).await?;
+        Ok(drawn + flow.keyed_step::<Square>("second", &first).await?)
+    };
+    let store = engine.store().clone();
+    let fork = |jobs: Vec<JobId>, from: StepAt| {
+        let store = store.clone();
+        async move {
+            let flows = flows_to_fork(&*store, Selection::Jobs(jobs)).await.unwrap();
+            let version = Some("2".to_owned());
+            let mut forks = Forks::of(&*store, flows, Fork { from, version }).unwrap();
+            let mut all = Vec::new();
+            while let Some(more) = forks.next().await.unwrap() {
+                all.extend(more);
+            }
+            all
+        }
+    };
+    let second = || StepAt::Named {
+        name: "square".to_owned(),
+        key: Some("second".to_owned()),
+    };
+    let open = fork(jobs.clone(), second()).await;
+    let state = gristmill_model::JobState::Waiting;
+    assert!(
+        open.iter().all(|one| one.fork == Err(CannotFork::Open(state))),
+        "{open:?}"
+    );
+    assert_eq!(run(&engine, &jobs, flow).await, [Ok(1_016), Ok(1_081)]);
+
+    let mut named = jobs.clone();
+    named.push("99:0".parse().unwrap());
+    let forked = fork(named, second()).await;
+    let (forks, refused): (Vec<Forked>, Vec<Forked>) = forked.into_iter().partition(|one| one.fork.is_ok());
+    assert_eq!(refused[0].fork, Err(CannotFork::Unknown));
+    let forks: Vec<JobId> = forks.into_iter().map(|one| one.fork.unwrap()).collect();
+    assert_eq!((forks.len(), forks[0].batch), (2, forks[1].batch));
+    // Another version runs them: it gives what it kept, and does the rest its own way.
+    let mut worker = engine.worker();
+    worker.handle_flow::<Second, _, _>(|flow, job| async move {
+        let first = flow.step::<Square>(&job.payload).await?;
+        let drawn = flow.local("drawn", || async { Ok(2_000) }).await?;
+        Ok(drawn + flow.keyed_step::<Square>("second", &(first + 1)).await?)
+    });
+    worker.handle::<Square, _, _>(square);
+    worker.until_empty().run().await.unwrap();
+    let value = |job: JobId| {
+        let store = store.clone();
+        async move { store.job(job).await.unwrap().unwrap().value.unwrap().to_string() }
+    };
+    assert_eq!(
+        (value(forks[0]).await, value(forks[1]).await),
+        ("1025".to_owned(), "1100".to_owned())
+    );
+    let squares = JobFilter {
+        kind: Some("square".to_owned()),
+        ..JobFilter::default()
+    };
+    assert_eq!(
+        store.counts(&squares).await.unwrap().completed,
+        6,
+        "a fork ran one step each"
+    );
+
+    let shown = steps(&*store, forks[1], 0, 10).await.unwrap();
+    assert_eq!((shown.origin, shown.total), (Some(jobs[1].to_string()), 2));
+    let described = shown
+        .steps
+        .iter()
+        .map(|step| (step.number, step.key.as_deref(), step.job.batch));
+    let described: Vec<_> = described.collect();
+    assert_eq!(described[0].1, None);
+    assert_eq!((described[1].0, described[1].1), (1, Some("second")));
+    assert!(
+        described[0].2 < forks[1].batch && described[1].2 > forks[1].batch,
+        "{described:?}"
+    );
+    assert_eq!(steps(&*store, forks[1], 1, 10).await.unwrap().steps.len(), 1);
+
+    let missing = fork(vec![forks[0]], StepAt::Number(7)).await;
+    assert_eq!(
+        missing[0].fork.as_ref().unwrap_err().to_string(),
+        "it has no step number 7; its steps are square, square (key second)"
     );
 }

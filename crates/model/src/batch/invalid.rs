@@ -22,6 +22,9 @@ pub enum InvalidBatch {
         /// The beginning of the name.
         name: String,
     },
+    /// There are more or fewer memos than jobs.
+    #[error("the batch has {0} memos for {1} flows: give each its own")]
+    Memos(u32, u32),
     /// The policy allows no attempts.
     #[error("a retry policy allows at least one attempt")]
     NoAttempts,

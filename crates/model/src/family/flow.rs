@@ -13,6 +13,9 @@ pub enum Wake {
     All,
     /// When one more child has ended than the job has seen.
     Any,
+    /// At once, from its beginning: the memo of this step replaces those of all steps before. Their children are no longer
+    /// its own, and those that are open are cancelled. Its attempts count from 1 again.
+    Anew,
 }
 
 impl Wake {
@@ -21,20 +24,21 @@ impl Wake {
         match self {
             Wake::All => "all",
             Wake::Any => "any",
+            Wake::Anew => "anew",
         }
     }
 }
 
 /// The text is not a [`Wake`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` does not say when a flow runs again: give all or any")]
+#[error("`{0}` does not say when a flow runs again: give all, any or anew")]
 pub struct ParseWakeError(String);
 
 impl FromStr for Wake {
     type Err = ParseWakeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Wake::All, Wake::Any]
+        [Wake::All, Wake::Any, Wake::Anew]
             .into_iter()
             .find(|wake| wake.name() == text)
             .ok_or_else(|| ParseWakeError(text.to_owned()))

@@ -372,6 +372,9 @@ pub enum InvalidSpawn {
     /// Only flows have open children of earlier steps.
     #[error("a job that is no flow has seen children of earlier steps")]
     SeenWithoutFlow,
+    /// A flow that begins anew waits for nothing.
+    #[error("a flow that begins anew has children: begin them when it runs again")]
+    ChildrenOfAnew,
     /// Children of several parents have prerequisites.
     #[error("child batch {0} has prerequisites, so all its jobs must have one parent")]
     AfterShared(usize),
@@ -423,6 +426,9 @@ impl Suspended {
         if self.flow.is_none() && !self.seen.is_empty() {
             return Err(InvalidSpawn::SeenWithoutFlow);
         }
+        if self.begins_anew() && !self.children.is_empty() {
+            return Err(InvalidSpawn::ChildrenOfAnew);
+        }
         if let Some(memo) = self.memos.items().find(|memo| memo.len() > MEMO_BYTES_MAX) {
             return Err(InvalidSpawn::Memo(memo.len()));
         }
@@ -447,6 +453,11 @@ impl Suspended {
             batches.push(batch);
         }
         check_after(&batches).map_err(InvalidSpawn::After)
+    }
+
+    /// Whether these are flows that begin anew.
+    pub fn begins_anew(&self) -> bool {
+        self.flow == Some(Wake::Anew)
     }
 
     /// Selects the jobs at these positions; `None` if there are none.
@@ -574,6 +585,7 @@ mod tests {
             check(&|wrong| wrong.children[0].shares = vec![1, 1]).contains("2 shares of children for 1 jobs")
         );
         assert!(check(&|wrong| wrong.children[0].kind.clear()).contains("child batch 0"));
+        assert!(check(&|wrong| wrong.flow = Some(Wake::Anew)).contains("begins anew has children"));
         let two = PackedArray::parse("[1,2]").unwrap();
         assert!(check(&|wrong| wrong.memos = two.clone()).contains("2 memos for 1 jobs"));
         let long = format!("[\"{}\"]", "x".repeat(MEMO_BYTES_MAX));

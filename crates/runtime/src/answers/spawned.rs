@@ -21,7 +21,7 @@ struct ScriptSpawn {
     /// Whether the job is a flow. See [`Spawn::flow`].
     #[serde(default)]
     flow: bool,
-    /// For a flow, when it runs again.
+    /// For a flow, when it runs again. One that begins anew has no children.
     #[serde(default)]
     wake: Wake,
 }

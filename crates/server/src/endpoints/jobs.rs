@@ -5,6 +5,7 @@ pub mod change;
 pub mod count;
 pub mod details;
 pub mod flow_event;
+pub mod fork;
 pub mod groups;
 pub mod ids;
 pub mod list;

@@ -370,6 +370,7 @@ async fn ids_of_other_queues_are_answered_like_ids_that_do_not_exist() {
         ("POST", "/jobs/retry", r#"{"jobs":["BATCH:0"]}"#),
         ("POST", "/jobs/pause", r#"{"jobs":["BATCH:0"],"reason":"deploy"}"#),
         ("POST", "/jobs/cancel", r#"{"filter":{"batch":BATCH}}"#),
+        ("POST", "/jobs/fork", r#"{"jobs":["BATCH:0"],"from":"a"}"#),
         (
             "POST",
             "/jobs",

@@ -2,9 +2,10 @@
 
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
-    BatchId, ChildBatch, JobState, LeasedSlice, PackedArray, Signal, Spawn, Wake, WorkerId,
+    After, BatchId, ChildBatch, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Signal, Spawn, Wake,
+    WorkerId,
 };
-use gristmill_store::{FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store};
+use gristmill_store::{FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store, Suspension};
 
 use crate::Database;
 use crate::fixture::*;
@@ -41,6 +42,11 @@ async fn suspend(
         (&receipts[0].accepted, receipts[0].dead.len()),
         (&slice.positions, 0)
     );
+}
+
+async fn suspensions(store: &dyn Store, batch: BatchId, flow: u32) -> Vec<Suspension> {
+    let jobs = Positions::from(flow..flow + 1);
+    store.suspensions(batch, &jobs).await.unwrap().remove(0)
 }
 
 async fn one(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
@@ -92,7 +98,7 @@ pub async fn steps_keep_their_memos_and_children(database: &dyn Database) {
         told(&*store, id, 2).await,
         ["2 completed 0", "4 waiting ", "5 waiting "]
     );
-    let suspensions = store.suspensions(job(id, 2)).await.unwrap();
+    let suspensions = suspensions(&*store, id, 2).await;
     let described: Vec<(String, Option<Wake>, String)> = suspensions
         .into_iter()
         .map(|step| (step.memo, step.flow, step.children[0].positions.to_string()))
@@ -332,6 +338,101 @@ pub async fn steps_are_not_retried_by_hand(database: &dyn Database) {
     assert_eq!(store.retry(all).await.unwrap().changed, 1, "the other job");
     let kept = [JobState::Completed, JobState::Dead, JobState::Cancelled];
     assert_eq!(states(&*store, steps.batch).await, kept);
+}
+
+/// A flow that begins anew has one memo and no children, and leaves nothing open. Its attempts count from 1. What it had goes
+/// with the others of its families, so that a loop without end keeps what its last round has stored.
+pub async fn flows_begin_anew(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(2)).await;
+    let anew = |_| Spawn::new().flow(Wake::Anew).memo(&7).unwrap();
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| step(1, "a", 2, Wake::Any)).await;
+    let children = one(&*store, worker).await;
+    let done = completed_at(&children, &positions("0,3"));
+    exchange(&*store, worker, vec![done], None).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(woken.positions.to_string(), "0-1");
+    // One of the two fails once before.
+    let failed = failed_at(&woken, &positions("1"), &error());
+    exchange(&*store, worker, vec![failed], None).await;
+    let woken = LeasedSlice {
+        positions: positions("0"),
+        ..woken
+    };
+    suspend(&*store, worker, &woken, Some(1), anew).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!((memos(&woken), woken.attempt), ("[[7]]", 1));
+    assert_eq!(told(&*store, id, 0).await, [""; 0]);
+    assert_eq!(told(&*store, id, 1).await, ["2 waiting ", "3 completed 1"]);
+    let kept = suspensions(&*store, id, 1).await;
+    assert_eq!((kept.len(), kept[0].memo.as_str()), (1, "1"));
+    suspend(&*store, worker, &woken, None, |_| step(2, "b", 1, Wake::All)).await;
+    complete(&*store, worker).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(memos(&woken), "[[7,2]]");
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+
+    database.clock().advance_ms(3_600_000);
+    let again = one(&*store, worker).await;
+    assert_eq!((again.positions.to_string().as_str(), again.attempt), ("1", 2));
+    suspend(&*store, worker, &again, Some(1), anew).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!((memos(&woken), woken.attempt), ("[[7]]", 1));
+    assert_eq!(store.job(job(id, 1)).await.unwrap().unwrap().failures.len(), 0);
+    let ends = [JobState::Completed, JobState::Cancelled];
+    assert_eq!(
+        states(&*store, children.batch).await,
+        [ends[0], ends[1], ends[1], ends[0]]
+    );
+    // The children of both are nobody's, and can go while a flow is open.
+    let options = PruneOptions {
+        finished_before: store.now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    store.prune(options).await.unwrap();
+    assert!(store.job(job(children.batch, 0)).await.unwrap().is_none());
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    assert_eq!(states(&*store, id).await, [JobState::Completed; 2]);
+}
+
+/// A flow can have a memo before it has taken a step. It has no children then, and goes on as others do.
+pub async fn flows_begin_with_memos(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let begins = |memos: &str| NewBatch {
+        memos: Some(PackedArray::parse(memos).unwrap()),
+        ..batch(2)
+    };
+    let refused = store.submit(vec![begins("[1]")], None).await.unwrap_err();
+    assert!(refused.to_string().contains("1 memos for 2 flows"), "{refused}");
+    let waits = NewBatch {
+        after: vec![After::earlier(0)],
+        ..begins("[30,31]")
+    };
+    let ids = store.submit(vec![begins("[10,11]"), waits], None).await.unwrap();
+    let first = one(&*store, worker).await;
+    assert_eq!((first.batch, memos(&first)), (ids[0], "[[10]\n,[11]]"));
+    assert_eq!(told(&*store, ids[0], 1).await, [""; 0]);
+    let kept = suspensions(&*store, ids[0], 1).await;
+    assert_eq!((kept.len(), kept[0].memo.as_str()), (1, "11"));
+    assert_eq!(*store.flow_kinds().await.unwrap(), [KIND.into()]);
+    suspend(&*store, worker, &first, None, |_| step(2, "a", 1, Wake::All)).await;
+    complete(&*store, worker).await;
+    let again = one(&*store, worker).await;
+    assert_eq!(memos(&again), "[[10,2]\n,[11,2]]");
+    // A retry begins with the memo, too.
+    exchange(&*store, worker, vec![completed(&again)], None).await;
+    let second = one(&*store, worker).await;
+    assert_eq!((second.batch, memos(&second)), (ids[1], "[[30]\n,[31]]"));
+    let failed = failed_at(&second, &positions("0-1"), &error().permanent());
+    exchange(&*store, worker, vec![failed], None).await;
+    store.retry(Selection::Jobs(vec![job(ids[1], 1)])).await.unwrap();
+    assert_eq!(memos(&one(&*store, worker).await), "[[31]]");
+    assert!(findings(&*store).await.is_empty());
 }
 
 fn event(batch: BatchId, position: u32, name: &str, value: &str) -> FlowEvent {

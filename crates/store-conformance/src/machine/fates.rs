@@ -82,6 +82,11 @@ impl Machine<'_> {
 
     /// A step of the flow at a position.
     fn step_of(&mut self, position: u32, count: u32, wake: Wake, awaits: Option<Await>) -> Suspended {
+        // A flow that begins anew waits for nothing.
+        let (count, awaits) = match wake {
+            Wake::Anew => (0, None),
+            Wake::All | Wake::Any => (count, awaits),
+        };
         let mut children = self.children(position, count);
         if let Some(awaits) = awaits {
             let mut child = match awaits {

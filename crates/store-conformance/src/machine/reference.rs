@@ -129,6 +129,7 @@ impl Reference {
     pub fn submit(&mut self, batch: BatchId, new: &NewBatch, now: Timestamp) {
         let none = vec![None; new.payloads.count() as usize];
         self.insert(batch, new, none, Vec::new(), now);
+        self.begin_with_memos(batch, new);
         self.settle(now);
     }
 
@@ -498,8 +499,9 @@ impl Reference {
         };
         let ended = batches.iter().filter_map(|(id, jobs)| {
             // Its parents still need it.
-            let parents = jobs.first().and_then(|job| job.child_of);
-            if parents.is_some_and(|family| !is_over(&self.families[family].parent().batch)) {
+            let families = jobs.iter().filter_map(|job| Some(&self.families[job.child_of?]));
+            let mut parents = families.filter(|family| !family.is_left);
+            if parents.any(|family| !is_over(&family.parent().batch)) {
                 return None;
             }
             let moments: Option<Vec<Timestamp>> = jobs.iter().map(|job| job.ended_at()).collect();

@@ -100,6 +100,8 @@ pub(super) struct Submission {
     /// The prerequisites: up to two batches, or jobs of them, and the effect of their failure.
     pub after: Vec<(usize, Option<u32>)>,
     pub on_failure: OnFailure,
+    /// Whether they are flows that begin with memos. Such a batch has no prerequisites here.
+    pub has_memos: bool,
 }
 
 impl Submission {
@@ -116,6 +118,7 @@ impl Submission {
             attempts_max: 2,
             after: Vec::new(),
             on_failure: OnFailure::Cancel,
+            has_memos: false,
         }
     }
 }
@@ -194,7 +197,8 @@ pub(super) fn step_of_flows() -> impl Strategy<Value = Step> {
         2 => proptest::collection::vec(fate(), 8),
     ];
     prop_oneof![
-        2 => (1u32..5).prop_map(|count| Step::Submit(Submission::of(count))),
+        2 => (1u32..5, any::<bool>())
+            .prop_map(|(count, has_memos)| Step::Submit(Submission { has_memos, ..Submission::of(count) })),
         30 => (any::<usize>(), any::<usize>(), fates, 4u32..12)
             .prop_map(|(worker, slice, fates, jobs_max)| Step::Exchange { worker, slice, fates, jobs_max, kind: None }),
         4 => (proptest::collection::vec(any::<usize>(), 1..5), 0usize..2).prop_map(|(jobs, name)| Step::Send(jobs, name)),
@@ -239,7 +243,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 fn wake() -> impl Strategy<Value = Wake> {
-    prop_oneof![Just(Wake::All), Just(Wake::Any)]
+    prop_oneof![4 => Just(Wake::All), 4 => Just(Wake::Any), 1 => Just(Wake::Anew)]
 }
 
 fn awaits() -> impl Strategy<Value = Option<Await>> {
@@ -254,8 +258,8 @@ fn awaits() -> impl Strategy<Value = Option<Await>> {
 fn submission() -> impl Strategy<Value = Submission> {
     let size = (0usize..2, 1u32..9, -1i16..2);
     let times = (option(0i64..50), option(1i64..80), within(), within());
-    (size, times, 1u32..4, after(), on_failure()).prop_map(
-        |(size, times, attempts_max, after, on_failure)| {
+    (size, times, 1u32..4, after(), on_failure(), 0u32..8).prop_map(
+        |(size, times, attempts_max, after, on_failure, memos)| {
             let (kind, count, priority) = size;
             let (delay_ms, expires_ms, within_ms, cached_ms) = times;
             Submission {
@@ -267,6 +271,7 @@ fn submission() -> impl Strategy<Value = Submission> {
                 within_ms,
                 cached_ms,
                 attempts_max,
+                has_memos: memos == 0 && after.is_empty(),
                 after,
                 on_failure,
             }

@@ -50,6 +50,9 @@ impl Origins {
     }
 }
 
+/// Jobs that ended, or began anew, after they ran as a family.
+pub(crate) type EndedParents = Vec<(BatchId, i64, Positions)>;
+
 /// Accepted jobs that wait for new children.
 #[derive(Debug)]
 pub(crate) struct Spawning {
@@ -242,9 +245,11 @@ impl Transaction {
     }
 
     /// Stores the children, and makes their parents wait. Children with cached values end at once.
-    pub async fn suspend(&mut self, all: Vec<Spawning>, ended: &mut Ended) -> Result<()> {
+    /// Returns the flows that begin anew, with their new families.
+    pub async fn suspend(&mut self, all: Vec<Spawning>, ended: &mut Ended) -> Result<EndedParents> {
+        let mut anew = Vec::new();
         if all.is_empty() {
-            return Ok(());
+            return Ok(anew);
         }
         let batches = all.iter().map(|spawning| spawning.batches.len()).sum();
         let mut ids = self.next_batch_ids(batches).await?.into_iter();
@@ -258,6 +263,10 @@ impl Transaction {
             .await?;
         let mut awaiting = Vec::new();
         for (spawning, row) in all.into_iter().zip(&families) {
+            if spawning.suspended.begins_anew() {
+                let positions = spawning.suspended.positions.clone();
+                anew.push((spawning.held.batch, row.try_get(0)?, positions));
+            }
             let waiting = self
                 .waiting_after(spawning.held.batch, &spawning.suspended)
                 .await?;
@@ -282,7 +291,8 @@ impl Transaction {
             }
             awaiting.extend(spawning.awaiting_events(&new));
         }
-        self.deliver_kept(&awaiting, ended).await
+        self.deliver_kept(&awaiting, ended).await?;
+        Ok(anew)
     }
 
     /// Returns the batches of children.
@@ -327,12 +337,16 @@ impl Transaction {
         }
         // A job without children does not wait. Nor does a flow with children that have ended while it ran.
         let childless = suspended.positions.difference(&blocked.positions);
+        let (attempt, rescues) = match suspended.begins_anew() {
+            true => (1, 0),
+            false => (held.attempt, held.rescues),
+        };
         let slice = NewSlice {
             positions: &childless,
             rank: held.rank.unwrap_or(head.rank()),
             run_at: head.run_at.min(held.run_at),
-            attempt: held.attempt,
-            rescues: held.rescues,
+            attempt,
+            rescues,
             expires_at: None,
             is_awaited: held.is_awaited,
             family: Some(family),

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
-use gristmill_store::rules::family::Brood;
-use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
+use gristmill_model::{BatchId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
+use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
+use gristmill_store::rules::family::{Brood, Family};
 use gristmill_store::{FlowEvent, FlowEventReceipt, Suspension};
 use tokio_postgres::Row;
 
@@ -15,7 +15,7 @@ use crate::database::snapshot::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::failure::{Failure, Result};
 use crate::graph::dependency::Ended;
-use crate::graph::family::{Spawning, families, read_parents, read_wake, unsigned};
+use crate::graph::family::{EndedParents, Spawning, families, read_parents, read_wake, unsigned};
 use crate::multirange::Multirange;
 
 /// The suspensions with which these families of these batches run: their own, and those of earlier steps of flows.
@@ -27,16 +27,13 @@ const STEPS: &str = "SELECT k.number, s.parents, s.memos, own.flow \
      WHERE EXISTS (SELECT FROM unnest(s.parents) p WHERE k.positions @> p) ORDER BY k.number, s.family";
 
 /// The batches of children of all steps of the flows at `$2` of the batch `$1`, with the open jobs of each.
-const EARLIER: &str = "SELECT c.batch_id, coalesce(c.parents, s.parents), c.bounds, (SELECT range_agg(r) FROM ( \
+const EARLIER: &str = "SELECT c.batch_id, coalesce(c.parents, s.parents), c.bounds, s.parents, (SELECT range_agg(r) FROM ( \
      SELECT o.positions FROM gristmill.slice o WHERE o.batch_id = c.batch_id \
      UNION ALL SELECT o.positions FROM gristmill.held o WHERE o.batch_id = c.batch_id \
      UNION ALL SELECT o.positions FROM gristmill.blocked o WHERE o.batch_id = c.batch_id) o \
      CROSS JOIN LATERAL unnest(o.positions) r) \
      FROM gristmill.suspension s JOIN gristmill.child_batch c ON c.parent_id = s.batch_id AND c.family = s.family \
      WHERE s.batch_id = $1 AND s.flow IS NOT NULL AND s.parents && $2::integer[] ORDER BY c.batch_id";
-
-/// Jobs that ended after they ran as a family.
-pub(crate) type EndedParents = Vec<(BatchId, i64, Positions)>;
 
 impl Spawning {
     /// Those of the new batches of children that wait for events.
@@ -69,7 +66,7 @@ impl Transaction {
         let positions: Vec<Multirange> = positions.collect();
         let seeing = reports.iter().filter(|report| {
             let mut suspended = report.suspended.iter();
-            suspended.any(|suspended| !suspended.seen.is_empty())
+            suspended.any(|suspended| !suspended.seen.is_empty() || suspended.begins_anew())
         });
         let seeing: Vec<i64> = seeing.map(|report| report.batch.0).collect();
         let back: Vec<i64> = back.iter().map(|batch| batch.0).collect();
@@ -115,7 +112,7 @@ impl Transaction {
 
     /// The jobs that wait after they have suspended, and for which earlier children. These must be locked.
     pub async fn waiting_after(&self, batch: BatchId, suspended: &Suspended) -> Result<Waiting> {
-        if suspended.seen.is_empty() {
+        if suspended.seen.is_empty() || suspended.begins_anew() {
             return Ok(Waiting::for_new_children(suspended));
         }
         let flows: Vec<i32> = suspended.positions.iter().map(u32::cast_signed).collect();
@@ -127,8 +124,8 @@ impl Transaction {
             let children = BatchId(row.try_get(0)?);
             let bounds = unsigned(row.try_get(2)?).collect();
             let brood = Brood::of_bounds(children, read_parents(row, 1)?, bounds);
-            earlier.broods.push(brood);
-            if let Some(open) = row.try_get::<_, Option<Multirange>>(3)? {
+            earlier.broods.push((read_parents(row, 3)?, brood));
+            if let Some(open) = row.try_get::<_, Option<Multirange>>(4)? {
                 earlier.open.insert(children, open.0);
             }
         }
@@ -168,6 +165,47 @@ impl Transaction {
             ended.add_columns(row, 0)?;
         }
         self.freed();
+        Ok(())
+    }
+
+    /// Takes flows that begin anew out of the families of their steps before the given one, and forgets their failures.
+    pub async fn forget_steps(&mut self, mut anew: EndedParents) -> Result<()> {
+        if anew.is_empty() {
+            return Ok(());
+        }
+        self.flush().await?;
+        // All lock rows in one order.
+        anew.sort_by_key(|(batch, family, _)| (*batch, *family));
+        for (batch, last, flows) in anew {
+            let positions = Multirange(flows.clone());
+            let array: Vec<i32> = flows.iter().map(u32::cast_signed).collect();
+            let steps = self
+                .query(
+                    "SELECT family, parents, memos FROM gristmill.suspension WHERE batch_id = $1 AND family < $2 \
+                     AND flow IS NOT NULL AND parents && $3::integer[] ORDER BY family FOR UPDATE",
+                    &[&batch.0, &last, &array],
+                )
+                .await?;
+            for step in &steps {
+                let family: i64 = step.try_get(0)?;
+                let memos = PackedArray::from_stored(step.try_get::<_, &str>(2)?);
+                let left = forgotten(&read_parents(step, 1)?, &memos, &flows);
+                let (parents, memos): (Vec<i32>, &str) = match &left {
+                    Some((left, memos)) => (left.iter().map(u32::cast_signed).collect(), memos.as_str()),
+                    None => (Vec::new(), ""),
+                };
+                self.query(
+                    "SELECT gristmill.narrow_family($1, $2, $3, $4)",
+                    &[&batch.0, &family, &parents, &memos],
+                )
+                .await?;
+            }
+            self.query(
+                "DELETE FROM gristmill.failure WHERE batch_id = $1 AND $2::int4multirange @> position",
+                &[&batch.0, &positions],
+            )
+            .await?;
+        }
         Ok(())
     }
 
@@ -267,30 +305,29 @@ fn joined(steps: &[&Row], jobs: &Positions) -> Result<Option<PackedArray>> {
     ))))
 }
 
-/// The suspensions of a job, in order.
-pub(crate) async fn suspensions(snapshot: &Snapshot, job: JobId) -> Result<Vec<Suspension>> {
-    let own = Positions::from(job.position..job.position + 1);
+/// The suspensions of each of these jobs, in order.
+pub(crate) async fn suspensions(
+    snapshot: &Snapshot,
+    batch: BatchId,
+    jobs: &Positions,
+) -> Result<Vec<Vec<Suspension>>> {
+    let array: Vec<i32> = jobs.iter().map(u32::cast_signed).collect();
     let rows = snapshot
         .query(
-            "SELECT family, parents, memos FROM gristmill.suspension WHERE batch_id = $1 AND $2::integer = ANY (parents)",
-            &[&job.batch.0, &job.position.cast_signed()],
+            "SELECT family, parents, memos FROM gristmill.suspension WHERE batch_id = $1 AND parents && $2::integer[] ORDER BY family",
+            &[&batch.0, &array],
         )
         .await?;
-    let mut memos: HashMap<i64, String> = HashMap::new();
+    let families: HashMap<i64, Family> = families(snapshot, batch).await?.into_iter().collect();
+    let mut all = BySuspended::of(jobs);
     for row in &rows {
-        let place = read_parents(row, 1)?.indexes_of(&own);
-        let memo = PackedArray::from_stored(row.try_get::<_, &str>(2)?).select(&place);
-        if let Some(memo) = memo.items().next() {
-            memos.insert(row.try_get(0)?, memo.to_owned());
+        let parents = read_parents(row, 1)?;
+        let own = parents.intersection(jobs);
+        let memos = PackedArray::from_stored(row.try_get::<_, &str>(2)?).select(&parents.indexes_of(&own));
+        let number: i64 = row.try_get(0)?;
+        if let Some(family) = families.get(&number) {
+            all.add(family, &own, &memos);
         }
     }
-    let families = families(snapshot, job.batch).await?;
-    let steps = families.into_iter().rev().filter_map(|(number, family)| {
-        Some(Suspension {
-            memo: memos.remove(&number)?,
-            flow: family.flow,
-            children: family.children_of(&own),
-        })
-    });
-    Ok(steps.collect())
+    Ok(all.finish())
 }

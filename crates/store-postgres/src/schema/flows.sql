@@ -63,6 +63,29 @@ BEGIN
 END
 $$;
 
+-- Leaves only these parents in a family, with their memos; without parents, deletes it. The row is locked. Batches in which they have no
+-- children are no longer of the family; the bounds of the others stay those of all who were in it.
+CREATE OR REPLACE FUNCTION gristmill.narrow_family(batch_id bigint, family bigint, parents integer[], memos text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM gristmill.child_batch c USING gristmill.suspension s
+        WHERE s.batch_id = narrow_family.batch_id AND s.family = narrow_family.family
+            AND c.parent_id = s.batch_id AND c.family = s.family AND NOT EXISTS (
+                SELECT FROM ROWS FROM (unnest(coalesce(c.parents, s.parents)), unnest(c.bounds), unnest(c.bounds[2:]))
+                    AS b (parent, first, last)
+                WHERE b.parent = ANY (narrow_family.parents) AND b.first < b.last);
+    IF cardinality(parents) = 0 THEN
+        DELETE FROM gristmill.suspension s WHERE s.batch_id = narrow_family.batch_id AND s.family = narrow_family.family;
+        RETURN;
+    END IF;
+    UPDATE gristmill.child_batch c SET parents = s.parents FROM gristmill.suspension s
+        WHERE s.batch_id = narrow_family.batch_id AND s.family = narrow_family.family
+            AND c.parent_id = s.batch_id AND c.family = s.family AND c.parents IS NULL;
+    UPDATE gristmill.suspension s SET parents = narrow_family.parents, memos = narrow_family.memos
+        WHERE s.batch_id = narrow_family.batch_id AND s.family = narrow_family.family;
+END
+$$;
+
 -- Completes jobs that wait for events, with these values: each a JSON array of one. The caller has locked their rows of `blocked`, and
 -- settles the edges that lead to them.
 CREATE OR REPLACE FUNCTION gristmill.complete_signals(batch_id bigint, positions integer[], "values" text[], now_ms bigint) RETURNS void

@@ -235,7 +235,7 @@ CREATE TABLE gristmill.suspension (
     batch_id   bigint NOT NULL,
     family     bigint NOT NULL,
     on_failure text NOT NULL,      -- fail or collect
-    flow       text,               -- for steps of flows, when they run again: all or any; NULL for other jobs
+    flow       text,               -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
     parents    integer[] NOT NULL, -- the positions of all of them, ascending
     memos      text NOT NULL,      -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)

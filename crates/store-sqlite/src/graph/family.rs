@@ -56,18 +56,11 @@ impl Transaction<'_> {
             "each suspended job has a memo"
         );
         let number = self.next_family(held.batch)?;
+        if suspended.begins_anew() {
+            self.forget_steps(held.batch, &suspended.positions)?;
+        }
         let waiting = self.waiting_after(held.batch, suspended)?;
-        self.execute(
-            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![
-                held.batch.0,
-                number,
-                suspended.on_failure.name(),
-                suspended.flow.map(Wake::name),
-                suspended.positions.to_string(),
-                suspended.memos.as_str(),
-            ],
-        )?;
+        self.insert_suspension(held.batch, number, suspended)?;
         let blocked = Blocked {
             batch: held.batch,
             part: self.next_part(held.batch)?,
@@ -120,9 +113,33 @@ impl Transaction<'_> {
             family: Some(number),
             ..NewSlice::back(held, &head, &childless)
         };
+        let slice = match suspended.begins_anew() {
+            true => NewSlice {
+                attempt: 1,
+                rescues: 0,
+                ..slice
+            },
+            false => slice,
+        };
         self.bring_back(held, &head, &slice)?;
         self.settle(ended)?;
         Ok(Ok(()))
+    }
+
+    /// Stores what jobs that are suspended together remember.
+    pub fn insert_suspension(&self, batch: BatchId, family: i64, suspended: &Suspended) -> Result<()> {
+        self.execute(
+            "INSERT INTO suspension (batch_id, family, on_failure, flow, positions, memos) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                batch.0,
+                family,
+                suspended.on_failure.name(),
+                suspended.flow.map(Wake::name),
+                suspended.positions.to_string(),
+                suspended.memos.as_str(),
+            ],
+        )?;
+        Ok(())
     }
 
     /// Makes the lanes of children. If there are too many, the parents get the error.
@@ -448,7 +465,13 @@ pub(crate) fn family(connection: &Connection, batch: BatchId, number: i64) -> Re
     }))
 }
 
-fn broods(connection: &Connection, batch: BatchId, number: i64, parents: &Positions) -> Result<Vec<Brood>> {
+/// The batches of children of a family, whose parents these are.
+pub(crate) fn broods(
+    connection: &Connection,
+    batch: BatchId,
+    number: i64,
+    parents: &Positions,
+) -> Result<Vec<Brood>> {
     let mut statement = connection.prepare_cached(
         "SELECT batch_id, shares, parents FROM child_batch WHERE parent_id = ?1 AND family = ?2 ORDER BY batch_id",
     )?;

@@ -6,7 +6,7 @@ use gristmill_model::limits::KEPT_EVENTS_MAX;
 use gristmill_model::signal::EVENT_KIND;
 use gristmill_model::{BatchId, ChildBatch, JobId, JobState, PackedArray, Positions, Suspended, Wake};
 use gristmill_store::rules::ending::Ending;
-use gristmill_store::rules::family::flow::{EarlierSteps, Waiting, join_memos};
+use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
 use gristmill_store::rules::family::{Brood, latest};
 use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
 use rusqlite::{Connection, params};
@@ -14,37 +14,38 @@ use rusqlite::{Connection, params};
 use crate::columns::read_positions;
 use crate::failure::Result;
 use crate::graph::dependency::Ended;
-use crate::graph::family::{STEPS, brood, children_of_steps, family, steps_of};
+use crate::graph::family::{STEPS, brood, broods, children_of_steps, family, steps_of};
 use crate::transaction::Transaction;
 
-/// The suspensions of a job, in order.
-pub(crate) fn suspensions(connection: &Connection, job: JobId) -> Result<Vec<Suspension>> {
-    let own = Positions::from(job.position..job.position + 1);
+/// The suspensions of each of these jobs, in order.
+pub(crate) fn suspensions(
+    connection: &Connection,
+    batch: BatchId,
+    jobs: &Positions,
+) -> Result<Vec<Vec<Suspension>>> {
     let mut statement = connection.prepare_cached(
-        "SELECT family, positions, memos, flow FROM suspension WHERE batch_id = ?1 ORDER BY family",
+        "SELECT family, positions, memos FROM suspension WHERE batch_id = ?1 ORDER BY family",
     )?;
-    let mut rows = statement.query([job.batch.0])?;
-    let mut all = Vec::new();
+    let mut rows = statement.query([batch.0])?;
+    let mut all = BySuspended::of(jobs);
     while let Some(row) = rows.next()? {
-        let place = read_positions(row, 1)?.indexes_of(&own);
-        let memo = PackedArray::from_stored(row.get::<_, String>(2)?).select(&place);
-        let (Some(memo), Some(family)) = (memo.items().next(), family(connection, job.batch, row.get(0)?)?)
-        else {
+        let parents = read_positions(row, 1)?;
+        let own = parents.intersection(jobs);
+        if own.is_empty() {
             continue;
-        };
-        all.push(Suspension {
-            memo: memo.to_owned(),
-            flow: family.flow,
-            children: family.children_of(&own),
-        });
+        }
+        let memos = PackedArray::from_stored(row.get::<_, String>(2)?).select(&parents.indexes_of(&own));
+        if let Some(family) = family(connection, batch, row.get(0)?)? {
+            all.add(&family, &own, &memos);
+        }
     }
-    Ok(all)
+    Ok(all.finish())
 }
 
 impl Transaction<'_> {
     /// The jobs that wait after they have suspended, and for which earlier children.
     pub fn waiting_after(&self, batch: BatchId, suspended: &Suspended) -> Result<Waiting> {
-        if suspended.seen.is_empty() {
+        if suspended.seen.is_empty() || suspended.begins_anew() {
             return Ok(Waiting::for_new_children(suspended));
         }
         let mut earlier = EarlierSteps {
@@ -52,9 +53,11 @@ impl Transaction<'_> {
             open: BTreeMap::new(),
         };
         for family in steps_of(self.connection, batch, &suspended.positions)? {
-            earlier.broods.extend(family.broods);
+            let broods = family.broods.into_iter();
+            let broods = broods.map(|brood| (family.parents.clone(), brood));
+            earlier.broods.extend(broods);
         }
-        for brood in &earlier.broods {
+        for (_, brood) in &earlier.broods {
             earlier.open.insert(brood.batch, self.open_of(brood.batch)?);
         }
         Ok(Waiting::of(suspended, &earlier))
@@ -124,6 +127,60 @@ impl Transaction<'_> {
         }
         let children = children_of_steps(self.connection, batch, jobs)?;
         Ok(children.into_values().flatten().collect())
+    }
+
+    /// Takes flows that begin anew out of the families of their steps, and forgets their failures.
+    pub fn forget_steps(&self, batch: BatchId, flows: &Positions) -> Result<()> {
+        let steps = self.rows(
+            "SELECT family, positions, memos FROM suspension WHERE batch_id = ?1 AND flow IS NOT NULL",
+            [batch.0],
+            |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
+        )?;
+        for (family, text, memos) in steps {
+            let parents: Positions = text.parse()?;
+            if parents.intersection(flows).is_empty() {
+                continue;
+            }
+            let left = forgotten(&parents, &PackedArray::from_stored(memos), flows);
+            for brood in broods(self.connection, batch, family, &parents)? {
+                let is_left = match &left {
+                    Some((left, _)) => brood.of_parents(left).is_empty(),
+                    None => true,
+                };
+                if is_left {
+                    self.execute("DELETE FROM child_batch WHERE batch_id = ?1", [brood.batch.0])?;
+                }
+            }
+            let Some((left, memos)) = left else {
+                self.execute(
+                    "DELETE FROM suspension WHERE batch_id = ?1 AND family = ?2",
+                    params![batch.0, family],
+                )?;
+                continue;
+            };
+            // The shares of the children are those of all who were in the family.
+            self.execute(
+                "UPDATE child_batch SET parents = ?3 WHERE parent_id = ?1 AND family = ?2 AND parents IS NULL",
+                params![batch.0, family, text],
+            )?;
+            self.execute(
+                "UPDATE suspension SET positions = ?3, memos = ?4 WHERE batch_id = ?1 AND family = ?2",
+                params![batch.0, family, left.to_string(), memos.as_str()],
+            )?;
+        }
+        for range in flows.ranges() {
+            self.execute(
+                "DELETE FROM failure WHERE batch_id = ?1 AND position >= ?2 AND position < ?3",
+                params![batch.0, range.start, range.end],
+            )?;
+        }
+        Ok(())
     }
 
     /// The family of the last step of each of these jobs that is a flow.

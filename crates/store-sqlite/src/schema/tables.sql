@@ -237,7 +237,7 @@ CREATE TABLE suspension (
     batch_id   INTEGER NOT NULL,
     family     INTEGER NOT NULL,
     on_failure TEXT NOT NULL, -- fail or collect
-    flow       TEXT,          -- for steps of flows, when they run again: all or any; NULL for other jobs
+    flow       TEXT,          -- for steps of flows, when they run again: all, any or anew; NULL for other jobs
     positions  TEXT NOT NULL, -- of all parents
     memos      TEXT NOT NULL, -- a JSON array, one memo a position
     PRIMARY KEY (batch_id, family)

@@ -26,6 +26,7 @@ pub fn check_keyed(batches: &[KeyedBatch]) -> Result<Vec<Vec<Option<String>>>, S
     let keys = batches.iter().map(|batch| {
         let keys = batch.check()?;
         check_rest(&batch.batch)?;
+        check_no_memos(&batch.batch)?;
         Ok(keys)
     });
     let keys = keys.collect::<Result<_, StoreError>>()?;
@@ -85,11 +86,22 @@ pub fn check_change(selection: &Selection, change: &Change) -> Result<(), StoreE
 /// Checks a single job without the store.
 pub fn check_single(job: &NewBatch) -> Result<(), StoreError> {
     check_batches(std::slice::from_ref(job))?;
+    check_no_memos(job)?;
     match job.payloads.count() {
         1 => Ok(()),
         count => Err(StoreError::InvalidInput(format!(
             "a single submit needs one payload; this one has {count}: submit them as a batch"
         ))),
+    }
+}
+
+/// Refuses memos where jobs are packed anew, or left out.
+fn check_no_memos(batch: &NewBatch) -> Result<(), StoreError> {
+    match batch.memos {
+        None => Ok(()),
+        Some(_) => Err(StoreError::InvalidInput(
+            "flows that begin with memos are submitted as batches without keys".to_owned(),
+        )),
     }
 }
 

@@ -16,6 +16,7 @@ use gristmill_model::batch::InvalidBatch;
 use gristmill_model::{BatchId, JobError, JobId, JobState, NewBatch, OnFailure, Positions, Prerequisite};
 
 use crate::StoreError;
+use crate::rules::family::flow::BEGINNING;
 use crate::rules::open::Blocked;
 
 /// A prerequisite of a batch: jobs of a stored batch.
@@ -70,7 +71,7 @@ impl Beginning {
             rank: None,
             run_at: None,
             pauses: None,
-            family: None,
+            family: batch.memos.as_ref().map(|_| BEGINNING),
             positions,
         };
         let mut blocked = Vec::with_capacity(waiting.len() + 1);

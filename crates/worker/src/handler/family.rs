@@ -103,7 +103,7 @@ where
             let beginning = if micro_batch.is_finalizing() {
                 finalizing(micro_batch, &one, context.clone()).map(Beginning::Finalize)
             } else {
-                parsed(&one, context.clone()).map(Beginning::Run)
+                parsed(&one, one.payload, context.clone()).map(Beginning::Run)
             };
             async move {
                 let step = match beginning? {
@@ -154,7 +154,7 @@ fn finalizing<P: DeserializeOwned, M: DeserializeOwned>(
         .permanent()
     })?;
     Ok(Finalizing {
-        job: parsed(one, context)?,
+        job: parsed(one, one.payload, context)?,
         memo,
         children: work.children_of(one.index).to_vec(),
     })

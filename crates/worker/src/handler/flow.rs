@@ -6,13 +6,15 @@
 //!
 //! The memo of a suspension is the one that flows in Python write (`python/gristmill/_flow/replay.py`).
 
+mod fork;
 mod instance;
 mod memo;
 
+pub use fork::{CannotFork, KeptSteps, StepAt, fork_memo, kept_steps};
 pub use memo::{StepEntry, named_steps};
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, Pending, pending, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use gristmill_model::{ChildBatch, JobError, JobId, JobState, PackedBuilder, Sign
 use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::handler::answers::Step;
 use crate::handler::context::JobContext;
@@ -130,6 +133,19 @@ impl Flow {
     /// Waits for a time. The flow holds no worker meanwhile.
     pub fn sleep(&self, span: Duration) -> SignalFuture<()> {
         self.signal("@sleep".to_owned(), Signal::Time, Some(span))
+    }
+
+    /// Begins the instance anew with a state in place of its payload: the same job, with an empty memo. Steps that are open
+    /// are cancelled. So a loop without end keeps what its last round has stored. The flow stops here:
+    /// `return flow.continue_with(&next).await`.
+    pub fn continue_with<S: Serialize + ?Sized, V>(&self, state: &S) -> Pending<Result<V, JobError>> {
+        self.instance().continue_with(state);
+        pending()
+    }
+
+    /// How often the instance has begun anew.
+    pub fn continued(&self) -> u64 {
+        self.instance().continued()
     }
 
     fn signal<V>(&self, name: String, signal: Signal, within: Option<Duration>) -> SignalFuture<V> {
@@ -294,12 +310,14 @@ where
     async fn run(&self, runner: usize, work: MicroBatch, sink: &dyn OutcomeSink) {
         let micro_batch = &work;
         let begin = |one: MicroBatchJob<'_>, context: JobContext| {
-            let job = parsed::<P>(&one, context.clone());
-            let memos = memo::read_all(one.memo);
+            let begun = memo::read_all(one.memo).map(|mut memos| (memo::Begin::take(&mut memos), memos));
+            let state = begun.as_ref().ok().and_then(|(begin, _)| begin.state.as_deref());
+            let payload = state.map_or(one.payload, RawValue::get);
+            let job = parsed::<P>(&one, payload, context.clone());
             let outcomes = micro_batch.children_of(one.index).to_vec();
             async move {
-                let (job, memos) = (job?, memos?);
-                let instance = Arc::new(Mutex::new(Instance::new(&memos, outcomes)?));
+                let (job, (begin, memos)) = (job?, begun?);
+                let instance = Arc::new(Mutex::new(Instance::new(begin, &memos, outcomes)?));
                 let flow = Flow {
                     instance: instance.clone(),
                 };
@@ -343,6 +361,9 @@ async fn take_step<V>(
     if let Some(error) = instance.error.take() {
         return Err(error);
     }
+    if let Some(anew) = instance.begin_anew() {
+        return anew.map(Step::Wait);
+    }
     match ended {
         Some(value) => Ok(Step::Done(value?)),
         None => instance.suspension(&seen).map(Step::Wait),
@@ -358,13 +379,13 @@ async fn run_until_idle<T>(
         let signal = Arc::new(instance::WokeSignal::new(context.waker().clone()));
         let waker = futures::task::waker(signal.clone());
         loop {
+            if lock(instance).is_over() {
+                return Poll::Ready(None);
+            }
             if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(Some(value));
             }
-            if lock(instance).error.is_some() {
-                return Poll::Ready(None);
-            }
-            if signal.take() {
+            if signal.take() || lock(instance).is_over() {
                 continue;
             }
             return match lock(instance).locals_running {

@@ -217,15 +217,16 @@ fn beginning<P: DeserializeOwned>(
             "the job must finalize, but its handler on this worker has no finalizer",
         ))
     } else {
-        parsed(job, context)
+        parsed(job, job.payload, context)
     }
 }
 
 pub(crate) fn parsed<P: DeserializeOwned>(
     job: &MicroBatchJob<'_>,
+    payload: &str,
     context: JobContext,
 ) -> Result<Job<P>, JobError> {
-    match serde_json::from_str(job.payload) {
+    match serde_json::from_str(payload) {
         Ok(payload) => Ok(Job {
             id: job.id,
             attempt: job.attempt,

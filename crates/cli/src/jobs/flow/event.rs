@@ -5,20 +5,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use gristmill_engine::flow_steps::{KeyedFlow, with_key};
-use gristmill_model::JobId;
 use gristmill_model::limits::{KEPT_EVENTS_MAX, VALUE_BYTES_MAX};
-use gristmill_operations::{AddressedEvent, FlowAddress, FlowEventRequest, checked_event_name, read_job};
-use gristmill_store::{FlowEvent, FlowEventReceipt, JobFilter, Store};
-use serde_json::json;
+use gristmill_operations::jobs::events::{FoundEvents, SentEvent};
+use gristmill_operations::limits::EVENTS_PER_REQUEST_MAX;
+use gristmill_operations::{
+    Access, AddressedEvent, FlowAddress, FlowEventRequest, checked_event_name, read_job,
+};
+use gristmill_store::Store;
 
 use crate::arguments::flow::FlowEventArguments;
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::span::{show_count, show_number_of};
-
-/// Events that one transaction sends.
-const EVENTS_PER_SEND: usize = 1_000;
 
 /// Bytes of one line: a value of the largest size, and the names beside it.
 const LINE_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
@@ -126,7 +124,7 @@ async fn send_lines(
         let read = limited
             .read_until(b'\n', &mut line)
             .with_context(|| format!("{} cannot be read", path.display()))?;
-        if read == 0 || events.len() == EVENTS_PER_SEND || bytes > SEND_BYTES_MAX {
+        if read == 0 || events.len() == EVENTS_PER_REQUEST_MAX || bytes > SEND_BYTES_MAX {
             send(arguments, store, std::mem::take(&mut events), sent).await?;
             (first, bytes) = (number + 1, 0);
         }
@@ -169,50 +167,16 @@ async fn send(
     events: Vec<AddressedEvent>,
     sent: &mut Sent,
 ) -> anyhow::Result<()> {
-    let mut stored = Vec::with_capacity(events.len());
-    let mut told: Vec<(String, String, Result<JobId, &str>)> = Vec::with_capacity(events.len());
-    for AddressedEvent {
-        flow,
-        name,
-        value_json,
-    } in events
-    {
-        let (shown, found) = match flow {
-            FlowAddress::Job(job) => (job.to_string(), Ok(job)),
-            FlowAddress::Key { key, kind } => {
-                let filter = JobFilter {
-                    kind,
-                    ..JobFilter::default()
-                };
-                let found = match with_key(store, &key, filter).await? {
-                    KeyedFlow::Open(job) => Ok(job),
-                    KeyedFlow::Ended(_) => Err("ended"),
-                    KeyedFlow::Unknown => Err("unknown"),
-                    KeyedFlow::Ambiguous => bail!(
-                        "several open jobs have the key `{key}`: name the kind, with --kind or `kind`; the event `{name}` and \
-                         those after it are not sent"
-                    ),
-                };
-                (format!("key={key}"), found)
-            }
-        };
-        if let Ok(job) = found {
-            stored.push(FlowEvent::new(job, name.clone(), &value_json)?);
-        }
-        told.push((shown, name, found));
-    }
-    let receipts = match stored.is_empty() {
+    let found = FoundEvents::of(store, &Access::all(), events).await;
+    let mut found = found.map_err(|refused| anyhow::anyhow!("{}", refused.told()))?;
+    let events = found.events();
+    let receipts = match events.is_empty() {
         true => Vec::new(),
-        false => store.send_events(stored).await?,
+        false => store.send_events(events).await?,
     };
-    let mut receipts = receipts.into_iter();
-    for (shown, name, found) in told {
-        let receipt = match found {
-            Ok(_) => receipts.next().map_or("unknown", receipt_name),
-            Err(reason) => reason,
-        };
-        sent.count(receipt);
-        tell(arguments, &shown, &name, found.ok(), receipt)?;
+    for event in found.told(receipts) {
+        sent.count(event.receipt);
+        tell(arguments, &event)?;
     }
     Ok(())
 }
@@ -227,30 +191,14 @@ impl Sent {
     }
 }
 
-const fn receipt_name(receipt: FlowEventReceipt) -> &'static str {
-    match receipt {
-        FlowEventReceipt::Delivered => "delivered",
-        FlowEventReceipt::Kept => "kept",
-        FlowEventReceipt::Ended => "ended",
-        FlowEventReceipt::Unknown => "unknown",
-        FlowEventReceipt::Full => "full",
-    }
-}
-
 /// Tells what became of one event. Of many lines, only the refused ones are told one by one.
-fn tell(
-    arguments: &FlowEventArguments,
-    flow: &str,
-    name: &str,
-    job: Option<JobId>,
-    receipt: &str,
-) -> anyhow::Result<()> {
+fn tell(arguments: &FlowEventArguments, event: &SentEvent) -> anyhow::Result<()> {
     if arguments.json {
-        let shown = json!({"flow": flow, "job": job, "name": name, "receipt": receipt});
-        return Ok(print_line(&shown.to_string())?);
+        return Ok(print_line(&serde_json::to_string(event)?)?);
     }
+    let SentEvent { flow, name, .. } = event;
     let is_single = arguments.input.is_none();
-    match receipt {
+    match event.receipt {
         "delivered" if is_single => print_line(&format!("flow {flow} has the event {name}"))?,
         "kept" if is_single => print_line(&format!(
             "kept: flow {flow} does not await the event {name} yet, and gets it when it does"

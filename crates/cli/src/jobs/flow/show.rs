@@ -28,6 +28,9 @@ struct Shown<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<&'a str>,
+    continued: u64,
     /// The number of all steps.
     steps_total: u32,
     steps: &'a [FlowStep],
@@ -52,12 +55,14 @@ pub async fn show(arguments: FlowShowArguments) -> anyhow::Result<Exit> {
             details: &details,
             name,
             version,
+            origin: steps.origin.as_deref(),
+            continued: steps.continued,
             steps_total: steps.total,
             steps: &steps.steps,
         })?;
         return Ok(Exit::Done);
     }
-    print_line(&harmless(&head(&details, now)))?;
+    print_line(&harmless(&head(&details, &steps, now)))?;
     if steps.total == 0 {
         say!(
             "job {} has no steps; `gristmill show {}` shows it as a job",
@@ -78,7 +83,7 @@ pub async fn show(arguments: FlowShowArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn head(details: &JobDetails, now: Timestamp) -> String {
+fn head(details: &JobDetails, steps: &FlowStepsPage, now: Timestamp) -> String {
     let row = &details.row;
     let (name, version) = name_and_version(&row.kind);
     let state = match row.state {
@@ -102,6 +107,12 @@ fn head(details: &JobDetails, now: Timestamp) -> String {
     let lasted = microseconds_between(row.submitted_at, row.finished_at.unwrap_or(now));
     add("lasts", Some(show_microseconds(lasted)));
     add("key", details.key.clone());
+    add("fork of", steps.origin.clone());
+    let continued = Some(steps.continued).filter(|count| *count > 0);
+    add(
+        "begun",
+        continued.map(|count| format!("anew {} times", show_count(count))),
+    );
     add("parent", details.parent.map(|parent| parent.to_string()));
     add("payload", Some(details.payload.get().to_owned()));
     add(

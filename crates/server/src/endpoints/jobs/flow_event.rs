@@ -1,10 +1,12 @@
-//! `POST /jobs/{job}/events`: sends an event to a flow.
+//! `POST /jobs/{job}/events` and `POST /jobs/events`: send events to flows.
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_model::JobId;
 use gristmill_model::limits::KEPT_EVENTS_MAX;
+use gristmill_operations::jobs;
 use gristmill_operations::jobs::details::details_of;
+use gristmill_operations::jobs::events::{EventsRequest, SentEvents};
 use gristmill_operations::submit::even_null;
 use gristmill_operations::{checked_event_name, read_job};
 use gristmill_store::{FlowEvent, FlowEventReceipt};
@@ -42,7 +44,7 @@ pub enum EventReceipt {
 
 /// The answer to an event.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct SentEvent {
+pub struct EventSent {
     /// What became of the event.
     receipt: EventReceipt,
 }
@@ -62,7 +64,7 @@ pub struct SentEvent {
     )),
     request_body = FlowEventBody,
     responses(
-        (status = 200, description = "The event is delivered or kept", body = SentEvent),
+        (status = 200, description = "The event is delivered or kept", body = EventSent),
         (status = "4XX", description = "Refused: the flow is not found, has ended (`flow_ended`), or has too many events that it has not \
             awaited (`events_full`)", body = Refusal),
     )
@@ -73,7 +75,7 @@ pub async fn send_event(
     PathText(job): PathText,
     Query(NoQuery {}): Query<NoQuery>,
     mut body: JsonBody,
-) -> Result<Json<SentEvent>, ApiError> {
+) -> Result<Json<EventSent>, ApiError> {
     let id: JobId = read_job(&job)?;
     let read = body.read_with(move |bytes| {
         let event: FlowEventBody<'_> = json(bytes)?;
@@ -119,5 +121,33 @@ pub async fn send_event(
     };
     // The flow may be claimable now.
     app.wake.ring();
-    Ok(Json(SentEvent { receipt }))
+    Ok(Json(EventSent { receipt }))
+}
+
+/// Send events to many flows
+///
+/// An event names its flow by `job`, or by `key` (and `kind`, where several open jobs have the key), and has a `name` and perhaps a
+/// `value`. All are sent in one transaction. An event of which the flow has ended or is not found is told in the answer.
+#[utoipa::path(
+    post,
+    path = "/jobs/events",
+    tag = "jobs",
+    operation_id = "send_events",
+    request_body = EventsRequest,
+    responses(
+        (status = 200, description = "What became of each event", body = SentEvents),
+        (status = "4XX", description = "Refused; no event is sent", body = Refusal),
+    )
+)]
+pub async fn send_events(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Query(NoQuery {}): Query<NoQuery>,
+    mut body: JsonBody,
+) -> Result<Json<SentEvents>, ApiError> {
+    let read = body.read_with(|bytes| Ok(json::<EventsRequest<'_>>(bytes)?.check()?));
+    let events = read.await?;
+    let sent = jobs::events::send_events(&app.engine, &caller.access, events).await?;
+    app.wake.ring();
+    Ok(Json(sent))
 }

@@ -110,6 +110,13 @@ impl From<FlowStep> for StepView {
 pub struct StepsPage {
     /// Whether the job is a flow. Another job that waited for its children has them as steps, too.
     flow: bool,
+    /// The flow of which this one is a fork. Its first steps are from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "42:7")]
+    origin: Option<String>,
+    /// How often the flow has begun anew, with an empty memo; none for never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continued: Option<u64>,
     /// The number of all steps.
     total: u32,
     /// In the order in which the flow asked for them.
@@ -160,6 +167,8 @@ pub async fn job_steps(
     Ok(Json(StepsPage {
         flow: page.is_flow,
         total: page.total,
+        origin: page.origin,
+        continued: Some(page.continued).filter(|count| *count > 0),
         next: (next < page.total).then_some(next),
         steps: page.steps.into_iter().map(Into::into).collect(),
     }))

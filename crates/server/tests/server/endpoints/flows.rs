@@ -37,6 +37,74 @@ async fn work(api: &Api) {
 }
 
 #[tokio::test]
+async fn many_events_name_their_flows_by_id_or_key() {
+    let api = Api::new().await;
+    let keyed = json!({"kind": "approval@2", "payload": 1, "key": "order-17"});
+    let keyed = api.post("/jobs", &keyed).await.json();
+    let batch = api.submit("approval@2", json!([1])).await;
+    work(&api).await;
+    let events = json!({"events": [
+        {"key": "order-17", "name": "approve", "value": 7},
+        {"job": format!("{batch}:0"), "name": "later"},
+        {"job": format!("{batch}:9"), "name": "approve"},
+        {"key": "order-18", "name": "approve"},
+    ]});
+    let sent = api.post("/jobs/events", &events).await;
+    assert_eq!(sent.status, StatusCode::OK, "{:?}", sent.json());
+    let sent = sent.json();
+    let receipts: Vec<&Value> = (0..4).map(|number| &sent["events"][number]["receipt"]).collect();
+    assert_eq!(receipts, ["delivered", "kept", "unknown", "unknown"]);
+    assert_eq!(
+        (&sent["events"][0]["flow"], &sent["events"][0]["job"]),
+        (&json!("key=order-17"), &keyed["first"])
+    );
+    let wrong = json!({"events": [{"job": format!("{batch}:0"), "name": "approve"}, {"name": "approve"}]});
+    assert_eq!(
+        api.post("/jobs/events", &wrong).await.status,
+        StatusCode::BAD_REQUEST
+    );
+    work(&api).await;
+    let job = api.get(&format!("/jobs/{batch}:0")).await.json();
+    assert_eq!(job["state"], "blocked", "no event of a wrong request is sent");
+}
+
+#[tokio::test]
+async fn ended_flows_are_forked() {
+    let api = Api::new().await;
+    let batch = api.submit("approval@2", json!([1, 2])).await;
+    let flow = format!("{batch}:0");
+    work(&api).await;
+    let value = json!({"name": "approve", "value": 7});
+    api.post(&format!("/jobs/{flow}/events"), &value).await;
+    work(&api).await;
+    let fork = json!({"jobs": [flow, format!("{batch}:1")], "from": "approve"});
+    let forked = api.post("/jobs/fork", &fork).await.json();
+    let told = &forked["flows"];
+    assert_eq!(
+        (&told[0]["flow"], &told[0]["error"]),
+        (&json!(flow), &Value::Null)
+    );
+    assert_eq!(
+        told[1]["error"],
+        "it has not ended (blocked): cancel it, or wait for its end"
+    );
+    let id = told[0]["fork"].as_str().unwrap();
+    let steps = api.get(&format!("/jobs/{id}/steps")).await.json();
+    assert_eq!((&steps["origin"], &steps["total"]), (&json!(flow), &json!(0)));
+    for wrong in [
+        json!({"jobs": [flow], "from": 0, "step_key": "k"}),
+        json!({"from": "approve"}),
+        json!({"jobs": [flow], "from": "approve", "version": "a@b"}),
+    ] {
+        assert_eq!(
+            api.post("/jobs/fork", &wrong).await.status,
+            StatusCode::BAD_REQUEST,
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_flow_shows_its_steps_and_takes_events() {
     let api = Api::new().await;
     let batch = api.submit("approval@2", json!([1, 2])).await;

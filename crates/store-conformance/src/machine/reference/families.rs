@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gristmill_model::{
-    ChildBatch, JobId, JobState, NewBatch, OnChildFailure, Report, Siblings, Suspended, Timestamp, Wake,
+    BatchId, ChildBatch, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Report, Siblings, Suspended,
+    Timestamp, Wake,
 };
 
 use crate::machine::reference::{Place, Reference};
@@ -17,6 +18,8 @@ pub struct Family {
     pub(super) flow: Option<Wake>,
     pub(super) memo: String,
     pub(super) children: BTreeSet<JobId>,
+    /// Whether the parent, a flow, has begun anew since.
+    pub(super) is_left: bool,
     /// The tag of the parent and of its children.
     tag: Option<String>,
 }
@@ -66,12 +69,16 @@ impl Reference {
         created: &mut Created,
         now: Timestamp,
     ) {
+        if suspended.begins_anew() {
+            self.begin_anew(id, now);
+        }
         let family = self.families.len();
         let has_new = suspended
             .children
             .iter()
             .any(|children| children.payloads.count() > 0);
         let waits = match suspended.flow {
+            Some(Wake::Anew) => false,
             Some(wake) => self.waits_after(id, wake, suspended.seen.first().copied(), has_new),
             None => has_new,
         };
@@ -81,6 +88,7 @@ impl Reference {
             flow: suspended.flow,
             memo: suspended.memos.as_str().trim_matches(['[', ']']).to_owned(),
             children: BTreeSet::new(),
+            is_left: false,
             tag: self.jobs.get(&id).and_then(|job| job.tag.clone()),
         });
         for children in &suspended.children {
@@ -110,6 +118,27 @@ impl Reference {
         }
     }
 
+    /// Gives the flows of a new batch the memos with which they begin.
+    pub(super) fn begin_with_memos(&mut self, batch: BatchId, new: &NewBatch) {
+        for (position, memo) in (0..).zip(new.memos.iter().flat_map(PackedArray::items)) {
+            let (parent, family) = (JobId { batch, position }, self.families.len());
+            self.families.push(Family {
+                parent,
+                on_failure: OnChildFailure::Collect,
+                flow: Some(Wake::Anew),
+                memo: memo.to_owned(),
+                children: BTreeSet::new(),
+                is_left: false,
+                tag: None,
+            });
+            if let Some(job) = self.jobs.get_mut(&parent) {
+                let ended_before = 0;
+                job.parenthood = Some(Parenthood { family, ended_before });
+                job.steps.push(family);
+            }
+        }
+    }
+
     fn add_children(&mut self, family: usize, children: &ChildBatch, created: &mut Created, now: Timestamp) {
         let mut options = children.options.clone();
         if let Some(expires_in_ms) = children.expires_in_ms {
@@ -133,7 +162,8 @@ impl Reference {
     /// Reports whether a job has a stored parent and may therefore spawn siblings.
     pub(super) fn has_parent(&self, id: JobId) -> bool {
         let family = self.jobs.get(&id).and_then(|job| job.child_of);
-        family.is_some_and(|family| self.jobs.contains_key(&self.families[family].parent))
+        let is_stored = |family: usize| self.jobs.contains_key(&self.families[family].parent);
+        family.is_some_and(is_stored) && self.has_owners(id.batch)
     }
 
     /// Adds the siblings of a completed job, if its parent waits or is a flow that is open.

@@ -1,6 +1,6 @@
 //! Flows of the reference: jobs that suspend step by step, and events for them.
 
-use gristmill_model::{JobId, JobState, Signal, Timestamp, Wake};
+use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp, Wake};
 use gristmill_store::{FlowEvent, FlowEventReceipt};
 
 use crate::machine::reference::families::Parenthood;
@@ -29,7 +29,14 @@ impl Reference {
     /// Reports whether a job is a child of a flow.
     pub(super) fn is_step(&self, id: JobId) -> bool {
         let family = self.jobs.get(&id).and_then(|job| job.child_of);
-        family.is_some_and(|family| self.families[family].flow.is_some())
+        family.is_some_and(|family| self.families[family].flow.is_some()) && self.has_owners(id.batch)
+    }
+
+    /// Reports whether some parents of the children in a batch have not begun anew since.
+    pub(super) fn has_owners(&self, batch: BatchId) -> bool {
+        let jobs = self.jobs.iter().filter(|(id, _)| id.batch == batch);
+        let mut families = jobs.filter_map(|(_, job)| job.child_of);
+        families.any(|family| !self.families[family].is_left)
     }
 
     /// Reports whether a job is a child of a flow, and has ended without completing.
@@ -87,6 +94,20 @@ impl Reference {
         match wake {
             Wake::Any => ended_count > own.ended_before,
             Wake::All => ended_count == self.children_of_steps(id).len(),
+            Wake::Anew => true,
+        }
+    }
+
+    /// Makes a flow forget its steps. Their open children are cancelled.
+    pub(super) fn begin_anew(&mut self, id: JobId, now: Timestamp) {
+        let left = self.children_of_steps(id).into_iter();
+        let left = left.filter_map(|(child, state)| state.is_none().then_some(child));
+        self.cancel_with_descendants(left.collect(), now);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            (job.attempt, job.rescues) = (1, 0);
+            for family in job.steps.drain(..) {
+                self.families[family].is_left = true;
+            }
         }
     }
 

@@ -10,19 +10,25 @@
 //! parents do, with an edge to each batch that has an open child of it. A flow that wakes on [`Wake::Any`] leaves the row
 //! when one child ends; its other children stay open. What ended while the flow ran has no edge, so a step that suspends
 //! says how many ended children it has seen: a flow with more of them runs again at once.
+//!
+//! A flow can have a memo from its beginning ([`beginning`]), such as that of a fork, which has steps of another flow in it.
+//!
+//! A flow that begins anew ([`Wake::Anew`]) leaves the families of its steps before: [`forgotten`] takes it out of the rows
+//! of `suspension`. A family that all its flows have left is deleted, and the batches of its children are ordinary ones,
+//! which a prune can delete. So a loop without end keeps what its last round has stored.
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{BatchId, JobId, Positions, Suspended, Wake};
+use gristmill_model::{BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake};
 
-use crate::StoreError;
-use crate::rules::family::Brood;
+use crate::rules::family::{Brood, Family};
+use crate::{StoreError, Suspension};
 
 /// Jobs of flows that suspend, and their open children of earlier steps.
 #[derive(Debug)]
 pub struct EarlierSteps {
-    /// The batches of children of all earlier steps of these jobs.
-    pub broods: Vec<Brood>,
+    /// The batches of children of all earlier steps of these jobs, each with the flows that still have children in it.
+    pub broods: Vec<(Positions, Brood)>,
     /// The open jobs of each of these batches.
     pub open: BTreeMap<BatchId, Positions>,
 }
@@ -57,8 +63,8 @@ impl Waiting {
         for ((place, parent), seen) in (0..).zip(suspended.positions.iter()).zip(&suspended.seen) {
             let own = Positions::from(parent..parent + 1);
             let (mut all_count, mut open_count) = (0, 0);
-            for brood in &earlier.broods {
-                let children = brood.of_parents(&own);
+            for (parents, brood) in &earlier.broods {
+                let children = brood.of_parents(&own.intersection(parents));
                 all_count += children.len();
                 let open = earlier.open.get(&brood.batch);
                 open_count += open.map_or(0, |open| open.intersection(&children).len());
@@ -69,11 +75,16 @@ impl Waiting {
                 positions.insert(parent);
             }
         }
-        let is_open = |brood: &&Brood| {
+        let is_open = |(parents, brood): &&(Positions, Brood)| {
             let open = earlier.open.get(&brood.batch);
-            open.is_some_and(|open| !open.intersection(&brood.of_parents(&positions)).is_empty())
+            let own = brood.of_parents(&positions.intersection(parents));
+            open.is_some_and(|open| !open.intersection(&own).is_empty())
         };
-        let batches = earlier.broods.iter().filter(is_open).map(|brood| brood.batch);
+        let batches = earlier
+            .broods
+            .iter()
+            .filter(is_open)
+            .map(|(_, brood)| brood.batch);
         Waiting {
             earlier: batches.collect(),
             positions,
@@ -87,6 +98,60 @@ pub fn cannot_retry_step(step: JobId, flow: JobId) -> StoreError {
         "job {step} is a step of flow {flow}, which may have used its outcome, so it cannot be retried: retry the flow, which \
          goes on after its last step, or submit it again"
     ))
+}
+
+/// The suspensions of some jobs of a batch, by position.
+#[derive(Debug)]
+pub struct BySuspended(BTreeMap<u32, Vec<Suspension>>);
+
+impl BySuspended {
+    /// None yet, for these jobs.
+    pub fn of(jobs: &Positions) -> Self {
+        BySuspended(jobs.iter().map(|job| (job, Vec::new())).collect())
+    }
+
+    /// Adds those of a family: of these jobs in it, whose memos are in their order. Families come in their order.
+    pub fn add(&mut self, family: &Family, jobs: &Positions, memos: &PackedArray) {
+        for (job, memo) in jobs.iter().zip(memos.items()) {
+            self.0.entry(job).or_default().push(Suspension {
+                memo: memo.to_owned(),
+                flow: family.flow,
+                children: family.children_of(&Positions::from(job..job + 1)),
+            });
+        }
+    }
+
+    /// Those of each job, in the order of the jobs.
+    pub fn finish(self) -> Vec<Vec<Suspension>> {
+        self.0.into_values().collect()
+    }
+}
+
+/// The number of the family with which flows begin that have a memo from the start. Families of suspensions have higher ones.
+pub const BEGINNING: i64 = 0;
+
+/// The family with which the flows of a new batch begin, if they have memos from the start.
+pub fn beginning(batch: &NewBatch) -> Option<Suspended> {
+    batch.memos.as_ref().map(|memos| Suspended {
+        positions: Positions::all(memos.count()),
+        memos: memos.clone(),
+        on_failure: OnChildFailure::Collect,
+        flow: Some(Wake::Anew),
+        seen: Vec::new(),
+        children: Vec::new(),
+    })
+}
+
+/// The row of a family, once flows have left it that begin anew: the jobs that are still in it, and their memos. `None` where
+/// all have left.
+pub fn forgotten(
+    parents: &Positions,
+    memos: &PackedArray,
+    gone: &Positions,
+) -> Option<(Positions, PackedArray)> {
+    let left = parents.difference(gone);
+    let memos = memos.select(&parents.indexes_of(&left));
+    Some((left, memos)).filter(|(left, _)| !left.is_empty())
 }
 
 /// Joins the memos of all steps of a flow to one JSON array. They are in the order of the steps.
@@ -104,7 +169,7 @@ pub fn join_memos<'m>(memos: impl IntoIterator<Item = &'m str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use gristmill_model::{ChildBatch, PackedArray, Spawn};
+    use gristmill_model::{ChildBatch, Spawn};
 
     use super::*;
 
@@ -127,7 +192,10 @@ mod tests {
         };
         // The parents 3 and 5 have two and three earlier children in batch 8. Those at 1 and 4 are open.
         let earlier = EarlierSteps {
-            broods: vec![Brood::of_shares(BatchId(8), "3,5".parse().unwrap(), &[2, 3])],
+            broods: vec![(
+                "3,5".parse().unwrap(),
+                Brood::of_shares(BatchId(8), "2-3,5".parse().unwrap(), &[0, 2, 3]),
+            )],
             open: [(BatchId(8), "1,4".parse().unwrap())].into(),
         };
         let waiting = |suspended: &Suspended| {
@@ -142,6 +210,15 @@ mod tests {
         // A job without earlier children waits for its new ones, or not at all.
         assert_eq!(waiting(&one(4, Wake::All, 0, 2)), ("4".to_owned(), vec![]));
         assert_eq!(waiting(&one(4, Wake::Any, 0, 0)).0, "");
+    }
+
+    #[test]
+    fn flows_that_begin_anew_leave_a_family() {
+        let parents: Positions = "3,5-6".parse().unwrap();
+        let memos = PackedArray::parse("[30,50,60]").unwrap();
+        let (left, memos) = forgotten(&parents, &memos, &"1-5".parse().unwrap()).unwrap();
+        assert_eq!((left.to_string().as_str(), memos.as_str()), ("6", "[60]"));
+        assert_eq!(forgotten(&left, &memos, &left), None);
     }
 
     #[test]

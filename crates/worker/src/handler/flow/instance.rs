@@ -11,7 +11,7 @@ use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::handler::flow::memo::{Memo, StepEntry, runs};
+use crate::handler::flow::memo::{Begin, Memo, StepEntry, runs};
 use crate::sync::{AtomicBool, Ordering};
 
 /// The name and the key of a step.
@@ -50,10 +50,16 @@ pub(super) struct Instance {
     pub error: Option<JobError>,
     /// Functions that run here and have not ended.
     pub locals_running: u32,
+    /// What the instance began with, beside its payload.
+    begun: Begin,
+    /// The state with which it begins anew.
+    next: Option<Box<RawValue>>,
 }
 
 impl Instance {
-    pub fn new(memos: &[Memo], outcomes: Vec<ChildOutcome>) -> Result<Self, JobError> {
+    pub fn new(mut begun: Begin, memos: &[Memo], own: Vec<ChildOutcome>) -> Result<Self, JobError> {
+        let mut outcomes = std::mem::take(&mut begun.outcomes);
+        outcomes.extend(own);
         let mut instance = Instance {
             records: Vec::new(),
             known: BTreeMap::new(),
@@ -65,6 +71,8 @@ impl Instance {
             new_values: Vec::new(),
             error: None,
             locals_running: 0,
+            begun,
+            next: None,
         };
         for memo in memos {
             let before = instance.owners.len();
@@ -274,6 +282,41 @@ impl Instance {
         Ok(())
     }
 
+    /// How often the instance has begun anew.
+    pub fn continued(&self) -> u64 {
+        self.begun.count
+    }
+
+    /// Makes the instance begin anew with a state, once it has stopped.
+    pub fn continue_with<S: Serialize + ?Sized>(&mut self, state: &S) {
+        match serde_json::value::to_raw_value(state) {
+            Ok(state) => self.next = Some(state),
+            Err(error) => self.fail(format!(
+                "the state with which the flow continues cannot be stored: {error}"
+            )),
+        }
+    }
+
+    /// Reports whether the code of the flow runs no further.
+    pub fn is_over(&self) -> bool {
+        self.error.is_some() || self.next.is_some()
+    }
+
+    /// What the instance begins anew with, if it does.
+    pub fn begin_anew(&mut self) -> Option<Result<Spawn, JobError>> {
+        let begin = Begin {
+            state: Some(self.next.take()?),
+            count: self.begun.count + 1,
+            origin: self.begun.origin.clone(),
+            ..Begin::default()
+        };
+        let memo = Memo {
+            begin: Some(Box::new(begin)),
+            ..Memo::default()
+        };
+        Some(flow_spawn(Vec::new(), &memo, Wake::Anew))
+    }
+
     /// What the flow waits for, and what it keeps.
     pub fn suspension(&mut self, seen: &[u32]) -> Result<Spawn, JobError> {
         let open_count = self.owners.iter().flatten().count();
@@ -302,7 +345,8 @@ impl Instance {
         let new_count: usize = children.iter().map(|batch| batch.payloads.count() as usize).sum();
         if self.outcomes.len() + new_count > FLOW_STEPS_MAX as usize {
             return Err(failed(format!(
-                "the flow has {} steps, of which {open_count} are open; the limit is {FLOW_STEPS_MAX}",
+                "the flow has {} steps, of which {open_count} are open; the limit is {FLOW_STEPS_MAX}: \
+                 continue with a state before, by `Flow::continue_with`",
                 self.outcomes.len() + new_count
             )));
         }

@@ -1,6 +1,7 @@
 //! The memo that a flow stores when it suspends.
 
 use gristmill_model::JobError;
+use gristmill_store::ChildOutcome;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +20,43 @@ pub(super) struct Memo {
     /// The values of functions that ran here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(String, Box<RawValue>)>,
+    /// Of the first memo of an instance that does not begin with its payload alone: what it begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Box<Begin>>,
+}
+
+/// What an instance begins with that continues itself, or that has steps of another instance.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Begin {
+    /// The state with which the instance continues. It stands in place of the payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Box<RawValue>>,
+    /// How often the instance has begun anew.
+    #[serde(default)]
+    pub count: u64,
+    /// The instance from which the steps are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// The memos of these steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memos: Vec<Memo>,
+    /// The outcomes of these steps, in the order of their children.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outcomes: Vec<ChildOutcome>,
+}
+
+impl Begin {
+    /// Takes what an instance begins with out of its memos, and puts the memos of the steps that it has from another one in
+    /// front of its own.
+    pub fn take(memos: &mut Vec<Memo>) -> Self {
+        let first = memos.first_mut();
+        let Some(begin) = first.and_then(|memo| memo.begin.take()) else {
+            return Begin::default();
+        };
+        let mut begin = *begin;
+        drop(memos.splice(..1, std::mem::take(&mut begin.memos)));
+        begin
+    }
 }
 
 /// A step: `[name, hash]`, `[name, hash, key]`, or `[name, hash, key, count]` for the step of several jobs.

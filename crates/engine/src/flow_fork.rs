@@ -1,0 +1,258 @@
+//! Forks of flows: new instances that have the steps of ended ones up to a step, and go on from there.
+//!
+//! The forks of many flows are stored as packed batches, in portions: what was stored before an error or an end stays.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use futures::{StreamExt, TryStreamExt};
+use gristmill_model::batch::check_name;
+use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, VALUE_BYTES_MAX};
+use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedBuilder, Positions, Tag};
+use gristmill_store::family::child_outcomes;
+use gristmill_store::{BatchPositions, JobDetails, JobFilter, Selection, Store, StoreError};
+use gristmill_worker::flow::{CannotFork, StepAt, fork_memo};
+
+use crate::flow_steps::name_and_version;
+
+/// Flows whose steps are read at a time.
+const READ_FLOWS_MAX: u32 = 500;
+
+/// Jobs that are read at the same time.
+const READS_MAX: usize = 16;
+
+/// Batches whose jobs one query finds.
+const BATCHES_PER_QUERY: u32 = 1_000;
+
+/// What a fork begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fork {
+    /// The step that runs again, with all that follow.
+    pub from: StepAt,
+    /// The version of the new instances; that of each flow itself if `None`.
+    pub version: Option<String>,
+}
+
+/// What became of the fork of one flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// The flow.
+    pub origin: JobId,
+    /// The new instance.
+    pub fork: Result<JobId, CannotFork>,
+}
+
+/// The flows of a selection, by batch. Of a filter, those that have ended; their forks do not count, as they are found now.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn flows_to_fork(
+    store: &dyn Store,
+    selection: Selection,
+) -> Result<VecDeque<BatchPositions>, StoreError> {
+    let mut found = VecDeque::new();
+    match selection {
+        Selection::Jobs(jobs) => {
+            let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
+            for job in jobs {
+                by_batch.entry(job.batch).or_default().insert(job.position);
+            }
+            let jobs = by_batch.into_iter();
+            found.extend(jobs.map(|(batch, positions)| BatchPositions { batch, positions }));
+        }
+        Selection::Packed { jobs, .. } => found.extend(jobs),
+        Selection::Filter(filter) => {
+            let is_meant = |state: &JobState| filter.states.is_empty() || filter.states.contains(state);
+            let states = JobState::ALL.into_iter();
+            let states: Vec<JobState> = states
+                .filter(|state| state.is_final() && is_meant(state))
+                .collect();
+            if states.is_empty() {
+                return Ok(found);
+            }
+            let filter = JobFilter { states, ..filter };
+            let mut after = None;
+            loop {
+                let page = store.job_ids(&filter, after, BATCHES_PER_QUERY).await?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.batch);
+                found.extend(page);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Flows that are being forked.
+#[derive(Debug)]
+pub struct Forks<'s> {
+    store: &'s dyn Store,
+    fork: Fork,
+    left: VecDeque<BatchPositions>,
+    pending: Option<Pending>,
+}
+
+/// Forks that are not stored yet. They make one batch.
+#[derive(Debug)]
+struct Pending {
+    kind: String,
+    queue: String,
+    options: BatchOptions,
+    tags: BTreeMap<(String, String), Positions>,
+    payloads: PackedBuilder,
+    memos: PackedBuilder,
+    origins: Vec<JobId>,
+}
+
+impl<'s> Forks<'s> {
+    /// Begins to fork these flows.
+    ///
+    /// # Errors
+    ///
+    /// The version cannot be one.
+    pub fn of(store: &'s dyn Store, flows: VecDeque<BatchPositions>, fork: Fork) -> Result<Self, StoreError> {
+        if let Some(version) = &fork.version {
+            check_name("version", version)?;
+            if version.contains('@') {
+                return Err(StoreError::InvalidInput(format!(
+                    "the version {version:?} has an @ in it: give the version without the name of the flow"
+                )));
+            }
+        }
+        Ok(Forks {
+            store,
+            fork,
+            left: flows,
+            pending: None,
+        })
+    }
+
+    /// Forks some more flows. `None` once all are forked.
+    ///
+    /// # Errors
+    ///
+    /// The store fails. Forks that were returned before are stored.
+    pub async fn next(&mut self) -> Result<Option<Vec<Forked>>, StoreError> {
+        let Some(first) = self.left.front_mut() else {
+            return match self.pending.take() {
+                Some(pending) => Ok(Some(pending.store(self.store).await?)),
+                None => Ok(None),
+            };
+        };
+        let (batch, positions) = (first.batch, first.positions.take_first(READ_FLOWS_MAX));
+        if first.positions.is_empty() {
+            self.left.pop_front();
+        }
+        let mut told = Vec::new();
+        let suspensions = self.store.suspensions(batch, &positions).await?;
+        let outcomes = child_outcomes(self.store, batch, &positions).await?;
+        let store = self.store;
+        let jobs: Vec<JobId> = positions
+            .iter()
+            .map(|position| JobId { batch, position })
+            .collect();
+        let details = futures::stream::iter(jobs)
+            .map(|job| async move { Ok::<_, StoreError>((job, store.job(job).await?)) });
+        let mut details = details.buffered(READS_MAX);
+        let mut steps = suspensions.into_iter().zip(outcomes);
+        while let Some((origin, details)) = details.try_next().await? {
+            let (suspensions, outcomes) = steps.next().unwrap_or_default();
+            let is_flow = suspensions.iter().all(|suspension| suspension.flow.is_some());
+            let memos: Vec<&str> = suspensions.iter().map(|step| step.memo.as_str()).collect();
+            let memo = match &details {
+                None => Err(CannotFork::Unknown),
+                Some(details) if !details.row.state.is_final() => Err(CannotFork::Open(details.row.state)),
+                Some(_) if !is_flow => Err(CannotFork::NotAFlow),
+                Some(_) => fork_memo(origin, &memos, outcomes, &self.fork.from),
+            };
+            match (memo, details) {
+                (Ok(memo), Some(details)) => {
+                    told.extend(self.add(origin, &details, &memo).await?);
+                }
+                (memo, _) => told.push(Forked {
+                    origin,
+                    fork: Err(memo.err().unwrap_or(CannotFork::Unknown)),
+                }),
+            }
+        }
+        Ok(Some(told))
+    }
+
+    /// Adds a fork. Returns those that are stored before it, because the batch is full or of another sort.
+    async fn add(
+        &mut self,
+        origin: JobId,
+        details: &JobDetails,
+        memo: &str,
+    ) -> Result<Vec<Forked>, StoreError> {
+        let version = self.fork.version.as_deref();
+        let (name, _) = name_and_version(&details.row.kind);
+        let kind = version.map_or_else(
+            || details.row.kind.to_string(),
+            |version| format!("{name}@{version}"),
+        );
+        let options = BatchOptions {
+            run_at: None,
+            expires_at: None,
+            unique: None,
+            group: details.row.group.as_deref().map(str::to_owned),
+            hooks: None,
+            cached_ms: None,
+            traceparent: None,
+            ..details.options.clone()
+        };
+        let mut stored = Vec::new();
+        if let Some(pending) = self.pending.take_if(|pending| {
+            let bytes = pending.payloads.bytes() + pending.memos.bytes();
+            let is_like =
+                pending.kind == kind && *pending.queue == *details.row.queue && pending.options == options;
+            !is_like || pending.origins.len() >= BATCH_JOBS_MAX as usize || bytes >= BATCH_BYTES_TARGET
+        }) {
+            stored = pending.store(self.store).await?;
+        }
+        let pending = self.pending.get_or_insert_with(|| Pending {
+            kind,
+            queue: details.row.queue.to_string(),
+            options,
+            tags: BTreeMap::new(),
+            payloads: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+            memos: PackedBuilder::with_item_bytes_max(VALUE_BYTES_MAX),
+            origins: Vec::new(),
+        });
+        pending.payloads.push(details.payload.get())?;
+        pending.memos.push(memo)?;
+        let position = pending.origins.len() as u32;
+        for (name, value) in &details.tags {
+            let tagged = pending.tags.entry((name.clone(), value.clone())).or_default();
+            tagged.insert(position);
+        }
+        pending.origins.push(origin);
+        Ok(stored)
+    }
+}
+
+impl Pending {
+    async fn store(self, store: &dyn Store) -> Result<Vec<Forked>, StoreError> {
+        let count = self.origins.len() as u32;
+        let tags = self.tags.into_iter().map(|((name, value), positions)| Tag {
+            positions: Some(positions).filter(|positions| positions.len() < count),
+            ..Tag::all(name, value)
+        });
+        let batch = NewBatch {
+            queue: self.queue,
+            options: self.options,
+            tags: tags.collect(),
+            memos: Some(self.memos.finish()),
+            ..NewBatch::new(self.kind, self.payloads.finish())
+        };
+        let ids = store.submit(vec![batch], None).await?;
+        let id = ids.into_iter().next();
+        let id = id.ok_or_else(|| StoreError::Database("the store gave a batch no id".to_owned()))?;
+        let origins = (0..).zip(self.origins);
+        let forked = origins.map(|(position, origin)| Forked {
+            origin,
+            fork: Ok(JobId { batch: id, position }),
+        });
+        Ok(forked.collect())
+    }
+}

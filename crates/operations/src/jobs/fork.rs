@@ -1,0 +1,109 @@
+//! Forks of flows.
+
+use gristmill_engine::Engine;
+use gristmill_engine::StepAt;
+use gristmill_engine::flow_fork::{Fork, Forks, flows_to_fork};
+use gristmill_model::bounded;
+use serde::{Deserialize, Serialize};
+
+use super::selection::{FilterRequest, SelectionRequest};
+use crate::access::Access;
+use crate::limits::{SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
+use crate::refused::Refused;
+
+/// Either flows by id, or all matching flows that have ended, and the step from which their forks go on.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ForkRequest {
+    /// These flows.
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
+    )]
+    #[cfg_attr(feature = "schema", schema(max_items = 10_000, example = json!(["42:7", "42:8"])))]
+    jobs: Option<Vec<String>>,
+    /// All matching flows that have ended: at most 10,000.
+    #[serde(default)]
+    filter: Option<FilterRequest>,
+    /// The step that runs again, with all that follow: its name, or its number from 0.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "embed"))]
+    from: StepRequest,
+    /// The key of the step.
+    #[serde(default)]
+    step_key: Option<String>,
+    /// The version of the new instances; that of each flow by default.
+    #[serde(default)]
+    version: Option<String>,
+}
+
+/// A step, by its number or its name.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum StepRequest {
+    Number(u32),
+    Name(String),
+}
+
+/// What became of each flow.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ForkedView {
+    /// The flows, in the order of their ids.
+    flows: Vec<ForkedFlow>,
+}
+
+/// What became of one flow.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ForkedFlow {
+    /// The flow.
+    #[cfg_attr(feature = "schema", schema(example = "42:7"))]
+    flow: String,
+    /// The new instance, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(example = "51:0"))]
+    fork: Option<String>,
+    /// The reason why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Forks the flows of a selection.
+pub async fn fork(engine: &Engine, access: &Access, request: ForkRequest) -> Result<ForkedView, Refused> {
+    let store = &**engine.store();
+    let from = match (request.from, request.step_key) {
+        (StepRequest::Number(number), None) => StepAt::Number(number),
+        (StepRequest::Number(_), Some(_)) => {
+            return Err(Refused::invalid(
+                "`step_key` is given with a number",
+                "give the name of the step, or its number alone",
+            ));
+        }
+        (StepRequest::Name(name), key) => StepAt::Named { name, key },
+    };
+    let selection = SelectionRequest::new(request.jobs, request.filter);
+    let flows = flows_to_fork(store, selection.check(store, access).await?).await?;
+    let count: usize = flows.iter().map(|jobs| jobs.positions.len() as usize).sum();
+    if count > SELECTED_JOBS_MAX {
+        return Err(Refused::invalid(
+            format!("{count} flows match, and a request forks at most {SELECTED_JOBS_MAX}"),
+            "narrow the filter, or use `gristmill flow fork`",
+        ));
+    }
+    let version = request.version;
+    let mut forks = Forks::of(store, flows, Fork { from, version })?;
+    let mut told = Vec::with_capacity(count);
+    while let Some(more) = forks.next().await? {
+        told.extend(more);
+    }
+    told.sort_by_key(|forked| forked.origin);
+    let flows = told.into_iter().map(|forked| ForkedFlow {
+        flow: forked.origin.to_string(),
+        error: forked.fork.as_ref().err().map(ToString::to_string),
+        fork: forked.fork.ok().map(|fork| fork.to_string()),
+    });
+    Ok(ForkedView {
+        flows: flows.collect(),
+    })
+}

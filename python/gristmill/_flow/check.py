@@ -1,0 +1,75 @@
+"""Replays instances against the code of a flow, without running any step."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._operations.requests import ask
+from .loop import AsyncFlow, PlainFlow
+from .replay import Suspended, Suspension
+
+if TYPE_CHECKING:
+    from .._handle import Handle
+    from .job import FlowJob
+
+# Instances whose memos one request reads: the limit of the operation.
+MEMOS_PER_REQUEST = 100
+OPEN = ("blocked", "waiting", "scheduled", "paused", "running")
+
+
+class Difference(NamedTuple):
+    """An instance that the code does not fit.
+
+    >>> Difference("42:7", "FlowError: step fetch had …", [])
+    Difference(flow='42:7', problem='FlowError: step fetch had …', unused=[])
+    """
+
+    flow: str
+    # What the code does with the instance: an error that names the step and both hashes, or that it ends.
+    problem: str
+    # The steps that it has taken, and that the code did not ask for up to there.
+    unused: list[str]
+
+
+class Checked(NamedTuple):
+    """How many instances were replayed, and those that the code does not fit.
+
+    >>> Checked(2, [])
+    Checked(instances=2, differences=[])
+    """
+
+    instances: int
+    differences: list[Difference]
+
+
+def check(job: FlowJob[Any], flows: tuple[str | Handle[Any], ...], version: str | None) -> Checked:
+    """Replays these instances, or those of a version that have not ended."""
+    app = job.app
+    kind = job.name if version is None else f"{job.flow_name}@{version}" if version else job.flow_name
+    named = map(str, flows) if flows else (row.id for row in app.find(job=kind, states=OPEN))
+    count = 0
+    differences: list[Difference] = []
+    while portion := list(itertools.islice(named, MEMOS_PER_REQUEST)):
+        for kept in ask(app.engine(), "flow_memos", {"jobs": portion})["flows"]:
+            count += 1
+            difference = _replayed(job, kept)
+            if difference is not None:
+                differences.append(difference)
+    return Checked(count, differences)
+
+
+def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
+    flow = (AsyncFlow if job.is_coroutine else PlainFlow)(job.program(), [], [], kept["job"])
+    try:
+        flow = (AsyncFlow if job.is_coroutine else PlainFlow)(job.program(), kept["memos"], kept["outcomes"], kept["job"])
+        flow.is_dry = True
+        value = flow.run(kept["payload"])
+    except Suspended:
+        # It would run a function here, which it does not replay.
+        return None
+    except Exception as error:
+        return Difference(kept["job"], f"{type(error).__name__}: {error}", flow.unused())
+    if type(value) is Suspension or kept["state"] == "completed":
+        return None
+    return Difference(kept["job"], "it ends, where it waited", flow.unused())
