@@ -44,6 +44,13 @@ bench-real: test-bench ## Jobs that take real time beside process pools and queu
 bench-real-quick: test-bench ## The same with few jobs and one run each, to see that it works
 	bench/run-real --quick
 
+# DEVICE_PYTHON is an interpreter with PyTorch, transformers, cloudpickle and this version of the package; DEVICE_FLAGS, such as
+# `--parts cores --items 500`, are options of the script.
+DEVICE_PYTHON ?= python3
+.PHONY: bench-device
+bench-device: ## Embeddings, a warm kernel and cores on a machine with a GPU; DEVICE_PYTHON has PyTorch, transformers and the package
+	$(DEVICE_PYTHON) bench/device/measure.py $(DEVICE_FLAGS)
+
 .PHONY: test-bench
 test-bench: ## The benchmarks' own checks; less than a second
 	python3 -B bench/real/check.py
