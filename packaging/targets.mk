@@ -55,3 +55,8 @@ $(PACKAGES)/venv/installed: packaging/requirements/packaging-tests.txt
 	python3 -m venv $(PACKAGES)/venv
 	$(PACKAGES)/venv/bin/python -m pip install --quiet --require-hashes --requirement packaging/requirements/packaging-tests.txt
 	touch $@
+
+.PHONY: test-neighbours
+test-neighbours: ## Gristmill beside Prometheus, a receiver of OTLP, PgBouncer, a publication and tools of SQLite: [NEIGHBOURS="collector"]
+	$(CARGO) build --locked --package gristmill
+	GRISTMILL=$(abspath target/debug/gristmill) packaging/neighbours/run $(NEIGHBOURS)
