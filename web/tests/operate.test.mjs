@@ -274,6 +274,11 @@ describe("flows", () => {
     await server.reached("document@2", "completed", 1);
     await steps.getByText("received").waitFor();
     worker.kill("SIGKILL");
+    await steps.getByRole("button", { name: "Fork from step 1" }).press("Enter");
+    assert.deepEqual(await violationsOf(tab.page), []);
+    await tab.page.getByRole("dialog").getByRole("button", { name: "Begin the fork" }).press("Enter");
+    await tab.page.getByText(/^Flow \d+:0 is begun$/).waitFor();
+    await until(() => /#\/jobs\/\d+:0$/.test(tab.page.url()) && !tab.page.url().endsWith(`/${first}`), "its page");
   });
 
   test("are counted by version and state, filtered, and listed with what they wait for", async () => {

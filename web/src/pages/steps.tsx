@@ -5,8 +5,8 @@ import { type Column, Table } from "../components/table.tsx";
 import { plural, shorten, span, whole } from "../format.ts";
 import { check } from "../json_check.ts";
 import { useLoaded, useNow } from "../live.ts";
-import { mayChange } from "../rights.ts";
-import { href } from "../router.ts";
+import { mayChange, maySubmit } from "../rights.ts";
+import { go, href } from "../router.ts";
 
 /** Steps that are shown at a time. */
 const STEPS_PER_PAGE = 100;
@@ -20,6 +20,7 @@ export function Steps(props: { job: JobView; done: () => void }) {
   const { job } = props;
   const [from, setFrom] = useState(0);
   const [event, setEvent] = useState<string>();
+  const [forked, setForked] = useState<Step>();
   const now = useNow();
   const path = `/jobs/${encodeURIComponent(job.job)}/steps${query({ from, limit: STEPS_PER_PAGE })}`;
   const loaded = useLoaded<StepsPage>(job.children ? path : undefined);
@@ -27,6 +28,7 @@ export function Steps(props: { job: JobView; done: () => void }) {
   if (!page?.flow) return null;
   const end = job.finished_at ?? Math.max(now, job.submitted_at + 1);
   const mayEnd = !hasEnded(job.state) && mayChange();
+  const mayFork = hasEnded(job.state) && maySubmit();
   const columns: Column<Step>[] = [
     { title: "Step", class: "name", cell: (step) => <Name step={step} /> },
     { title: "State", cell: (step) => <StepState step={step} /> },
@@ -50,6 +52,23 @@ export function Steps(props: { job: JobView; done: () => void }) {
         <Waits step={step} send={mayEnd && step.event && isOpen(step) ? () => setEvent(step.event ?? "") : undefined} />
       ),
     },
+    ...(mayFork
+      ? [
+          {
+            title: "Fork",
+            cell: (step: Step) => (
+              <button
+                type="button"
+                class="small"
+                aria-label={`Fork from step ${step.number}`}
+                onClick={() => setForked(step)}
+              >
+                Fork…
+              </button>
+            ),
+          },
+        ]
+      : []),
   ];
   return (
     <Panel
@@ -80,6 +99,7 @@ export function Steps(props: { job: JobView; done: () => void }) {
           </button>
         </nav>
       )}
+      {forked !== undefined && <Fork job={job.job} step={forked} close={() => setForked(undefined)} />}
       {event !== undefined && (
         <SendEvent
           job={job.job}
@@ -160,6 +180,28 @@ function Waits(props: { step: Step; send: (() => void) | undefined }) {
         </button>
       )}
     </>
+  );
+}
+
+/** Begins a new instance that has the steps before one. */
+function Fork(props: { job: string; step: Step; close: () => void }) {
+  const { job, step } = props;
+  const fork = async () => {
+    const request = { jobs: [job], from: step.number };
+    const { flows } = await post<{ flows: { fork?: string; error?: string }[] }>("/jobs/fork", request);
+    const [told] = flows;
+    if (!told?.fork) throw new Error(told?.error ?? "The flow is not there any more.");
+    go(href(`jobs/${told.fork}`));
+    return `Flow ${told.fork} is begun`;
+  };
+  return (
+    <Confirm title={`Fork flow ${job}?`} label="Begin the fork" run={fork} close={props.close}>
+      <p>
+        A new instance gets the payload, the options and the tags of this flow, and the outcomes of the steps before
+        step {whole(step.number)}, <b>{shorten(step.name ?? step.kind ?? "", ERROR_CHARACTERS)}</b>. This step and what
+        follows run again.
+      </p>
+    </Confirm>
   );
 }
 
