@@ -105,7 +105,7 @@ class FlowJob(Job[..., R]):
         return {**super().__getstate__(), "_program": None}
 
     def program(self) -> Program:
-        """What runs an instance."""
+        """The program that runs an instance."""
         if self._program is None:
             self._program = _program(self)
         return self._program
@@ -118,7 +118,7 @@ class FlowJob(Job[..., R]):
         return self.runner()
 
     def runner(self) -> Callable[[Any, list[Any], list[Any]], Any]:
-        """What a worker's process calls with an instance's payload, memo and children."""
+        """The function that a worker's process calls with an instance's payload, memo and children."""
         from .._process import offered
 
         program = self.program()
@@ -172,7 +172,7 @@ class _Elsewhere:
         self.options: dict[str, Any] = {}
 
     def named_arguments(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Its payload has no names for its parts."""
+        """Returns nothing, because the parts of its payload have no names."""
         return {}
 
 
@@ -208,7 +208,7 @@ def _program(job: FlowJob[Any]) -> Program:
     app = job.app
 
     def head_of(job: Any, options: dict[str, Any]) -> tuple[str, Any]:
-        """What the children of a job have in common, and how a value of theirs is converted."""
+        """The common members of a job's children, and the conversion of their values."""
         tags, queue = options.pop("tags", None), options.pop("queue", None) or job.queue
         own = job.options
         if options:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     _Future = asyncio.Future[Any]
     _Task = asyncio.Task[Any]
 else:
-    # Python 3.8 has no generic ones.
+    # In Python 3.8, these classes are not generic.
     _Future, _Task = asyncio.Future, asyncio.Task
 
 
@@ -41,7 +41,7 @@ class Call:
         self.callback = callback
         self.arguments = arguments
         self.context = context
-        # Of a timer.
+        # The step and the moment of a timer.
         self.record: Record | None = None
         self.when = 0.0
 
@@ -55,7 +55,7 @@ class Call:
         return self.callback is None
 
     def done(self) -> bool:
-        """Whether nothing waits for it, as a future says it."""
+        """Whether nothing waits for the call, in the terms of a future."""
         return self.callback is None
 
 
@@ -71,7 +71,7 @@ class Promise(_Future):
         self.number: int = loop.number + 1
         loop.number = self.number
 
-    # The order of a set of promises is that of their hashes, which has to be the same in each replay.
+    # A set of promises is in the order of their hashes, which must be the same in each replay.
     def __hash__(self) -> int:
         return self.number
 
@@ -166,7 +166,7 @@ class FlowLoop:
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody awaits does not concern the flow's outcome."""
+        """Ignores an exception that nobody awaits: it does not affect the flow's outcome."""
 
     def _timer_handle_cancelled(self, call: Any) -> None:
         """Nothing to do."""
@@ -202,7 +202,7 @@ class FlowLoop:
                     coroutine.close()
                     break
                 except RuntimeError as error:
-                    # It has awaited once more on its way.
+                    # The coroutine has awaited something else while it ended.
                     if "ignored GeneratorExit" not in str(error):
                         break
                 except BaseException:
@@ -329,7 +329,7 @@ class AsyncFlow(Flow):
         try:
             value, error = self._outcome(record)
         except Exception as problem:
-            # Of the conversion to the annotated type.
+            # The conversion to the annotated type has failed.
             value, error = None, problem
         if error is None:
             promise.set_result(value)
@@ -345,7 +345,7 @@ class AsyncFlow(Flow):
         return promise
 
     def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Outside of the flow's loop: the function may run one of its own."""
+        """Runs the function outside of the flow's loop, because it may run its own loop."""
         loop: Any = self._loop
         task = asyncio.current_task(loop)
         _set_running_loop(None)
@@ -361,7 +361,7 @@ def _set_current_task(loop: Any, before: Any, after: Any) -> None:
     tasks: Any = asyncio.tasks
     if sys.version_info >= (3, 12):
         if sys.version_info >= (3, 14) and asyncio._get_running_loop() is not loop:
-            # Asked only of the loop that runs.
+            # asyncio asks only the running loop for it.
             _set_running_loop(loop)
             tasks._swap_current_task(loop, after)
             _set_running_loop(None)
@@ -386,7 +386,7 @@ class Result:
         self._answer = answer
 
     def result(self) -> Any:
-        """Its result. Where there is none yet, the flow is unwound, and begins again when it is there."""
+        """Returns the result. Without one, unwinds the flow, which begins again when the result is there."""
         return self._answer()
 
     def done(self) -> bool:

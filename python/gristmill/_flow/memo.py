@@ -43,7 +43,7 @@ class FlowError(Exception):
 
 
 def make_encoder(to_plain: Callable[[Any], Any] | None, is_sorted: bool) -> Callable[[Any], str]:
-    """A function from a value to its JSON. What `json.dumps` makes anew for every call is made once."""
+    """A function that encodes a value as JSON. It makes its encoder once, and `json.dumps` makes one a call."""
 
     def default(value: Any) -> Any:
         check_awaited(value)
@@ -89,17 +89,17 @@ class Record:
         # None for a single child.
         self.count = count
         self.first = first
-        # The next one of the same name and key.
+        # The next step of the same name and key.
         self.next = next
         self.missing = 1 if count is None else count
-        # When its end was told, among the others'.
+        # The number of its end among the ends that the code has been told.
         self.order = 0
         self.promise: Any = None
         self.convert: Callable[[Any], Any] | None = None
-        # Of one that is to be spawned.
+        # The job of a step that is not spawned yet.
         self.head = ""
         self.payloads = ""
-        # Of a map: whether failures stand in the places of values.
+        # Whether a map gives failures in place of values, and does not raise the first.
         self.collects = False
         # Cancelled before it began: it keeps its place among those of its identity, and has no child.
         self.is_dropped = False
@@ -148,7 +148,7 @@ def grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
 
 
 def runs_of(numbers: list[int]) -> list[Any]:
-    """Numbers, of which those that follow on each other are `[first, end]`."""
+    """Encodes numbers: consecutive ones become `[first, end]`."""
     runs: list[Any] = []
     for number in numbers:
         last = runs[-1] if runs else None
@@ -162,7 +162,7 @@ def runs_of(numbers: list[int]) -> list[Any]:
 
 
 def each(runs: list[Any]) -> Iterable[int]:
-    """The numbers of such runs."""
+    """Decodes such numbers."""
     for run in runs:
         if type(run) is int:
             yield run

@@ -37,7 +37,7 @@ class Suspended(BaseException):
 
 
 class Suspension:
-    """What an instance answers that waits: the children that it spawns and what it keeps, as JSON."""
+    """The answer of an instance that waits: the children that it spawns, and its memo, as JSON."""
 
     __slots__ = ("text",)
 
@@ -58,7 +58,7 @@ class Prepared:
 
 
 class Program:
-    """A flow's function, and what is around it."""
+    """A flow's function and its surroundings."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Program:
         self.version = version
         # Called with the flow and the payload.
         self.function = function
-        # Makes a `Prepared` of what a step was called with, and one for each item of a map.
+        # Makes a `Prepared` from the arguments of a step, and one for each item of a map.
         self.prepare = prepare
         # Makes the exception of a failed step: step, key, job, state, error.
         self.failed = failed
@@ -133,7 +133,7 @@ class Flow:
         self._seed: int | None = None
         self._seeds_taken = 0
         self._told = 0
-        # Of the suspension to come.
+        # The content of the next suspension.
         self._fresh: list[Record] = []
         # Steps that were cancelled before they began, which the code has asked for again.
         self._revived: list[Record] = []
@@ -204,7 +204,7 @@ class Flow:
             )
 
     def unused(self) -> list[str]:
-        """The steps in the memo that the code has not asked for so far.
+        """The steps of the memo that the code has not asked for yet.
 
         >>> @app.flow
         ... async def tidy(flow) -> list[str]:
@@ -223,7 +223,7 @@ class Flow:
         return [shown(one.name, one.key) for one in sorted(left, key=lambda one: one.first)]
 
     def _deliver(self, index: int) -> None:
-        """Tells the end of a child."""
+        """Tells the code that a child has ended."""
         record = self._owners[index]
         if record is None:
             return
@@ -422,7 +422,7 @@ class Flow:
 
     def wait_for(self, name: str, head: str) -> Record:
         """The step that is an event or a time."""
-        # How long it lasts was decided when it began.
+        # The time limit was decided when the step began.
         return self._take(name, None, None, None) or self._begin(name, None, 0, None, head, "null")
 
     def local(self, function: Callable[..., Any], *arguments: Any, name: str | None = None, key: str | None = None, **named: Any) -> Any:
@@ -450,7 +450,7 @@ class Flow:
         return self._known_value(label, value if convert is None else convert(value))
 
     def _kept(self, name: str, key: str | None, make: Callable[[], Any]) -> Any:
-        """A value that was decided once."""
+        """Returns the kept value, or makes and keeps it."""
         identity = name if key is None else (name, _checked("key", key))
         kept = self._values.get(identity)
         if kept:
@@ -463,7 +463,7 @@ class Flow:
         try:
             value = make()
             if not (value is None or type(value) in (str, int, bool)):
-                # As it is given to a replay.
+                # The code gets the value as a replay gets it.
                 value = json.loads(self._program.encode(value))
         except Exception as error:
             failure = {"type": type(error).__qualname__, "message": str(error)[:4096], "traceback": _traceback(error)}
@@ -586,21 +586,21 @@ class Flow:
         raise NotImplementedError
 
     def _promise(self, record: Record) -> Any:
-        """What the code gets for a step."""
+        """The object that the code gets for a step."""
         raise NotImplementedError
 
     def _settle(self, record: Record) -> None:
-        """A step has ended for which the code may wait."""
+        """Settles a step that has ended and that the code may await."""
         raise NotImplementedError
 
     def _known_value(self, name: str, value: Any, error: BaseException | None = None) -> Any:
-        """A value that need not be waited for."""
+        """A value that is there already, as an awaitable."""
         raise NotImplementedError
 
     # --- the suspension ---
 
     def _suspension(self, seen: list[int], is_all: bool) -> Suspension:
-        """What is kept of a run that waits."""
+        """The memo and the new children of a run that waits."""
         for record in self._revived:
             if record.promise is not None and not record.promise.done():
                 raise FlowError(

@@ -65,7 +65,7 @@ class ScriptFlow:
         return self.function(*arguments, **named)
 
     def entries(self, script: dict[str, Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any]]:
-        """What the runtime calls with a payload, and with those of ended children."""
+        """The function that the runtime calls with a payload, and later with the ended children."""
         runtime: Any = sys.modules["_gristmill_process"]
         program = Program(self.name, None, self._called(), _preparing(script), _failed, _plain, seconds)
         program.running_job = lambda: runtime.job().id
