@@ -256,6 +256,7 @@ impl Driver<'_> {
             self.trace
                 .add(format!("worker {worker} reports {report:?}: {receipt:?}"));
             self.accepted(report, receipt);
+            self.check_contradiction();
         }
         for slice in answer.lease.into_iter().flat_map(|lease| lease.slices) {
             let memos = slice.memos.as_ref().map(|memos| memos.as_str());
@@ -353,9 +354,7 @@ impl Driver<'_> {
         let sink = Sink::default();
         let work = MicroBatch::new(vec![slice.clone()]).with_children(children.clone());
         self.handler.run(0, work, &sink).await;
-        if let Some(contradiction) = &self.record.lock().contradiction {
-            panic!("{contradiction}");
-        }
+        self.check_contradiction();
         let outcomes = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut all = report(slice);
         let mut suspended = Vec::new();
@@ -386,6 +385,12 @@ impl Driver<'_> {
         all.suspended = Suspended::pack(suspended);
         assert_eq!(all.positions(), slice.positions, "each flow is answered");
         all
+    }
+
+    fn check_contradiction(&self) {
+        if let Some(contradiction) = &self.record.lock().contradiction {
+            panic!("{contradiction}");
+        }
     }
 
     /// Reports jobs that have run. With faults, the answer is lost, the report is repeated, or the jobs are released.

@@ -50,7 +50,11 @@ impl Records {
     /// The run of a flow is stored.
     pub fn store(&mut self, flow: &str) {
         for (id, decision) in self.pending.remove(flow).unwrap_or_default() {
-            self.decided.insert(id, decision);
+            if let Some(before) = self.decided.insert(id.clone(), decision)
+                && before != decision
+            {
+                self.contradict(format!("{id} was decided as {before}, and then as {decision}"));
+            }
         }
     }
 
@@ -65,17 +69,11 @@ impl Records {
         }
     }
 
-    /// A flow decides.
+    /// A flow decides. Whether it decides as before counts only if its run is stored: a worker whose lease is lost knows an
+    /// old memo.
     pub fn decide(&mut self, flow: &str, id: &str, decision: u64) {
-        match self.decided.get(id) {
-            Some(before) if *before != decision => {
-                self.contradict(format!("{id} was decided as {before}, and is now as {decision}"));
-            }
-            _ => {
-                let pending = self.pending.entry(flow.to_owned()).or_default();
-                pending.insert(id.to_owned(), decision);
-            }
-        }
+        let pending = self.pending.entry(flow.to_owned()).or_default();
+        pending.insert(id.to_owned(), decision);
     }
 
     pub fn new_local(&mut self) -> u64 {
