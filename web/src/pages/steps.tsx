@@ -52,23 +52,7 @@ export function Steps(props: { job: JobView; done: () => void }) {
         <Waits step={step} send={mayEnd && step.event && isOpen(step) ? () => setEvent(step.event ?? "") : undefined} />
       ),
     },
-    ...(mayFork
-      ? [
-          {
-            title: "Fork",
-            cell: (step: Step) => (
-              <button
-                type="button"
-                class="small"
-                aria-label={`Fork from step ${step.number}`}
-                onClick={() => setForked(step)}
-              >
-                Fork…
-              </button>
-            ),
-          },
-        ]
-      : []),
+    ...(mayFork ? [forkColumn(setForked)] : []),
   ];
   return (
     <Panel
@@ -114,6 +98,15 @@ export function Steps(props: { job: JobView; done: () => void }) {
     </Panel>
   );
 }
+
+const forkColumn = (ask: (step: Step) => void): Column<Step> => ({
+  title: "Fork",
+  cell: (step) => (
+    <button type="button" class="small" aria-label={`Fork from step ${step.number}`} onClick={() => ask(step)}>
+      Fork…
+    </button>
+  ),
+});
 
 const isOpen = (step: Step) => step.state !== undefined && !hasEnded(step.state);
 export const isSleep = (step: Step) => step.kind === "gristmill.sleep";
