@@ -65,10 +65,13 @@ impl FromStr for JobId {
         text.split_once(':')
             .filter(|(batch, position)| digits(batch) && digits(position))
             .and_then(|(batch, position)| {
-                Some(JobId {
-                    batch: BatchId(batch.parse().ok()?),
-                    position: position.parse().ok()?,
-                })
+                // Ranges end behind their last position, also in signed columns.
+                let position = position
+                    .parse::<u32>()
+                    .ok()
+                    .filter(|position| *position < i32::MAX.unsigned_abs())?;
+                let batch = BatchId(batch.parse().ok()?);
+                Some(JobId { batch, position })
             })
             .ok_or_else(|| ParseJobIdError(text.to_owned()))
     }
@@ -118,6 +121,8 @@ mod tests {
             "42:7:1",
             "a:b",
             "99999999999999999999:0",
+            "1:2147483647",
+            "1:4294967295",
         ] {
             let error = text.parse::<JobId>().unwrap_err().to_string();
             assert!(error.contains("42:7"), "{error}");
