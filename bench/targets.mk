@@ -30,10 +30,10 @@ bench-scheduler-quick: ## The same with few jobs and one run each, to see that i
 	bench/run-scheduler --quick
 
 .PHONY: bench-flows
-bench-flows: python ## Durable flows on both stores beside DBOS; the table goes to bench/RESULTS-flows.md
+bench-flows: python ## Durable flows on both stores beside DBOS and Absurd; the tables go to bench/RESULTS-flows.md
 	rm -rf $(BUILD)/python/flows-venv
 	python3 -m venv $(BUILD)/python/flows-venv
-	$(BUILD)/python/flows-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl dbos==3.4.0 'psycopg[binary]'
+	$(BUILD)/python/flows-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl dbos==3.4.0 absurd-sdk==0.5.1 absurdctl==0.5.1 'psycopg[binary]'
 	bench/run-flows --python $(BUILD)/python/flows-venv/bin/python --output bench/RESULTS-flows.md
 
 .PHONY: bench-real

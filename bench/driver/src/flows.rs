@@ -1,11 +1,12 @@
 //! Flows of steps that do nothing, one after the other.
 
 use std::error::Error;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, FlowSteps, Job, JobError, Kind};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use crate::order::{Order, Payload, payloads};
 use crate::workload::Noop;
@@ -55,4 +56,48 @@ pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
     }
     let seconds = run(order.jobs).await?;
     Ok(serde_json::json!({"jobs": order.jobs * order.length, "seconds": seconds}))
+}
+
+/// Runs `jobs` flows of `length` steps, one flow after the other: the seconds between the beginnings of their steps.
+pub async fn measure_steps(engine: &Engine, order: &Order) -> Result<Value> {
+    let moments: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let all_begun = Arc::new(Notify::new());
+    let mut worker = engine.worker();
+    worker.handle::<Noop, _, _>({
+        let (moments, all_begun, length) = (moments.clone(), all_begun.clone(), order.length);
+        move |_: Job<Payload>| {
+            let mut moments = moments.lock().expect("no holder panics");
+            moments.push(Instant::now());
+            if moments.len() == length {
+                all_begun.notify_one();
+            }
+            async { Ok::<_, JobError>(()) }
+        }
+    });
+    let step = Arc::new(payloads(0, 1).remove(0));
+    worker.handle_flow::<Flow, _, _>(move |flow, job: Job<usize>| {
+        let step = step.clone();
+        async move {
+            for _ in 0..job.payload {
+                flow.step::<Noop>(&step).await?;
+            }
+            Ok(())
+        }
+    });
+    let worker = worker.start();
+    let mut spans = Vec::new();
+    for flow in 0..=order.jobs {
+        engine.submit::<Flow>(&order.length).await?;
+        all_begun.notified().await;
+        let moments = std::mem::take(&mut *moments.lock().expect("no holder panics"));
+        let between = moments.windows(2).map(|two| two[1].duration_since(two[0]));
+        // The first flow warms up.
+        spans.extend(
+            between
+                .filter(|_| flow > 0)
+                .map(|span: Duration| span.as_secs_f64()),
+        );
+    }
+    worker.stop().await?;
+    Ok(serde_json::json!({"spans": spans}))
 }

@@ -30,6 +30,7 @@ pub async fn measure(order: &Order) -> Result<Value> {
         "exchange" => claims::measure_exchange(engine.store(), order).await?,
         "fill" => claims::measure_fill(engine.store(), order).await?,
         "flows" => flows::measure_flows(&engine, order).await?,
+        "flow_steps" => flows::measure_steps(&engine, order).await?,
         "claims" => claims::measure_claims(engine.store()).await?,
         _ => scheduler::measure(&engine, order).await?,
     };
