@@ -107,8 +107,9 @@ pub const FAMILY_BATCHES_MAX: usize = 10_000;
 /// Maximum bytes of a memo.
 pub const MEMO_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum jobs that finalize together. The outcomes of their children are read at once.
-pub const FINALIZED_JOBS_MAX: u32 = 64;
+/// Maximum jobs that finalize together. The outcomes of their children are read at once: few reads for many flows, and few
+/// outcomes in memory for jobs with many children.
+pub const FINALIZED_JOBS_MAX: u32 = 256;
 
 /// Maximum operations that wait for a store's writer. Further ones wait for room.
 pub const WRITER_OPERATIONS_MAX: usize = 8_192;

@@ -12,6 +12,7 @@ use gristmill_engine::Engine;
 use gristmill_engine::live_logs::Interest;
 use gristmill_model::{Clock, Report};
 use gristmill_store::Store;
+use gristmill_store::family::ChildReader;
 use tokio::sync::{Semaphore, watch};
 
 use crate::caller::{Caller, Role};
@@ -42,6 +43,8 @@ pub struct Shared {
     pub rate: RateLimiter,
     /// The sessions of agents' workers.
     pub sessions: Sessions,
+    /// Reads the children of jobs that agents finalize.
+    pub children: ChildReader,
     /// Wakes waiting claims.
     pub wake: Wake,
     /// The server's own counts.
@@ -92,6 +95,7 @@ impl App {
             trust,
             rate,
             sessions: Sessions::default(),
+            children: ChildReader::default(),
             wake: Wake::default(),
             metrics: Metrics::new(),
             instance,

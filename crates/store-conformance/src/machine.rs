@@ -16,6 +16,7 @@ use gristmill_model::{
     After, Backoff, BatchId, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch, LeaseId,
     LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, RetryPolicy, Scope, Unique, WorkerId,
 };
+use gristmill_store::family::ChildReader;
 use gristmill_store::{
     BatchPositions, Change, ControlFilter, Exchanged, JobFilter, Page, PruneOptions, Selection, Store, Want,
     WorkSeen,
@@ -124,6 +125,8 @@ struct Machine<'a> {
     payloads: u32,
     /// For claimed flows with open children, the number of ended ones at the claim.
     seen: BTreeMap<(LeaseId, JobId), u32>,
+    /// Reads the children of claimed flows, and keeps what never changes.
+    children: ChildReader,
 }
 
 impl<'a> Machine<'a> {
@@ -140,6 +143,7 @@ impl<'a> Machine<'a> {
             slices: Vec::new(),
             payloads: 0,
             seen: BTreeMap::new(),
+            children: ChildReader::default(),
         }
     }
 

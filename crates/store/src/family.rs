@@ -1,15 +1,16 @@
 //! The children of a job and their outcomes, and the events and steps of flows.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod reader;
 
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, PackedBuilder, Positions, Wake};
+use gristmill_model::{JobError, JobId, JobState, PackedArray, PackedBuilder, Wake};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use crate::family::reader::{ChildReader, child_outcomes};
 pub use crate::rules::family::child_failed;
-use crate::{BatchPositions, Store, StoreError};
+use crate::{BatchPositions, StoreError};
 
 /// The last children that a job spawned; all children of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,85 +53,6 @@ impl ChildOutcome {
     pub fn has_ended(&self) -> bool {
         self.state.is_final()
     }
-}
-
-/// Reads the outcomes of the children that these jobs of a batch spawned last, in the order of the jobs. The outcomes
-/// for each job are in ascending order of batch and position. Each batch of children is read once, even if many parents
-/// share it.
-pub async fn child_outcomes(
-    store: &dyn Store,
-    batch: BatchId,
-    parents: &Positions,
-) -> Result<Vec<Vec<ChildOutcome>>, StoreError> {
-    let families = store.children(batch, parents).await?;
-    let batches: BTreeSet<BatchId> = families
-        .iter()
-        .flat_map(|family| family.jobs.iter().map(|jobs| jobs.batch))
-        .collect();
-    let mut ended: BTreeMap<BatchId, BTreeMap<u32, ChildOutcome>> = BTreeMap::new();
-    for children in batches {
-        let wanted = families.iter().flat_map(|family| &family.jobs);
-        let wanted = wanted.filter(|jobs| jobs.batch == children);
-        let wanted = wanted.fold(Positions::new(), |all, jobs| all.union(&jobs.positions));
-        ended.insert(children, outcomes_of(store, children, &wanted).await?);
-    }
-    let mut by_parent: BTreeMap<u32, Vec<ChildOutcome>> = BTreeMap::new();
-    for family in families {
-        let all = by_parent.entry(family.parent).or_default();
-        for jobs in family.jobs {
-            let Some(ended) = ended.get_mut(&jobs.batch) else {
-                continue;
-            };
-            for position in jobs.positions.iter() {
-                let job = JobId {
-                    batch: jobs.batch,
-                    position,
-                };
-                let open = || family.is_flow.then(|| ChildOutcome::open(job));
-                all.extend(ended.remove(&position).or_else(open));
-            }
-        }
-    }
-    let parents = parents.iter();
-    Ok(parents
-        .map(|parent| by_parent.remove(&parent).unwrap_or_default())
-        .collect())
-}
-
-/// Reads the outcomes of these jobs of a batch, as far as they have ended.
-async fn outcomes_of(
-    store: &dyn Store,
-    batch: BatchId,
-    wanted: &Positions,
-) -> Result<BTreeMap<u32, ChildOutcome>, StoreError> {
-    let mut ended = BTreeMap::new();
-    let Some(outcomes) = store.outcomes(batch).await? else {
-        return Ok(ended);
-    };
-    for report in outcomes.reports {
-        let positions = report.positions.intersection(wanted);
-        let places = report.positions.indexes_of(&positions);
-        let values = report.values.map(|values| values.select(&places));
-        let mut values = values.iter().flat_map(PackedArray::items);
-        for position in positions.iter() {
-            let value = values.next().map(|value| RawValue::from_string(value.to_owned()));
-            let outcome = ChildOutcome {
-                job: JobId { batch, position },
-                state: report.state,
-                value: value.transpose().map_err(|error| {
-                    StoreError::Database(format!("the value of job {batch}:{position} is no JSON: {error}"))
-                })?,
-                error: None,
-            };
-            ended.insert(position, outcome);
-        }
-    }
-    for failure in outcomes.errors {
-        if let Some(outcome) = ended.get_mut(&failure.position) {
-            outcome.error = Some(failure.error);
-        }
-    }
-    Ok(ended)
 }
 
 /// An event for one flow.

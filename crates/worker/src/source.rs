@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use gristmill_batching::BatchStats;
 use gristmill_model::limits::{LEASE_JOBS_MAX, heartbeat_every_ms};
 use gristmill_model::{BatchId, Followed, JobProgress, LeaseId, Positions, Printed, Report, WorkerId};
-use gristmill_store::family::child_outcomes;
+use gristmill_store::family::ChildReader;
 use gristmill_store::rules::admission::held_back::held_back;
 use gristmill_store::{ChildOutcome, Exchanged, Heartbeat, NewWorker, Store, StoreError, Want, WorkSeen};
 use tokio::sync::RwLock;
@@ -137,6 +137,7 @@ pub struct StoreSource {
     lease_lost_after_ms: i64,
     id: RwLock<Option<WorkerId>>,
     work_seen: WorkSeen,
+    children: ChildReader,
 }
 
 impl StoreSource {
@@ -149,6 +150,7 @@ impl StoreSource {
             lease_lost_after_ms,
             id: RwLock::new(None),
             work_seen: WorkSeen::default(),
+            children: ChildReader::default(),
         }
     }
 
@@ -214,7 +216,7 @@ impl Source for StoreSource {
         batch: BatchId,
         parents: &Positions,
     ) -> Result<Vec<Vec<ChildOutcome>>, SourceError> {
-        Ok(child_outcomes(&*self.store, batch, parents).await?)
+        Ok(self.children.outcomes(&*self.store, batch, parents).await?)
     }
 
     async fn wait_for_work(&self) {

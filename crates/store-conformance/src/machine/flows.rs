@@ -2,7 +2,6 @@
 
 use gristmill_model::{Clock, JobId, JobState, LeasedSlice};
 use gristmill_store::FlowEvent;
-use gristmill_store::family::child_outcomes;
 
 use crate::fixture::*;
 use crate::machine::Machine;
@@ -42,7 +41,9 @@ impl Machine<'_> {
         if slice.memos.is_none() || !flows.iter().any(|flow| self.reference.is_flow(*flow)) {
             return;
         }
-        let told = child_outcomes(&*self.store, slice.batch, &slice.positions)
+        let told = self
+            .children
+            .outcomes(&*self.store, slice.batch, &slice.positions)
             .await
             .unwrap();
         for (flow, told) in flows.into_iter().zip(told) {

@@ -453,16 +453,22 @@ pub(crate) fn family(connection: &Connection, batch: BatchId, number: i64) -> Re
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let on_failure: String = row.get(1)?;
-    let parents = read_positions(row, 0)?;
-    Ok(Some(Family {
+    let mut family = read_family(row, 0)?;
+    family.broods = broods(connection, batch, number, &family.parents)?;
+    Ok(Some(family))
+}
+
+/// Reads a suspension without its children, from the columns `positions`, `on_failure` and `flow`.
+fn read_family(row: &rusqlite::Row<'_>, first: usize) -> Result<Family> {
+    let on_failure: String = row.get(first + 1)?;
+    Ok(Family {
         on_failure: on_failure
             .parse()
             .map_err(|error| Failure::Damaged(format!("a suspension: {error}")))?,
-        flow: read_wake(row, 2)?,
-        broods: broods(connection, batch, number, &parents)?,
-        parents,
-    }))
+        flow: read_wake(row, first + 2)?,
+        broods: Vec::new(),
+        parents: read_positions(row, first)?,
+    })
 }
 
 /// The batches of children of a family, whose parents these are.
@@ -582,12 +588,31 @@ pub(crate) const STEPS: &str =
 
 /// The families of the steps that these jobs of a batch have taken, in order.
 pub(crate) fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions) -> Result<Vec<Family>> {
-    let mut statement = connection.prepare_cached(STEPS)?;
+    // One statement for all of them: a flow may have taken a thousand.
+    let mut statement = connection.prepare_cached(
+        "SELECT c.batch_id, c.shares, c.parents, s.family, s.positions, s.on_failure, s.flow FROM suspension s \
+         LEFT JOIN child_batch c ON c.parent_id = s.batch_id AND c.family = s.family \
+         WHERE s.batch_id = ?1 AND s.flow IS NOT NULL ORDER BY s.family, c.batch_id",
+    )?;
     let mut rows = statement.query([batch.0])?;
-    let mut families = Vec::new();
+    let mut families: Vec<Family> = Vec::new();
+    let (mut last, mut is_theirs) = (None, false);
     while let Some(row) = rows.next()? {
-        if !read_positions(row, 1)?.intersection(jobs).is_empty() {
-            families.extend(family(connection, batch, row.get(0)?)?);
+        let number: i64 = row.get(3)?;
+        if last.replace(number) != Some(number) {
+            let family = read_family(row, 4)?;
+            is_theirs = !family.parents.intersection(jobs).is_empty();
+            families.extend(is_theirs.then_some(family));
+        }
+        let (true, Some(family)) = (is_theirs, families.last_mut()) else {
+            continue;
+        };
+        if row.get::<_, Option<i64>>(0)?.is_some() {
+            let own: Option<String> = row.get(2)?;
+            let own = own.map(|text| text.parse()).transpose()?;
+            family
+                .broods
+                .push(brood(row, own.as_ref().unwrap_or(&family.parents))?);
         }
     }
     Ok(families)

@@ -6,7 +6,6 @@ use gristmill_model::BatchId;
 use gristmill_model::limits::{BATCH_JOBS_MAX, FINALIZED_JOBS_MAX};
 use gristmill_operations::access::has_batch;
 use gristmill_protocol::worker::{ChildrenAnswer, ChildrenRequest};
-use gristmill_store::family::child_outcomes;
 
 use super::worker_id;
 use crate::app::App;
@@ -53,6 +52,7 @@ pub async fn children(
             id: batch.to_string(),
         });
     }
-    let children = child_outcomes(&**app.store(), batch, &request.positions).await?;
+    let children = app.children.outcomes(&**app.store(), batch, &request.positions);
+    let children = children.await?;
     Ok(Json(ChildrenAnswer { children }))
 }

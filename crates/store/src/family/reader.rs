@@ -1,0 +1,262 @@
+//! Reads the outcomes of children.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, Positions};
+use serde_json::value::RawValue;
+
+use crate::family::ChildOutcome;
+use crate::{BatchOutcomes, Store, StoreError};
+
+/// Bytes of the values of completed children that a [`ChildReader`] keeps.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// Reads the outcomes of children, and keeps the values of those that it has read: the next step of their parents, and
+/// other parents with children in the same batches, need them again.
+#[derive(Debug, Default)]
+pub struct ChildReader {
+    kept: Mutex<Kept>,
+}
+
+/// Completed jobs with their values.
+type Completed = (Positions, Option<PackedArray>);
+
+/// The completed children that were read last. They never change. Others may be retried.
+#[derive(Debug, Default)]
+struct Kept {
+    by_batch: BTreeMap<BatchId, Vec<Completed>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn bytes_of(reports: &[Completed]) -> usize {
+        let of_values =
+            |values: &Option<PackedArray>| values.as_ref().map_or(0, |values| values.as_str().len());
+        let of_report = |(_, values): &Completed| size_of::<Completed>() + of_values(values);
+        reports.iter().map(of_report).sum()
+    }
+
+    fn keep(&mut self, batch: BatchId, reports: Vec<Completed>) {
+        self.bytes += Self::bytes_of(&reports);
+        let before = self.by_batch.insert(batch, reports);
+        self.bytes -= before.map_or(0, |before| Self::bytes_of(&before));
+        while self.bytes > KEPT_BYTES_MAX
+            && let Some((_, oldest)) = self.by_batch.pop_first()
+        {
+            self.bytes -= Self::bytes_of(&oldest);
+        }
+    }
+
+    /// The outcomes of these jobs of a batch, if all of them are kept.
+    fn outcomes(
+        &self,
+        batch: BatchId,
+        wanted: &Positions,
+    ) -> Option<Result<BTreeMap<u32, ChildOutcome>, StoreError>> {
+        let reports = self.by_batch.get(&batch)?;
+        let mut outcomes = BTreeMap::new();
+        for (positions, values) in reports {
+            let added = add(
+                &mut outcomes,
+                batch,
+                wanted,
+                JobState::Completed,
+                positions,
+                values.as_ref(),
+            );
+            if let Err(error) = added {
+                return Some(Err(error));
+            }
+        }
+        (outcomes.len() == wanted.len() as usize).then_some(Ok(outcomes))
+    }
+}
+
+impl ChildReader {
+    /// Reads the outcomes of the children that these jobs of a batch spawned last, in the order of the jobs. The
+    /// outcomes for each job are in ascending order of batch and position. Each batch of children is read at most once,
+    /// even if many parents share it.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn outcomes(
+        &self,
+        store: &dyn Store,
+        batch: BatchId,
+        parents: &Positions,
+    ) -> Result<Vec<Vec<ChildOutcome>>, StoreError> {
+        let families = store.children(batch, parents).await?;
+        let batches: BTreeSet<BatchId> = families
+            .iter()
+            .flat_map(|family| family.jobs.iter().map(|jobs| jobs.batch))
+            .collect();
+        let mut ended: BTreeMap<BatchId, BTreeMap<u32, ChildOutcome>> = BTreeMap::new();
+        for children in batches {
+            let wanted = families.iter().flat_map(|family| &family.jobs);
+            let wanted = wanted.filter(|jobs| jobs.batch == children);
+            let wanted = wanted.fold(Positions::new(), |all, jobs| all.union(&jobs.positions));
+            ended.insert(children, self.outcomes_of(store, children, &wanted).await?);
+        }
+        let mut by_parent: BTreeMap<u32, Vec<ChildOutcome>> = BTreeMap::new();
+        for family in families {
+            let all = by_parent.entry(family.parent).or_default();
+            for jobs in family.jobs {
+                let Some(ended) = ended.get_mut(&jobs.batch) else {
+                    continue;
+                };
+                for position in jobs.positions.iter() {
+                    let job = JobId {
+                        batch: jobs.batch,
+                        position,
+                    };
+                    let open = || family.is_flow.then(|| ChildOutcome::open(job));
+                    all.extend(ended.remove(&position).or_else(open));
+                }
+            }
+        }
+        let parents = parents.iter();
+        Ok(parents
+            .map(|parent| by_parent.remove(&parent).unwrap_or_default())
+            .collect())
+    }
+
+    /// The outcomes of these jobs of a batch, as far as they have ended.
+    async fn outcomes_of(
+        &self,
+        store: &dyn Store,
+        batch: BatchId,
+        wanted: &Positions,
+    ) -> Result<BTreeMap<u32, ChildOutcome>, StoreError> {
+        let kept = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .outcomes(batch, wanted);
+        if let Some(outcomes) = kept {
+            return outcomes;
+        }
+        let Some(read) = store.outcomes(batch).await? else {
+            return Ok(BTreeMap::new());
+        };
+        let outcomes = ended(&read, wanted)?;
+        let completed = read.reports.into_iter();
+        let completed = completed.filter(|report| report.state == JobState::Completed);
+        let completed = completed.map(|report| (report.positions, report.values));
+        self.kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .keep(batch, completed.collect());
+        Ok(outcomes)
+    }
+}
+
+/// Reads the outcomes of children once, as [`ChildReader::outcomes`].
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub async fn child_outcomes(
+    store: &dyn Store,
+    batch: BatchId,
+    parents: &Positions,
+) -> Result<Vec<Vec<ChildOutcome>>, StoreError> {
+    ChildReader::default().outcomes(store, batch, parents).await
+}
+
+fn ended(read: &BatchOutcomes, wanted: &Positions) -> Result<BTreeMap<u32, ChildOutcome>, StoreError> {
+    let mut outcomes = BTreeMap::new();
+    for report in &read.reports {
+        let values = report.values.as_ref();
+        add(
+            &mut outcomes,
+            read.batch,
+            wanted,
+            report.state,
+            &report.positions,
+            values,
+        )?;
+    }
+    for failure in &read.errors {
+        if let Some(outcome) = outcomes.get_mut(&failure.position) {
+            outcome.error = Some(JobError::clone(&failure.error));
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Adds the outcomes of those jobs of a report that are wanted.
+fn add(
+    outcomes: &mut BTreeMap<u32, ChildOutcome>,
+    batch: BatchId,
+    wanted: &Positions,
+    state: JobState,
+    reported: &Positions,
+    values: Option<&PackedArray>,
+) -> Result<(), StoreError> {
+    let positions = reported.intersection(wanted);
+    let values = values.map(|values| values.select(&reported.indexes_of(&positions)));
+    let mut values = values.iter().flat_map(PackedArray::items);
+    for position in positions.iter() {
+        let value = values.next().map(|value| RawValue::from_string(value.to_owned()));
+        let outcome = ChildOutcome {
+            job: JobId { batch, position },
+            state,
+            value: value.transpose().map_err(|error| {
+                StoreError::Database(format!("the value of job {batch}:{position} is no JSON: {error}"))
+            })?,
+            error: None,
+        };
+        outcomes.insert(position, outcome);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(positions: &str, value: &str) -> Completed {
+        let positions: Positions = positions.parse().unwrap();
+        let values = vec![value; positions.len() as usize].join("\n,");
+        (positions, Some(PackedArray::from_stored(format!("[{values}]"))))
+    }
+
+    #[test]
+    fn kept_outcomes_are_given_only_where_all_are_known() {
+        let mut kept = Kept::default();
+        kept.keep(BatchId(1), vec![completed("0-2", "7"), completed("5", "8")]);
+        let value = |outcomes: &BTreeMap<u32, ChildOutcome>, position: u32| {
+            outcomes[&position].value.as_ref().unwrap().get().to_owned()
+        };
+        let outcomes = kept
+            .outcomes(BatchId(1), &"1,5".parse().unwrap())
+            .unwrap()
+            .unwrap();
+        assert_eq!(outcomes.len(), 2);
+        assert_eq!(
+            (value(&outcomes, 1), value(&outcomes, 5)),
+            ("7".to_owned(), "8".to_owned())
+        );
+        assert!(kept.outcomes(BatchId(1), &"1,4".parse().unwrap()).is_none());
+        assert!(kept.outcomes(BatchId(2), &"1".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn kept_values_are_bounded() {
+        let mut kept = Kept::default();
+        let large = "1".repeat(KEPT_BYTES_MAX / 3);
+        for batch in 0..10 {
+            kept.keep(BatchId(batch), vec![completed("0", &large)]);
+            assert!(kept.bytes <= KEPT_BYTES_MAX);
+        }
+        assert_eq!(
+            kept.by_batch.keys().copied().collect::<Vec<_>>(),
+            [BatchId(8), BatchId(9)]
+        );
+        kept.keep(BatchId(9), Vec::new());
+        kept.keep(BatchId(8), Vec::new());
+        assert_eq!(kept.bytes, 0);
+    }
+}
