@@ -243,6 +243,10 @@ impl Handler for ScriptHandler {
         self.pool.listen(listener);
     }
 
+    fn keeps_waiting(&self) -> bool {
+        !self.is_program
+    }
+
     async fn shut_down(&self) {
         self.pool.shut_down(true);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

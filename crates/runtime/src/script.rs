@@ -25,6 +25,8 @@ const PYTHON_SHIM: &str = concat!(
     include_str!("../../../python/gristmill/_flow/memo.py"),
     "''', '_flow.replay': r'''",
     include_str!("../../../python/gristmill/_flow/replay.py"),
+    "''', '_flow.kept': r'''",
+    include_str!("../../../python/gristmill/_flow/kept.py"),
     "''', '_flow.loop': r'''",
     include_str!("../../../python/gristmill/_flow/loop.py"),
     "''', '_flow.script': r'''",

@@ -2,6 +2,7 @@
 
 pub(crate) mod give_back;
 pub(crate) mod held_slice;
+mod keepers;
 pub(crate) mod lane;
 
 use std::time::{Duration, Instant};

@@ -118,6 +118,12 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// Reports whether a runner may keep a job in memory that waits for its children. The worker then lets the same runner
+    /// go on with it, if that costs no time.
+    fn keeps_waiting(&self) -> bool {
+        false
+    }
+
     /// Ends the processes and other resources of the handler. The worker calls it once, after the last micro-batch.
     async fn shut_down(&self) {}
 }

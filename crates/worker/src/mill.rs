@@ -348,7 +348,8 @@ impl Mill {
         if !self.has_io_for(lane) {
             return false;
         }
-        let Some((mut work, end_reason)) = self.lanes[kind].take_micro_batch(next.jobs_max) else {
+        let Some((mut work, end_reason)) = self.lanes[kind].take_micro_batch(next.runner, next.jobs_max)
+        else {
             return false;
         };
         let jobs = work.jobs_count();
@@ -490,6 +491,9 @@ impl Mill {
             if let Some(again) = self.repeats.keep(part, &mut outcomes, is_cancelled) {
                 self.lanes[delivery.kind].put_back(again);
             }
+        }
+        for suspended in &outcomes.suspended {
+            self.lanes[delivery.kind].wait(delivery.runner, part.batch(), &suspended.positions);
         }
         self.repeats.add_earlier(part, &mut outcomes);
         if !outcomes.is_empty() {

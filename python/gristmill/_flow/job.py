@@ -14,8 +14,8 @@ from .._job import Job
 from .._options import OPTIONS, RETRIES_DEFAULT, check_names, given, options_json, tag_pairs, text
 from .._spans import seconds
 from .._values import converter, hints_of, plain_keys, to_plain
-from .memo import check_awaited, make_encoder
-from .replay import Prepared, Program, Suspension
+from .memo import make_encoder
+from .replay import Prepared, Program
 
 if TYPE_CHECKING:
     from .._app import App
@@ -53,6 +53,7 @@ class FlowJob(Job[..., R]):
         self.version = version
         super().__init__(app, function, name if version is None else f"{name}@{version}", queue, options, processes)
         self._program: Program | None = None
+        self._run: Callable[[Any, list[Any], list[Any]], Any] | None = None
 
     def __repr__(self) -> str:
         return f"<gristmill flow {self.name!r}>"
@@ -102,7 +103,7 @@ class FlowJob(Job[..., R]):
         return check(self, flows, version)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_program": None}
+        return {**super().__getstate__(), "_program": None, "_run": None}
 
     def program(self) -> Program:
         """The program that runs an instance."""
@@ -111,31 +112,16 @@ class FlowJob(Job[..., R]):
         return self._program
 
     def entry(self) -> Callable[[Any], Any]:
-        run = self.runner()
+        run = self.finalizing()
         return lambda payload: run(payload, [], [])
 
     def finalizing(self) -> Callable[[Any, Any, Any], Any]:
-        return self.runner()
+        if self._run is None:
+            from .._process import offered
+            from .loop import running
 
-    def runner(self) -> Callable[[Any, list[Any], list[Any]], Any]:
-        """The function that a worker's process calls with an instance's payload, memo and children."""
-        from .._process import offered
-
-        program = self.program()
-        runtime = offered()
-        suspended = getattr(runtime, "suspended", None)
-        from .loop import AsyncFlow, PlainFlow
-
-        kind: Any = AsyncFlow if self.is_coroutine else PlainFlow
-
-        def run(payload: Any, memos: list[Any], outcomes: list[Any]) -> Any:
-            value = kind(program, memos, outcomes, None).run(payload)
-            if type(value) is Suspension:
-                return suspended(value.text) if suspended is not None else value
-            check_awaited(value)
-            return value
-
-        return run
+            self._run = running(self.program(), self.is_coroutine, offered())
+        return self._run
 
 
 class _Bound:
@@ -176,14 +162,6 @@ class _Elsewhere:
         return {}
 
 
-def _running_job() -> str | None:
-    from .._process import offered
-
-    runtime = offered()
-    job = None if runtime is None else runtime.job()
-    return None if job is None else job.id
-
-
 def _calling(function: Callable[..., Any], shape: Shape) -> Callable[[Any, Any], Any]:
     """The function of a flow and a payload."""
     if shape.is_single and not shape.is_keyword_only:
@@ -195,6 +173,8 @@ def _calling(function: Callable[..., Any], shape: Shape) -> Callable[[Any, Any],
         return lambda flow, payload: function(flow)
     if shape.is_single:
         return lambda flow, payload: function(flow, **{shape.names[0]: shape.arguments_of(payload)})
+    if shape.is_called_by_name:
+        return lambda flow, payload: function(flow, **shape.arguments_of(payload))
 
     def call(flow: Any, payload: Any) -> Any:
         positional, named = shape.bound(payload)
@@ -290,6 +270,5 @@ def _program(job: FlowJob[Any]) -> Program:
         to_plain,
         seconds,
         lambda function: converter(hints_of(function).get("return")),
-        _running_job,
         lambda *arguments, **named: job.shape.payload(arguments, named),
     )

@@ -15,8 +15,9 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
-from .memo import ENDED, FlowError, Record, each
-from .replay import SLEEP, Flow, Program, Suspended, Winner
+from .memo import ENDED, FlowError, Record, check_awaited, each
+from .kept import Kept, holds_nothing
+from .replay import SLEEP, Flow, Program, Suspended, Suspension, Winner
 
 # Calls of one loop between two steps, and closings of one coroutine. A flow that takes more does not end.
 TURNS_MAX = 10_000_000
@@ -216,25 +217,57 @@ class AsyncFlow(Flow):
 
     def run(self, payload: Any) -> Any:
         """Its value, or its `Suspension`."""
-        loop = self._loop = FlowLoop(self)
+        self._loop = FlowLoop(self)
+        return self._turn(functools.partial(self._replay, payload))
+
+    def resume(self, outcomes: list[Any]) -> Any:
+        """The same, without a replay, for one that waits and was not closed. The outcomes are those of all children."""
+        self._outcomes = outcomes
+        return self._turn(self._proceed)
+
+    def is_at(self, memos: list[Any]) -> bool:
+        """Whether its memo is this one."""
+        return self._memos == memos
+
+    def holds_nothing(self) -> bool:
+        """Whether it waits without anything that its code would end when it is unwound, such as a lock. One that has steps of
+        another instance or has begun anew is replayed: its memo is in another form there."""
+        return not self._begun and all([task.done() or holds_nothing(task.get_coro()) for task in self._loop.tasks])
+
+    def close(self) -> None:
+        """Unwinds it."""
+        loop = self._loop
         before = asyncio._get_running_loop()
         _set_running_loop(loop)  # type: ignore[arg-type]
+        self._is_over = True
         try:
-            return self._run(loop, payload)
-        finally:
-            self._is_over = True
             loop.close()
+        finally:
             _set_running_loop(before)
 
-    def _run(self, loop: FlowLoop, payload: Any) -> Any:
+    def _turn(self, turn: Callable[[], Any]) -> Any:
+        before = asyncio._get_running_loop()
+        _set_running_loop(self._loop)  # type: ignore[arg-type]
+        self.is_waiting = False
+        try:
+            value = turn()
+            self.is_waiting = type(value) is Suspension and self._next is None
+            return value
+        finally:
+            _set_running_loop(before)
+            if not self.is_waiting:
+                self.close()
+
+    def _replay(self, payload: Any) -> Any:
+        loop = self._loop
         self._wave_ms: int | None = None
-        memos, outcomes = self._memos, self._outcomes
-        is_replayed = bool(memos)
-        if is_replayed:
+        memos = self._memos
+        self._is_replayed = bool(memos)
+        if memos:
             self._wave_ms = memos[0].get("time")
-        self._is_replayed = is_replayed
         begun = self._program.function(self, self._payload(payload))
         main: asyncio.Task[Any] = asyncio.Task(begun, loop=loop, name=self.name)  # type: ignore[arg-type]
+        self._main = main
         loop.tasks.append(main)
         loop.run()
         spawned = 0
@@ -257,19 +290,20 @@ class AsyncFlow(Flow):
                 spawned += 1 if len(entry) < 4 else entry[3]
         if self._next is not None or main.done():
             return self._ended(main)
+        return self._proceed() if memos else self._suspension([], True)
+
+    def _proceed(self) -> Any:
+        """Goes on with what has ended since the last suspension."""
         self._is_replayed, self._wave_ms = False, None
-        seen_now: list[int] = []
-        if is_replayed:
-            seen_now = [index for index, owner in enumerate(owners) if owner is not None and outcomes[index]["state"] in ENDED]
-            is_all = len(seen_now) == len(owners) - owners.count(None)
-            for index in seen_now:
-                self._deliver(index)
-            loop.run()
-            if self._next is not None or main.done():
-                return self._ended(main)
-        else:
-            is_all = True
-        return self._suspension(seen_now, is_all)
+        owners, outcomes = self._owners, self._outcomes
+        seen = [index for index, owner in enumerate(owners) if owner is not None and outcomes[index]["state"] in ENDED]
+        is_all = len(seen) == len(owners) - owners.count(None)
+        for index in seen:
+            self._deliver(index)
+        self._loop.run()
+        if self._next is not None or self._main.done():
+            return self._ended(self._main)
+        return self._suspension(seen, is_all)
 
     def _ended(self, main: asyncio.Task[Any]) -> Any:
         return self._anew() if self._next is not None else main.result()
@@ -320,6 +354,7 @@ class AsyncFlow(Flow):
 
     def _settle(self, record: Record) -> None:
         promise: Any = record.promise
+        record.promise = None
         if type(promise) is Call:
             if promise.callback is not None:
                 self._loop.ready.append(promise)
@@ -472,6 +507,29 @@ class PlainFlow(Flow):
 def run(
     program: Program, is_async: bool, payload: Any, memos: list[Any], outcomes: list[Any], job: str | None, now_ms: int | None = None
 ) -> Any:
-    """Runs an instance: its value, or its `Suspension`."""
-    flow: Any = (AsyncFlow if is_async else PlainFlow)(program, memos, outcomes, job, now_ms)
-    return flow.run(payload)
+    """Runs an instance from its beginning: its value, or its `Suspension`."""
+    if not is_async:
+        return PlainFlow(program, memos, outcomes, job, now_ms).run(payload)
+    flow = AsyncFlow(program, memos, outcomes, job, now_ms)
+    value = flow.run(payload)
+    if flow.is_waiting:
+        flow.close()
+    return value
+
+
+def running(program: Program, is_async: bool, runtime: Any) -> Callable[[Any, list[Any], list[Any]], Any]:
+    """What a worker's process calls with an instance's payload, memo and children. The runtime is what Gristmill offers there."""
+    kept = Kept(functools.partial(AsyncFlow, program))
+
+    def run_here(payload: Any, memos: list[Any], outcomes: list[Any]) -> Any:
+        id: str = runtime.job_id()
+        if is_async:
+            value = kept.run(id, payload, memos, outcomes)
+        else:
+            value = PlainFlow(program, memos, outcomes, id).run(payload)
+        if type(value) is Suspension:
+            return runtime.suspended(value.text)
+        check_awaited(value)
+        return value
+
+    return run_here

@@ -112,11 +112,11 @@ def entry_of(record: Record) -> list[Any]:
     return [record.name, record.hash] if record.key is None else [record.name, record.hash, record.key]
 
 
-def grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
-    """The JSON of the children, and the entries of the memo in their order. Children that are alike make one batch, unless steps
-    of one identity would change their order by that."""
+def grouped(fresh: list[Record]) -> tuple[str, list[Record]]:
+    """The JSON of the children, and the steps in their order. Children that are alike make one batch, unless steps of one identity
+    would change their order by that."""
     if len(fresh) == 1 and not fresh[0].is_dropped:
-        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', [entry_of(fresh[0])]
+        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', fresh
     groups: dict[Any, list[Record]] = {}
     homes: dict[Any, Any] = {}
     is_alike = True
@@ -144,7 +144,7 @@ def grouped(fresh: list[Record]) -> tuple[str, list[Any]]:
         for batch in batches
         if not batch[0].is_dropped
     ]
-    return ",".join(texts), [entry_of(record) for batch in batches for record in batch]
+    return ",".join(texts), [record for batch in batches for record in batch]
 
 
 def runs_of(numbers: list[int]) -> list[Any]:

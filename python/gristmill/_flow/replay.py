@@ -15,7 +15,7 @@ import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable, NoReturn
 
-from .memo import FlowError, Record, grouped, make_encoder, runs_of, shown
+from .memo import FlowError, Record, entry_of, grouped, make_encoder, runs_of, shown
 
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
@@ -70,7 +70,6 @@ class Program:
         default: Callable[[Any], Any] | None = None,
         seconds: Callable[[Any], float] = float,
         convert_local: Callable[[Any], Callable[[Any], Any] | None] | None = None,
-        running_job: Callable[[], str | None] = lambda: None,
         payload_of: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
@@ -84,8 +83,6 @@ class Program:
         self.encode, self.encode_sorted = make_encoder(default, False), make_encoder(default, True)
         self.seconds = seconds
         self.convert_local = convert_local
-        # The id of the job that runs.
-        self.running_job = running_job
         # Makes a payload of the flow's arguments.
         self.payload_of = payload_of or _only
 
@@ -158,8 +155,6 @@ class Flow:
         >>> run_flow(identify)
         '1:0'
         """
-        if self._job is None:
-            self._job = self._program.running_job()
         return self._job
 
     @property
@@ -630,9 +625,10 @@ class Flow:
             )
         memo: dict[str, Any] = {}
         children = ""
+        spawned: list[Record] = []
         if self._fresh:
-            children, entries = grouped(self._fresh)
-            memo["steps"] = entries
+            children, spawned = grouped(self._fresh)
+            memo["steps"] = [entry_of(record) for record in spawned]
         if not is_all:
             memo["seen"] = runs_of(seen)
         if self._new_values:
@@ -644,6 +640,7 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
+        self._remember(memo, spawned)
         return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"}}')
 
     def _check_memo(self, text: str) -> None:
@@ -652,6 +649,18 @@ class Flow:
                 f"flow {self.name} would keep {len(text):,} bytes of names, keys and local values, or of state, at one wait; the limit is"
                 f" {MEMO_BYTES_MAX:,} (MEMO_BYTES_MAX): return references from flow.local, or make what is large in a step"
             )
+
+    def _remember(self, memo: dict[str, Any], spawned: list[Record]) -> None:
+        """Notes what has been spawned, as a replay reads it from the memo."""
+        owners = self._owners
+        for record in spawned:
+            record.first = len(owners)
+            record.head = record.payloads = ""
+            if record.is_dropped:
+                record.missing = 0
+            owners.extend([record] * record.missing)
+        self._memos = [*self._memos, memo]
+        self._fresh, self._new_values, self._new_seed, self._time_ms = [], [], None, None
 
 
 def _only(state: Any = None) -> Any:

@@ -13,8 +13,8 @@ import sys
 from typing import Any, Callable, cast
 
 from .._spans import seconds
-from .memo import FlowError, check_awaited, make_encoder
-from .replay import Prepared, Program, Suspension
+from .memo import FlowError, make_encoder
+from .replay import Prepared, Program
 
 # The member of a payload by which the job of a step is known.
 STEP = "gristmill.step"
@@ -68,15 +68,9 @@ class ScriptFlow:
         """The function that the runtime calls with a payload, and later with the ended children."""
         runtime: Any = sys.modules["_gristmill_process"]
         program = Program(self.name, None, self._called(), _preparing(script), _failed, _plain, seconds)
-        program.running_job = lambda: runtime.job().id
-        from .loop import AsyncFlow, PlainFlow
+        from .loop import running
 
-        kind: Any = AsyncFlow if inspect.iscoroutinefunction(self.function) else PlainFlow
-
-        def run(payload: Any, memos: list[Any], outcomes: list[Any]) -> Any:
-            value = kind(program, memos, outcomes, None).run(payload)
-            check_awaited(value)
-            return runtime.suspended(value.text) if type(value) is Suspension else value
+        run = running(program, inspect.iscoroutinefunction(self.function), runtime)
 
         def main(payload: Any) -> Any:
             is_step = type(payload) is dict and STEP in cast("dict[str, Any]", payload)

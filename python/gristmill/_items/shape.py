@@ -39,7 +39,7 @@ class Shape:
         self.rest = kinds.get(inspect.Parameter.VAR_POSITIONAL)
         self.named_rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
         self.is_single = len(self.names) == 1 and self.rest is None and self.named_rest is None
-        self._is_called_by_name = self.rest is None and inspect.Parameter.POSITIONAL_ONLY not in kinds
+        self.is_called_by_name = self.rest is None and inspect.Parameter.POSITIONAL_ONLY not in kinds
         self.is_keyword_only = self.is_single and inspect.Parameter.KEYWORD_ONLY in kinds
         hints = hints_of(function)
         self.converters: dict[str, Converter] = {}
@@ -155,7 +155,7 @@ class Shape:
             return _composed(function, lambda payload: ((), {}))
         if self.is_single:
             return _composed(function, lambda payload: ((), {self.names[0]: self.arguments_of(payload)}))
-        if self._is_called_by_name:
+        if self.is_called_by_name:
             return _composed(function, lambda payload: ((), self.arguments_of(payload)))
         return _composed(function, self.bound)
 

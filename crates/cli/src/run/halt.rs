@@ -197,6 +197,10 @@ impl Handler for GatedHandler {
         self.handler.is_pausable()
     }
 
+    fn keeps_waiting(&self) -> bool {
+        self.handler.keeps_waiting()
+    }
+
     async fn shut_down(&self) {
         self.handler.shut_down().await;
     }

@@ -7,14 +7,21 @@ use std::sync::Arc;
 use gristmill_batching::EndReason;
 use gristmill_model::limits::FINALIZED_JOBS_MAX;
 use gristmill_model::packed::PackedIndex;
-use gristmill_model::{LeasedSlice, Positions};
+use gristmill_model::{BatchId, LeasedSlice, Positions};
 use gristmill_store::Revoked;
 
 use crate::claims::held_slice::HeldSlice;
+use crate::claims::keepers::Keepers;
 use crate::handler::Handler;
 use crate::handler::micro_batch::MicroBatch;
 use crate::io::{IoCounter, IoOfKind, IoRate};
 use crate::settings::WorkerSettings;
+
+/// Slices at the front of a lane among which a runner finds its own.
+const LOOK_SLICES_MAX: usize = 100;
+
+/// How often the first slice of a lane is passed over before any runner takes it.
+const PASSED_OVER_MAX: u32 = 8;
 
 /// A slice that gives away its first jobs, a few at a time, without copying the rest.
 #[derive(Debug)]
@@ -23,11 +30,24 @@ struct Queued {
     /// The number of jobs that were taken. Their payloads are still here, but their positions are not.
     taken: u32,
     index: Option<PackedIndex>,
+    /// The runner that may keep the jobs in memory.
+    keeper: Option<usize>,
 }
 
 impl Queued {
     fn len(&self) -> u32 {
         self.held.len()
+    }
+
+    /// The order of slices, but for their arrival: jobs that go on come before jobs that begin.
+    fn class(&self) -> (Reverse<i16>, bool) {
+        let slice = &self.held.slice;
+        (Reverse(slice.priority), slice.memos.is_none())
+    }
+
+    /// Reports whether a runner takes the jobs before those of other runners.
+    fn is_for(&self, runner: usize) -> bool {
+        self.keeper.is_none_or(|keeper| keeper == runner)
     }
 
     /// Takes all remaining jobs.
@@ -70,6 +90,7 @@ impl From<HeldSlice> for Queued {
             held,
             taken: 0,
             index: None,
+            keeper: None,
         }
     }
 }
@@ -79,6 +100,9 @@ pub(crate) struct Lane {
     pub(crate) kind: Arc<str>,
     pub(crate) handler: Arc<dyn Handler>,
     queue: VecDeque<Queued>,
+    keepers: Keepers,
+    /// How often a runner has passed over the first slice, which another one may keep in memory.
+    passed_over: u32,
     arrivals: u64,
     waiting: u64,
     deliveries: usize,
@@ -94,6 +118,8 @@ impl Lane {
             kind,
             handler,
             queue: VecDeque::new(),
+            keepers: Keepers::default(),
+            passed_over: 0,
             arrivals: 0,
             waiting: 0,
             deliveries: 0,
@@ -105,47 +131,64 @@ impl Lane {
         self.waiting
     }
 
-    /// Adds claimed jobs behind jobs of the same priority and before jobs of a lower one.
+    /// Adds claimed jobs behind jobs of the same priority and before jobs of a lower one. Jobs that go on come before jobs of
+    /// their priority that begin, so that few jobs are between their steps at a time.
     pub(crate) fn push(&mut self, mut held: HeldSlice) {
         self.arrivals += 1;
         held.arrival = self.arrivals;
-        let before = self
-            .queue
-            .iter()
-            .rposition(|other| other.held.slice.priority >= held.slice.priority);
-        self.insert(before.map_or(0, |index| index + 1), held);
+        if held.slice.memos.is_none() || !self.handler.keeps_waiting() {
+            self.insert_last(held.into());
+            return;
+        }
+        let shared_out = self.keepers.take(held.slice.batch, &held.slice.positions);
+        let is_whole = shared_out.len() == 1;
+        for (keeper, positions) in shared_out {
+            let own = if is_whole {
+                held.clone()
+            } else {
+                held.select(&positions)
+            };
+            self.insert_last(Queued { keeper, ..own.into() });
+        }
     }
 
-    /// Puts jobs back in their place: behind jobs of a higher priority, and behind earlier arrivals of the same priority.
+    fn insert_last(&mut self, queued: Queued) {
+        let class = queued.class();
+        let place = self.queue.partition_point(|other| other.class() <= class);
+        self.insert(place, queued);
+    }
+
+    /// Notes that a runner has run jobs which now wait for their children, and may keep them in memory.
+    pub(crate) fn wait(&mut self, runner: usize, batch: BatchId, positions: &Positions) {
+        if self.handler.keeps_waiting() {
+            self.keepers.add(batch, runner, positions);
+        }
+    }
+
+    /// Puts jobs back in their place: behind those that come before them, and behind earlier arrivals among their like.
     pub(crate) fn put_back(&mut self, held: HeldSlice) {
-        let place = |held: &HeldSlice| {
-            let slice = &held.slice;
-            (Reverse(slice.priority), held.arrival, slice.positions.first())
+        let queued = Queued::from(held);
+        let place = |queued: &Queued| {
+            let held = &queued.held;
+            (queued.class(), held.arrival, held.slice.positions.first())
         };
-        let before = self
-            .queue
-            .iter()
-            .position(|other| place(&other.held) > place(&held));
-        self.insert(before.unwrap_or(self.queue.len()), held);
+        let before = self.queue.iter().position(|other| place(other) > place(&queued));
+        self.insert(before.unwrap_or(self.queue.len()), queued);
     }
 
-    fn insert(&mut self, index: usize, held: HeldSlice) {
-        let queue = &self.queue;
-        let priority = held.slice.priority;
+    fn insert(&mut self, index: usize, queued: Queued) {
+        let class = queued.class();
         debug_assert!(
-            queue
+            self.queue
                 .iter()
                 .take(index)
-                .all(|before| before.held.slice.priority >= priority)
-                && queue
-                    .iter()
-                    .skip(index)
-                    .all(|after| after.held.slice.priority <= priority),
-            "a lane keeps its jobs in the order of their priority"
+                .all(|before| before.class() <= class)
+                && self.queue.iter().skip(index).all(|after| after.class() >= class),
+            "a lane keeps its jobs in their order"
         );
-        if held.len() > 0 {
-            self.waiting += u64::from(held.len());
-            self.queue.insert(index, held.into());
+        if queued.len() > 0 {
+            self.waiting += u64::from(queued.len());
+            self.queue.insert(index, queued);
         }
     }
 
@@ -159,18 +202,23 @@ impl Lane {
         self.queue.front().map(|queued| queued.held.slice.priority)
     }
 
-    /// Takes the next micro-batch, of at most `jobs_max` jobs, with the reason for its size. Slices that are too small
-    /// to fill a micro-batch share one. They stay whole, because the parts of a slice need separate commits.
-    pub(crate) fn take_micro_batch(&mut self, jobs_max: u32) -> Option<(MicroBatch, EndReason)> {
-        let front = self.queue.front_mut()?;
+    /// Takes the next micro-batch for a runner, of at most `jobs_max` jobs, with the reason for its size. Slices that are too
+    /// small to fill a micro-batch share one. They stay whole, because the parts of a slice need separate commits.
+    pub(crate) fn take_micro_batch(
+        &mut self,
+        runner: usize,
+        jobs_max: u32,
+    ) -> Option<(MicroBatch, EndReason)> {
+        let place = self.next_for(runner);
+        let next = self.queue.get_mut(place)?;
         let mut size = jobs_max.max(1);
-        if front.held.slice.memos.is_some() {
+        if next.held.slice.memos.is_some() {
             size = size.min(FINALIZED_JOBS_MAX);
         }
-        let (slices, end_reason) = if front.len() > size {
-            (vec![front.take_first(size)], EndReason::Full)
+        let (slices, end_reason) = if next.len() > size {
+            (vec![next.take_first(size)], EndReason::Full)
         } else {
-            self.take_whole_slices(size)
+            self.take_whole_slices(place, size)
         };
         let micro_batch = MicroBatch::of(slices);
         let jobs = micro_batch.jobs_count();
@@ -184,18 +232,35 @@ impl Lane {
         Some((micro_batch, end_reason))
     }
 
-    /// Takes the first slice, and the next ones that fit, have the same timeout, and also finalize or also do not.
-    fn take_whole_slices(&mut self, size: u32) -> (Vec<HeldSlice>, EndReason) {
+    /// The place of the next slice for a runner: the first one of the highest priority that no other runner may keep in
+    /// memory.
+    fn next_for(&mut self, runner: usize) -> usize {
+        let priority = self.urgency();
+        let near = self.queue.iter().take(LOOK_SLICES_MAX);
+        let mut near = near.take_while(|queued| Some(queued.held.slice.priority) == priority);
+        let place = near.position(|queued| queued.is_for(runner)).unwrap_or(0);
+        if place == 0 || self.passed_over >= PASSED_OVER_MAX {
+            self.passed_over = 0;
+            return 0;
+        }
+        self.passed_over += 1;
+        place
+    }
+
+    /// Takes the slice in this place, and the next ones that fit, have the same timeout and keeper, and also finalize or
+    /// also do not.
+    fn take_whole_slices(&mut self, place: usize, size: u32) -> (Vec<HeldSlice>, EndReason) {
         let like = |queued: &Queued| {
             let slice = &queued.held.slice;
-            (slice.timeout_ms, slice.memos.is_some())
+            (slice.timeout_ms, slice.memos.is_some(), queued.keeper)
         };
-        let first = self.queue.front().map(like);
+        let first = self.queue.get(place).map(like);
         let mut jobs = 0;
         let mut slices = Vec::new();
-        while let Some(next) = self
-            .queue
-            .pop_front_if(|next| Some(like(next)) == first && jobs + next.len() <= size)
+        while let Some(next) = self.queue.get(place)
+            && Some(like(next)) == first
+            && jobs + next.len() <= size
+            && let Some(next) = self.queue.remove(place)
         {
             jobs += next.len();
             slices.push(next.take_all());
@@ -240,7 +305,7 @@ impl Lane {
             } else {
                 held
             };
-            self.insert(self.queue.len(), kept);
+            self.insert(self.queue.len(), kept.into());
         }
         dropped
     }
@@ -257,7 +322,7 @@ impl Lane {
             if held.len() > left {
                 let mut last_positions = held.slice.positions.clone();
                 let kept = last_positions.take_first(held.len() - left);
-                self.insert(self.queue.len(), held.select(&kept));
+                self.insert(self.queue.len(), held.select(&kept).into());
                 held = held.select(&last_positions);
             }
             assert!(
@@ -283,5 +348,124 @@ impl Lane {
         self.waiting = 0;
         let queue = std::mem::take(&mut self.queue);
         queue.into_iter().map(Queued::take_all).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use gristmill_model::{LeaseId, PackedArray, RetryPolicy, Timestamp};
+
+    use super::*;
+    use crate::handler::OutcomeSink;
+
+    struct Keeping(bool);
+
+    #[async_trait]
+    impl Handler for Keeping {
+        async fn run(&self, _: usize, _: MicroBatch, _: &dyn OutcomeSink) {}
+
+        fn keeps_waiting(&self) -> bool {
+            self.0
+        }
+    }
+
+    fn lane(keeps_waiting: bool) -> Lane {
+        Lane::new(
+            "flow".into(),
+            Arc::new(Keeping(keeps_waiting)),
+            &WorkerSettings::default(),
+        )
+    }
+
+    /// Jobs at these positions of a batch. Those that go on have a memo.
+    fn held(batch: i64, positions: &str, goes_on: bool, priority: i16) -> HeldSlice {
+        let positions: Positions = positions.parse().unwrap();
+        let packed = |values: Vec<u32>| PackedArray::parse(&serde_json::to_string(&values).unwrap()).unwrap();
+        HeldSlice::from(LeasedSlice {
+            lease: LeaseId(1),
+            batch: BatchId(batch),
+            kind: "flow".into(),
+            queue: "default".into(),
+            group: None,
+            payloads: packed(positions.iter().collect()),
+            memos: goes_on.then(|| packed(positions.iter().map(|position| position + 1_000).collect())),
+            positions,
+            attempt: 1,
+            rescues: 0,
+            timeout_ms: None,
+            priority,
+            retry: RetryPolicy::default(),
+            submitted_at: Timestamp(0),
+            deadline: None,
+            labels: None,
+            traceparent: None,
+        })
+    }
+
+    /// The parts of the next micro-batch of a runner: batch and positions.
+    fn taken(lane: &mut Lane, runner: usize, jobs_max: u32) -> Vec<String> {
+        let (micro_batch, _) = lane.take_micro_batch(runner, jobs_max).unwrap();
+        for job in micro_batch.jobs() {
+            let position = job.id.position;
+            assert_eq!(job.payload, position.to_string());
+            assert!(job.memo.is_none_or(|memo| memo == (position + 1_000).to_string()));
+        }
+        let parts = micro_batch.parts().iter();
+        parts
+            .map(|part| format!("{}:{}", part.batch().0, part.positions()))
+            .collect()
+    }
+
+    #[test]
+    fn jobs_that_go_on_come_before_jobs_that_begin() {
+        let mut lane = lane(false);
+        lane.push(held(1, "0-3", false, 0));
+        lane.push(held(2, "0-3", false, 5));
+        lane.push(held(3, "0-1", true, 0));
+        lane.push(held(4, "0-1", true, 0));
+        lane.push(held(5, "0-3", false, 0));
+        assert_eq!(taken(&mut lane, 0, 4), ["2:0-3"]);
+        assert_eq!(taken(&mut lane, 0, 3), ["3:0-1"]);
+        assert_eq!(taken(&mut lane, 0, 3), ["4:0-1"]);
+        let mut again = held(3, "0-1", true, 0);
+        again.arrival = 3;
+        lane.put_back(again);
+        assert_eq!(taken(&mut lane, 0, 3), ["3:0-1"]);
+        assert_eq!(taken(&mut lane, 0, 8), ["1:0-3", "5:0-3"]);
+        assert!(lane.take_micro_batch(0, 8).is_none());
+    }
+
+    #[test]
+    fn a_runner_goes_on_with_its_own_jobs_first() {
+        let mut lane = lane(true);
+        lane.wait(0, BatchId(1), &"0-3".parse().unwrap());
+        lane.wait(1, BatchId(1), &"4-7".parse().unwrap());
+        lane.push(held(1, "2-9", true, 0));
+        lane.push(held(2, "0-1", false, 0));
+        assert_eq!(lane.waiting(), 10);
+        assert_eq!(taken(&mut lane, 1, 3), ["1:4-6"]);
+        assert_eq!(taken(&mut lane, 1, 3), ["1:7"]);
+        // What nobody keeps, and what begins, comes before jobs that another runner keeps.
+        assert_eq!(taken(&mut lane, 1, 3), ["1:8-9"]);
+        assert_eq!(taken(&mut lane, 1, 3), ["2:0-1"]);
+        assert_eq!(taken(&mut lane, 1, 3), ["1:2-3"]);
+        assert_eq!(lane.waiting(), 0);
+    }
+
+    #[test]
+    fn jobs_of_a_busy_runner_do_not_wait_for_it_for_ever() {
+        let mut lane = lane(true);
+        lane.wait(0, BatchId(1), &"0".parse().unwrap());
+        lane.push(held(1, "0", true, 0));
+        lane.push(held(2, "0-99", false, 0));
+        for position in 0..PASSED_OVER_MAX {
+            assert_eq!(taken(&mut lane, 1, 1), [format!("2:{position}")]);
+        }
+        assert_eq!(taken(&mut lane, 1, 1), ["1:0"]);
+        // Jobs of a lower priority do not pass either.
+        lane.wait(0, BatchId(3), &"0".parse().unwrap());
+        lane.push(held(3, "0", true, 1));
+        assert_eq!(taken(&mut lane, 1, 1), ["3:0"]);
     }
 }

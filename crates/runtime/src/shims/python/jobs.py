@@ -45,7 +45,7 @@ class Frame:
     """The jobs of one run frame. Whoever gets a job from `jobs` owns it: those who run jobs, or the thread that takes back
     what has not begun. One call of this iterator is one operation under the interpreter's lock."""
 
-    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity")
+    __slots__ = ("first", "end", "jobs", "main", "timeout_s", "identity", "ids", "known")
 
     def __init__(self, first, payloads, main, timeout_ms, identity):
         self.first = first
@@ -53,7 +53,9 @@ class Frame:
         self.jobs = enumerate(payloads, first) if HAS_LOCK else Locked(enumerate(payloads, first))
         self.main = main
         self.timeout_s = timeout_ms / 1000 if timeout_ms else None
+        # JSON, of which `ids` and `known` are made when they are asked for.
         self.identity = identity
+        self.ids = self.known = None
 
 
 def each(positions):
@@ -83,6 +85,11 @@ def known_jobs(identity):
             own = of_some.get(position)
             jobs.append((known, dict(of_all, **own) if own else of_all))
     return jobs
+
+
+def ids_of(identity):
+    """The ids of the jobs of a frame."""
+    return ["%d:%d" % (part["batch"], position) for part in identity["parts"] for position in each(part["positions"])]
 
 
 # Builds of Python without a global lock need one here.

@@ -114,11 +114,18 @@ class Process:
         if job is None:
             return None
         frame = job.frame or self.frame
-        jobs = frame.identity
-        if type(jobs) is bytes:
-            jobs = frame.identity = known_jobs(json.loads(jobs))
-        known, tags = jobs[self.number_of(job) - frame.first]
+        if frame.known is None:
+            frame.known = known_jobs(json.loads(frame.identity))
+        known, tags = frame.known[self.number_of(job) - frame.first]
         return types.SimpleNamespace(tags=dict(tags), **known)
+
+    def job_id(self):
+        """The id of the running job alone."""
+        job = self.current_job()
+        frame = job.frame or self.frame
+        if frame.ids is None:
+            frame.ids = ids_of(json.loads(frame.identity))
+        return frame.ids[self.number_of(job) - frame.first]
 
     def offer_module(self):
         """`import gristmill` in the script, unless it has a module of that name. The Python package of that name finds the same
@@ -129,6 +136,7 @@ class Process:
         module = types.ModuleType("gristmill", "What a job can say to Gristmill.")
         module.progress = self.progress
         module.job = self.identity
+        module.job_id = self.job_id
         module.spawn = spawn
         module.suspended = Suspension
         module.flow = flow
@@ -222,7 +230,7 @@ class Process:
                 outbox.durations.append(duration_us)
                 outbox.numbers.append(number)
         elif type(outcome) is SuspensionNote:
-            outbox.notes.append(b'{"spawned":{"index":%d,"duration_us":%d,"spawn":%s}}\n' % (number, duration_us, outcome))
+            outbox.notes.append(outcome.note(number, duration_us))
         elif type(outcome) is Spawned:
             outbox.note({"spawned": {"index": number, "duration_us": duration_us, "spawn": outcome}})
         elif type(outcome) is DoneNote:
@@ -365,11 +373,14 @@ class Process:
             else:
                 if forked:
                     leave_fork(None)
-                try:
-                    # Each value is serialised before the next job can change what it refers to.
-                    outcome = "".join(encode(value)).encode()
-                except BaseException:
-                    pass
+                if type(value) is Suspension:
+                    outcome = self.suspended(value.text)
+                else:
+                    try:
+                        # Each value is serialised before the next job can change what it refers to.
+                        outcome = "".join(encode(value)).encode()
+                    except BaseException:
+                        pass
             if outcome is None or len(outcome) > value_bytes_max:
                 outcome = self.settle(value)
             end = now_ns()
@@ -378,6 +389,8 @@ class Process:
                 values(outcome)
                 durations((end - start) // 1000)
                 numbers(number)
+            elif type(outcome) is SuspensionNote and job.is_silent and end - start < MARK_AFTER_NS:
+                outbox.notes.append(outcome.note(number, (end - start) // 1000))
             else:
                 self.answer(job, start, end, outcome)
                 job = self.job = Job(None, None, log_bytes_max)

@@ -27,6 +27,9 @@ class Suspension:
 class SuspensionNote(bytes):
     """The JSON of what it spawns."""
 
+    def note(self, number, duration_us):
+        return b'{"spawned":{"index":%d,"duration_us":%d,"spawn":%s}}\n' % (number, duration_us, self)
+
 
 class Done:
     """A value with siblings; made by gristmill.done."""
