@@ -50,7 +50,7 @@ class Kept:
             flow = None
         if flow is None:
             flow = self.make(memos, outcomes, id)
-            value = flow.run(payload)
+            value = flow.begin(payload)
         else:
             value = flow.resume(outcomes)
         if flow.is_waiting:

@@ -217,6 +217,13 @@ class AsyncFlow(Flow):
 
     def run(self, payload: Any) -> Any:
         """Its value, or its `Suspension`."""
+        value = self.begin(payload)
+        if self.is_waiting:
+            self.close()
+        return value
+
+    def begin(self, payload: Any) -> Any:
+        """The same. One that waits is left as it is, to be resumed or closed."""
         self._loop = FlowLoop(self)
         return self._turn(functools.partial(self._replay, payload))
 
@@ -508,13 +515,8 @@ def run(
     program: Program, is_async: bool, payload: Any, memos: list[Any], outcomes: list[Any], job: str | None, now_ms: int | None = None
 ) -> Any:
     """Runs an instance from its beginning: its value, or its `Suspension`."""
-    if not is_async:
-        return PlainFlow(program, memos, outcomes, job, now_ms).run(payload)
-    flow = AsyncFlow(program, memos, outcomes, job, now_ms)
-    value = flow.run(payload)
-    if flow.is_waiting:
-        flow.close()
-    return value
+    flow: Any = (AsyncFlow if is_async else PlainFlow)(program, memos, outcomes, job, now_ms)
+    return flow.run(payload)
 
 
 def running(program: Program, is_async: bool, runtime: Any) -> Callable[[Any, list[Any], list[Any]], Any]:
