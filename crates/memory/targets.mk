@@ -63,9 +63,23 @@ bench-memory-ingest: ## Ingestion with a stand-in service: [FLAGS="--messages 50
 bench-memory-writes: ## Writing 3,000 refs of 500 chunks to disk: make bench-memory-writes [PEER_PYTHON=…]
 	$(if $(PEER_PYTHON),PEER_PYTHON=$(abspath $(PEER_PYTHON))) $(CARGO) bench --locked --package gristmill-memory --bench index_writes
 
+# The README files of the packages in Cargo.lock are there wherever Gristmill was built. crates/memory/quality/sources.py tells the
+# other sources.
+QUALITY := $(BUILD)/quality
+REGISTRY = $(firstword $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/*))
+
 .PHONY: bench-memory-quality
-bench-memory-quality: ## How well recall finds, beside BM25: make bench-memory-quality [FOLDERS='DIR …'] [MODEL=DIR]
-	$(CARGO) bench --locked --package gristmill-memory --bench quality -- $(if $(MODEL),--embedder $(abspath $(MODEL))) $(abspath $(FOLDERS))
+bench-memory-quality: ## How well recall finds, beside BM25 and FTS5: [LIST=FILE] [CHAT=FILE] [LOCOMO=DIR] [FOLDERS='DIR …'] [HALF=1] [MODEL=DIR]
+	$(CARGO) fetch --locked
+	rm -rf $(QUALITY)
+	$(or $(PYTHON),python3) crates/memory/quality/sources.py $(QUALITY) --notes Cargo.lock $(REGISTRY) $(if $(LIST),--list $(abspath $(LIST))) \
+	  $(if $(CHAT),--chat $(abspath $(CHAT))) $(if $(LOCOMO),--locomo $(abspath $(LOCOMO)))
+	$(CARGO) bench --locked --package gristmill-memory --bench quality -- $(if $(MODEL),--embedder $(abspath $(MODEL))) \
+	  $(if $(HALF),--half $(HALF)) $(abspath $(FOLDERS) $(wildcard $(QUALITY)/*))
+
+.PHONY: bench-memory-readers
+bench-memory-readers: ## How fast the readers read, beside Python's mailbox
+	$(CARGO) bench --locked --package gristmill-memory --bench readers
 
 .PHONY: bench-memory-embed
 bench-memory-embed: $(MINILM) $(STATIC) ## Turns a second with all-MiniLM-L6-v2 and a static model from PyPI: [MODELS='DIR …']

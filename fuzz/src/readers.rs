@@ -14,6 +14,7 @@ pub fn read(data: &[u8]) {
     let options = ReadOptions {
         chunk_characters: 1 + usize::from(*characters),
         recorded_at: Some(Timestamp(i64::MAX - 5)),
+        recorded_pattern: None,
         duration_ms: Some(3_600_000),
         zone_minutes: Some(-420),
     };

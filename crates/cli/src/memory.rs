@@ -15,6 +15,7 @@ mod pipe;
 mod place;
 pub mod recall;
 pub mod served;
+mod shown;
 mod sources;
 
 use crate::arguments::memory::KnowledgeCommand;

@@ -310,12 +310,16 @@ fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
 
 /// Writes a line for people or programs to standard output. A terminal gets no control characters.
 pub fn print_line(text: &str) -> Result<(), OutputError> {
-    let mut stdout = io::stdout().lock();
-    let text = if stdout.is_terminal() {
-        terminal::harmless(text)
+    if io::stdout().is_terminal() {
+        print_harmless(&terminal::harmless(text))
     } else {
-        Cow::Borrowed(text)
-    };
+        print_harmless(text)
+    }
+}
+
+/// Writes a line to standard output as it is: without control characters, or with those of the program alone.
+pub fn print_harmless(text: &str) -> Result<(), OutputError> {
+    let mut stdout = io::stdout().lock();
     let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.write_all(b"\n"));

@@ -110,6 +110,11 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// The error for a source that gets the name of another one.
+    pub(crate) fn name_taken(name: &str) -> MemoryError {
+        MemoryError::invalid(name, "a source with this name exists; delete that one first")
+    }
+
     /// Explains why a knowledge base does not have this layout. `failed` explains an error of its database.
     pub(crate) fn of_layout<E: std::error::Error>(
         error: LayoutError<E>,

@@ -66,10 +66,16 @@ pub const READERS_MAX: usize = 4;
 pub const MESSAGES_DEFAULT: usize = 25;
 
 /// Messages at the head of a ranking, which are ranked again by their texts.
-pub const HEAD_MESSAGES: usize = 50;
+pub const HEAD_MESSAGES: usize = 100;
 
-/// Letters of a message that are read for comparison with the first messages. The words of 50 such messages take about 3 ms.
-pub const HEAD_LETTERS_MAX: usize = 600;
+/// Letters of a message at the head that are read. The words of 100 such messages take about 10 ms.
+pub const HEAD_LETTERS_MAX: usize = 1_000;
+
+/// Words of a question that are marked in a message at most.
+pub const HIGHLIGHTS_MAX: usize = 200;
+
+/// Words apart at which two words of a question no longer count as near.
+pub const NEAR_WORDS_MAX: usize = 8;
 
 /// Messages at the head of a ranking with which the others are compared.
 pub const LIKENESS_MESSAGES: usize = 5;
@@ -140,6 +146,9 @@ pub const QUESTION_WORDS_MAX: usize = 64;
 
 /// Maximum words of the index that are compared with a misspelt word.
 pub const SPELLINGS_COMPARED_MAX: usize = 2_000;
+
+/// Milliseconds after its last change from which a file is known by its stamp. Some file systems count time in steps of 2 s.
+pub const STAMP_SETTLED_MS: i64 = 3_000;
 
 /// Milliseconds after a message within which another message belongs to the same conversation.
 pub const CONVERSATION_GAP_MS: i64 = 3_600_000;

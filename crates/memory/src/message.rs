@@ -50,6 +50,11 @@ impl Message {
         }
     }
 
+    /// A digest of its thread, by which messages of one thread find each other; 0 if it has none.
+    pub fn thread_number(&self) -> u32 {
+        self.thread.as_deref().map_or(0, thread_number)
+    }
+
     /// Whether it has no text. No model reads it.
     pub fn is_empty(&self) -> bool {
         self.text_chunks.is_empty()
@@ -73,6 +78,14 @@ impl Message {
     pub fn text_bytes(&self) -> usize {
         self.text_chunks.iter().map(String::len).sum()
     }
+}
+
+/// The digest of a thread: FNV-1a over its bytes, and never 0.
+pub fn thread_number(thread: &str) -> u32 {
+    let digest = thread.bytes().fold(0x811c_9dc5_u32, |digest, byte| {
+        (digest ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    digest.max(1)
 }
 
 /// An instant, and the zone in which the source wrote it.

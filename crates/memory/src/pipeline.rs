@@ -16,6 +16,7 @@ pub mod embedding;
 pub mod erasure;
 pub mod input;
 pub mod job;
+mod known_sources;
 pub mod outcomes;
 pub mod plan;
 mod reading;
@@ -46,6 +47,7 @@ use assembly::{Assembly, Ready};
 use embedding::Embedding;
 pub use input::{Followed, Input, IntoInput, NewInput};
 use job::Outcome;
+use known_sources::KnownSources;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
 use vector_lists::list_vectors;
@@ -92,6 +94,13 @@ impl Default for IngestOptions {
 pub enum IngestEvent {
     /// A source is unchanged and was skipped.
     Skipped {
+        /// The name of the source.
+        source: String,
+    },
+    /// The file of a source has moved. The source has its name now.
+    Moved {
+        /// The earlier name.
+        from: String,
         /// The name of the source.
         source: String,
     },
@@ -337,6 +346,7 @@ impl Ingestion {
             unsubmitted: Vec::new(),
             committing: None,
             failed_before: HashSet::new(),
+            known: KnownSources::default(),
             ingested: Ingested::default(),
         };
         let mut stop = self.stop.subscribe();
@@ -427,6 +437,7 @@ struct Run<'a> {
     committing: Option<tokio::task::JoinHandle<Result<Committed, MemoryError>>>,
     /// The sources that earlier runs could not read.
     failed_before: HashSet<String>,
+    known: KnownSources,
     ingested: Ingested,
 }
 
@@ -445,6 +456,7 @@ impl Run<'_> {
         let mut is_read = false;
         let failures = self.ingestion.knowledge.source_failures().await?;
         self.failed_before = failures.into_iter().map(|failure| failure.source).collect();
+        self.known = KnownSources::of(&*self.ingestion.knowledge, self.ingestion).await?;
         if self.ingestion.options.retry_failed {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
@@ -462,9 +474,15 @@ impl Run<'_> {
                     match inputs.next() {
                         Some(input) => {
                             let name = input.name();
+                            if self.is_seen(name.as_deref(), input.file(), on_event).await {
+                                continue;
+                            }
                             current = self.take_source(name, input.into_input(), on_event).await?;
                         }
-                        None => is_read = true,
+                        None => {
+                            self.known.note_seen(&*self.ingestion.knowledge).await?;
+                            is_read = true;
+                        }
                     }
                     continue;
                 }

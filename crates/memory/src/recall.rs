@@ -9,8 +9,10 @@ mod distinct;
 pub mod evaluate;
 mod fuse;
 mod head;
+mod highlights;
 pub mod matches;
 pub mod nearest;
+mod places;
 pub mod rank;
 pub mod related;
 pub mod text;
@@ -26,13 +28,17 @@ use serde::Serialize;
 use crate::error::MemoryError;
 use crate::knowledge::{KnowledgeKind, RefOrdinal, SemanticRef};
 use crate::limits::{HEAD_MESSAGES, MESSAGES_DEFAULT, REFS_DEFAULT};
-use crate::message::{MessageOrdinal, TimeRange};
+use crate::message::{MessageOrdinal, TimeRange, thread_number};
 use crate::property::Property;
 use crate::query::search_query::DateTimeRange;
 use crate::query::{CompileOptions, Expression, SearchQuery, compile, understand};
 use crate::recall::matches::Matches;
 use crate::store::{Columns, KnowledgeStore, StoredMessage, blocking};
+use crate::words::{speaker_word, split};
 use fuse::{Fusion, Ranking, Scope};
+pub use highlights::Highlight;
+use highlights::highlights;
+pub use places::OtherPlace;
 pub use related::{RecordedRelations, Relations};
 use text::TextQuestion;
 pub use weights::Weights;
@@ -50,6 +56,14 @@ pub struct RecallOptions {
     pub tags: Vec<String>,
     /// Recalls only messages of this time, unless the question names a time.
     pub time_range: Option<TimeRange>,
+    /// Recalls only messages of these sources, or of sources in these folders; of all if empty.
+    pub sources: Vec<String>,
+    /// Recalls only messages of these speakers; of all if empty. One of several names is enough: `King` is `Ada King`.
+    pub speakers: Vec<String>,
+    /// Recalls only messages of these threads; of all if empty.
+    pub threads: Vec<String>,
+    /// Whether each message tells the parts of its score.
+    pub explain: bool,
     /// The weights of the ranking of messages.
     pub weights: Weights,
 }
@@ -62,8 +76,20 @@ impl Default for RecallOptions {
             zone_minutes: None,
             tags: Vec::new(),
             time_range: None,
+            sources: Vec::new(),
+            speakers: Vec::new(),
+            threads: Vec::new(),
+            explain: false,
             weights: Weights::default(),
         }
+    }
+}
+
+impl RecallOptions {
+    /// Whether the options say which messages are wanted, so that no question needs to.
+    fn is_limited(&self) -> bool {
+        let names = [&self.tags, &self.sources, &self.speakers, &self.threads];
+        self.time_range.is_some() || names.iter().any(|names| !names.is_empty())
     }
 }
 
@@ -107,6 +133,48 @@ pub struct RecalledMessage {
     /// The message.
     #[serde(flatten)]
     pub message: StoredMessage,
+    /// The places of its copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also_in: Vec<OtherPlace>,
+    /// The places of the question's words in its text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub highlights: Vec<Highlight>,
+    /// The parts of the score, which is their sum, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub explanation: Vec<Gain>,
+    #[serde(skip)]
+    is_explained: bool,
+}
+
+impl RecalledMessage {
+    /// A message with a score.
+    pub fn new(score: f64, message: StoredMessage) -> RecalledMessage {
+        RecalledMessage {
+            score,
+            message,
+            also_in: Vec::new(),
+            highlights: Vec::new(),
+            explanation: Vec::new(),
+            is_explained: false,
+        }
+    }
+
+    /// Adds a part to the score.
+    pub(crate) fn gain(&mut self, part: &'static str, gain: f64) {
+        self.score += gain;
+        if self.is_explained && gain != 0.0 {
+            self.explanation.push(Gain { part, gain });
+        }
+    }
+}
+
+/// A part of a score.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// What it is for.
+    pub part: &'static str,
+    /// What it adds; less than 0 if it takes.
+    pub gain: f64,
 }
 
 /// Knowledge that answers a question.
@@ -165,6 +233,7 @@ pub async fn recall_query(
     let by_text = TextQuestion {
         text: question.to_owned(),
         words: understood.words,
+        is_listing: question.trim().is_empty() && options.is_limited(),
         time: understood
             .time_range
             .or_else(|| time_of(&query))
@@ -173,16 +242,23 @@ pub async fn recall_query(
     };
     let weights = options.weights;
     let ((text, columns), matched) = tokio::try_join!(
-        text::score(store, by_text, embedder, columns.languages(), weights),
+        text::score(
+            store,
+            by_text,
+            embedder,
+            columns.languages(),
+            weights,
+            options.explain
+        ),
         match_query(store, &query, relations, &compile_options),
     )?;
     let fusion = Arc::new(Fusion { text, columns });
-    let mut ranking = Ranking::new(fusion.clone(), scope(store, options).await?);
+    let mut ranking = Ranking::new(fusion.clone(), scope(store, &fusion.columns, options).await?);
     let mut refs = Vec::new();
     for matched in matched.into_iter().flatten() {
         let found = matched.rank_with_texts(&fusion, options.refs_max).await?;
         if !fusion.text.is_for_all() {
-            ranking.add_matches(&found.messages, weights.matched);
+            ranking.add_matches(&found.messages, &weights);
         }
         refs.extend(found.refs);
     }
@@ -193,11 +269,25 @@ pub async fn recall_query(
     let best = ranking.best(head);
     let messages = async {
         let mut messages = load_messages(store, &best).await?;
-        if is_ranked {
-            head::rerank(&mut messages, &weights);
+        if options.explain {
+            messages
+                .iter_mut()
+                .for_each(|message| explain(message, &fusion.text));
         }
-        messages.truncate(options.messages_max.unwrap_or(usize::MAX));
-        Ok(messages)
+        let (fusion, messages_max) = (fusion.clone(), options.messages_max);
+        blocking(move || {
+            let asked = fusion.text.asked();
+            let mut messages = places::unite(messages);
+            if is_ranked {
+                head::rerank(&mut messages, &weights, asked, &fusion.columns);
+            }
+            messages.truncate(messages_max.unwrap_or(usize::MAX));
+            for message in &mut messages {
+                message.highlights = highlights(&message.message.message, asked);
+            }
+            Ok(messages)
+        })
+        .await
     };
     let (messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;
     Ok(Recalled {
@@ -205,6 +295,16 @@ pub async fn recall_query(
         knowledge,
         query,
     })
+}
+
+/// Tells the parts of a score before the second ranking.
+fn explain(message: &mut RecalledMessage, texts: &text::TextScores) {
+    let by_text = texts.gains(message.message.ordinal.0);
+    let known = message.score - by_text.iter().map(|(_, gain)| gain).sum::<f64>();
+    let parts = by_text.into_iter().chain([("knowledge", known)]);
+    let parts = parts.filter(|(_, gain)| gain.abs() > 1e-12);
+    message.explanation = parts.map(|(part, gain)| Gain { part, gain }).collect();
+    message.is_explained = true;
 }
 
 /// The first time in a query.
@@ -223,7 +323,11 @@ fn day_of(at: Timestamp, zone_minutes: i16) -> Option<NaiveDate> {
 }
 
 /// Finds the messages that the options allow for any question.
-async fn scope(store: &dyn KnowledgeStore, options: &RecallOptions) -> Result<Scope, MemoryError> {
+async fn scope(
+    store: &dyn KnowledgeStore,
+    columns: &Columns,
+    options: &RecallOptions,
+) -> Result<Scope, MemoryError> {
     let mut tagged = None;
     if !options.tags.is_empty() {
         let tags = options.tags.iter().map(|tag| tag.to_lowercase()).collect();
@@ -234,7 +338,45 @@ async fn scope(store: &dyn KnowledgeStore, options: &RecallOptions) -> Result<Sc
     Ok(Scope {
         tagged,
         time_range: options.time_range,
+        sources: sources(columns, &options.sources)?,
+        spoken: spoken(store, &options.speakers).await?,
+        threads: (!options.threads.is_empty()).then(|| {
+            options
+                .threads
+                .iter()
+                .map(|thread| thread_number(thread))
+                .collect()
+        }),
     })
+}
+
+/// The numbers of the named sources; all sources are meant if `None`.
+fn sources(columns: &Columns, names: &[String]) -> Result<Option<HashSet<u32>>, MemoryError> {
+    let mut all = HashSet::new();
+    for name in names {
+        let named = columns.sources_named(name);
+        if named.is_empty() {
+            return Err(MemoryError::SourceUnknown(name.clone()));
+        }
+        all.extend(named);
+    }
+    Ok((!names.is_empty()).then_some(all))
+}
+
+/// The messages of the speakers with these names; of all speakers if `None`.
+async fn spoken(store: &dyn KnowledgeStore, names: &[String]) -> Result<Option<HashSet<u32>>, MemoryError> {
+    let mut all = HashSet::new();
+    for name in names {
+        let words: Vec<String> = split(name).map(|word| speaker_word(&word)).collect();
+        let mut found = store.messages_with(words).await?.into_iter();
+        let mut of_all_words: HashSet<u32> = found.next().into_iter().flatten().collect();
+        for messages in found {
+            let messages: HashSet<u32> = messages.into_iter().collect();
+            of_all_words.retain(|message| messages.contains(message));
+        }
+        all.extend(of_all_words);
+    }
+    Ok((!names.is_empty()).then_some(all))
 }
 
 async fn load_messages(
@@ -247,10 +389,7 @@ async fn load_messages(
     let mut scores = scored.iter();
     let messages = loaded.into_iter().filter_map(|message| {
         let scored = scores.find(|scored| scored.value == message.ordinal)?;
-        Some(RecalledMessage {
-            score: scored.score,
-            message,
-        })
+        Some(RecalledMessage::new(scored.score, message))
     });
     let messages: Vec<RecalledMessage> = messages.collect();
     assert_eq!(

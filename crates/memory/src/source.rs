@@ -21,7 +21,7 @@ pub mod mail;
 pub mod markdown;
 pub mod moment;
 pub mod notes;
-mod recording;
+pub mod recording;
 pub mod speech;
 pub mod subtitles;
 pub mod transcript;
@@ -35,8 +35,8 @@ use crate::limits::{BINARY_BYTES_MAX, CHUNK_CHARACTERS_DEFAULT, SOURCE_MESSAGES_
 use crate::message::Message;
 use chat::{discord, irc, matrix, mattermost, slack, telegram, whatsapp, zulip};
 pub use content::Content;
-pub use format::Format;
 use format::ZIP_MARK;
+pub use format::{Format, SourceKind};
 use json_lines::JsonLines;
 use mail::Mbox;
 
@@ -49,6 +49,8 @@ pub struct ReadOptions {
     pub zone_minutes: Option<i16>,
     /// The beginning of a recording. The times of subtitles count from it, and so do the times of transcripts.
     pub recorded_at: Option<Timestamp>,
+    /// How the names of recordings write their beginning, as in `%d.%m.%Y %H-%M`; ISO 8601 and the like if `None`.
+    pub recorded_pattern: Option<String>,
     /// The duration of a transcript's recording, in milliseconds. Its messages are spread over it by their length.
     pub duration_ms: Option<i64>,
 }
@@ -59,6 +61,7 @@ impl Default for ReadOptions {
             chunk_characters: CHUNK_CHARACTERS_DEFAULT,
             zone_minutes: None,
             recorded_at: None,
+            recorded_pattern: None,
             duration_ms: None,
         }
     }
@@ -67,11 +70,16 @@ impl Default for ReadOptions {
 impl ReadOptions {
     /// Describes all options that decide how a source is cut. With another description, an unchanged file counts as changed.
     pub fn describe(&self) -> String {
+        let pattern = self
+            .recorded_pattern
+            .as_ref()
+            .map(|pattern| format!(" pattern={pattern:?}"));
         format!(
-            "chunk={} zone={:?} recorded={:?} duration={:?}",
+            "chunk={} zone={:?} recorded={:?}{} duration={:?}",
             self.chunk_characters,
             self.zone_minutes,
             self.recorded_at.map(|at| at.0),
+            pattern.unwrap_or_default(),
             self.duration_ms
         )
     }
@@ -154,19 +162,32 @@ pub(crate) fn json_lines(
     checked(name.to_owned(), JsonLines::new(name, reader, options))
 }
 
-/// Whether bytes are not text: they contain a NUL, or are mostly not UTF-8. Mails may have other encodings.
+/// Whether bytes are not text: they contain a NUL, or many control characters in the encoding that they show. Mails may have parts
+/// of any kind.
 fn is_binary(beginning: &[u8], is_mail: bool) -> bool {
     let beginning = &beginning[..beginning.len().min(BINARY_BYTES_MAX)];
     if beginning.contains(&0) {
         return true;
     }
-    let text = String::from_utf8_lossy(beginning);
+    let text = mail::charset::decode(beginning, None);
     let foreign = text.chars().filter(|&letter| {
         letter == char::REPLACEMENT_CHARACTER
             || (letter.is_control() && !letter.is_whitespace() && letter != '\u{1b}')
     });
-    !is_mail && foreign.count() * 10 > text.chars().count() * 3
+    // Bytes of any kind look like letters in the encodings of one byte, and like control characters as well.
+    let percent_max = if std::str::from_utf8(beginning).is_ok() {
+        FOREIGN_PERCENT_MAX
+    } else {
+        GUESSED_FOREIGN_PERCENT_MAX
+    };
+    !is_mail && foreign.count() * 100 > text.chars().count() * percent_max
 }
+
+/// Control characters of a text in UTF-8 at most, of 100.
+const FOREIGN_PERCENT_MAX: usize = 30;
+
+/// Control characters of a text in another encoding at most, of 100.
+const GUESSED_FOREIGN_PERCENT_MAX: usize = 3;
 
 fn one_by_one(name: &str, messages: impl Iterator<Item = Item> + Send + 'static) -> Messages {
     Messages::OneByOne(Box::new(checked(name.to_owned(), messages)))
@@ -317,7 +338,7 @@ const UTF_8_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 /// The byte order marks of UTF-16.
 const UTF_16_MARKS: [&[u8]; 2] = [&[0xff, 0xfe], &[0xfe, 0xff]];
 
-/// Decodes text: UTF-8, or UTF-16 after its byte order mark. Other bytes become replacement characters.
+/// Decodes text: UTF-8, or UTF-16 after its byte order mark, or else the encoding that its bytes show.
 pub fn decode(bytes: &[u8]) -> String {
     let utf_16 = |from: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes[2..]
@@ -329,8 +350,7 @@ pub fn decode(bytes: &[u8]) -> String {
     match bytes {
         [0xff, 0xfe, ..] => utf_16(u16::from_le_bytes),
         [0xfe, 0xff, ..] => utf_16(u16::from_be_bytes),
-        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        _ => mail::charset::decode(bytes, None),
     }
 }
 
@@ -377,6 +397,33 @@ mod tests {
             &options,
         );
         assert_eq!(texts(&mut mails), ["Bees hum."; 3]);
+    }
+
+    #[test]
+    fn texts_in_old_encodings_are_read() {
+        let options = ReadOptions::default();
+        let cues = "1\n00:00:01,000 --> 00:00:02,000\n";
+        for (words, encoding) in [
+            ("Les abeilles bourdonnent tout l’été.", encoding_rs::WINDOWS_1252),
+            (
+                "Пчёлы жужжат весь день, и никто не знает почему.",
+                encoding_rs::WINDOWS_1251,
+            ),
+            ("蜜蜂整天嗡嗡作响，没有人知道为什么。", encoding_rs::GBK),
+        ] {
+            let text = format!("{cues}{words}\n");
+            let (bytes, _, _) = encoding.encode(&text);
+            let found = messages_of(read("x.srt", Format::Srt, &bytes, &options).expect("text"));
+            assert_eq!(found[0].text(), words, "{}", encoding.name());
+        }
+        let damaged = [
+            cues.as_bytes(),
+            "Les abeilles bourdonnent l’été".as_bytes(),
+            b"\xff.\n",
+        ]
+        .concat();
+        let found = messages_of(read("x.srt", Format::Srt, &damaged, &options).expect("text"));
+        assert_eq!(found[0].text(), "Les abeilles bourdonnent l’été\u{fffd}.");
     }
 
     #[test]

@@ -191,6 +191,20 @@ pub enum Change {
     },
     /// Reopens a complete source that has grown. More messages follow.
     Continue(NewSource),
+    /// Gives a source another name, which must be free: its file has moved.
+    Move {
+        /// The source's name.
+        source: String,
+        /// The new name.
+        name: String,
+    },
+    /// Notes the [stamp](crate::source::Content::stamp) of a source's file, whose content is unchanged.
+    Seen {
+        /// The source's name.
+        source: String,
+        /// The stamp.
+        stamp: Option<String>,
+    },
     /// Records that a source cannot be read, or clears that record.
     SourceFailure {
         /// The name of the source, which need not be stored.
@@ -254,6 +268,8 @@ pub struct NewSource {
     pub zone_minutes: Option<i16>,
     /// The time of the ingestion.
     pub ingested_at: Timestamp,
+    /// The [stamp](crate::source::Content::stamp) of its file.
+    pub stamp: Option<String>,
 }
 
 /// A message to store, with its knowledge.
@@ -320,6 +336,9 @@ pub struct Source {
     pub zone_minutes: Option<i16>,
     /// The time of the ingestion.
     pub ingested_at: Timestamp,
+    /// The [stamp](crate::source::Content::stamp) of its file; `None` if it was no file.
+    #[serde(default, skip_serializing)]
+    pub stamp: Option<String>,
 }
 
 /// A stored message.
@@ -377,7 +396,7 @@ pub struct Unread {
 }
 
 /// A stored record of a message that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnreadMessage {
     /// The name of its source.

@@ -196,7 +196,8 @@ pub struct IngestArguments {
     /// The offset from UTC of times without one, as in +02:00 [default: UTC]
     #[arg(long, value_name = "OFFSET", value_parser = parse_zone, allow_hyphen_values = true)]
     pub zone: Option<i16>,
-    /// The start of a recording: the origin of times in subtitles and transcripts
+    /// The start of a recording: the origin of times in subtitles and transcripts; or how the names of their files write it,
+    /// as in "%d.%m.%Y %H-%M"
     #[arg(long, value_name = "TIME")]
     pub recorded_at: Option<String>,
     /// The length of a transcript's recording; its turns are spread over this time
@@ -250,6 +251,15 @@ pub struct ScopeArguments {
     /// Only messages with this tag; repeatable
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
+    /// Only messages of this source, or of the sources in this folder; repeatable
+    #[arg(long = "source", value_name = "SOURCE")]
+    pub sources: Vec<String>,
+    /// Only messages of this speaker or sender, by one or more of the names; repeatable
+    #[arg(long = "speaker", value_name = "NAME")]
+    pub speakers: Vec<String>,
+    /// Only messages of this thread, as `recall --json` names it; repeatable
+    #[arg(long = "thread", value_name = "THREAD")]
+    pub threads: Vec<String>,
     /// Only messages from this time on
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub since: Option<Moment>,
@@ -267,6 +277,7 @@ Examples:
   gristmill recall kb.db \"What did Ada say about bees in May 2023?\" --limit 5
   gristmill recall kb.db \"What happened last week?\"
   gristmill recall kb.db --since 2023-05-01 --until 2023-06-01
+  gristmill recall mails.db chats.db \"Who ordered the hives?\" --speaker Ada --explain
   gristmill recall kb.db \"bees\" --json | jq -r '.messages[].textChunks[]'
   gristmill recall kb.db --recorded questions.json --output candidate.json
 
@@ -277,14 +288,15 @@ results for a scorer.";
 
 /// `gristmill recall`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{RECALL_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}"))]
+#[command(
+    override_usage = "gristmill recall [OPTIONS] <KB>... [QUESTION]",
+    after_help = format!("{RECALL_HELP}\n\n{MODEL_HELP}\n\n{MEMORY_EXIT_STATUS_HELP}")
+)]
 pub struct RecallArguments {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub knowledge: KnowledgeArguments,
-    /// The question; without one, --since and --until list the messages of a time
-    #[arg(required_unless_present_any = ["recorded", "since", "until"], conflicts_with = "recorded")]
-    pub question: Option<String>,
+    /// One or more knowledge bases (files, or postgresql://user@host/database), and behind them the question; without one,
+    /// --since, --until, --source, --speaker, --thread and --tag list messages
+    #[arg(value_name = "KB", required = true, num_args = 1..)]
+    pub bases_and_question: Vec<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
@@ -309,12 +321,57 @@ pub struct RecallArguments {
     /// The file of the results of --recorded; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", requires = "recorded")]
     pub output: PathBuf,
+    /// Tell the parts of each score
+    #[arg(long, conflicts_with = "recorded")]
+    pub explain: bool,
     /// Print whole messages
     #[arg(long)]
     pub full: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+impl RecallArguments {
+    /// The knowledge bases and the question. The last argument is the question, unless there is none: it names an existing
+    /// knowledge base, and other options say which messages to list.
+    ///
+    /// # Errors
+    ///
+    /// A question is missing, or a name cannot be one of a knowledge base.
+    pub fn bases_and_question(&self) -> anyhow::Result<(Vec<StoreLocation>, Option<String>)> {
+        let is_listed = self.recorded.is_some() || self.scope.is_limited();
+        let mut names = self.bases_and_question.clone();
+        let is_base = |name: &String| match parse_knowledge(name) {
+            Ok(StoreLocation::File(path)) => path.exists(),
+            Ok(StoreLocation::Postgres(_)) => true,
+            Err(_) => false,
+        };
+        let has_question = names.len() > 1 && !(is_listed && names.last().is_some_and(is_base));
+        let question = if has_question { names.pop() } else { None };
+        if question.is_none() && !is_listed {
+            anyhow::bail!(
+                "a question is missing: `gristmill recall {} \"Who keeps bees?\"`, or list messages with --since, --until, --source, \
+                 --speaker, --thread or --tag",
+                names.join(" ")
+            );
+        }
+        if self.recorded.is_some() && (question.is_some() || names.len() > 1) {
+            anyhow::bail!("--recorded has the questions: name one knowledge base, and no question");
+        }
+        let bases = names.iter().map(|name| {
+            parse_knowledge(name).map_err(|error| anyhow::anyhow!("`{name}` is no knowledge base: {error}"))
+        });
+        Ok((bases.collect::<anyhow::Result<_>>()?, question))
+    }
+}
+
+impl ScopeArguments {
+    /// Whether the options limit the messages, so that they can be listed without a question.
+    pub fn is_limited(&self) -> bool {
+        let named = [&self.tags, &self.sources, &self.speakers, &self.threads];
+        self.since.is_some() || self.until.is_some() || named.iter().any(|names| !names.is_empty())
+    }
 }
 
 /// The parser of a question.
@@ -435,6 +492,7 @@ Examples:
   gristmill memory sources kb.db --failed
   gristmill memory failures kb.db
   gristmill memory delete kb.db old-notes.md
+  gristmill memory move kb.db notes.md archive/notes.md
   gristmill memory export kb.db --output kb.json
   gristmill memory import kb.json --into other.db";
 
@@ -458,6 +516,8 @@ pub enum MemoryCommand {
     Failures(MemoryListArguments),
     /// Delete sources and their knowledge
     Delete(MemoryDeleteArguments),
+    /// Give a source another name, because its file has moved
+    Move(MemoryMoveArguments),
     /// Write a knowledge base as JSON, in the recorded index format
     Export(MemoryExportArguments),
     /// Import a recorded index or an export; replaces sources of the same names
@@ -508,6 +568,18 @@ pub struct MemoryDeleteArguments {
     /// Print the counts as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `gristmill memory move`.
+#[derive(Debug, Args)]
+pub struct MemoryMoveArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub knowledge: KnowledgeArguments,
+    /// The source's name: see `gristmill memory sources`
+    pub source: String,
+    /// Its new name: the path of its file now
+    pub name: String,
 }
 
 /// `gristmill memory export`.

@@ -5,7 +5,7 @@ use gristmill_memory::extract::LimiterSettings;
 use gristmill_memory::recall::RecallOptions;
 use gristmill_model::{Clock, SystemClock};
 
-use super::recall::{heading, plain};
+use super::shown::{heading, plain};
 use crate::arguments::memory::{AnsweringArguments, AskArguments, ParserChoice, RerankChoice};
 use crate::exit::Exit;
 use crate::output::print_line;

@@ -8,7 +8,7 @@ use gristmill_memory::extract::LimiterSettings;
 
 use super::ask;
 use super::pipe::Lines;
-use super::recall::{messages_text, plain};
+use super::shown::{Shown, messages_text, plain};
 use crate::arguments::memory::ChatArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
@@ -107,7 +107,8 @@ fn text(reply: &Reply, is_typed: bool) -> String {
         Replied::Recalled(recalled) if recalled.messages.is_empty() => "nothing found".to_owned(),
         Replied::Recalled(recalled) => {
             let shown = recalled.messages.len().min(MESSAGES_SHOWN);
-            messages_text(&recalled.messages[..shown], false)
+            let messages = recalled.messages[..shown].iter().map(|message| (None, message));
+            messages_text(messages, Shown::default())
         }
     });
     format!("{}\n", lines.join("\n").trim_end())

@@ -8,7 +8,7 @@ use gristmill_memory::source::{self, ReadOptions};
 use gristmill_model::Timestamp;
 use serde_json::{Value, json};
 
-use super::recall::plain;
+use super::shown::plain;
 use super::sources::{Found, Source};
 use crate::exit::Exit;
 use crate::output::print_line;

@@ -52,6 +52,9 @@ impl Events {
     fn event_json(&mut self, event: &IngestEvent) -> Value {
         match event {
             IngestEvent::Skipped { source } => json!({ "event": "skipped", "source": source }),
+            IngestEvent::Moved { from, source } => {
+                json!({ "event": "moved", "source": source, "from": from })
+            }
             IngestEvent::Planned {
                 source,
                 chunks,

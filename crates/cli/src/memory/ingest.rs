@@ -9,7 +9,7 @@ use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, IngestStopper, Ingested, Ingestion, OnFailure, Progress as Done,
 };
 use gristmill_memory::service::Limiter;
-use gristmill_memory::source::{Format, ReadOptions, moment};
+use gristmill_memory::source::{Format, ReadOptions, moment, recording};
 use gristmill_memory::{Memory, MemoryError};
 use gristmill_store_sqlite::SqliteOptions;
 use serde_json::json;
@@ -19,7 +19,7 @@ use super::dry_run::dry_run;
 use super::events::{Events, progress_json};
 use super::extraction_jobs::ExtractionJobs;
 use super::ingest_progress::{IngestSnapshot, Prices, costs};
-use super::recall::plain;
+use super::shown::plain;
 use super::sources::{self, PassedOver, Source};
 use crate::arguments::memory::{IngestArguments, OnFailureChoice};
 use crate::arguments::model::EmbedderChoice;
@@ -215,7 +215,7 @@ async fn run(
                 unread.extend(errors.iter().take(room).cloned());
             }
             IngestEvent::WithoutText { source, format } => without_text.push((source.clone(), *format)),
-            IngestEvent::Skipped { .. } => {}
+            IngestEvent::Skipped { .. } | IngestEvent::Moved { .. } => {}
         }
         if events_error.is_none()
             && let Some(events) = &mut events
@@ -268,8 +268,15 @@ fn prices(arguments: &IngestArguments) -> Option<Prices> {
 }
 
 fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
+    let pattern = arguments.recorded_at.as_ref().filter(|text| text.contains('%'));
+    if let Some(pattern) = pattern.filter(|pattern| !recording::is_pattern(pattern)) {
+        bail!(
+            "--recorded-at {pattern}: not a pattern of times in the names of files, such as %d.%m.%Y or %Y%m%d_%H%M%S"
+        );
+    }
     let recorded_at = match &arguments.recorded_at {
         None => None,
+        Some(_) if pattern.is_some() => None,
         Some(text) => Some(moment::parse(text, arguments.zone).with_context(|| {
             format!("--recorded-at {text}: not a time such as 2023-05-01T09:30:00 or 2023-05-01")
         })?),
@@ -281,6 +288,7 @@ fn options(arguments: &IngestArguments) -> anyhow::Result<IngestOptions> {
                 .zone
                 .or(recorded_at.and_then(|moment| moment.zone_minutes)),
             recorded_at: recorded_at.map(|moment| moment.at),
+            recorded_pattern: pattern.cloned(),
             duration_ms: arguments
                 .duration
                 .map(|span| i64::try_from(milliseconds(span)).unwrap_or(i64::MAX)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gristmill_memory::pipeline::Progress as IngestProgress;
 
-use super::recall::plain;
+use super::shown::plain;
 use crate::output::progress::{Shown, show_rate};
 use crate::span::{show_count, show_number_of, show_seconds};
 

@@ -17,10 +17,10 @@ use serde_json::json;
 
 use super::extraction_jobs::ExtractionJobs;
 use super::overwrite::overwrite_deleted;
-use super::recall::plain;
+use super::shown::plain;
 use crate::arguments::memory::{
     MemoryArguments, MemoryCommand, MemoryDeleteArguments, MemoryExportArguments, MemoryImportArguments,
-    MemoryListArguments, MemorySourcesArguments,
+    MemoryListArguments, MemoryMoveArguments, MemorySourcesArguments,
 };
 use crate::exit::Exit;
 use crate::output::table::{Align, Table};
@@ -37,9 +37,20 @@ pub async fn manage(arguments: MemoryArguments) -> anyhow::Result<Exit> {
         MemoryCommand::Sources(sources) => list_sources(&sources).await,
         MemoryCommand::Failures(failures) => list_failures(&failures).await,
         MemoryCommand::Delete(delete) => delete_sources(&delete).await,
+        MemoryCommand::Move(moved) => move_source(&moved).await,
         MemoryCommand::Export(export) => write_export(&export).await,
         MemoryCommand::Import(import) => read_import(&import).await,
     }
+}
+
+async fn move_source(arguments: &MemoryMoveArguments) -> anyhow::Result<Exit> {
+    let memory = arguments.knowledge.open().await?;
+    let renamed = Change::Move {
+        source: arguments.source.clone(),
+        name: arguments.name.clone(),
+    };
+    memory.knowledge().apply(vec![renamed]).await?;
+    Ok(Exit::Done)
 }
 
 async fn show_stats(arguments: &MemoryListArguments) -> anyhow::Result<Exit> {

@@ -26,7 +26,7 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt, tool, tool_handler, tool_route
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::recall::knowledge_line;
+use super::shown::knowledge_line;
 use crate::arguments::memory::McpArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;

@@ -5,24 +5,22 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use gristmill_memory::extract::{LimiterSettings, Usage};
-use gristmill_memory::knowledge::{Facet, FacetValue};
-use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, recall_query};
-use gristmill_memory::{Action, Entity, Knowledge, Memory, TimeRange, ask, recorded};
+use gristmill_memory::query::search_query::SearchQuery;
+use gristmill_memory::recall::{RecallOptions, Recalled, RecalledMessage, RecalledRef, recall_query};
+use gristmill_memory::{Memory, MemoryError, TimeRange, ask, recorded};
 use gristmill_model::{Clock, SystemClock, Timestamp};
+use serde::Serialize;
 
 use crate::arguments::memory::{
     KnowledgeArguments, ParserChoice, RecallArguments, RerankChoice, ScopeArguments,
 };
 use crate::arguments::model::{EmbedderArguments, ServiceArguments};
 use crate::exit::Exit;
-use crate::output::table::cut;
+use crate::memory::shown::{Shown, knowledge_line, messages_text, plain};
 use crate::output::target::refuse_database;
-use crate::output::{OutputError, print_line};
+use crate::output::{OutputError, color, print_harmless, print_line};
 use crate::span::show_count;
 use crate::store::open::refuse_shown_password;
-
-/// The number of characters of a message to show.
-const MESSAGE_CHARACTERS_SHOWN: usize = 400;
 
 impl KnowledgeArguments {
     /// Opens the knowledge base, which must exist.
@@ -68,6 +66,9 @@ impl ScopeArguments {
             messages_max: Some(self.limit as usize),
             zone_minutes: self.zone,
             tags: self.tags.clone(),
+            sources: self.sources.clone(),
+            speakers: self.speakers.clone(),
+            threads: self.threads.clone(),
             time_range: is_timed.then(|| TimeRange {
                 start: self.since.map_or(Timestamp(i64::MIN), |since| since.at),
                 end: self.until.map(|until| until.at),
@@ -77,30 +78,159 @@ impl ScopeArguments {
     }
 }
 
+/// A knowledge base of the command, with the name that the user gave it.
+struct Base {
+    name: String,
+    memory: Memory,
+}
+
+/// What one knowledge base knows.
+struct FromBase {
+    base: String,
+    recalled: Recalled,
+}
+
 /// Runs the command.
 pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
-    let memory = arguments
-        .knowledge
-        .open_with(&arguments.embedder, &arguments.service)
-        .await?;
-    if let Some(questions) = &arguments.recorded {
-        return run_recorded(&memory, questions, &arguments.output).await;
+    let (locations, question) = arguments.bases_and_question()?;
+    let mut bases = Vec::new();
+    for knowledge in locations {
+        let name = knowledge.to_string();
+        let knowledge = KnowledgeArguments { knowledge };
+        let memory = knowledge
+            .open_with(&arguments.embedder, &arguments.service)
+            .await?;
+        bases.push(Base { name, memory });
     }
-    let question = arguments.question.as_deref().unwrap_or_default();
+    if let Some(questions) = &arguments.recorded {
+        return run_recorded(&bases[0].memory, questions, &arguments.output).await;
+    }
+    let question = question.as_deref().unwrap_or_default();
     let options = RecallOptions {
         refs_max: Some(arguments.knowledge_limit as usize),
+        explain: arguments.explain,
         ..arguments.scope.options()
     };
-    let recalled = recall_for(&arguments, &memory, question, &options).await?;
-    let is_empty = recalled.messages.is_empty() && recalled.knowledge.is_empty();
+    let mut found = Vec::new();
+    let mut refusal = None;
+    for Base { name, memory } in &bases {
+        match recall_for(&arguments, memory, question, &options).await {
+            Ok(recalled) => found.push(FromBase {
+                base: name.clone(),
+                recalled,
+            }),
+            // With several knowledge bases, one of them has the named source.
+            Err(error) if bases.len() > 1 && is_source_unknown(&error) => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = refusal.filter(|_| found.is_empty()) {
+        return Err(error);
+    }
+    let is_empty = found
+        .iter()
+        .all(|from| from.recalled.messages.is_empty() && from.recalled.knowledge.is_empty());
     if arguments.json {
-        print_line(&serde_json::to_string(&recalled)?)?;
+        print_line(&json(&found, bases.len() > 1, options.messages_max)?)?;
     } else if is_empty {
         say!("gristmill: nothing found");
     } else {
-        print_line(&text(&recalled, arguments.full))?;
+        let shown = Shown {
+            full: arguments.full,
+            marked: color::on_stdout(),
+        };
+        print_harmless(&text(&found, bases.len() > 1, options.messages_max, shown))?;
     }
     Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
+}
+
+fn is_source_unknown(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(MemoryError::SourceUnknown(_)))
+}
+
+/// The messages of all knowledge bases, best first, each with its knowledge base. The scores of knowledge bases are comparable: they
+/// are sums of the rarities of words.
+fn best_messages(found: &[FromBase], messages_max: Option<usize>) -> Vec<(&str, &RecalledMessage)> {
+    let mut all: Vec<(&str, &RecalledMessage)> = found
+        .iter()
+        .flat_map(|from| {
+            from.recalled
+                .messages
+                .iter()
+                .map(|message| (from.base.as_str(), message))
+        })
+        .collect();
+    if found.len() > 1 {
+        // The sort is stable, so messages with equal scores stay in the order of the knowledge bases.
+        all.sort_by(|left, right| right.1.score.total_cmp(&left.1.score));
+    }
+    all.truncate(messages_max.unwrap_or(usize::MAX));
+    all
+}
+
+/// The results as one JSON object. With several knowledge bases, each message and each piece of knowledge names its own.
+fn json(found: &[FromBase], is_named: bool, messages_max: Option<usize>) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a, T> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        knowledge_base: Option<&'a str>,
+        #[serde(flatten)]
+        item: &'a T,
+    }
+    #[derive(Serialize)]
+    struct Results<'a> {
+        messages: Vec<Named<'a, RecalledMessage>>,
+        knowledge: Vec<Named<'a, RecalledRef>>,
+        query: Option<&'a SearchQuery>,
+    }
+    let messages = best_messages(found, messages_max);
+    let knowledge = found.iter().flat_map(|from| {
+        from.recalled
+            .knowledge
+            .iter()
+            .map(|known| (from.base.as_str(), known))
+    });
+    serde_json::to_string(&Results {
+        messages: messages
+            .into_iter()
+            .map(|(base, item)| Named {
+                knowledge_base: is_named.then_some(base),
+                item,
+            })
+            .collect(),
+        knowledge: knowledge
+            .map(|(base, item)| Named {
+                knowledge_base: is_named.then_some(base),
+                item,
+            })
+            .collect(),
+        query: found.first().map(|from| &from.recalled.query),
+    })
+}
+
+fn text(found: &[FromBase], is_named: bool, messages_max: Option<usize>, shown: Shown) -> String {
+    let mut lines = Vec::new();
+    let messages = best_messages(found, messages_max);
+    if !messages.is_empty() {
+        let messages = messages
+            .into_iter()
+            .map(|(base, message)| (is_named.then_some(base), message));
+        lines.push(messages_text(messages, shown));
+    }
+    for FromBase { base, recalled } in found {
+        if recalled.knowledge.is_empty() {
+            continue;
+        }
+        lines.push(if is_named {
+            format!("Knowledge of {}:", plain(base))
+        } else {
+            "Knowledge:".to_owned()
+        });
+        let known = recalled.distinct_knowledge();
+        lines.extend(known.iter().map(|known| format!("  {}", knowledge_line(known))));
+    }
+    lines.join("\n").trim_end().to_owned()
 }
 
 /// Recalls by rules, or with a model that parses the question, ranks the first messages again, or both.
@@ -177,138 +307,4 @@ fn write_file(
         }
     });
     synced.map_err(|reason| OutputError::of(name, reason))
-}
-
-/// Messages for a terminal, each with its number and an empty line after it.
-pub fn messages_text(messages: &[RecalledMessage], full: bool) -> String {
-    let mut lines = Vec::new();
-    for (number, message) in (1..).zip(messages) {
-        lines.push(format!("{number}. {}", heading(message)));
-        lines.push(indented(&message.message.message.text(), full));
-        lines.push(String::new());
-    }
-    lines.join("\n")
-}
-
-fn text(recalled: &Recalled, full: bool) -> String {
-    let mut lines = Vec::new();
-    if !recalled.messages.is_empty() {
-        lines.push(messages_text(&recalled.messages, full));
-    }
-    if !recalled.knowledge.is_empty() {
-        lines.push("Knowledge:".to_owned());
-        let known = recalled.distinct_knowledge();
-        lines.extend(known.iter().map(|known| format!("  {}", knowledge_line(known))));
-    }
-    lines.join("\n").trim_end().to_owned()
-}
-
-/// The speaker, time and position of a message.
-pub fn heading(recalled: &RecalledMessage) -> String {
-    let stored = &recalled.message;
-    let mut parts = vec![format!("{} #{}", stored.source, stored.position)];
-    parts.extend(stored.message.speaker.clone());
-    parts.extend(stored.message.moment.map(|moment| moment.at.to_string()));
-    parts.extend(stored.message.subject.clone());
-    plain(&parts.join(" · "))
-}
-
-/// Text for a terminal, without the control characters of a message.
-pub fn plain(text: &str) -> String {
-    text.chars()
-        .map(|letter| {
-            if letter.is_control() && letter != '\n' && letter != '\t' {
-                ' '
-            } else {
-                letter
-            }
-        })
-        .collect()
-}
-
-fn indented(text: &str, full: bool) -> String {
-    let text = plain(text.trim());
-    let text = if full {
-        text
-    } else {
-        cut(&text, MESSAGE_CHARACTERS_SHOWN)
-    };
-    let lines: Vec<String> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| format!("   {line}"))
-        .collect();
-    lines.join("\n")
-}
-
-/// One piece of knowledge on one line.
-pub fn knowledge_line(knowledge: &Knowledge) -> String {
-    let line = match knowledge {
-        Knowledge::Entity(entity) => format!("entity  {}", entity_text(entity)),
-        Knowledge::Action(action) => format!("action  {}", action_text(action)),
-        Knowledge::Topic(topic) => format!("topic   {}", topic.text),
-        Knowledge::Tag(tag) => format!("tag     {}", tag.text),
-    };
-    plain(&line).replace('\n', " ")
-}
-
-fn entity_text(entity: &Entity) -> String {
-    let mut text = entity.name.clone();
-    if !entity.types.is_empty() {
-        text.push_str(&format!(" ({})", entity.types.join(", ")));
-    }
-    let facets: Vec<String> = entity.facets.iter().map(facet_text).collect();
-    if !facets.is_empty() {
-        text.push_str(&format!(": {}", facets.join(", ")));
-    }
-    text
-}
-
-fn facet_text(facet: &Facet) -> String {
-    match &facet.value {
-        Some(value) => format!("{} {}", facet.name, FacetValue::text(value)),
-        None => facet.name.clone(),
-    }
-}
-
-fn action_text(action: &Action) -> String {
-    let parts = [
-        action.subject_entity_name.clone(),
-        Some(action.verb()),
-        action.object_entity_name.clone(),
-        action
-            .indirect_object_entity_name
-            .as_ref()
-            .map(|name| format!("to {name}")),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_control_character_reaches_a_terminal() {
-        assert_eq!(
-            indented("Bees\u{1b}[2Jhum\n\n\u{7}loud", false),
-            "   Bees [2Jhum\n    loud"
-        );
-        let long = indented(&"x".repeat(1_000), false);
-        assert_eq!(long.chars().count(), MESSAGE_CHARACTERS_SHOWN + 3);
-        assert_eq!(indented(&"x".repeat(1_000), true).len(), 1_003);
-    }
-
-    #[test]
-    fn knowledge_is_one_line() {
-        let entity = Knowledge::Entity(Entity {
-            name: "Tin\nDrum".to_owned(),
-            types: vec!["book".to_owned()],
-            facets: vec![Facet {
-                name: "author".to_owned(),
-                value: Some(FacetValue::Text("Ada".to_owned())),
-            }],
-        });
-        assert_eq!(knowledge_line(&entity), "entity  Tin Drum (book): author Ada");
-    }
 }

@@ -13,7 +13,7 @@ use gristmill_server::knowledge::{
 };
 use gristmill_server::limits::RECALLED_TEXT_CHARACTERS_MAX;
 
-use super::recall::knowledge_line;
+use super::shown::knowledge_line;
 use crate::arguments::memory::KnowledgeArguments;
 use crate::store::location::StoreLocation;
 

@@ -74,6 +74,13 @@ impl IntoInput for Source {
         }
     }
 
+    fn file(&self) -> Option<Content> {
+        match self {
+            Source::File(path, _) => Some(Content::File(path.clone())),
+            Source::Piped(_) => None,
+        }
+    }
+
     fn into_input(self) -> Result<Input, MemoryError> {
         match self {
             Source::File(path, None) => NewInput::from_file(path).map(Input::from),

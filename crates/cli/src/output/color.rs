@@ -31,10 +31,19 @@ pub fn choose(arguments: &[OsString]) -> ColorChoice {
 
 /// Reports whether standard error has colours.
 pub fn on_stderr() -> bool {
+    are_on(std::io::stderr().is_terminal())
+}
+
+/// Reports whether standard output has colours.
+pub fn on_stdout() -> bool {
+    are_on(std::io::stdout().is_terminal())
+}
+
+fn are_on(is_terminal: bool) -> bool {
     let is_unwanted = || std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty());
     match CHOICE.get().copied().unwrap_or(ColorChoice::Auto) {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
-        ColorChoice::Auto => std::io::stderr().is_terminal() && !is_unwanted(),
+        ColorChoice::Auto => is_terminal && !is_unwanted(),
     }
 }

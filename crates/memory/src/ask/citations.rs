@@ -111,14 +111,14 @@ pub(super) mod tests {
 
     /// Makes messages with these texts.
     pub fn recalled(texts: &[&str]) -> Vec<RecalledMessage> {
-        let messages = (0..).zip(texts).map(|(ordinal, text)| RecalledMessage {
-            score: 1.0,
-            message: StoredMessage {
+        let messages = (0..).zip(texts).map(|(ordinal, text)| {
+            let stored = StoredMessage {
                 ordinal: MessageOrdinal(ordinal),
                 source: "notes".to_owned(),
                 position: ordinal,
                 message: Message::new(*text),
-            },
+            };
+            RecalledMessage::new(1.0, stored)
         });
         messages.collect()
     }

@@ -103,7 +103,7 @@ fn put_first(messages: &mut Vec<RecalledMessage>, count: usize, numbers: impl It
         "ranking again keeps each message once"
     );
     for (message, score) in messages.iter_mut().zip(scores) {
-        message.score = score;
+        message.gain("model", score - message.score);
     }
 }
 
@@ -115,14 +115,14 @@ mod tests {
 
     #[test]
     fn named_messages_come_first_with_descending_scores() {
-        let messages = (0..4).map(|number| RecalledMessage {
-            score: f64::from(10 - number),
-            message: StoredMessage {
+        let messages = (0..4).map(|number| {
+            let stored = StoredMessage {
                 ordinal: MessageOrdinal(number),
                 source: "notes".to_owned(),
                 position: number,
                 message: Message::new(number.to_string()),
-            },
+            };
+            RecalledMessage::new(f64::from(10 - number), stored)
         });
         let mut messages: Vec<RecalledMessage> = messages.collect();
         // 4 is beyond the three shown messages, and 0 is no number.

@@ -93,6 +93,11 @@ pub trait IntoInput {
         None
     }
 
+    /// The file that it is, if it is one. A file with the [stamp](Content::stamp) of its source is not opened.
+    fn file(&self) -> Option<Content> {
+        None
+    }
+
     /// Turns the input into a source.
     ///
     /// # Errors
@@ -104,6 +109,10 @@ pub trait IntoInput {
 impl IntoInput for NewInput {
     fn name(&self) -> Option<String> {
         Some(self.name.clone())
+    }
+
+    fn file(&self) -> Option<Content> {
+        matches!(self.content, Content::File(_)).then(|| self.content.clone())
     }
 
     fn into_input(self) -> Result<Input, MemoryError> {

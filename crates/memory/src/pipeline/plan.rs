@@ -17,7 +17,7 @@ use crate::pipeline::stream::{FOLLOWED_DIGEST, Stream, Streamed};
 use crate::pipeline::unread::UnreadMessages;
 use crate::pipeline::{IngestOptions, NewInput, OnFailure};
 use crate::source::{Format, ReadOptions};
-use crate::store::{KnowledgeStore, NewSource, Source, blocking};
+use crate::store::{Change, KnowledgeStore, NewSource, Source, blocking};
 
 /// The first change that the plan makes to the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +72,9 @@ pub struct Plan {
 pub enum Planning {
     /// Messages are to be ingested.
     Ingest(Box<Plan>),
-    /// The source is complete and unchanged. These messages could not be read again, if that was to be retried.
-    Unchanged(UnreadMessages),
+    /// The source is complete and unchanged. These messages could not be read again, if that was to be retried. The change
+    /// notes the stamp of its file.
+    Unchanged(UnreadMessages, Option<Change>),
 }
 
 /// The source of the messages.
@@ -125,8 +126,10 @@ impl Plan {
         extractor: Arc<dyn Extractor>,
         now: Timestamp,
         is_known: impl Fn(&str) -> bool,
+        mut moved_from: impl FnMut(&NewSource) -> Option<String>,
     ) -> Result<Planning, MemoryError> {
         let content = input.content.clone();
+        let stamp = content.stamp(now);
         let new = NewSource {
             name: input.name.clone(),
             format: input.format.name().to_owned(),
@@ -134,8 +137,17 @@ impl Plan {
             settings: settings(options, &*extractor),
             zone_minutes: options.read.zone_minutes,
             ingested_at: now,
+            stamp,
         };
-        let mut beginning = match store.source(&input.name).await? {
+        let mut stored = store.source(&input.name).await?;
+        if stored.is_none()
+            && let Some(source) = moved_from(&new)
+        {
+            let name = input.name.clone();
+            store.apply(vec![Change::Move { source, name }]).await?;
+            stored = store.source(&input.name).await?;
+        }
+        let mut beginning = match stored {
             None => Beginning::New(new),
             Some(stored) if !options.replace && has_grown(store, &stored, &new, &input, options).await? => {
                 Beginning::Grow {
@@ -153,7 +165,11 @@ impl Plan {
                     false => Vec::new(),
                 };
                 if unread.is_empty() {
-                    return Ok(Planning::Unchanged(UnreadMessages::default()));
+                    let seen = (stored.stamp != new.stamp).then(|| Change::Seen {
+                        source: stored.name,
+                        stamp: new.stamp,
+                    });
+                    return Ok(Planning::Unchanged(UnreadMessages::default(), seen));
                 }
                 let reader = SourceReader::open(&input, &options.read).await?;
                 let survey = survey(&reader, &input, &options.read, 0, &*extractor, &is_known).await?;
@@ -163,7 +179,7 @@ impl Plan {
                     .iter()
                     .eq(unread.iter().map(|one| &one.error));
                 if is_same {
-                    return Ok(Planning::Unchanged(survey.unread));
+                    return Ok(Planning::Unchanged(survey.unread, None));
                 }
                 Beginning::Replace(new)
             }
@@ -224,6 +240,7 @@ impl Plan {
             settings: settings(options, &*extractor),
             zone_minutes: options.read.zone_minutes,
             ingested_at: now,
+            stamp: None,
         };
         let stored = store.source(&source).await?;
         if stored.is_some() && options.replace {
@@ -322,7 +339,7 @@ impl Plan {
 }
 
 /// Describes how a source is read and extracted. With other settings, it counts as changed.
-fn settings(options: &IngestOptions, extractor: &dyn Extractor) -> String {
+pub(super) fn settings(options: &IngestOptions, extractor: &dyn Extractor) -> String {
     format!("{} {}", options.read.describe(), extractor.identity())
 }
 

@@ -7,8 +7,11 @@ use crate::pipeline::plan::{Next, Plan, Planning};
 use crate::pipeline::stream::FOLLOWED_DIGEST;
 use crate::pipeline::unread::UnreadMessages;
 use crate::pipeline::{IngestError, IngestEvent, OnFailure, Run};
-use crate::source::Format;
+use crate::source::{Content, Format};
 use crate::store::Change;
+
+/// Unchanged files after which other tasks get their turn.
+const SEEN_AT_ONCE: u64 = 256;
 
 impl Run<'_> {
     /// Reads the next message of the current source. Returns whether more may be readable at once.
@@ -185,6 +188,30 @@ impl Run<'_> {
         Ok(Some(plan))
     }
 
+    /// Whether an input is the file of a complete source, and unchanged by its stamp, so that it need not be opened.
+    pub(super) async fn is_seen(
+        &mut self,
+        name: Option<&str>,
+        file: Option<Content>,
+        on_event: &mut (impl FnMut(&IngestEvent) + Send),
+    ) -> bool {
+        let (Some(name), Some(file)) = (name, file) else {
+            return false;
+        };
+        if self.failed_before.contains(name) || !self.known.is_unchanged(name, &file) {
+            return false;
+        }
+        self.ingested.sources_skipped += 1;
+        on_event(&IngestEvent::Skipped {
+            source: name.to_owned(),
+        });
+        if self.ingested.sources_skipped.is_multiple_of(SEEN_AT_ONCE) {
+            // Another task may want to stop the ingestion.
+            tokio::task::yield_now().await;
+        }
+        true
+    }
+
     async fn plan_whole(
         &mut self,
         input: NewInput,
@@ -192,15 +219,25 @@ impl Run<'_> {
     ) -> Result<Option<Plan>, IngestError> {
         let ingestion = self.ingestion;
         let (name, format) = (input.name.clone(), input.format);
+        let mut from = None;
+        let (extractions, known) = (&self.extractions, &mut self.known);
         let planning = Plan::of(
             &*ingestion.knowledge,
             input,
             &ingestion.options,
             ingestion.extractor.clone(),
             ingestion.engine.clock().now(),
-            |key| self.extractions.contains(key),
+            |key| extractions.contains(key),
+            |new| {
+                from = known.moved_from(new);
+                from.clone()
+            },
         )
         .await?;
+        if let Some(from) = from {
+            let source = name.clone();
+            on_event(&IngestEvent::Moved { from, source });
+        }
         match planning {
             Planning::Ingest(plan) => {
                 if !plan.has_text() {
@@ -208,7 +245,8 @@ impl Run<'_> {
                 }
                 Ok(Some(*plan))
             }
-            Planning::Unchanged(unread) => {
+            Planning::Unchanged(unread, seen) => {
+                self.known.seen(&*ingestion.knowledge, seen).await?;
                 self.ingested.sources_skipped += 1;
                 on_event(&IngestEvent::Skipped { source: name.clone() });
                 if unread.messages > 0 {

@@ -10,6 +10,7 @@ use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::Scored;
 use crate::recall::best::Best;
 use crate::recall::text::TextScores;
+use crate::recall::weights::Weights;
 use crate::store::Columns;
 
 /// The scores of texts, and the columns for which they were computed.
@@ -25,6 +26,12 @@ pub(super) struct Scope {
     /// The refs that tag allowed messages; all messages are allowed if `None`.
     pub(super) tagged: Option<HashSet<u32>>,
     pub(super) time_range: Option<TimeRange>,
+    /// The numbers of the allowed sources; all are allowed if `None`.
+    pub(super) sources: Option<HashSet<u32>>,
+    /// The messages of the allowed speakers; all are allowed if `None`.
+    pub(super) spoken: Option<HashSet<u32>>,
+    /// The digests of the allowed threads; all are allowed if `None`.
+    pub(super) threads: Option<HashSet<u32>>,
 }
 
 /// A ranking of messages that is being made.
@@ -56,7 +63,7 @@ impl Ranking {
     }
 
     /// Adds the matches of the query: the best match adds a share of the best score.
-    pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>], best_share: f64) {
+    pub(super) fn add_matches(&mut self, matches: &[Scored<MessageOrdinal>], weights: &Weights) {
         let best = matches.iter().map(|found| found.score).fold(0.0, f64::max);
         if best <= 0.0 {
             return;
@@ -65,7 +72,11 @@ impl Ranking {
         let all = f64::from(self.fusion.columns.message_count().max(1));
         let rarity = ((all + 1.0) / (matches.len() as f64)).ln().max(0.0) / (all + 1.0).ln();
         for found in matches {
-            self.add(found.value, best_share * rarity * found.score / best);
+            let kind = self.fusion.columns.source_kind(found.value.0);
+            self.add(
+                found.value,
+                weights.of(kind).matched * rarity * found.score / best,
+            );
         }
     }
 
@@ -88,7 +99,16 @@ impl Ranking {
             let range = self.scope.time_range;
             let is_timely =
                 range.is_none_or(|range| columns.time(message).is_some_and(|at| range.contains(at)));
-            is_tagged && is_timely && columns.has_message(message)
+            let is_of = |allowed: &Option<HashSet<u32>>, number: u32| {
+                allowed.as_ref().is_none_or(|allowed| allowed.contains(&number))
+            };
+            is_tagged
+                && is_timely
+                && columns
+                    .source(message)
+                    .is_some_and(|source| is_of(&self.scope.sources, source))
+                && is_of(&self.scope.spoken, message)
+                && is_of(&self.scope.threads, columns.thread(message))
         };
         let mut best = Best::new(max);
         for (message, &score) in (0_u32..).zip(&self.scores) {

@@ -16,8 +16,9 @@ use crate::error::MemoryError;
 use crate::limits::{QUESTION_WORDS_MAX, SPELLINGS_COMPARED_MAX};
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::nearest::nearest;
-use crate::recall::weights::Weights;
-use crate::store::conversations::{Conversations, NEIGHBOURS_APART_MAX};
+use crate::recall::weights::{KindWeights, Weights};
+use crate::source::SourceKind;
+use crate::store::conversations::Conversations;
 use crate::store::{Columns, KnowledgeStore};
 use crate::words::{Language, Languages, nearest_spelling, speaker_word, spelling_prefix, split, stems};
 
@@ -56,6 +57,24 @@ pub struct TextQuestion {
     pub words: Vec<String>,
     /// The time that the question names.
     pub time: Option<TimeRange>,
+    /// Whether all messages are wanted that the options allow.
+    pub is_listing: bool,
+}
+
+/// A word of the question, as a text is searched for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskedWord {
+    /// Its indexed forms, one for each language of the messages.
+    pub forms: Vec<String>,
+    /// Its weight: how rare it is.
+    pub weight: f64,
+}
+
+/// What the scores were after a step, by the messages' numbers.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    name: &'static str,
+    scores: Vec<f64>,
 }
 
 /// The scores of all messages, by their numbers.
@@ -64,6 +83,9 @@ pub struct TextScores {
     scores: Vec<f64>,
     best: f64,
     is_for_all: bool,
+    asked: Vec<AskedWord>,
+    /// The scores after each step, in the order of steps; none unless they are to be explained.
+    steps: Vec<Step>,
 }
 
 impl TextScores {
@@ -82,6 +104,21 @@ impl TextScores {
         &self.scores
     }
 
+    /// The words of the question, in its order, that are not names of speakers.
+    pub fn asked(&self) -> &[AskedWord] {
+        &self.asked
+    }
+
+    /// What each step of scoring added to the score of a message, in the order of steps.
+    pub fn gains(&self, message: u32) -> Vec<(&'static str, f64)> {
+        let mut before = 0.0;
+        let steps = self.steps.iter().map(|step| {
+            let now = step.scores.get(message as usize).copied().unwrap_or(0.0);
+            (step.name, now - std::mem::replace(&mut before, now))
+        });
+        steps.collect()
+    }
+
     /// The score of the best message.
     pub fn best(&self) -> f64 {
         self.best
@@ -90,6 +127,8 @@ impl TextScores {
 
 /// A word of the question with the messages in which it stands.
 struct Asked {
+    /// Its indexed forms.
+    forms: Vec<String>,
     /// The messages in ascending order. A message occurs as often as the word occurs in it.
     messages: Vec<u32>,
     weight: f64,
@@ -106,9 +145,11 @@ pub async fn score(
     embedder: Option<&dyn Embedder>,
     languages: Languages,
     weights: Weights,
+    is_explained: bool,
 ) -> Result<(TextScores, Arc<Columns>), MemoryError> {
     let text = question.text.clone();
     let mut looked_up = LookedUp::new(store, question, languages, weights).await?;
+    looked_up.is_explained = is_explained;
     if let Some(embedder) = embedder
         && !looked_up.is_for_all
     {
@@ -135,6 +176,7 @@ struct LookedUp {
     /// The messages nearest in meaning, with their nearness from 0 to 1.
     nearest: Vec<(MessageOrdinal, f64)>,
     weights: Weights,
+    is_explained: bool,
 }
 
 /// Removes the names of speakers from a question, because a name would be near to every message that has it. A question
@@ -185,11 +227,16 @@ impl LookedUp {
                 unknown.extend(lookups[at..at + count].iter().cloned());
             }
             let weight = if is_speaker { weights.name } else { 1.0 };
-            asked.push(Asked { messages, weight });
+            asked.push(Asked {
+                forms: lookups[at..at + count].to_vec(),
+                messages,
+                weight,
+            });
             names.extend(is_speaker.then(|| word.clone()));
         }
-        for messages in corrected(store, unknown).await? {
+        for (form, messages) in corrected(store, unknown).await? {
             asked.push(Asked {
+                forms: vec![form],
                 messages,
                 weight: weights.spelling,
             });
@@ -197,13 +244,14 @@ impl LookedUp {
         spoken.sort_unstable();
         spoken.dedup();
         Ok(LookedUp {
-            is_for_all: is_for_all && (question.time.is_some() || !spoken.is_empty()),
+            is_for_all: question.is_listing || is_for_all && (question.time.is_some() || !spoken.is_empty()),
             words: asked,
             names,
             spoken,
             time: question.time,
             nearest: Vec::new(),
             weights,
+            is_explained: false,
         })
     }
 
@@ -214,53 +262,76 @@ impl LookedUp {
         {
             return TextScores::default();
         }
+        let mut steps = Steps {
+            steps: self.is_explained.then(Vec::new),
+        };
         let mut scores = if self.is_for_all {
             self.all(columns)
         } else {
-            self.by_signs(columns)
+            self.by_signs(columns, &mut steps)
         };
+        steps.add("listed", &scores, self.is_for_all);
         if let Some(time) = self.time {
             for (message, score) in (0..).zip(&mut scores) {
                 if *score > 0.0 && columns.time(message).is_some_and(|at| time.contains(at)) {
                     *score *= self.weights.time;
                 }
             }
+            steps.add("time", &scores, true);
         }
         TextScores {
             best: scores.iter().copied().fold(0.0, f64::max),
             is_for_all: self.is_for_all,
+            asked: self.asked(columns),
+            steps: steps.steps.unwrap_or_default(),
             scores,
         }
     }
 
+    /// The words of the question that texts are searched for, with their weights.
+    fn asked(&self, columns: &Columns) -> Vec<AskedWord> {
+        let texts = f64::from(columns.message_count());
+        let found = self.words.iter().filter(|word| !word.messages.is_empty());
+        let asked = found.map(|word| AskedWord {
+            forms: word.forms.clone(),
+            weight: word.weight * rarity(texts, different(&word.messages) as f64),
+        });
+        asked.collect()
+    }
+
     /// Scores messages by words and meaning, with neighbours and speakers.
-    fn by_signs(&self, columns: &Columns) -> Vec<f64> {
+    fn by_signs(&self, columns: &Columns, steps: &mut Steps) -> Vec<f64> {
         let conversations = columns.conversations();
         let WordScores {
             messages: mut own,
             conversations: by_conversation,
         } = self.by_words(columns, conversations);
+        steps.add("words", &own, true);
         self.add_meaning(&mut own);
-        let mut scores = with_neighbours(&own, conversations, &self.weights);
-        let Weights {
-            conversation,
-            brevity,
-            ..
-        } = self.weights;
+        steps.add("meaning", &own, !self.nearest.is_empty());
+        let mut scores = with_neighbours(&own, columns, &self.weights);
+        steps.add("neighbours", &scores, true);
         for (message, score) in (0..).zip(&mut scores) {
             if *score > 0.0 {
-                let length = f64::from(columns.length(message));
-                *score += conversation * by_conversation[conversations.of(message) as usize];
-                if brevity > 0.0 {
-                    *score *= length / (length + brevity);
-                }
+                let weight = self.weights.of(columns.source_kind(message)).conversation;
+                *score += weight * by_conversation[conversations.of(message) as usize];
             }
         }
+        steps.add("conversation", &scores, true);
+        for (message, score) in (0..).zip(&mut scores) {
+            let brevity = self.weights.of(columns.source_kind(message)).brevity;
+            if *score > 0.0 && brevity > 0.0 {
+                let length = f64::from(columns.length(message));
+                *score *= length / (length + brevity);
+            }
+        }
+        steps.add("brevity", &scores, true);
         for &message in &self.spoken {
             if let Some(score) = scores.get_mut(message as usize) {
                 *score *= self.weights.speaker;
             }
         }
+        steps.add("speaker", &scores, !self.spoken.is_empty());
         scores
     }
 
@@ -281,8 +352,8 @@ impl LookedUp {
         let mut scores = vec![0.0; columns.message_end() as usize];
         if self.spoken.is_empty() {
             for (message, score) in (0..).zip(&mut scores) {
-                let at = columns.time(message).zip(self.time);
-                *score = f64::from(at.is_some_and(|(at, time)| time.contains(at)));
+                let is_in = |time: TimeRange| columns.time(message).is_some_and(|at| time.contains(at));
+                *score = f64::from(self.time.is_none_or(is_in));
             }
         } else {
             let spoken = self
@@ -300,38 +371,74 @@ impl LookedUp {
             messages: vec![0.0; columns.message_end() as usize],
             conversations: vec![0.0; conversations.count() as usize],
         };
-        let of_messages = Bm25 {
-            texts: columns.message_count(),
-            mean_length: columns.mean_length(),
-            weights: &self.weights,
-        };
-        let of_conversations = Bm25 {
-            texts: conversations.count(),
-            mean_length: conversations.mean_length(),
-            weights: &self.weights,
-        };
-        let (mut by_message, mut by_conversation) = (Vec::new(), Vec::new());
+        let of_messages = Bm25::over(columns.message_count(), columns.mean_length(), &self.weights);
+        let of_conversations = Bm25::over(conversations.count(), conversations.mean_length(), &self.weights);
+        let is_for_conversations = self
+            .weights
+            .kinds
+            .iter()
+            .any(|weights| weights.conversation > 0.0);
+        let (mut by_message, mut by_conversation, mut of_word) = (Vec::new(), Vec::new(), Vec::new());
         for word in &self.words {
             by_message.clear();
-            by_conversation.clear();
-            // The messages ascend, and so do their conversations.
+            of_word.clear();
             for &message in word
                 .messages
                 .iter()
                 .filter(|&&message| columns.has_message(message))
             {
                 count(&mut by_message, message);
-                count(&mut by_conversation, conversations.of(message));
+                of_word.push(conversations.of(message));
             }
-            let length = |message| columns.length(message);
-            of_messages.add(&by_message, word.weight, length, &mut scores.messages);
-            if self.weights.conversation > 0.0 {
-                let length = |conversation| conversations.length(conversation);
-                of_conversations.add(&by_conversation, word.weight, length, &mut scores.conversations);
+            let norm = |message| (columns.source_kind(message), columns.length(message));
+            of_messages.add(&by_message, word.weight, norm, &mut scores.messages);
+            if is_for_conversations {
+                // The messages ascend, and so do their conversations, unless threads are mixed.
+                if !of_word.is_sorted() {
+                    of_word.sort_unstable();
+                }
+                by_conversation.clear();
+                of_word
+                    .iter()
+                    .for_each(|&conversation| count(&mut by_conversation, conversation));
+                let norm = |conversation| {
+                    (
+                        conversations.kind(conversation),
+                        conversations.length(conversation),
+                    )
+                };
+                of_conversations.add(&by_conversation, word.weight, norm, &mut scores.conversations);
             }
         }
         scores
     }
+}
+
+/// The scores after each step, if they are to be explained.
+struct Steps {
+    steps: Option<Vec<Step>>,
+}
+
+impl Steps {
+    /// Keeps the scores after a step, if the step was made.
+    fn add(&mut self, name: &'static str, scores: &[f64], is_made: bool) {
+        if let Some(steps) = self.steps.as_mut().filter(|_| is_made) {
+            steps.push(Step {
+                name,
+                scores: scores.to_vec(),
+            });
+        }
+    }
+}
+
+/// Counts the different messages in an ascending list.
+fn different(messages: &[u32]) -> usize {
+    messages.chunk_by(|left, right| left == right).count()
+}
+
+/// The rarity of a word that so many of the texts have.
+fn rarity(texts: f64, with_word: f64) -> f64 {
+    (1.0 + (texts - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln()
 }
 
 /// The scores of messages and conversations, by their numbers.
@@ -361,54 +468,73 @@ fn count(counts: &mut Vec<Counted>, text: u32) {
 }
 
 /// The formula BM25 over texts.
-struct Bm25<'a> {
-    texts: u32,
-    /// Mean number of words of a text.
-    mean_length: f64,
-    weights: &'a Weights,
+struct Bm25 {
+    texts: f64,
+    /// The parts of the formula for each kind of text.
+    kinds: [Norm; SourceKind::ALL.len()],
 }
 
-impl Bm25<'_> {
-    /// Adds the score of a word to the texts in which it occurs.
-    fn add(&self, counts: &[Counted], weight: f64, length: impl Fn(u32) -> u32, scores: &mut [f64]) {
-        let Weights {
-            saturation,
-            length_share,
-            ..
-        } = *self.weights;
-        let with_word = counts.len() as f64;
-        let rarity = (1.0 + (f64::from(self.texts) - with_word + 0.5).max(0.0) / (with_word + 0.5)).ln();
-        let whole = weight * rarity * (saturation + 1.0);
-        let (norm, norm_of_word) = (
-            saturation * (1.0 - length_share),
-            saturation * length_share / self.mean_length,
-        );
+/// What BM25 makes of the number of a word's occurrences in a text.
+struct Norm {
+    saturation: f64,
+    /// The norm of a text without words, and the addition of each word.
+    empty: f64,
+    of_word: f64,
+}
+
+impl Bm25 {
+    /// For so many texts with so many words each.
+    fn over(texts: u32, mean_length: f64, weights: &Weights) -> Bm25 {
+        let norm = |kind| {
+            let KindWeights {
+                saturation,
+                length_share,
+                ..
+            } = *weights.of(kind);
+            Norm {
+                saturation,
+                empty: saturation * (1.0 - length_share),
+                of_word: saturation * length_share / mean_length,
+            }
+        };
+        Bm25 {
+            texts: f64::from(texts),
+            kinds: SourceKind::ALL.map(norm),
+        }
+    }
+
+    /// Adds the score of a word to the texts in which it occurs. `shape` gives the kind and length of a text.
+    fn add(
+        &self,
+        counts: &[Counted],
+        weight: f64,
+        shape: impl Fn(u32) -> (SourceKind, u32),
+        scores: &mut [f64],
+    ) {
+        let weight = weight * rarity(self.texts, counts.len() as f64);
         for &Counted { text, count } in counts {
             let count = f64::from(count);
-            scores[text as usize] += whole * count / (count + norm + norm_of_word * f64::from(length(text)));
+            let (kind, length) = shape(text);
+            let norm = &self.kinds[kind as usize];
+            let norm_of_text = norm.empty + norm.of_word * f64::from(length);
+            scores[text as usize] += weight * (norm.saturation + 1.0) * count / (count + norm_of_text);
         }
     }
 }
 
 /// Adds a part of each score to the neighbouring messages of the same conversation.
-fn with_neighbours(own: &[f64], conversations: &Conversations, weights: &Weights) -> Vec<f64> {
-    let followers = conversations.followers();
-    assert_eq!(followers.len(), own.len(), "each message knows its followers");
-    let part = |message: usize, apart: usize, score: f64| {
-        let is_beside = followers[message] >> (apart - 1) & 1 != 0;
-        if is_beside {
-            weights.neighbours[apart - 1] * score
-        } else {
-            0.0
-        }
-    };
+fn with_neighbours(own: &[f64], columns: &Columns, weights: &Weights) -> Vec<f64> {
+    let conversations = columns.conversations();
     let mut scores = own.to_vec();
-    for (message, score) in scores.iter_mut().enumerate() {
-        for apart in (1..=NEIGHBOURS_APART_MAX).rev().filter(|&apart| apart <= message) {
-            *score += part(message - apart, apart, own[message - apart]);
-        }
-        for apart in (1..=NEIGHBOURS_APART_MAX).filter(|&apart| message + apart < own.len()) {
-            *score += part(message, apart, own[message + apart]);
+    for message in 0..own.len() as u32 {
+        let mut other = message;
+        for part in weights.of(columns.source_kind(message)).neighbours {
+            let Some(next) = conversations.next(other) else {
+                break;
+            };
+            other = next;
+            scores[other as usize] += part * own[message as usize];
+            scores[message as usize] += part * own[other as usize];
         }
     }
     scores
@@ -441,7 +567,10 @@ fn united(forms: &mut [Vec<u32>]) -> Vec<u32> {
 }
 
 /// Finds the messages of the words for which unknown words are misspellings.
-async fn corrected(store: &dyn KnowledgeStore, unknown: Vec<String>) -> Result<Vec<Vec<u32>>, MemoryError> {
+async fn corrected(
+    store: &dyn KnowledgeStore,
+    unknown: Vec<String>,
+) -> Result<Vec<(String, Vec<u32>)>, MemoryError> {
     let mut candidates: HashMap<String, Vec<String>> = HashMap::new();
     let mut meant = Vec::new();
     for word in unknown {
@@ -459,7 +588,8 @@ async fn corrected(store: &dyn KnowledgeStore, unknown: Vec<String>) -> Result<V
     if meant.is_empty() {
         Ok(Vec::new())
     } else {
-        store.messages_with(meant).await
+        let found = store.messages_with(meant.clone()).await?;
+        Ok(meant.into_iter().zip(found).collect())
     }
 }
 

@@ -80,10 +80,11 @@ pub async fn export_index(
     write!(
         export.to,
         "]}},\"relatedTermsIndexData\":{{\"aliasData\":{{\"relatedTerms\":{}}}}},\"sourceData\":{},\"failureData\":{},\
-         \"fileHeader\":{{\"version\":\"0.1\"}}}}",
+         \"unreadData\":{},\"fileHeader\":{{\"version\":\"0.1\"}}}}",
         Value::from(aliases),
         serde_json::to_string(&sources)?,
-        Value::from(failures)
+        Value::from(failures),
+        serde_json::to_string(&store.unread(None).await?)?
     )?;
     writeln!(export.to)?;
     export.to.flush()?;

@@ -2,6 +2,7 @@
 //!
 //! Terms and properties are indexed anew, which gives the recorded index. Embeddings are ignored.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use chrono::{DateTime, Timelike};
@@ -15,6 +16,7 @@ use crate::limits::IMPORT_BYTES_MAX;
 use crate::message::{Message, Moment};
 use crate::store::{
     Applied, Change, ChunkFailure, KnowledgeStore, Learned, NewMessage, NewSource, RelatedTerm, Source,
+    Unread, UnreadMessage,
 };
 
 /// The name of this format in [`Source::format`](crate::store::Source::format).
@@ -75,6 +77,7 @@ pub async fn import_index(
             messages: messages.len() as u32,
             zone_minutes,
             ingested_at: options.imported_at,
+            stamp: None,
         }],
     };
     let mut changes = changes_of(store, &place, &sources, messages, learned).await?;
@@ -89,6 +92,7 @@ pub async fn import_index(
             related,
         }));
     }
+    changes.extend(unread_changes(index.unread_data));
     let items = index.semantic_index_data.unwrap_or_default().items;
     Ok(Imported {
         applied: store.apply(changes).await?,
@@ -96,6 +100,35 @@ pub async fn import_index(
         recorded_terms: items.len(),
         recorded_postings: items.iter().map(|item| item.semantic_ref_ordinals.len()).sum(),
         zone_minutes: sources.iter().find_map(|source| source.zone_minutes),
+    })
+}
+
+/// Makes the changes that record what could not be read, by source and in reading order.
+fn unread_changes(unread: Vec<UnreadMessage>) -> impl Iterator<Item = Change> {
+    let mut by_source: BTreeMap<(String, Timestamp), Vec<Unread>> = BTreeMap::new();
+    for UnreadMessage {
+        source,
+        place,
+        error,
+        at,
+    } in unread
+    {
+        by_source
+            .entry((source, at))
+            .or_default()
+            .push(Unread { place, error });
+    }
+    let mut firsts: BTreeMap<String, u32> = BTreeMap::new();
+    by_source.into_iter().map(move |((source, at), unread)| {
+        let next = firsts.entry(source.clone()).or_default();
+        let first = *next;
+        *next += unread.len() as u32;
+        Change::Unread {
+            source,
+            first,
+            unread,
+            at,
+        }
     })
 }
 
@@ -134,6 +167,7 @@ async fn changes_of(
             settings: source.settings.clone(),
             zone_minutes: source.zone_minutes,
             ingested_at: source.ingested_at,
+            stamp: None,
         }));
         changes.push(Change::Append {
             source: source.name.clone(),
@@ -348,6 +382,9 @@ struct Index {
     source_data: Option<Vec<Source>>,
     #[serde(default)]
     failure_data: Vec<RecordedFailure>,
+    /// The messages that could not be read. Only exports have them.
+    #[serde(default)]
+    unread_data: Vec<UnreadMessage>,
 }
 
 #[derive(Deserialize)]

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
+use gristmill_model::Timestamp;
 
 use crate::digest::Hasher;
 use crate::error::MemoryError;
-use crate::limits::{FORMAT_BYTES_MAX, SOURCE_BYTES_MAX, SOURCE_PIECE_BYTES_MAX};
+use crate::limits::{FORMAT_BYTES_MAX, SOURCE_BYTES_MAX, SOURCE_PIECE_BYTES_MAX, STAMP_SETTLED_MS};
 
 /// The beginning of content that gzip has packed.
 const GZIP_MARK: &[u8] = &[0x1f, 0x8b];
@@ -33,6 +35,9 @@ impl From<Vec<u8>> for Content {
 }
 
 impl Content {
+    /// The stamp of a file that may still change unnoticed.
+    pub(crate) const UNSETTLED: &str = "unsettled";
+
     /// Opens the content at its beginning. Content that gzip has packed is unpacked.
     ///
     /// # Errors
@@ -71,6 +76,25 @@ impl Content {
             let length = piece.len();
             reader.consume(length);
         }
+    }
+
+    /// What tells without reading that a file is unchanged: its size, the time of its last change, and its number; `None` if it is
+    /// no file. A file that changed in the last seconds before `now` has a stamp that fits none: it may change again within
+    /// one tick of the file system's clock.
+    pub fn stamp(&self, now: Timestamp) -> Option<String> {
+        let Content::File(path) = self else { return None };
+        let metadata = std::fs::metadata(path).ok()?;
+        let settled = i128::from(now.0) - i128::from(metadata.mtime()) * 1_000 > i128::from(STAMP_SETTLED_MS);
+        Some(match settled {
+            true => format!(
+                "{} {}.{:09} {}",
+                metadata.size(),
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+                metadata.ino()
+            ),
+            false => Content::UNSETTLED.to_owned(),
+        })
     }
 
     /// Reads the beginning, from which the format is recognised.
@@ -191,6 +215,25 @@ mod tests {
             Content::File(_) => unreachable!("it is in memory"),
         };
         assert!(cut.read().is_err(), "a part is no whole");
+    }
+
+    #[test]
+    fn a_stamp_tells_a_changed_file_and_trusts_no_young_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("bees.txt");
+        let long_after = Timestamp(i64::MAX / 2);
+        let stamp = |text: &str| {
+            std::fs::write(&path, text).expect("writes");
+            Content::File(path.clone()).stamp(long_after)
+        };
+        let (first, other) = (stamp("Bees hum."), stamp("Bees hum all day."));
+        assert!(first.is_some() && first != other);
+        assert_eq!(Content::File(path.clone()).stamp(long_after), other);
+        assert_eq!(
+            Content::File(path).stamp(Timestamp(0)).as_deref(),
+            Some(Content::UNSETTLED)
+        );
+        assert_eq!(Content::from(b"Bees".to_vec()).stamp(long_after), None);
     }
 
     #[test]

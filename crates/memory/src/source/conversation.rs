@@ -88,7 +88,7 @@ fn add(turns: &mut Vec<Turn>, cue: &Cue, last: Option<&Cue>, text: String) {
         turn.speaker == cue.speaker
             && silence_ms < SILENCE_MS_MIN
             && cue.end_ms.saturating_sub(begun_ms) <= TURN_MS_MAX
-            && turn.text.chars().count() + text.chars().count() < TURN_CHARACTERS_MAX
+            && has_room(&turn.text, &text)
             && !is_full
     };
     match turns.last_mut().filter(is_same_turn) {
@@ -102,6 +102,12 @@ fn add(turns: &mut Vec<Turn>, cue: &Cue, last: Option<&Cue>, text: String) {
             start_ms: Some(cue.start_ms),
         }),
     }
+}
+
+/// Whether a turn has room for more words. Characters are counted only where bytes do not show it.
+fn has_room(turn: &str, more: &str) -> bool {
+    turn.len() + more.len() < TURN_CHARACTERS_MAX
+        || turn.chars().count() + more.chars().count() < TURN_CHARACTERS_MAX
 }
 
 /// How a cue repeats the one before it.

@@ -63,6 +63,30 @@ pub enum Format {
     Docx,
 }
 
+/// What the messages of a source are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SourceKind {
+    /// Turns of a conversation: each stands beside the one that it answers.
+    #[default]
+    Dialogue,
+    /// Messages of a channel of many people, whose conversations mix.
+    Channel,
+    /// Mails: each belongs to its thread, and not to those that arrived beside it.
+    Mail,
+    /// Pieces of a document.
+    Document,
+}
+
+impl SourceKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [SourceKind; 4] = [
+        SourceKind::Dialogue,
+        SourceKind::Channel,
+        SourceKind::Mail,
+        SourceKind::Document,
+    ];
+}
+
 /// The beginning of a ZIP archive.
 pub(super) const ZIP_MARK: &[u8] = b"PK\x03\x04";
 
@@ -132,6 +156,27 @@ impl Format {
     /// The format with this name.
     pub fn from_name(name: &str) -> Option<Format> {
         Format::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// What the messages of such a source are to each other.
+    pub const fn kind(self) -> SourceKind {
+        match self {
+            Format::Slack
+            | Format::Discord
+            | Format::Matrix
+            | Format::Mattermost
+            | Format::Zulip
+            | Format::Irc => SourceKind::Channel,
+            Format::Mail | Format::Mbox => SourceKind::Mail,
+            Format::Markdown
+            | Format::Text
+            | Format::Org
+            | Format::Notebook
+            | Format::Html
+            | Format::Calendar
+            | Format::Docx => SourceKind::Document,
+            _ => SourceKind::Dialogue,
+        }
     }
 
     /// Whether the first bytes of a file with the ending of many programs, such as `.json` or `.log`, show one of the formats.

@@ -6,7 +6,7 @@
 mod archive;
 mod attribution;
 mod calendar;
-mod charset;
+pub(super) mod charset;
 mod flowed;
 pub(super) mod html;
 pub mod mbox;
@@ -159,6 +159,7 @@ impl<R: BufRead> Iterator for Mbox<R> {
 /// The reading of mails, one after another.
 struct Reading {
     options: ReadOptions,
+    parser: MessageParser,
     archive: Archive,
 }
 
@@ -185,6 +186,7 @@ impl Reading {
     fn new(options: &ReadOptions) -> Reading {
         Reading {
             options: options.clone(),
+            parser: MessageParser::default(),
             archive: Archive::default(),
         }
     }
@@ -196,7 +198,7 @@ impl Reading {
         let headerless = (!raw.from_line.is_empty() && !begins_with_header(&bytes))
             .then(|| [&b"\n"[..], bytes.trim_ascii_start()].concat());
         let bytes = headerless.as_deref().unwrap_or(&bytes);
-        let mail = MessageParser::default().parse(bytes);
+        let mail = self.parser.parse(bytes);
         let has_headers = mail.as_ref().is_some_and(|mail| !mail.headers().is_empty());
         if !has_headers && raw.from_line.is_empty() {
             return None;

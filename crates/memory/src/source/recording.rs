@@ -1,6 +1,9 @@
 //! The beginning of a recording, as programs write it into the name of its file: `GMT20240312-140205_Recording.vtt` (Zoom),
 //! `2024-03-12 14-05-06.srt` (OBS), `20240312_140506.json` (telephones).
 
+use std::fmt::Write as _;
+
+use chrono::format::{Item, StrftimeItems};
 use chrono::{NaiveDate, NaiveDateTime, NaiveTime};
 
 use crate::message::Moment;
@@ -19,9 +22,12 @@ pub(super) fn options(name: &str, format: Format, options: &ReadOptions) -> Read
         format,
         Format::Transcript | Format::WebVtt | Format::Srt | Format::Ttml | Format::Ass | Format::Speech
     );
-    let begun =
-        begun_at(name, options.zone_minutes).filter(|_| is_recording && options.recorded_at.is_none());
-    match begun {
+    let begun = || match &options.recorded_pattern {
+        Some(pattern) => written_as(name, pattern, options.zone_minutes),
+        None => begun_at(name, options.zone_minutes),
+    };
+    let is_unknown = is_recording && options.recorded_at.is_none();
+    match is_unknown.then(begun).flatten() {
         Some(begun) => ReadOptions {
             recorded_at: Some(begun.at),
             zone_minutes: options.zone_minutes.or(begun.zone_minutes),
@@ -48,6 +54,38 @@ fn begun_at(path: &str, zone_minutes: Option<i16>) -> Option<Moment> {
             };
             Some(moment::of_local(NaiveDateTime::new(date, time), zone_minutes))
         })
+}
+
+/// Whether a text can be a pattern of times: it has a day at least, and nothing in it is unknown.
+pub fn is_pattern(text: &str) -> bool {
+    let noon = NaiveDateTime::new(NaiveDate::default(), NaiveTime::default());
+    let is_known = StrftimeItems::new(text).all(|item| !matches!(item, Item::Error));
+    if !text.contains('%') || !is_known {
+        return false;
+    }
+    let mut written = String::new();
+    // A time such as the name of a zone cannot be written.
+    let is_written = write!(written, "{}", noon.format(text)).is_ok();
+    is_written && time_in(&written, text).is_some()
+}
+
+/// The first time in the name of a file that is written as the pattern says.
+fn written_as(path: &str, pattern: &str, zone_minutes: Option<i16>) -> Option<Moment> {
+    let name = path.rsplit(['/', '\\']).next()?;
+    let begins = name.char_indices().map(|(at, _)| &name[at..]);
+    let at = begins.filter_map(|rest| time_in(rest, pattern)).next()?;
+    Some(moment::of_local(at, zone_minutes))
+}
+
+/// The time at the beginning of a text: with a clock, or midnight of a day.
+fn time_in(text: &str, pattern: &str) -> Option<NaiveDateTime> {
+    let with_clock = NaiveDateTime::parse_and_remainder(text, pattern)
+        .ok()
+        .map(|(at, _)| at);
+    with_clock.or_else(|| {
+        let (day, _) = NaiveDate::parse_and_remainder(text, pattern).ok()?;
+        Some(day.into())
+    })
 }
 
 /// Parses `20240312` or `2024-03-12`, also with points or underscores.
@@ -106,6 +144,31 @@ mod tests {
         ] {
             let at = begun_at(name, Some(60)).map(|moment| moment.at.to_string());
             assert_eq!(at.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_tells_how_names_write_times() {
+        let begun = |name: &str, pattern: &str| {
+            assert!(is_pattern(pattern), "{pattern}");
+            let own = ReadOptions {
+                recorded_pattern: Some(pattern.to_owned()),
+                ..ReadOptions::default()
+            };
+            let found = options(name, Format::WebVtt, &own).recorded_at;
+            found.map(|at| at.to_string())
+        };
+        assert_eq!(
+            begun("calls/Team 12.03.2024 14-05.vtt", "%d.%m.%Y %H-%M").as_deref(),
+            Some("2024-03-12T14:05:00.000Z")
+        );
+        assert_eq!(
+            begun("call_03-12-24.vtt", "%m-%d-%y").as_deref(),
+            Some("2024-03-12T00:00:00.000Z")
+        );
+        assert_eq!(begun("2024-03-12.vtt", "%d.%m.%Y"), None);
+        for wrong in ["2024-03-12", "%H:%M", "%d.%m.%Y %Q", ""] {
+            assert!(!is_pattern(wrong), "{wrong}");
         }
     }
 

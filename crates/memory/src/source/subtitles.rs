@@ -124,6 +124,13 @@ fn with_speakers(mut cues: Vec<Cue>) -> Vec<Cue> {
 /// Parses `00:01:02.500 --> 00:01:04.000 align:start`. SubRip has a comma in the place of the point. SBV writes both
 /// times with a comma between them.
 fn times(line: &str) -> Option<(i64, i64)> {
+    // Most lines are words.
+    if !line
+        .trim_start()
+        .starts_with(|letter: char| letter.is_ascii_digit())
+    {
+        return None;
+    }
     let Some((start, rest)) = line.split_once("-->") else {
         return sbv_times(line);
     };
@@ -148,12 +155,23 @@ pub(super) fn milliseconds(text: &str) -> Option<i64> {
         let part: u32 = part.parse().ok()?;
         seconds = seconds.checked_mul(60)?.checked_add(part.into())?;
     }
-    let fraction: u32 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    let fraction: u32 = match fraction.len() {
+        3 => fraction.parse().ok()?,
+        _ => format!("{fraction:0<3}").get(..3)?.parse().ok()?,
+    };
     seconds.checked_mul(1_000)?.checked_add(fraction.into())
 }
 
 /// Splits a line at its voices. Each text has the voice before it. All other tags are removed.
 fn voices(line: &str) -> Vec<(Option<String>, String)> {
+    if !line.contains(['<', '{', '&']) {
+        let text = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        return if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![(None, text)]
+        };
+    }
     let mut found = vec![(None, String::new())];
     let line = without_overrides(line);
     let mut rest = line.as_str();

@@ -1,11 +1,13 @@
 //! The data of every ref and message that recall needs, column by column.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use gristmill_model::Timestamp;
 
 use crate::knowledge::{KnowledgeKind, RefOrdinal};
 use crate::message::MessageOrdinal;
+use crate::source::{Format, SourceKind};
 use crate::store::conversations::Conversations;
 use crate::words::Languages;
 
@@ -15,7 +17,15 @@ const NEVER: i64 = i64::MIN;
 /// The source of a deleted message.
 const NOWHERE: u32 = u32::MAX;
 
-/// The kind and message of every ref; the time, source and length of every message. Takes 5 bytes a ref and 16 a message.
+/// A source, as recall needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SourceColumn {
+    name: String,
+    kind: SourceKind,
+}
+
+/// The kind and message of every ref; the time, source, length and thread of every message; the name of every source. Takes 5
+/// bytes a ref and 21 a message.
 #[derive(Debug, Clone, Default)]
 pub struct Columns {
     kinds: Vec<u8>,
@@ -23,6 +33,11 @@ pub struct Columns {
     times: Vec<i64>,
     sources: Vec<u32>,
     lengths: Vec<u32>,
+    /// 0 for a message without a thread.
+    threads: Vec<u32>,
+    source_kinds: Vec<SourceKind>,
+    /// The sources by their numbers.
+    known_sources: Arc<BTreeMap<u32, SourceColumn>>,
     /// Number of messages that exist.
     message_count: u32,
     words: u64,
@@ -67,6 +82,8 @@ impl Columns {
             .resize(self.times.len().max(message_end as usize), NEVER);
         self.sources.resize(self.times.len(), NOWHERE);
         self.lengths.resize(self.times.len(), 0);
+        self.threads.resize(self.times.len(), 0);
+        self.source_kinds.resize(self.times.len(), SourceKind::default());
     }
 
     /// Sets consecutive refs of one message. `kinds` has the [letter](KnowledgeKind::letter) of each.
@@ -76,13 +93,39 @@ impl Columns {
         self.messages[first..first + kinds.len()].fill(message.0);
     }
 
-    /// Sets the source, time and number of words of a new message.
-    pub fn set_message(&mut self, message: MessageOrdinal, source: i64, at: Option<Timestamp>, words: u32) {
+    /// The number of the newest source that is known; 0 if there is none.
+    pub fn last_source(&self) -> i64 {
+        self.known_sources
+            .last_key_value()
+            .map_or(0, |(&source, _)| i64::from(source))
+    }
+
+    /// Sets the name and format of a source. It comes before its messages.
+    pub fn set_source(&mut self, source: i64, name: String, format: &str) {
+        let kind = Format::from_name(format).map(Format::kind).unwrap_or_default();
+        Arc::make_mut(&mut self.known_sources).insert(source_number(source), SourceColumn { name, kind });
+    }
+
+    /// Sets the source, time, number of words and thread of a new message.
+    pub fn set_message(
+        &mut self,
+        message: MessageOrdinal,
+        source: i64,
+        at: Option<Timestamp>,
+        words: u32,
+        thread: u32,
+    ) {
         self.conversations.take();
         let place = message.0 as usize;
-        // The numbers of sources are only compared between neighbouring messages.
-        self.sources[place] = (source as u32).min(NOWHERE - 1);
+        let source = source_number(source);
+        self.sources[place] = source;
         self.lengths[place] = words;
+        self.threads[place] = thread;
+        self.source_kinds[place] = self
+            .known_sources
+            .get(&source)
+            .map(|known| known.kind)
+            .unwrap_or_default();
         self.message_count += 1;
         self.words += u64::from(words);
         if let Some(at) = at {
@@ -126,6 +169,38 @@ impl Columns {
         self.has_message(left) && self.sources.get(left as usize) == self.sources.get(right as usize)
     }
 
+    /// The number of the source of a message that exists.
+    pub fn source(&self, message: u32) -> Option<u32> {
+        self.sources
+            .get(message as usize)
+            .copied()
+            .filter(|&source| source != NOWHERE)
+    }
+
+    /// The numbers of the sources with this name, or in the folder with this name.
+    pub fn sources_named(&self, name: &str) -> Vec<u32> {
+        let folder = name.trim_end_matches('/');
+        let is_in = |source: &SourceColumn| {
+            let rest = source.name.strip_prefix(folder);
+            source.name == name || (!folder.is_empty() && rest.is_some_and(|rest| rest.starts_with('/')))
+        };
+        let named = self.known_sources.iter().filter(|(_, source)| is_in(source));
+        named.map(|(&number, _)| number).collect()
+    }
+
+    /// The digest of the thread of a message; 0 if it has none.
+    pub fn thread(&self, message: u32) -> u32 {
+        self.threads.get(message as usize).copied().unwrap_or(0)
+    }
+
+    /// What a message is to those beside it.
+    pub fn source_kind(&self, message: u32) -> SourceKind {
+        self.source_kinds
+            .get(message as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+
     /// Number of words of a message.
     pub fn length(&self, message: u32) -> u32 {
         self.lengths.get(message as usize).copied().unwrap_or(0)
@@ -163,4 +238,9 @@ impl Columns {
             .filter(|&&letter| letter == kind.letter())
             .count() as u64
     }
+}
+
+/// The number of a source in the columns.
+fn source_number(source: i64) -> u32 {
+    (source as u32).min(NOWHERE - 1)
 }

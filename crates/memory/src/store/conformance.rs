@@ -1,5 +1,6 @@
 //! The conformance suite of knowledge stores. A check panics if a store fails it.
 
+mod moves;
 mod vectors;
 
 use std::future::Future;
@@ -30,6 +31,8 @@ where
     learns_later(&*new_store().await).await;
     keeps_failures(&*new_store().await).await;
     keeps_unread_messages(&*new_store().await).await;
+    moves::sources_get_other_names(&*new_store().await).await;
+    moves::columns_tell_sources_and_threads(&*new_store().await).await;
     finds_related_terms(&*new_store().await).await;
     indexes_words(&*new_store().await).await;
     vectors::keeps_vectors(&*new_store().await).await;
@@ -46,6 +49,7 @@ fn begin(name: &str) -> Change {
         settings: "settings".to_owned(),
         zone_minutes: Some(-420),
         ingested_at: Timestamp(1_000),
+        stamp: None,
     })
 }
 

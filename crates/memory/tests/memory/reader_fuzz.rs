@@ -113,6 +113,7 @@ fn no_reader_panics() {
         let options = ReadOptions {
             chunk_characters: 1 + rng.below(80) as usize,
             recorded_at: Some(gristmill_model::Timestamp(i64::MAX - 5)),
+            recorded_pattern: None,
             duration_ms: Some(3_600_000),
             zone_minutes: Some(-420),
         };

@@ -8,7 +8,7 @@ use gristmill_memory::extract::LocalExtractor;
 use gristmill_memory::pipeline::{
     Followed, IngestError, IngestEvent, IngestOptions, Ingested, Input, IntoInput, NewInput, OnFailure,
 };
-use gristmill_memory::source::Format;
+use gristmill_memory::source::{Content, Format};
 use gristmill_memory::store::{Change, SourceFailure};
 use gristmill_memory::{Memory, MemoryError, MessageOrdinal};
 
@@ -18,6 +18,10 @@ struct File(PathBuf);
 impl IntoInput for File {
     fn name(&self) -> Option<String> {
         Some(self.0.display().to_string())
+    }
+
+    fn file(&self) -> Option<Content> {
+        Some(Content::File(self.0.clone()))
     }
 
     fn into_input(self) -> Result<Input, MemoryError> {
@@ -257,4 +261,91 @@ async fn a_followed_source_only_grows() {
     };
     let ended = memory.ingest([whole], Arc::new(LocalExtractor), 4, options(), |_| {});
     assert_eq!(ended.await.expect("ingests").progress.messages, 1);
+}
+
+/// Sets the time of a file's last change, long ago.
+fn set_changed(path: &Path, seconds: u64) {
+    let file = std::fs::File::options().write(true).open(path).expect("opens");
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    file.set_modified(at).expect("sets the time");
+}
+
+#[tokio::test]
+async fn a_file_with_the_same_stamp_is_not_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bees.md");
+    std::fs::write(&path, "Bees hum.").expect("writes");
+    set_changed(&path, 1_000_000);
+    let memory = memory(folder.path()).await;
+    let files = [path.clone()];
+    ingest(&memory, &files, IngestOptions::default())
+        .await
+        .0
+        .expect("ingests");
+    // The same size, time and number: nothing else tells that the bytes are others.
+    let write = |text: &str, seconds: u64| {
+        std::fs::write(&path, text).expect("writes");
+        set_changed(&path, seconds);
+    };
+    write("Bees sum.", 1_000_000);
+    let (ended, events) = ingest(&memory, &files, IngestOptions::default()).await;
+    assert_eq!(ended.expect("ingests").sources_skipped, 1);
+    assert!(matches!(&events[..], [IngestEvent::Skipped { .. }]), "{events:?}");
+    // Another time: it is read, and the new stamp is kept even if the bytes are the same.
+    write("Bees hum.", 2_000_000);
+    let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
+    assert_eq!(ended.expect("ingests").sources_skipped, 1);
+    write("Bees drum", 2_000_000);
+    let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
+    assert_eq!(ended.expect("ingests").sources_skipped, 1);
+    write("Bees drum", 3_000_000);
+    let (ended, _) = ingest(&memory, &files, IngestOptions::default()).await;
+    assert_eq!(ended.expect("ingests").sources_replaced, 1);
+    let replace = IngestOptions {
+        replace: true,
+        ..IngestOptions::default()
+    };
+    let (ended, _) = ingest(&memory, &files, replace).await;
+    assert_eq!(ended.expect("ingests").sources_replaced, 1, "as it is told");
+}
+
+#[tokio::test]
+async fn a_moved_file_keeps_its_knowledge() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    for (name, text) in [("a.md", "Bees hum."), ("copy.md", "Bees hum.")] {
+        std::fs::write(path(name), text).expect("writes");
+    }
+    let memory = memory(folder.path()).await;
+    ingest(&memory, &[path("a.md")], IngestOptions::default())
+        .await
+        .0
+        .expect("ingests");
+    // A copy is another source while the first file is there.
+    let (ended, events) = ingest(&memory, &[path("copy.md")], IngestOptions::default()).await;
+    assert_eq!(ended.expect("ingests").progress.messages, 1);
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, IngestEvent::Moved { .. }))
+    );
+    let knowledge = memory.knowledge();
+    let ordinal = |name: String| async move {
+        let found = knowledge.source_messages(&name, 0, 1).await.expect("reads");
+        found.first().map(|message| message.ordinal)
+    };
+    let name = |name: &str| path(name).display().to_string();
+    let before = ordinal(name("a.md")).await;
+    std::fs::create_dir(path("notes")).expect("a folder");
+    std::fs::rename(path("a.md"), path("notes/b.md")).expect("moves");
+    let (ended, events) = ingest(&memory, &[path("notes/b.md")], IngestOptions::default()).await;
+    let ended = ended.expect("ingests");
+    assert_eq!((ended.progress.messages, ended.sources_skipped), (0, 1));
+    let moved = IngestEvent::Moved {
+        from: name("a.md"),
+        source: name("notes/b.md"),
+    };
+    assert_eq!(events.first(), Some(&moved));
+    assert_eq!(ordinal(name("notes/b.md")).await, before);
+    assert_eq!(ordinal(name("a.md")).await, None);
 }

@@ -3,6 +3,7 @@
 mod chat;
 mod delete;
 mod elsewhere;
+mod finding;
 mod ingest;
 mod knowledge;
 mod mcp;

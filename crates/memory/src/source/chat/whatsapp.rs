@@ -1,6 +1,8 @@
 //! WhatsApp's export of a chat: `12/03/2024, 14:05 - Ana: Hola`, or `[12.03.24, 14:05:33] Ana: Hola`, with the date and
 //! the clock of the phone's language. A message may have further lines.
 
+use std::borrow::Cow;
+
 use chrono::{NaiveDate, NaiveDateTime};
 
 use super::said;
@@ -82,7 +84,10 @@ pub fn read(text: &str, options: &ReadOptions) -> Vec<Message> {
 }
 
 /// Removes marks of direction, and writes blanks and digits of all scripts as those of ASCII.
-fn normalised(text: &str) -> String {
+fn normalised(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return text.into();
+    }
     let letters = text.chars().filter_map(|letter| match letter {
         // Kept once behind a name: WhatsApp writes it before its own words.
         '\u{feff}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => None,
@@ -94,7 +99,7 @@ fn normalised(text: &str) -> String {
         '،' => Some(','),
         other => Some(other),
     });
-    letters.collect()
+    letters.collect::<String>().into()
 }
 
 /// Parses the beginning of a message.
@@ -219,10 +224,17 @@ fn date_order<'h>(heads: impl Iterator<Item = &'h Head<'h>> + Clone) -> DateOrde
         }
         wrong
     };
-    orders
-        .into_iter()
-        .min_by_key(wrong)
-        .unwrap_or(DateOrder::DayMonth)
+    let mut best = (u64::MAX, DateOrder::DayMonth);
+    for order in orders {
+        let wrong = wrong(&order);
+        if wrong < best.0 {
+            best = (wrong, order);
+        }
+        if wrong == 0 {
+            break;
+        }
+    }
+    best.1
 }
 
 /// Splits the words into the sender and the message. WhatsApp's own lines have no sender.

@@ -9,6 +9,10 @@ const SENTENCES_MAX: usize = 500_000;
 /// Mails and people that are remembered.
 const MAILS_MAX: usize = 100_000;
 
+/// The beginning and the factor of the hash of letters, FNV-1a, which takes a fifth of the time of a keyed hash.
+const LETTERS_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+const LETTERS_FACTOR: u64 = 0x0000_0100_0000_01b3;
+
 /// A map of the last entries. When it is full, the older half goes.
 #[derive(Debug)]
 struct Recent<V> {
@@ -178,12 +182,12 @@ fn hash(key: &(impl Hash + ?Sized)) -> u64 {
 fn sentences(text: &str) -> Vec<(std::ops::Range<usize>, u64)> {
     let mut found = Vec::new();
     let mut begin = 0;
-    let mut hasher = DefaultHasher::new();
+    let mut digest = LETTERS_SEED;
     let mut letters = 0;
     let mut characters = text.char_indices().peekable();
     while let Some((at, letter)) = characters.next() {
         if letter.is_alphanumeric() {
-            letter.hash(&mut hasher);
+            digest = (digest ^ u64::from(letter)).wrapping_mul(LETTERS_FACTOR);
             letters += 1;
         }
         let next = characters.peek().map(|(_, next)| *next);
@@ -196,10 +200,10 @@ fn sentences(text: &str) -> Vec<(std::ops::Range<usize>, u64)> {
         if is_end {
             let end = at + letter.len_utf8();
             if letters > 0 {
-                found.push((begin..end, hasher.finish()));
+                found.push((begin..end, digest));
                 begin = end;
             }
-            (hasher, letters) = (DefaultHasher::new(), 0);
+            (digest, letters) = (LETTERS_SEED, 0);
         }
     }
     found

@@ -4,7 +4,7 @@
 const LETTERS_MAX: usize = 300;
 
 /// Lines over which one may be broken.
-const LINES_MAX: usize = 4;
+pub const INTRODUCTION_LINES_MAX: usize = 4;
 
 /// Words of a name at most.
 const NAME_WORDS_MAX: usize = 6;
@@ -152,7 +152,7 @@ pub fn introduction(lines: &[&str]) -> Option<Attribution> {
     };
     let may_go_on = first.split_whitespace().take(2).any(begins) || first.starts_with(['在', '"', '<']);
     let mut joined = String::new();
-    for (at, line) in lines.iter().take(LINES_MAX).enumerate() {
+    for (at, line) in lines.iter().take(INTRODUCTION_LINES_MAX).enumerate() {
         let line = line.trim();
         if line.is_empty() || joined.len() + line.len() > LETTERS_MAX * 4 {
             return None;

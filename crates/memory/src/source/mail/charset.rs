@@ -25,8 +25,21 @@ pub fn decode(bytes: &[u8], label: Option<&str>) -> String {
             return text.into_owned();
         }
     }
+    if is_damaged_utf_8(bytes) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
     let (text, _, _) = guess(bytes).decode(bytes);
     text.into_owned()
+}
+
+/// Whether bytes are UTF-8 but for a few: the end of a text that was cut within a letter, or damage.
+fn is_damaged_utf_8(bytes: &[u8]) -> bool {
+    let (mut letters, mut wrong) = (0, 0);
+    for piece in bytes.utf8_chunks() {
+        letters += piece.valid().chars().filter(|letter| !letter.is_ascii()).count();
+        wrong += usize::from(!piece.invalid().is_empty());
+    }
+    letters > wrong
 }
 
 /// Whether a text labelled as Western is in an encoding of another script.

@@ -70,16 +70,17 @@ impl<R: BufRead> RawMails<R> {
         let mut is_header = true;
         let mut is_too_long = false;
         let is_first = !std::mem::replace(&mut self.is_begun, true);
+        let mut line = Vec::new();
         loop {
-            let line = match self.take_line() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
+            match self.take_line(&mut line) {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(ReadLineError::TooLong) => {
                     is_too_long = true;
                     continue;
                 }
                 Err(error) => return Err(error),
-            };
+            }
             if line.starts_with(b"From ") && self.is_separator(&line, is_after_empty)? {
                 let is_mail = !mail.from_line.is_empty() || !mail.bytes.trim_ascii().is_empty();
                 if is_first && !is_mail {
@@ -97,8 +98,7 @@ impl<R: BufRead> RawMails<R> {
                 is_too_long = true;
                 continue;
             }
-            let line = unquoted(&line);
-            mail.bytes.extend_from_slice(line);
+            mail.bytes.extend_from_slice(unquoted(&line));
             if is_header && is_after_empty {
                 is_header = false;
                 self.read_body(&mut mail.bytes)?;
@@ -193,20 +193,20 @@ impl<R: BufRead> RawMails<R> {
         Ok(self.ahead.front().is_some_and(|next| is_header(next)))
     }
 
-    fn take_line(&mut self) -> Result<Option<Vec<u8>>, ReadLineError> {
+    /// Takes the next line into `line`. Returns `false` at the end.
+    fn take_line(&mut self, line: &mut Vec<u8>) -> Result<bool, ReadLineError> {
         self.lines += 1;
-        if let Some(line) = self.ahead.pop_front() {
-            return Ok(Some(line));
+        if let Some(ahead) = self.ahead.pop_front() {
+            *line = ahead;
+            return Ok(true);
         }
-        let mut line = Vec::new();
-        match read_line(&mut self.reader, &mut line) {
-            Ok(true) => Ok(Some(line)),
-            Ok(false) => Ok(None),
+        line.clear();
+        match read_line(&mut self.reader, line) {
             Err(ReadLineError::TooLong) => {
                 skip_line(&mut self.reader)?;
                 Err(ReadLineError::TooLong)
             }
-            Err(error) => Err(error),
+            other => other,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The words of a mail, each with the person who wrote them: its sender, or someone who is quoted.
 
-use super::attribution::{Attribution, headers, introduction, is_banner};
+use super::attribution::{Attribution, INTRODUCTION_LINES_MAX, headers, introduction, is_banner};
 
 /// Depth of quotations at most. Deeper ones count as this deep.
 const DEPTH_MAX: usize = 32;
@@ -58,6 +58,16 @@ struct Line<'t> {
 impl Line<'_> {
     fn is_empty(&self) -> bool {
         self.text.trim().is_empty()
+    }
+
+    /// Whether it may be an introduction, or the last line of one.
+    fn ends_with_colon(&self) -> bool {
+        self.text.trim_end().ends_with([':', '：'])
+    }
+
+    /// Whether it may begin headers, a banner above them, or a footer.
+    fn may_begin_headers(&self) -> bool {
+        self.text.trim_start().starts_with(['-', '_']) || self.text.contains([':', '：'])
     }
 }
 
@@ -135,6 +145,13 @@ impl Teller {
     /// Takes the line at `at`, or several that belong together. Returns their number.
     fn take(&mut self, lines: &[Line<'_>], at: usize) -> usize {
         let line = lines[at];
+        let mut next = lines[at..].iter().take(INTRODUCTION_LINES_MAX);
+        // Most lines are plain words, and are no beginning of anything.
+        let is_plain = !line.may_begin_headers() && !next.any(Line::ends_with_colon);
+        if is_plain && !is_signature(lines, at) && !is_device_line(line.text) {
+            self.write(line);
+            return 1;
+        }
         let same: Vec<&str> = lines[at..]
             .iter()
             .take(26)

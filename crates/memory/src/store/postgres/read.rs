@@ -51,6 +51,11 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
     };
     let (first_ref, first_message) = (columns.ref_end(), columns.message_end());
     columns.grow(ref_end, message_end);
+    let sql = "SELECT id, name, format FROM source WHERE id > $1";
+    let mut rows = transaction.query_raw(sql, [columns.last_source()]).await?.boxed();
+    while let Some(row) = rows.try_next().await? {
+        columns.set_source(row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    }
     let sql = "SELECT first_ref, message, kinds FROM knowledge WHERE first_ref >= $1";
     let mut rows = transaction.query_raw(sql, [i64::from(first_ref)]).await?.boxed();
     while let Some(row) = rows.try_next().await? {
@@ -62,7 +67,7 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
             kinds.as_bytes(),
         );
     }
-    let sql = "SELECT ordinal, source, at, words FROM message WHERE ordinal >= $1";
+    let sql = "SELECT ordinal, source, at, words, thread_number FROM message WHERE ordinal >= $1";
     let mut rows = transaction
         .query_raw(sql, [i64::from(first_message)])
         .await?
@@ -71,7 +76,8 @@ pub(super) async fn columns(connection: &mut Object, known: &Columns) -> Result<
         let ordinal = MessageOrdinal(row.try_get::<_, i64>(0)? as u32);
         let at: Option<i64> = row.try_get(2)?;
         let words = row.try_get::<_, i32>(3)? as u32;
-        columns.set_message(ordinal, row.try_get(1)?, at.map(Timestamp), words);
+        let thread = row.try_get::<_, i64>(4)? as u32;
+        columns.set_message(ordinal, row.try_get(1)?, at.map(Timestamp), words, thread);
     }
     let row = transaction
         .query_one("SELECT languages FROM counter", &[])
@@ -322,7 +328,8 @@ pub(super) async fn refs(connection: &Object, ordinals: &[RefOrdinal]) -> Result
 pub(super) async fn sources(connection: &Object, name: Option<&str>) -> Result<Vec<Source>> {
     let statement = connection
         .prepare_cached(
-            "SELECT name, format, digest, settings, complete, messages, zone_minutes, ingested_at FROM source
+            "SELECT name, format, digest, settings, complete, messages, zone_minutes, ingested_at, stamp
+             FROM source
              WHERE $1::bytea IS NULL OR name_digest = $1 ORDER BY name",
         )
         .await?;
@@ -339,6 +346,7 @@ pub(super) async fn sources(connection: &Object, name: Option<&str>) -> Result<V
                 messages: row.try_get::<_, i64>(5)? as u32,
                 zone_minutes: row.try_get(6)?,
                 ingested_at: Timestamp(row.try_get(7)?),
+                stamp: row.try_get(8)?,
             })
         })
         .collect()

@@ -33,6 +33,7 @@ struct Messages {
     chunks: Vec<i32>,
     times: Vec<Option<i64>>,
     words: Vec<i32>,
+    thread_numbers: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -67,6 +68,9 @@ impl Rows {
         self.messages.chunks.push(message.text_chunks.len() as i32);
         self.messages.times.push(message.moment.map(|moment| moment.at.0));
         self.messages.words.push(words as i32);
+        self.messages
+            .thread_numbers
+            .push(i64::from(message.thread_number()));
         Ok(())
     }
 
@@ -120,9 +124,9 @@ impl Messages {
         );
         let statement = transaction
             .prepare_cached(
-                "INSERT INTO message (ordinal, source, position, body, chunks, at, words)
+                "INSERT INTO message (ordinal, source, position, body, chunks, at, words, thread_number)
                  SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::int[], $6::bigint[],
-                                      $7::int[])",
+                                      $7::int[], $8::bigint[])",
             )
             .await?;
         transaction
@@ -136,6 +140,7 @@ impl Messages {
                     &self.chunks,
                     &self.times,
                     &self.words,
+                    &self.thread_numbers,
                 ],
             )
             .await?;

@@ -81,10 +81,18 @@ impl<'a> Writing<'a> {
             }
             Change::Continue(source) => {
                 let (id, _) = self.source(&source.name).await?;
-                let statement =
-                    "UPDATE source SET complete = false, digest = $2, ingested_at = $3 WHERE id = $1";
+                let statement = "UPDATE source SET complete = false, digest = $2, ingested_at = $3, stamp = $4 WHERE id = $1";
                 let (digest, at) = (without_nul(source.digest), source.ingested_at.0);
-                self.transaction.execute(statement, &[&id, &digest, &at]).await?;
+                self.transaction
+                    .execute(statement, &[&id, &digest, &at, &source.stamp])
+                    .await?;
+                Ok(())
+            }
+            Change::Move { source, name } => self.move_source(source, name).await,
+            Change::Seen { source, stamp } => {
+                let (id, _) = self.source(&source).await?;
+                let statement = "UPDATE source SET stamp = $2 WHERE id = $1";
+                self.transaction.execute(statement, &[&id, &stamp]).await?;
                 Ok(())
             }
             Change::SourceFailure { source, error, at } => {
@@ -179,14 +187,35 @@ impl<'a> Writing<'a> {
         vectors::write(self.transaction, new).await
     }
 
+    async fn move_source(&mut self, source: String, name: String) -> Result<()> {
+        let (id, _) = self.source(&source).await?;
+        let name = without_nul(name);
+        let (old, new) = (digest(&without_nul(source)), digest(&name));
+        let taken = "SELECT 1 FROM source WHERE name_digest = $1";
+        if self.transaction.query_opt(taken, &[&new]).await?.is_some() {
+            return Err(MemoryError::name_taken(&name).into());
+        }
+        let failures = "DELETE FROM source_failure WHERE source_digest IN ($1, $2)";
+        self.transaction.execute(failures, &[&old, &new]).await?;
+        let unread = "DELETE FROM unread WHERE source_digest = $1";
+        self.transaction.execute(unread, &[&new]).await?;
+        let unread = "UPDATE unread SET source_digest = $2, source = $3 WHERE source_digest = $1";
+        self.transaction.execute(unread, &[&old, &new, &name]).await?;
+        let statement = "UPDATE source SET name_digest = $2, name = $3 WHERE id = $1";
+        self.transaction.execute(statement, &[&id, &new, &name]).await?;
+        // The columns have the names of sources.
+        self.rewrites += 1;
+        Ok(())
+    }
+
     async fn begin_source(&mut self, source: NewSource) -> Result<()> {
         let name = without_nul(source.name);
         let statement = self
             .transaction
             .prepare_cached(
                 "INSERT INTO source (name_digest, name, format, digest, settings, complete, messages, zone_minutes,
-                                     ingested_at)
-                 VALUES ($1, $2, $3, $4, $5, false, 0, $6, $7) ON CONFLICT (name_digest) DO NOTHING",
+                                     ingested_at, stamp)
+                 VALUES ($1, $2, $3, $4, $5, false, 0, $6, $7, $8) ON CONFLICT (name_digest) DO NOTHING",
             )
             .await?;
         let inserted = self
@@ -201,6 +230,7 @@ impl<'a> Writing<'a> {
                     &without_nul(source.settings),
                     &source.zone_minutes,
                     &source.ingested_at.0,
+                    &source.stamp,
                 ],
             )
             .await?;

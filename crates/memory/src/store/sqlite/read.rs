@@ -39,6 +39,11 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
     };
     let (first_ref, first_message) = (columns.ref_end(), columns.message_end());
     columns.grow(ref_end, message_end);
+    let mut statement = connection.prepare_cached("SELECT id, name, format FROM source WHERE id > ?")?;
+    let mut rows = statement.query([columns.last_source()])?;
+    while let Some(row) = rows.next()? {
+        columns.set_source(row.get(0)?, row.get(1)?, row.get_ref(2)?.as_str()?);
+    }
     // The covering index is best for reading everything, and the key for reading the newest rows.
     let sql = if first_ref == 0 {
         "SELECT first_ref, message, kinds FROM knowledge INDEXED BY knowledge_columns WHERE first_ref >= ?"
@@ -52,9 +57,9 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
         columns.set_refs(RefOrdinal(row.get(0)?), MessageOrdinal(row.get(1)?), kinds);
     }
     let sql = if first_message == 0 {
-        "SELECT ordinal, source, at, words FROM message INDEXED BY message_columns WHERE ordinal >= ?"
+        "SELECT ordinal, source, at, words, thread_number FROM message INDEXED BY message_columns WHERE ordinal >= ?"
     } else {
-        "SELECT ordinal, source, at, words FROM message NOT INDEXED WHERE ordinal >= ?"
+        "SELECT ordinal, source, at, words, thread_number FROM message NOT INDEXED WHERE ordinal >= ?"
     };
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([first_message])?;
@@ -65,6 +70,7 @@ pub(super) fn columns(connection: &Connection, known: &Columns) -> rusqlite::Res
             row.get(1)?,
             at.map(Timestamp),
             row.get(3)?,
+            row.get(4)?,
         );
     }
     columns.set_languages(Languages(counter("languages")? as u32));
@@ -297,7 +303,8 @@ pub(super) fn refs(connection: &Connection, ordinals: &[RefOrdinal]) -> rusqlite
 pub(super) fn sources(connection: &Connection, name: Option<&str>) -> rusqlite::Result<Vec<Source>> {
     connection
         .prepare_cached(
-            "SELECT name, format, digest, settings, complete, messages, zone_minutes, ingested_at FROM source
+            "SELECT name, format, digest, settings, complete, messages, zone_minutes, ingested_at, stamp
+             FROM source
              WHERE ?1 IS NULL OR name = ?1 ORDER BY name",
         )?
         .query_map([name], |row| {
@@ -310,6 +317,7 @@ pub(super) fn sources(connection: &Connection, name: Option<&str>) -> rusqlite::
                 messages: row.get(5)?,
                 zone_minutes: row.get(6)?,
                 ingested_at: Timestamp(row.get(7)?),
+                stamp: row.get(8)?,
             })
         })?
         .collect()

@@ -106,9 +106,17 @@ impl<'a> Writing<'a> {
                 let (id, _) = self.source(&source.name)?;
                 self.transaction
                     .prepare_cached(
-                        "UPDATE source SET complete = 0, digest = ?, ingested_at = ? WHERE id = ?",
+                        "UPDATE source SET complete = 0, digest = ?, ingested_at = ?, stamp = ? WHERE id = ?",
                     )?
-                    .execute(params![source.digest, source.ingested_at.0, id])?;
+                    .execute(params![source.digest, source.ingested_at.0, source.stamp, id])?;
+                Ok(())
+            }
+            Change::Move { source, name } => self.move_source(&source, &name),
+            Change::Seen { source, stamp } => {
+                let (id, _) = self.source(&source)?;
+                self.transaction
+                    .prepare_cached("UPDATE source SET stamp = ? WHERE id = ?")?
+                    .execute(params![stamp, id])?;
                 Ok(())
             }
             Change::SourceFailure { source, error, at } => {
@@ -192,12 +200,36 @@ impl<'a> Writing<'a> {
         Ok(vectors::write(self.transaction, new)?)
     }
 
-    fn begin_source(&mut self, source: &NewSource) -> Result<(), Refused> {
-        let taken = self
-            .transaction
+    fn move_source(&mut self, source: &str, name: &str) -> Result<(), Refused> {
+        let (id, _) = self.source(source)?;
+        if self.is_taken(name)? {
+            return Err(Refused::Change(MemoryError::name_taken(name)));
+        }
+        for statement in [
+            "DELETE FROM source_failure WHERE source IN (?1, ?2)",
+            "DELETE FROM unread WHERE source = ?2",
+            "UPDATE unread SET source = ?2 WHERE source = ?1",
+        ] {
+            self.transaction
+                .prepare_cached(statement)?
+                .execute(params![source, name])?;
+        }
+        self.transaction
+            .prepare_cached("UPDATE source SET name = ? WHERE id = ?")?
+            .execute(params![name, id])?;
+        // The columns have the names of sources.
+        self.rewrites += 1;
+        Ok(())
+    }
+
+    fn is_taken(&self, name: &str) -> rusqlite::Result<bool> {
+        self.transaction
             .prepare_cached("SELECT 1 FROM source WHERE name = ?")?
-            .exists([&source.name])?;
-        if taken {
+            .exists([name])
+    }
+
+    fn begin_source(&mut self, source: &NewSource) -> Result<(), Refused> {
+        if self.is_taken(&source.name)? {
             return Err(Refused::Change(MemoryError::invalid(
                 &source.name,
                 "a source with this name exists; delete it in the same call to replace it",
@@ -205,8 +237,9 @@ impl<'a> Writing<'a> {
         }
         self.transaction
             .prepare_cached(
-                "INSERT INTO source (name, format, digest, settings, complete, messages, zone_minutes, ingested_at)
-                 VALUES (?, ?, ?, ?, 0, 0, ?, ?)",
+                "INSERT INTO source (name, format, digest, settings, complete, messages, zone_minutes,
+                                     ingested_at, stamp)
+                 VALUES (?, ?, ?, ?, 0, 0, ?, ?, ?)",
             )?
             .execute(params![
                 source.name,
@@ -214,7 +247,8 @@ impl<'a> Writing<'a> {
                 source.digest,
                 source.settings,
                 source.zone_minutes,
-                source.ingested_at.0
+                source.ingested_at.0,
+                source.stamp,
             ])?;
         Ok(())
     }
@@ -269,8 +303,8 @@ impl<'a> Writing<'a> {
         self.transaction
             .prepare_cached(
                 "INSERT INTO message (ordinal, source, position, text_chunks, speaker, recipients, subject, tags, at,
-                                      zone_minutes, id, thread, place, words)
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      zone_minutes, id, thread, place, words, thread_number)
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
                 ordinal,
@@ -287,6 +321,7 @@ impl<'a> Writing<'a> {
                 message.thread,
                 message.place,
                 self.words.add(ordinal, message),
+                message.thread_number(),
             ])?;
         Ok(())
     }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use gristmill_memory::store::StoredMessage;
 use gristmill_memory::{KnowledgeStore, Memory, RecallOptions};
+use rusqlite::{Connection, params};
 use serde::Deserialize;
 
 /// The first results that are looked at.
@@ -33,6 +35,12 @@ pub struct Question {
     /// The positions of the messages that answer it, where they are of one source.
     #[serde(default)]
     pub evidence: Vec<u32>,
+    /// The Message-IDs of a thread that answers it, any of which is enough.
+    #[serde(default)]
+    pub ids: Vec<String>,
+    /// The first and last line of a conversation that answers it, any of which is enough.
+    #[serde(default)]
+    pub span: Option<(u32, u32)>,
 }
 
 /// The questions of a file of JSON lines.
@@ -50,29 +58,59 @@ pub struct Found {
     pub position: u32,
     /// Its text.
     pub text: String,
+    /// Its Message-ID.
+    pub id: Option<String>,
+    /// The line at which it stands.
+    pub line: Option<u32>,
+}
+
+impl Found {
+    fn of(stored: &StoredMessage) -> Found {
+        let message = &stored.message;
+        Found {
+            position: stored.position,
+            text: message.text(),
+            id: message.id.clone(),
+            line: message
+                .place
+                .as_deref()
+                .and_then(|place| place.strip_prefix("line ")?.parse().ok()),
+        }
+    }
 }
 
 impl Question {
     /// How many messages answer it.
     pub fn answers(&self) -> usize {
-        usize::from(self.answer.is_some()) + self.evidence.len()
+        let is_one = self.answer.is_some() || !self.ids.is_empty() || self.span.is_some();
+        usize::from(is_one) + self.evidence.len()
     }
 
     /// The places, from 0, of the messages that answer it.
     pub fn places(&self, found: &[Found]) -> Vec<usize> {
         let mut places = Vec::new();
         for (place, message) in found.iter().enumerate() {
-            let is_answer = match &self.answer {
-                // One message holds it; another one that repeats it later counts for nothing.
-                Some(answer) => places.is_empty() && message.text.contains(answer),
-                None => self.evidence.contains(&message.position),
-            };
-            if is_answer {
+            let has_answer = self
+                .answer
+                .as_ref()
+                .is_some_and(|answer| one_line(&message.text).contains(&one_line(answer)));
+            let is_of_thread = message.id.as_ref().is_some_and(|id| self.ids.contains(id));
+            let is_in_span = self
+                .span
+                .zip(message.line)
+                .is_some_and(|((first, last), line)| (first..=last).contains(&line));
+            // One message is enough; another one that repeats it later counts for nothing.
+            let is_one = places.is_empty() && (has_answer || is_of_thread || is_in_span);
+            if is_one || self.evidence.contains(&message.position) {
                 places.push(place);
             }
         }
         places
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// All messages of a knowledge base.
@@ -81,16 +119,14 @@ pub async fn all_messages(store: &dyn KnowledgeStore) -> Vec<(String, Found)> {
     for source in store.sources().await.expect("sources") {
         let messages = store.source_messages(&source.name, 0, MESSAGES_MAX).await;
         all.extend(messages.expect("messages").into_iter().map(|stored| {
+            let message = &stored.message;
             let spoken = format!(
-                "{} {}",
-                stored.message.speaker.clone().unwrap_or_default(),
-                stored.message.text()
+                "{} {} {}",
+                message.speaker.clone().unwrap_or_default(),
+                message.subject.clone().unwrap_or_default(),
+                message.text()
             );
-            let found = Found {
-                position: stored.position,
-                text: stored.message.text(),
-            };
-            (spoken, found)
+            (spoken, Found::of(&stored))
         }));
     }
     all
@@ -103,12 +139,10 @@ pub async fn recalled(memory: &Memory, question: &str, options: &RecallOptions) 
         ..options.clone()
     };
     let recalled = memory.recall(question, &options).await.expect("recalls");
-    let messages = recalled.messages.into_iter().map(|found| found.message);
-    messages
-        .map(|stored| Found {
-            position: stored.position,
-            text: stored.message.text(),
-        })
+    recalled
+        .messages
+        .iter()
+        .map(|found| Found::of(&found.message))
         .collect()
 }
 
@@ -170,6 +204,44 @@ impl PlainBm25 {
             .take(RESULTS_MAX)
             .map(|(_, found)| found.clone())
             .collect()
+    }
+}
+
+/// The full text search of SQLite with its stemmer for English, which ranks by BM25.
+pub struct FullText {
+    connection: Connection,
+    messages: Vec<Found>,
+}
+
+impl FullText {
+    /// Indexes all messages of a knowledge base, with the names of their speakers and their subjects.
+    pub async fn over(store: &dyn KnowledgeStore) -> FullText {
+        let connection = Connection::open_in_memory().expect("opens");
+        let table = "CREATE VIRTUAL TABLE message USING fts5 (text, tokenize = 'porter unicode61')";
+        connection.execute(table, []).expect("FTS5");
+        let mut messages = Vec::new();
+        for (spoken, found) in all_messages(store).await {
+            let row = params![messages.len() as i64, spoken];
+            let insert = "INSERT INTO message (rowid, text) VALUES (?, ?)";
+            connection.execute(insert, row).expect("inserts");
+            messages.push(found);
+        }
+        FullText { connection, messages }
+    }
+
+    /// The first results for any of the words of a question.
+    pub fn recalled(&self, question: &str) -> Vec<Found> {
+        let words: Vec<String> = plain_words(question).map(|word| format!("\"{word}\"")).collect();
+        if words.is_empty() {
+            return Vec::new();
+        }
+        let select = "SELECT rowid FROM message WHERE message MATCH ? ORDER BY rank LIMIT ?";
+        let mut statement = self.connection.prepare_cached(select).expect("prepares");
+        let rows = statement
+            .query_map(params![words.join(" OR "), RESULTS_MAX as i64], |row| row.get(0))
+            .expect("queries");
+        let numbers = rows.map(|number: rusqlite::Result<i64>| number.expect("a number") as usize);
+        numbers.map(|number| self.messages[number].clone()).collect()
     }
 }
 

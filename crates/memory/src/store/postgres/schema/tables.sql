@@ -14,7 +14,8 @@ CREATE TABLE source (
     complete     boolean NOT NULL,          -- false while messages are still to come
     messages     bigint  NOT NULL,          -- committed so far
     zone_minutes smallint,
-    ingested_at  bigint  NOT NULL           -- milliseconds since 1970-01-01T00:00:00Z
+    ingested_at  bigint  NOT NULL,          -- milliseconds since 1970-01-01T00:00:00Z
+    stamp        text                       -- of its file: size, time of its last change, number; a file with the same is unchanged
 );
 
 CREATE TABLE message (
@@ -25,6 +26,7 @@ CREATE TABLE message (
     chunks   integer  NOT NULL,             -- how many its text has
     at       bigint,                        -- milliseconds since 1970-01-01T00:00:00Z
     words    integer  NOT NULL,             -- how many its text has
+    thread_number bigint NOT NULL,          -- a digest of its thread; 0 if it has none
     UNIQUE (source, position)
 );
 

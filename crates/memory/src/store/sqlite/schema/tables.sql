@@ -14,7 +14,8 @@ CREATE TABLE source (
     complete     INTEGER NOT NULL,          -- 0 while messages are still to come
     messages     INTEGER NOT NULL,          -- committed so far
     zone_minutes INTEGER,
-    ingested_at  INTEGER NOT NULL           -- milliseconds since 1970-01-01T00:00:00Z
+    ingested_at  INTEGER NOT NULL,          -- milliseconds since 1970-01-01T00:00:00Z
+    stamp        TEXT                       -- of its file: size, time of its last change, number; a file with the same is unchanged
 );
 
 CREATE TABLE message (
@@ -32,10 +33,11 @@ CREATE TABLE message (
     thread       TEXT,                      -- the id of the message that began its thread, or its subject
     place        TEXT,                      -- in its source, as a person counts there
     words        INTEGER NOT NULL,          -- how many its text has
+    thread_number INTEGER NOT NULL,         -- a digest of its thread; 0 if it has none
     UNIQUE (source, position)
 );
 -- Covers what recall needs of every message, without the texts.
-CREATE INDEX message_columns ON message (at, source, words);
+CREATE INDEX message_columns ON message (at, source, words, thread_number);
 
 -- The messages in which a word stands, in segments as those of `posting`; a message stands there as often as the word in it.
 CREATE TABLE word (
