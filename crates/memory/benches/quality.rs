@@ -1,9 +1,9 @@
 //! How well recall finds the messages that answer questions, beside plain BM25 over the same messages.
 //!
-//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--tune] [--half 0] FOLDER…]`. Each FOLDER is a knowledge
-//! base: its sources, and `questions.jsonl` as in `tests/memory/quality/`, which is measured where no folder is named. A question
-//! names the text of the one message that answers it, the positions of several in the only source, the Message-IDs of a thread, or
-//! the lines of a conversation.
+//! `cargo bench -p gristmill-memory --bench quality [-- [--embedder MODEL [--vectors FILE]] [--tune] [--half 0]
+//! FOLDER…]`. Each FOLDER is a knowledge base: its sources, and `questions.jsonl` as in `tests/memory/quality/`, which is
+//! measured where no folder is named. A question names the text of the one message that answers it, the positions of several in
+//! the only source, the Message-IDs of a thread, or the lines of a conversation.
 //!
 //! `--missed` tells the questions whose answers are not found.
 //!

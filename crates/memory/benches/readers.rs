@@ -131,9 +131,11 @@ fn made_up_text(format: Format, vocabulary: &Vocabulary, bytes: usize, rng: &mut
             ),
             _ => write!(
                 text,
-                "{}{{\"type\": \"message\", \"user\": \"U0{}\", \"user_profile\": {{\"real_name\": \"{person}\"}}, \"text\": \"{sentence}\", \
-                 \"ts\": \"{}.000200\", \"team\": \"T024BE7LD\", \"blocks\": [{{\"type\": \"rich_text\", \"block_id\": \"x{number}\", \
-                 \"elements\": [{{\"type\": \"rich_text_section\", \"elements\": [{{\"type\": \"text\", \"text\": \"{sentence}\"}}]}}]}}]}}",
+                "{}{{\"type\": \"message\", \"user\": \"U0{}\", \"user_profile\": {{\"real_name\": \"{person}\"}}, \
+                 \"text\": \"{sentence}\", \"ts\": \"{}.000200\", \"team\": \"T024BE7LD\", \
+                 \"blocks\": [{{\"type\": \"rich_text\", \"block_id\": \"x{number}\", \
+                 \"elements\": [{{\"type\": \"rich_text_section\", \"elements\": [{{\"type\": \"text\", \
+                 \"text\": \"{sentence}\"}}]}}]}}]}}",
                 if number > 0 { ",\n" } else { "" },
                 person.len(),
                 1_682_926_200 + number

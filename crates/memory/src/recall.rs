@@ -88,8 +88,13 @@ impl Default for RecallOptions {
 impl RecallOptions {
     /// Whether the options say which messages are wanted, so that no question needs to.
     fn is_limited(&self) -> bool {
-        let names = [&self.tags, &self.sources, &self.speakers, &self.threads];
-        self.time_range.is_some() || names.iter().any(|names| !names.is_empty())
+        self.time_range.is_some() || !self.tags.is_empty() || self.is_named()
+    }
+
+    /// Whether the options name sources, speakers or threads.
+    fn is_named(&self) -> bool {
+        let names = [&self.sources, &self.speakers, &self.threads];
+        names.iter().any(|names| !names.is_empty())
     }
 }
 
@@ -256,7 +261,15 @@ pub async fn recall_query(
     let mut ranking = Ranking::new(fusion.clone(), scope(store, &fusion.columns, options).await?);
     let mut refs = Vec::new();
     for matched in matched.into_iter().flatten() {
-        let found = matched.rank_with_texts(&fusion, options.refs_max).await?;
+        // What the options leave out is no part of the best.
+        let refs_max = options.refs_max.filter(|_| !options.is_named());
+        let mut found = matched.rank_with_texts(&fusion, refs_max).await?;
+        if options.is_named() {
+            found
+                .refs
+                .iter_mut()
+                .for_each(|(_, refs)| ranking.retain_named(refs));
+        }
         if !fusion.text.is_for_all() {
             ranking.add_matches(&found.messages, &weights);
         }

@@ -160,28 +160,11 @@ impl Plan {
             }
             Some(stored) if stored.complete && options.replace => Beginning::Replace(new),
             Some(stored) if stored.complete => {
-                let unread = match options.retry_failed {
-                    true => store.unread(Some(&stored.name)).await?,
-                    false => Vec::new(),
-                };
-                if unread.is_empty() {
-                    let seen = (stored.stamp != new.stamp).then(|| Change::Seen {
-                        source: stored.name,
-                        stamp: new.stamp,
-                    });
-                    return Ok(Planning::Unchanged(UnreadMessages::default(), seen));
+                let unchanged = unchanged(store, stored, &new, &input, options, &*extractor).await?;
+                match unchanged {
+                    Some(unchanged) => return Ok(unchanged),
+                    None => Beginning::Replace(new),
                 }
-                let reader = SourceReader::open(&input, &options.read).await?;
-                let survey = survey(&reader, &input, &options.read, 0, &*extractor, &is_known).await?;
-                let is_same = survey
-                    .unread
-                    .errors()
-                    .iter()
-                    .eq(unread.iter().map(|one| &one.error));
-                if is_same {
-                    return Ok(Planning::Unchanged(survey.unread, None));
-                }
-                Beginning::Replace(new)
             }
             Some(stored) => Beginning::Resume {
                 source: stored.name,
@@ -336,6 +319,37 @@ impl Plan {
             None => Next::End,
         })
     }
+}
+
+/// The plan for a complete source with the same bytes; `None` if it is to be replaced, because messages that could not be read
+/// are to be retried and can be read now.
+async fn unchanged(
+    store: &dyn KnowledgeStore,
+    stored: Source,
+    new: &NewSource,
+    input: &NewInput,
+    options: &IngestOptions,
+    extractor: &dyn Extractor,
+) -> Result<Option<Planning>, MemoryError> {
+    let unread = match options.retry_failed {
+        true => store.unread(Some(&stored.name)).await?,
+        false => Vec::new(),
+    };
+    if unread.is_empty() {
+        let seen = (stored.stamp != new.stamp).then(|| Change::Seen {
+            source: stored.name,
+            stamp: new.stamp.clone(),
+        });
+        return Ok(Some(Planning::Unchanged(UnreadMessages::default(), seen)));
+    }
+    let reader = SourceReader::open(input, &options.read).await?;
+    let survey = survey(&reader, input, &options.read, 0, extractor, |_| false).await?;
+    let is_same = survey
+        .unread
+        .errors()
+        .iter()
+        .eq(unread.iter().map(|one| &one.error));
+    Ok(is_same.then_some(Planning::Unchanged(survey.unread, None)))
 }
 
 /// Describes how a source is read and extracted. With other settings, it counts as changed.

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::knowledge::RefOrdinal;
 use crate::message::{MessageOrdinal, TimeRange};
 use crate::recall::Scored;
 use crate::recall::best::Best;
@@ -32,6 +33,20 @@ pub(super) struct Scope {
     pub(super) spoken: Option<HashSet<u32>>,
     /// The digests of the allowed threads; all are allowed if `None`.
     pub(super) threads: Option<HashSet<u32>>,
+}
+
+impl Scope {
+    /// Whether a message exists, and is of the named sources, speakers and threads.
+    fn names(&self, columns: &Columns, message: u32) -> bool {
+        let is_of = |allowed: &Option<HashSet<u32>>, number: u32| {
+            allowed.as_ref().is_none_or(|allowed| allowed.contains(&number))
+        };
+        columns
+            .source(message)
+            .is_some_and(|source| is_of(&self.sources, source))
+            && is_of(&self.spoken, message)
+            && is_of(&self.threads, columns.thread(message))
+    }
 }
 
 /// A ranking of messages that is being made.
@@ -80,6 +95,15 @@ impl Ranking {
         }
     }
 
+    /// Keeps the knowledge that is of the named sources, speakers and threads.
+    pub(super) fn retain_named(&self, refs: &mut Vec<Scored<RefOrdinal>>) {
+        let columns = &self.fusion.columns;
+        refs.retain(|found| {
+            let is_known = columns.kind(found.value.0).is_some();
+            is_known && self.scope.names(columns, columns.message(found.value.0))
+        });
+    }
+
     fn add(&mut self, message: MessageOrdinal, share: f64) {
         // A message that was committed after the columns were read is left out.
         if let Some(score) = self.scores.get_mut(message.0 as usize) {
@@ -99,16 +123,7 @@ impl Ranking {
             let range = self.scope.time_range;
             let is_timely =
                 range.is_none_or(|range| columns.time(message).is_some_and(|at| range.contains(at)));
-            let is_of = |allowed: &Option<HashSet<u32>>, number: u32| {
-                allowed.as_ref().is_none_or(|allowed| allowed.contains(&number))
-            };
-            is_tagged
-                && is_timely
-                && columns
-                    .source(message)
-                    .is_some_and(|source| is_of(&self.scope.sources, source))
-                && is_of(&self.scope.spoken, message)
-                && is_of(&self.scope.threads, columns.thread(message))
+            is_tagged && is_timely && self.scope.names(columns, message)
         };
         let mut best = Best::new(max);
         for (message, &score) in (0_u32..).zip(&self.scores) {

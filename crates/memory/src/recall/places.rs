@@ -9,6 +9,9 @@ use crate::message::Message;
 use crate::recall::RecalledMessage;
 use crate::store::StoredMessage;
 
+/// Bytes of a text from which the same text in another source is a copy, if neither has an id or a time.
+const COPY_BYTES_MIN: usize = 80;
+
 /// Another place of a recalled message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,13 +63,16 @@ fn digest(message: &Message) -> u64 {
     hasher.finish()
 }
 
-/// Whether two messages are one: they have the same id, or are equal and stand in different sources. Someone may say the
-/// same twice in one source. The cut into chunks is no difference.
+/// Whether two messages are one: they have the same id, or are equal and stand in different sources. A short text without a time
+/// may stand in many sources by itself.
 fn are_copies(left: &StoredMessage, right: &StoredMessage) -> bool {
     let (one, other) = (&left.message, &right.message);
     match (&one.id, &other.id) {
         (Some(id), Some(other_id)) => id == other_id && one.text() == other.text(),
-        _ => left.source != right.source && one.is_same(other),
+        _ => {
+            let is_its_own = one.moment.is_some() || one.text_bytes() >= COPY_BYTES_MIN;
+            left.source != right.source && is_its_own && one.is_same(other)
+        }
     }
 }
 
@@ -91,13 +97,17 @@ mod tests {
             };
             RecalledMessage::new(1.0, stored)
         };
+        let long =
+            "Bees hum all day, and they drum at night, and nobody knows why, for they do not tell anyone.";
         let united = unite(vec![
             message("Inbox", 1, "Bees hum.", Some("1@bees")),
             message("All", 7, "Bees hum.", Some("1@bees")),
-            message("Inbox", 2, "Yes.", None),
-            message("Inbox", 3, "Yes.", None),
-            message("All", 9, "Yes.", None),
+            message("Inbox", 2, long, None),
+            message("Inbox", 3, long, None),
+            message("All", 9, long, None),
             message("Inbox", 4, "Another text.", Some("1@bees")),
+            message("Inbox", 5, "Yes.", None),
+            message("All", 6, "Yes.", None),
         ]);
         let places: Vec<(u32, Vec<u32>)> = united
             .iter()
@@ -108,8 +118,15 @@ mod tests {
             .collect();
         assert_eq!(
             places,
-            [(1, vec![7]), (2, vec![9]), (3, vec![]), (4, vec![])],
-            "what someone says twice, and another text of the same name, stay"
+            [
+                (1, vec![7]),
+                (2, vec![9]),
+                (3, vec![]),
+                (4, vec![]),
+                (5, vec![]),
+                (6, vec![]),
+            ],
+            "what someone says twice, another text of the same name, and a short text stay"
         );
     }
 }

@@ -7,6 +7,7 @@ use crate::workspace::Workspace;
 
 fn filled() -> Workspace {
     let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("mails")).expect("a folder");
     workspace
         .write(
             "mails/inbox.mbox",
@@ -122,7 +123,7 @@ fn a_result_tells_its_words_its_copies_and_its_score() {
         "{}",
         elsewhere.stderr
     );
-    elsewhere.expect(1);
+    elsewhere.expect(2);
     let thread = ["recall", "mails.db", "--thread", "1@bees", "--json"];
     assert_eq!(
         run_json(&workspace, &thread)["messages"][0]["thread"],
@@ -150,5 +151,5 @@ fn a_source_is_moved() {
         "{}",
         gone.stderr
     );
-    gone.expect(1);
+    gone.expect(2);
 }

@@ -76,7 +76,7 @@ fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
             vec!["recall", "kb.db", "bees"],
             "the knowledge base kb.db does not exist",
         ),
-        (vec!["recall", "kb.db"], "QUESTION"),
+        (vec!["recall", "kb.db"], "a question is missing"),
         (
             vec!["ask", "kb.db", "bees?"],
             "the knowledge base kb.db does not exist",

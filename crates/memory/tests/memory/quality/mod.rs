@@ -153,7 +153,7 @@ async fn sources_speakers_and_times_limit_what_is_found() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let memory = filled(&path("kb.db"), &path("jobs.db")).await;
     let all = memory
-        .recall("What happened?", &RecallOptions::default())
+        .recall("Which course did Nora sign up for?", &RecallOptions::default())
         .await
         .expect("recalls");
     let speaker = all
