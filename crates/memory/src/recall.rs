@@ -280,34 +280,43 @@ pub async fn recall_query(
         .messages_max
         .map(|max| max.max(if is_ranked { HEAD_MESSAGES } else { 0 }));
     let best = ranking.best(head);
-    let messages = async {
-        let mut messages = load_messages(store, &best).await?;
-        if options.explain {
-            messages
-                .iter_mut()
-                .for_each(|message| explain(message, &fusion.text));
-        }
-        let (fusion, messages_max) = (fusion.clone(), options.messages_max);
-        blocking(move || {
-            let asked = fusion.text.asked();
-            let mut messages = places::unite(messages);
-            if is_ranked {
-                head::rerank(&mut messages, &weights, asked, &fusion.columns);
-            }
-            messages.truncate(messages_max.unwrap_or(usize::MAX));
-            for message in &mut messages {
-                message.highlights = highlights(&message.message.message, asked);
-            }
-            Ok(messages)
-        })
-        .await
-    };
+    let messages = ranked_messages(store, fusion, best, is_ranked, options);
     let (messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;
     Ok(Recalled {
         messages,
         knowledge,
         query,
     })
+}
+
+/// Reads the best messages, and ranks the first of them again if `is_ranked` is set.
+async fn ranked_messages(
+    store: &dyn KnowledgeStore,
+    fusion: Arc<Fusion>,
+    best: Vec<Scored<MessageOrdinal>>,
+    is_ranked: bool,
+    options: &RecallOptions,
+) -> Result<Vec<RecalledMessage>, MemoryError> {
+    let mut messages = load_messages(store, &best).await?;
+    if options.explain {
+        messages
+            .iter_mut()
+            .for_each(|message| explain(message, &fusion.text));
+    }
+    let (weights, messages_max) = (options.weights, options.messages_max);
+    blocking(move || {
+        let asked = fusion.text.asked();
+        let mut messages = places::unite(messages);
+        if is_ranked {
+            head::rerank(&mut messages, &weights, asked, &fusion.columns);
+        }
+        messages.truncate(messages_max.unwrap_or(usize::MAX));
+        for message in &mut messages {
+            message.highlights = highlights(&message.message.message, asked);
+        }
+        Ok(messages)
+    })
+    .await
 }
 
 /// Tells the parts of a score before the second ranking.
