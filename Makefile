@@ -48,21 +48,32 @@ $(WORDNET):
 # a crate in two parts with less work than in sixteen.
 BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=2
 
-# A part that fails does not hide the others. The extension compiles and is tested beside the rest, which waits for processes and
-# disks now and then; its output comes at the end.
+# Tests wait for processes, disks and browsers, so they run beside each other. Clippy and the documentation compute in what
+# they leave. They begin when the tests have what they run, because cargo compiles one thing at a time in a build folder.
+# The extension, which shares nothing with the rest, compiles and is tested beside them all.
+PARTS := format test-tools test-builds test-rust test-python test-web-short test-bench test-extension lint docs
+
 .PHONY: test
 test: postgres chromium ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
-	@$(MAKE) -C extension prerequisites
-	@mkdir -p $(BUILD)
-	@nice $(MAKE) test-extension >$(BUILD)/test-extension.log 2>&1 & beside=$$!; \
-	trap 'kill $$beside' INT TERM; \
-	$(BUILD_ONCE) $(MAKE) --keep-going test-parts; failed=$$?; \
-	wait $$beside || failed=$$?; \
-	cat $(BUILD)/test-extension.log; \
-	exit $$failed
+	@$(MAKE) --no-print-directory -C extension prerequisites
+	@rm -rf $(BUILD)/test && mkdir -p $(BUILD)/test
+	@$(BUILD_ONCE) $(MAKE) --no-print-directory --jobs=5 $(PARTS:%=part-%)
+	@if cat $(BUILD)/test/*.failed 2>/dev/null; then echo 'error: the parts above failed; their output is in $(BUILD)/test/' >&2; exit 1; fi
 
-.PHONY: test-parts
-test-parts: format lint docs test-rust test-web-short
+.PHONY: $(PARTS:%=part-%)
+$(PARTS:%=part-%): part-%:
+	@$(BESIDE) .ci/part $*
+
+part-test-extension part-lint part-docs: private BESIDE := nice
+part-test-builds: part-format part-test-tools
+part-test-rust part-test-python part-test-web-short part-test-bench: part-test-builds
+part-lint: part-test-web-short
+part-docs: part-lint
+
+# What the Rust tests, the package's tests and the dashboard's tests run.
+.PHONY: test-builds
+test-builds: python-test-wheel
+	$(CARGO) test --workspace --all-features --locked --no-run
 
 .PHONY: test-long
 test-long: test-left-out test-loom test-shuttle chaos chaos-fleet chaos-database test-corruption power-loss test-machine test-flow-programs test-dispatch simulate ## Run the long checks of a release; hours
@@ -163,6 +174,10 @@ include crates/memory/targets.mk
 include web/targets.mk
 include packaging/targets.mk
 include python/targets.mk
+
+# What is installed from other places while the first parts compile.
+.PHONY: test-tools
+test-tools: runtimes clients $(PYTHON_TOOLS)/installed $(PYRIGHT)/installed $(WEB_MODULES)
 
 .PHONY: clean
 clean: ## Delete all build output

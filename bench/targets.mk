@@ -54,5 +54,3 @@ bench-device: ## Embeddings, a warm kernel and cores on a machine with a GPU; DE
 .PHONY: test-bench
 test-bench: ## The benchmarks' own checks; less than a second
 	python3 -B bench/real/check.py
-
-test-parts: test-bench

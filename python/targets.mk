@@ -30,8 +30,6 @@ test-python: python-test-wheel $(PYRIGHT)/installed ## Install a wheel for tests
 	$(PYTHON_VENV)/bin/python -m mypy.stubtest gristmill._native --ignore-disjoint-bases
 	cd python/tests && ../../$(PYTHON_VENV)/bin/python -m pytest --quiet -p no:cacheprovider .
 
-test-parts: test-python
-
 .PHONY: test-ray
 test-ray: python-test-wheel ## Agents and datasets on a Ray cluster of two nodes, one of which is killed; Ray is from PyPI
 	test -x $(RAY_VENV)/bin/python || python3 -m venv $(RAY_VENV)
