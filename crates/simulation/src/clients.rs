@@ -22,7 +22,7 @@ const SUBMIT_EVERY_MS_MAX: u64 = 8_000;
 /// The longest duration of a job, in milliseconds.
 const TAKES_MS_MAX: u64 = 1_000;
 
-/// The longest wait of a flow for an event, in milliseconds.
+/// The longest sleep of a flow, in milliseconds.
 const WAITS_MS_MAX: u64 = 20_000;
 
 /// The largest number of flows in a submit.

@@ -1,9 +1,10 @@
-//! Flows of the simulation: a step, a race of an event and a time, several steps, and perhaps a flow in the flow.
+//! Flows of the simulation: a race of two steps and an event, a sleep, several steps, perhaps a flow in the flow, and a step
+//! beside an event that never comes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use gristmill_model::{ChildBatch, JobError, JobState, PackedArray, RetryPolicy};
 use gristmill_worker::{Flow, Handler, Job, StepFailed, flow_handler};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub const FLOW: &str = "flow";
 /// The event that flows await.
 pub const EVENT: &str = "go";
 
+/// An event that nobody sends.
+const NEVER: &str = "never";
+
 /// The number of jobs of the step of several.
 const MAPPED: u64 = 3;
 
@@ -25,7 +29,7 @@ const MAPPED: u64 = 3;
 pub struct FlowPayload {
     /// The payload of each step.
     pub step: Payload,
-    /// The longest wait for the event, in milliseconds.
+    /// The sleep of the flow, in milliseconds.
     pub waits_ms: u64,
     /// The number of flows that wait for one another below this one.
     pub nested: u32,
@@ -45,39 +49,44 @@ pub fn handler(world: Arc<World>) -> Arc<dyn Handler> {
                 let saw = world.check(|checker| checker.saw(job.id, name, format!("{outcome:?}")));
                 world.require(saw);
             };
-            let first = flow.step_like::<_, u64>(children(PLAIN), None, &step).await;
-            see("first", &told(&first));
-            let event = flow.event::<u64>(EVENT, None);
-            let waits = flow.sleep(Duration::from_millis(waits_ms));
-            let event = match select(event, waits).await {
-                Either::Left((event, _)) => {
+            let own = |key: &str| flow.step_like::<_, u64>(children(PLAIN), Some(key), &step);
+            let work = Box::pin(join(own("one"), own("two")));
+            let mut sum = match select(work, flow.event::<u64>(EVENT, None)).await {
+                Either::Left(((one, two), _)) => {
+                    see("one", &told(&one));
+                    see("two", &told(&two));
+                    // A failure of this step is one of the flow; others are caught.
+                    one?.wrapping_add(two.unwrap_or_default())
+                }
+                Either::Right((event, _)) => {
                     see("event", &told(&event));
                     event?.unwrap_or_default()
                 }
-                Either::Right((slept, _)) => {
-                    slept?;
-                    0
-                }
             };
+            flow.sleep(Duration::from_millis(waits_ms)).await?;
             let mapped = flow
                 .map_like::<_, u64>(children(PLAIN), Some("map"), (0..MAPPED).map(|_| step.clone()))
                 .await;
             see("map", &told(&mapped));
-            let mut below = 0;
+            sum = mapped
+                .unwrap_or_default()
+                .into_iter()
+                .fold(sum, u64::wrapping_add);
             if nested > 0 {
                 let payload = FlowPayload {
-                    step,
+                    step: step.clone(),
                     waits_ms,
                     nested: nested - 1,
                 };
-                let ended = flow.step_like::<_, u64>(children(FLOW), None, &payload).await;
-                see("below", &told(&ended));
-                below = ended.unwrap_or_default();
+                let below = flow.step_like::<_, u64>(children(FLOW), None, &payload).await;
+                see("below", &told(&below));
+                sum = sum.wrapping_add(below.unwrap_or_default());
             }
-            // A failure of the first step is one of the flow; others are caught.
-            let mapped = mapped.unwrap_or_default();
-            let values = mapped.into_iter().chain([first?, event, below]);
-            Ok::<u64, JobError>(values.fold(0, u64::wrapping_add))
+            if let Either::Left((last, _)) = select(own("last"), flow.event::<u64>(NEVER, None)).await {
+                see("last", &told(&last));
+                sum = sum.wrapping_add(last.unwrap_or_default());
+            }
+            Ok::<u64, JobError>(sum)
         }
     })
 }

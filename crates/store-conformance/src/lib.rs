@@ -193,6 +193,7 @@ macro_rules! store_conformance {
                 a_retried_flow_goes_on,
                 steps_are_not_retried_by_hand,
                 flows_nest_to_a_limit,
+                given_up_children_are_cancelled,
                 events_are_delivered_or_kept,
                 moments_come,
                 flows_begin_anew,

@@ -49,8 +49,8 @@ class Call:
     def cancel(self) -> None:
         self.callback = None
         self.arguments = ()
-        if self.record is not None and self.record.first < 0:
-            self.record.is_dropped = True
+        if self.record is not None:
+            self.record.give_up()
 
     def cancelled(self) -> bool:
         return self.callback is None
@@ -77,8 +77,8 @@ class Promise(_Future):
         return self.number
 
     def cancel(self, msg: Any = None) -> bool:
-        if self.record is not None and self.record.first < 0:
-            self.record.is_dropped = True
+        if self.record is not None and not self.done():
+            self.record.give_up()
         return super().cancel()
 
 
@@ -328,7 +328,7 @@ class AsyncFlow(Flow):
             raise FlowError("flow.first() of nothing never ends: give steps, events, sleeps or coroutines")
         loop = self._loop
         winner: Any = Promise(None, "first", loop)
-        own: list[Any] = []
+        losers: list[Any] = []
 
         def ended(index: int, future: Any) -> None:
             if winner.done():
@@ -340,15 +340,20 @@ class AsyncFlow(Flow):
             else:
                 name = future.name if isinstance(future, Promise) else future.get_name() if hasattr(future, "get_name") else ""
                 winner.set_result(Winner(name, future.result(), index))
-            for task in own:
-                task.cancel()
+            for loser in losers:
+                if loser is not future:
+                    loser.cancel()
 
         for index, awaitable in enumerate(awaitables):
             future = awaitable
             if not asyncio.isfuture(awaitable):
                 future = loop.create_task(awaitable)
-                own.append(future)
+            # A task that the code has made is the code's own.
+            if future is not awaitable or isinstance(future, Promise):
+                losers.append(future)
             future.add_done_callback(functools.partial(ended, index))
+        # Cancelled itself, such as by another race.
+        winner.add_done_callback(lambda future: [loser.cancel() for loser in losers] if future.cancelled() else None)
         return winner
 
     def _promise(self, record: Record) -> Promise:
@@ -484,6 +489,9 @@ class PlainFlow(Flow):
             if not ended:
                 raise Suspended
             index = min(ended)[1]
+            for one, order in zip(results, orders):
+                if order is None and one.record is not None:
+                    one.record.give_up()
             return Winner(results[index].name, results[index].result(), index)
 
         return Result("first", None, answer)

@@ -78,7 +78,7 @@ class Record:
     """A step: one child, or the children of a map."""
 
     __slots__ = (
-        *("collects", "convert", "count", "first", "hash", "head", "is_dropped"),
+        *("collects", "convert", "count", "first", "hash", "head", "is_dropped", "is_given_up"),
         *("key", "missing", "name", "next", "order", "payloads", "promise"),
     )
 
@@ -103,6 +103,15 @@ class Record:
         self.collects = False
         # Cancelled before it began: it keeps its place among those of its identity, and has no child.
         self.is_dropped = False
+        # Cancelled after it began: what of it is open is cancelled once the flow waits again.
+        self.is_given_up = False
+
+    def give_up(self) -> None:
+        """Nothing waits for it any more."""
+        if self.first < 0:
+            self.is_dropped = True
+        else:
+            self.is_given_up = True
 
 
 def entry_of(record: Record) -> list[Any]:

@@ -607,8 +607,11 @@ class Flow:
             fresh = [record for record in fresh if not record.is_dropped]
         children_open = len(self._owners) - self._owners.count(None)
         groups_open = len(fresh)
+        given_up: list[str] = []
         if children_open:
-            groups_open += len({id(record) for record in self._owners if record is not None})
+            unwanted = (index for index, record in enumerate(self._owners) if record is not None and record.is_given_up)
+            given_up = [self._outcomes[index]["job"] for index in unwanted]
+            groups_open += len({id(record) for record in self._owners if record is not None and not record.is_given_up})
         children_open += sum(record.missing for record in fresh)
         if not groups_open:
             raise FlowError(
@@ -640,8 +643,9 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
+        gives_up = f',"given_up":{json.dumps(given_up)}' if given_up else ""
         self._remember(memo, spawned)
-        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"}}')
+        return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{gives_up}}}')
 
     def _check_memo(self, text: str) -> None:
         if len(text) > MEMO_BYTES_MAX // 4 and len(text.encode("utf-8", "surrogatepass")) > MEMO_BYTES_MAX:

@@ -135,6 +135,11 @@ class Instance:
             self.attempts_left = self.attempts_max
         self.memos.append(json.dumps(suspended["memo"][0]))
         self.wake = suspended["wake"]
+        given_up = suspended.get("given_up", ())
+        for child in self.children:
+            if child.is_open and child.outcome["job"] in given_up:
+                child.end("cancelled")
+                self.told += 1
         for batch in suspended["children"]:
             for payload in batch["payloads"]:
                 self.children.append(Child(f"{self.id.partition(':')[0]}:{len(self.children) + 1}", batch, payload, self.now_ms))

@@ -235,6 +235,39 @@ def defined(function, **options):
     return FlowJob(shop, function, "changing", None, "default", options_json(**options), None)
 
 
+def test_losers_are_cancelled():
+    async def of_steps(flow, payload):
+        async def nested():
+            return await flow.first(flow.event("deny"), flow.sleep("3d"))
+
+        first = await flow.first(flow.event("approve"), flow.sleep("2d"), nested())
+        try:
+            await asyncio.wait_for(flow.event("more"), 60)
+        except (TimeoutError, asyncio.TimeoutError):
+            pass
+        await flow.event("pause")
+        return first.name
+
+    def plain(flow, payload):
+        first = flow.first(flow.event("approve"), flow.sleep("2d"), flow.event("deny"), flow.sleep("3d")).result()
+        flow.event("pause").result()
+        return first.name
+
+    for function, ended in [(of_steps, ["completed", *["cancelled"] * 3]), (plain, ["completed", *["cancelled"] * 3])]:
+        one = instance(defined(function))
+        one.send_event("approve")
+        one.proceed()
+        states = [child.outcome["state"] for child in one.children]
+        assert states[:4] == ended and states[-1] == "waiting", states
+        if function is of_steps:
+            # The timeout was over first.
+            assert states[4:-1] == ["cancelled", "expired"], states
+        runs = one.runs
+        one.send_event("pause")
+        assert one.proceed()[1] == '"approve"'
+        assert one.runs == runs + 1, "what is cancelled wakes no flow"
+
+
 def upgraded(before, after, wait="pause"):
     """Runs an instance until it waits for an event, and goes on with other code."""
     running = instance(defined(before))

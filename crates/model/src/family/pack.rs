@@ -53,6 +53,7 @@ impl Pack {
         first.on_failure == next.on_failure
             && first.flow == next.flow
             && first.seen.is_empty() == next.seen.is_empty()
+            && first.given_up.is_empty() == next.given_up.is_empty()
             && last < next.positions.first()
             && first.children.len() == next.children.len()
             && first
@@ -104,6 +105,7 @@ impl Pack {
             on_failure: first.on_failure,
             flow: first.flow,
             seen: parts.iter().flat_map(|part| part.seen.iter().copied()).collect(),
+            given_up: parts.iter().flat_map(|part| part.given_up.clone()).collect(),
             children: first
                 .children
                 .iter()

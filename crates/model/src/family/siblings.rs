@@ -95,6 +95,7 @@ impl Siblings {
             on_failure: OnChildFailure::default(),
             flow: None,
             seen: Vec::new(),
+            given_up: Vec::new(),
             children: self.children,
         }
     }

@@ -13,6 +13,7 @@ use crate::bounded;
 use crate::clock::Timestamp;
 use crate::dependency::{After, OnFailure};
 use crate::flow::Wake;
+use crate::id::JobId;
 use crate::limits::{BATCH_JOBS_MAX, CHILD_BATCHES_MAX, MEMO_BYTES_MAX, TAGS_PER_JOB_MAX};
 use crate::packed::cutter::{BatchLimits, PackedCutter};
 use crate::packed::{PackedArray, PackedBuilder, PackedError};
@@ -258,6 +259,9 @@ pub struct Spawn {
     /// order, and the outcomes of those that have ended. Open children stay open when a flow runs again, and are
     /// cancelled when it ends. Failed children are left to the flow.
     pub flow: Option<Wake>,
+    /// For a step of a flow: the children of earlier steps that the flow gives up. Those that are open are cancelled, and wake
+    /// the flow no more.
+    pub given_up: Vec<JobId>,
 }
 
 impl Spawn {
@@ -333,6 +337,14 @@ pub struct Suspended {
         deserialize_with = "bounded::list::<_, _, SEEN_READ_MAX>"
     )]
     pub seen: Vec<u32>,
+    /// For flows with open children of earlier steps: the children that each job gives up. See [`Spawn::given_up`]. Empty if
+    /// no job gives up any. Nothing is open where `seen` is empty, so nothing is given up.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::list::<_, _, SEEN_READ_MAX>"
+    )]
+    pub given_up: Vec<Vec<JobId>>,
     /// The children of the jobs.
     #[serde(default, deserialize_with = "bounded::list::<_, _, CHILD_BATCHES_READ_MAX>")]
     pub children: Vec<ChildBatch>,
@@ -401,6 +413,10 @@ impl Suspended {
             on_failure: spawn.on_failure,
             flow: spawn.flow,
             seen: Vec::new(),
+            given_up: match spawn.given_up.is_empty() {
+                true => Vec::new(),
+                false => vec![spawn.given_up],
+            },
             children: spawn.children,
         }
     }
@@ -422,6 +438,9 @@ impl Suspended {
         count("memos", self.memos.count() as usize)?;
         if !self.seen.is_empty() {
             count("numbers of seen children", self.seen.len())?;
+        }
+        if !self.given_up.is_empty() {
+            count("lists of given up children", self.given_up.len())?;
         }
         if self.flow.is_none() && !self.seen.is_empty() {
             return Err(InvalidSpawn::SeenWithoutFlow);
@@ -475,10 +494,8 @@ impl Suspended {
             memos: self.memos.select(&places),
             on_failure: self.on_failure,
             flow: self.flow,
-            seen: match self.seen.is_empty() {
-                true => Vec::new(),
-                false => places.iter().map(|place| self.seen[place as usize]).collect(),
-            },
+            seen: at_places(&self.seen, &places),
+            given_up: at_places(&self.given_up, &places),
             children: children
                 .filter(|children| children.payloads.count() > 0)
                 .collect(),
@@ -504,6 +521,12 @@ impl Suspended {
         let children = self.children.iter().map(ChildBatch::weight_bytes);
         self.memos.as_str().len() + children.sum::<usize>()
     }
+}
+
+/// Those of the entries of each job at these places; none if there are none.
+fn at_places<T: Clone>(all: &[T], places: &Positions) -> Vec<T> {
+    let chosen = places.iter().filter_map(|place| all.get(place as usize));
+    chosen.cloned().collect()
 }
 
 #[cfg(test)]

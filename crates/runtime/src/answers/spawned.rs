@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::bounded::near::with_near_name;
-use gristmill_model::{ChildBatch, CutList, OnChildFailure, PackedArray, Signal, Spawn, Timestamp, Wake};
+use gristmill_model::{
+    ChildBatch, CutList, JobId, OnChildFailure, PackedArray, Signal, Spawn, Timestamp, Wake,
+};
 use gristmill_operations::JobOptions;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -24,6 +26,9 @@ struct ScriptSpawn {
     /// For a flow, when it runs again. One that begins anew has no children.
     #[serde(default)]
     wake: Wake,
+    /// The children of earlier steps that the flow gives up. See [`Spawn::given_up`].
+    #[serde(default)]
+    given_up: Vec<JobId>,
 }
 
 /// Children of one kind.
@@ -97,6 +102,7 @@ pub(crate) fn spawn(body: &RawValue, kind: &str) -> Result<Spawn, String> {
         on_failure: read.on_failure,
         memo: Some(read.memo),
         flow: read.flow.then_some(read.wake),
+        given_up: read.given_up,
     })
 }
 

@@ -272,6 +272,65 @@ pub async fn a_retried_flow_goes_on(database: &dyn Database) {
     assert_eq!(told(&*store, id, 1).await, ["1 completed 0"]);
 }
 
+/// Children that a flow gives up are cancelled with their own, and do not wake it.
+pub async fn given_up_children_are_cancelled(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(2)).await;
+    let flows = one(&*store, worker).await;
+    suspend(&*store, worker, &flows, None, |_| step(1, "a", 3, Wake::Any)).await;
+    let steps = one(&*store, worker).await;
+    // The child 2 of the first flow has a child of its own, and its child 0 has ended.
+    let deeper = suspended_at(&steps, &positions("2"), |_| step(1, "deep", 1, Wake::All));
+    exchange(
+        &*store,
+        worker,
+        vec![deeper, completed_at(&steps, &positions("0,3"))],
+        None,
+    )
+    .await;
+    let lease = claim(&*store, worker, 10).await.unwrap();
+    let woken = lease.slices.iter().find(|slice| slice.batch == id).unwrap();
+    let deep = lease.slices.iter().find(|slice| slice.batch != id).unwrap();
+    assert_eq!(woken.positions.to_string(), "0-1");
+    let mut report = suspended_at(woken, &positions("0-1"), |_| step(2, "b", 1, Wake::Any));
+    report.suspended[0].seen = vec![1, 1];
+    report.suspended[0].given_up = vec![
+        vec![job(steps.batch, 0), job(steps.batch, 2)],
+        vec![job(steps.batch, 4), job(steps.batch, 5), job(steps.batch, 1)],
+    ];
+    exchange(&*store, worker, vec![report], None).await;
+    let told_states = [JobState::Completed, JobState::Running, JobState::Cancelled];
+    let others = [JobState::Completed, JobState::Cancelled, JobState::Cancelled];
+    assert_eq!(states(&*store, steps.batch).await, [told_states, others].concat());
+    assert_eq!(states(&*store, deep.batch).await, [JobState::Cancelled]);
+    let next = one(&*store, worker).await;
+    assert_eq!(next.positions.to_string(), "0-1", "the new steps, and no flow");
+    // What is cancelled reports in vain, and wakes nobody.
+    let late = completed_at(&steps, &positions("4-5"));
+    assert_eq!(
+        exchange(&*store, worker, vec![late], None).await.receipts[0]
+            .accepted
+            .len(),
+        0
+    );
+    nothing(&*store, worker).await;
+    exchange(&*store, worker, vec![completed_at(&next, &positions("1"))], None).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!((woken.batch, woken.positions.to_string().as_str()), (id, "1"));
+    let told = told(&*store, id, 1).await;
+    let told: Vec<&str> = told.iter().filter_map(|one| one.split(' ').nth(1)).collect();
+    assert_eq!(told, ["completed", "cancelled", "cancelled", "completed"]);
+    // Nothing is open any more, so a flow that gives up all that it waits for goes on at once.
+    exchange(&*store, worker, vec![completed_at(&next, &positions("0"))], None).await;
+    let woken = one(&*store, worker).await;
+    let mut report = suspended_at(&woken, &positions("0"), |_| step(3, "b", 0, Wake::All));
+    report.suspended[0].seen = vec![3];
+    report.suspended[0].given_up = vec![vec![job(steps.batch, 1)]];
+    exchange(&*store, worker, vec![report], None).await;
+    assert_eq!(one(&*store, worker).await.batch, id);
+}
+
 /// A flow that begins itself, and waits for it, fails at a depth with a name. Nothing of that step is stored.
 pub async fn flows_nest_to_a_limit(database: &dyn Database) {
     let store = database.open().await;

@@ -1,13 +1,16 @@
 //! Reports of jobs with fates.
 
 use gristmill_model::{
-    ChildBatch, LeasedSlice, PackedArray, Positions, Report, Siblings, Signal, Spawn, Suspended, Wake,
+    ChildBatch, JobId, LeasedSlice, PackedArray, Positions, Report, Siblings, Signal, Spawn, Suspended, Wake,
 };
 
 use crate::fixture::*;
 use crate::machine::flows::EVENTS;
 use crate::machine::step::{Await, Fate};
 use crate::machine::{KINDS, Machine, policy};
+
+/// Flows give up children with numbers below this one.
+const GIVEN_UP_BELOW: usize = 5;
 
 impl Machine<'_> {
     /// A report of a slice in which each position has its fate.
@@ -33,10 +36,9 @@ impl Machine<'_> {
                 }
                 Fate::Suspended(count, on_failure) => {
                     let spawn = Spawn {
-                        flow: None,
                         children: self.children(position, count),
                         on_failure,
-                        memo: None,
+                        ..Spawn::new()
                     };
                     let spawn = spawn.memo(&self.payloads).unwrap();
                     suspended.push(Suspended::one(position, spawn));
@@ -114,6 +116,22 @@ impl Machine<'_> {
         let seen: Vec<Option<u32>> = seen.collect();
         if suspended.flow.is_some() && seen.iter().any(Option::is_some) {
             suspended.seen = seen.into_iter().map(|seen| seen.unwrap_or(u32::MAX)).collect();
+            if self.payloads.is_multiple_of(3) {
+                let jobs = suspended
+                    .positions
+                    .iter()
+                    .map(|position| job(slice.batch, position));
+                let children = jobs.map(|flow| self.reference.children_of_steps(flow));
+                let chosen = children.map(|children| -> Vec<JobId> {
+                    let number = self.payloads as usize % GIVEN_UP_BELOW;
+                    children
+                        .get(number)
+                        .map(|(child, _)| *child)
+                        .into_iter()
+                        .collect()
+                });
+                suspended.given_up = chosen.collect();
+            }
         }
     }
 }

@@ -375,9 +375,11 @@ impl Driver<'_> {
             }
             for one in outcomes.suspended {
                 let place = one.positions.first().unwrap_or(0);
+                let seen = seen(children.get(place as usize));
                 suspended.push(Suspended {
                     positions: slice.positions.select(&one.positions),
-                    seen: seen(children.get(place as usize)),
+                    given_up: if seen.is_empty() { Vec::new() } else { one.given_up },
+                    seen,
                     ..one
                 });
             }

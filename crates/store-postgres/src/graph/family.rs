@@ -270,6 +270,8 @@ impl Transaction {
             let waiting = self
                 .waiting_after(spawning.held.batch, &spawning.suspended)
                 .await?;
+            // Before it waits, so that it does not wake for these.
+            self.give_up(waiting.given_up).await?;
             let blocked = Blocked {
                 batch: spawning.held.batch,
                 part: number(row, 1)?,

@@ -6,7 +6,7 @@ use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
 use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
 use gristmill_store::rules::family::{Brood, Family};
-use gristmill_store::{FlowEvent, FlowEventReceipt, Suspension};
+use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
 use tokio_postgres::Row;
 
 use crate::database::columns::sum;
@@ -130,6 +130,21 @@ impl Transaction {
             }
         }
         Ok(Waiting::of(suspended, &earlier))
+    }
+
+    /// Cancels open children that flows give up.
+    pub async fn give_up(&mut self, children: Vec<BatchPositions>) -> Result<()> {
+        if children.is_empty() {
+            return Ok(());
+        }
+        self.flush().await?;
+        let batches: Vec<i64> = children.iter().map(|jobs| jobs.batch.0).collect();
+        let positions = children.into_iter().map(|jobs| Multirange(jobs.positions));
+        let ended = self
+            .cancel_trees(&batches, &positions.collect::<Vec<_>>())
+            .await?;
+        self.settle(ended).await?;
+        Ok(())
     }
 
     /// Gives new jobs that wait for events the kept events of their flows. The batches of the flows must be locked.

@@ -60,6 +60,9 @@ impl Transaction<'_> {
             self.forget_steps(held.batch, &suspended.positions)?;
         }
         let waiting = self.waiting_after(held.batch, suspended)?;
+        // Before it waits, so that it does not wake for these.
+        let given_up = self.cancel_descendants(waiting.given_up)?;
+        self.settle(given_up)?;
         self.insert_suspension(held.batch, number, suspended)?;
         let blocked = Blocked {
             batch: held.batch,

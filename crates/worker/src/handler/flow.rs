@@ -64,7 +64,8 @@ impl From<StepFailed> for JobError {
     }
 }
 
-/// A step that is awaited: a job of a kind. Its value is a `V`.
+/// A step that is awaited: a job of a kind. Its value is a `V`. The step is cancelled if this is dropped, as a race drops the
+/// losers.
 #[must_use = "a flow waits for a step when it awaits it"]
 pub struct StepFuture<V> {
     outcomes: Outcomes,
@@ -214,6 +215,13 @@ impl Flow {
 impl fmt::Debug for Flow {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Flow").finish_non_exhaustive()
+    }
+}
+
+/// A flow that drops a step gives it up: where it is open, it is cancelled once the flow waits again.
+impl Drop for Outcomes {
+    fn drop(&mut self) {
+        self.flow.instance().give_up(self.record);
     }
 }
 

@@ -317,6 +317,7 @@ impl Delivery {
     /// Tells the store how many ended children flows have seen, if others are open.
     fn count_seen(&self, suspended: &mut Suspended) {
         let Some(seen) = self.seen.get().filter(|_| suspended.flow.is_some()) else {
+            suspended.given_up.clear();
             return;
         };
         let seen = suspended
@@ -327,6 +328,9 @@ impl Delivery {
         if seen.iter().any(Option::is_some) {
             // A job without open children has no news either.
             suspended.seen = seen.into_iter().map(|seen| seen.unwrap_or(u32::MAX)).collect();
+        } else {
+            // None of the children is open.
+            suspended.given_up.clear();
         }
     }
 

@@ -346,6 +346,7 @@ async fn many_reports_of_all_positions_are_read_at_once() {
         on_failure: Default::default(),
         flow: None,
         seen: Vec::new(),
+        given_up: Vec::new(),
         children: Vec::new(),
     }];
     exchange.reports = vec![report; 9_999];

@@ -77,11 +77,17 @@ impl Reference {
             .children
             .iter()
             .any(|children| children.payloads.count() > 0);
+        let given_up = self.given_up(id, suspended);
         let waits = match suspended.flow {
             Some(Wake::Anew) => false,
-            Some(wake) => self.waits_after(id, wake, suspended.seen.first().copied(), has_new),
+            Some(wake) => {
+                self.waits_after(id, wake, suspended.seen.first().copied(), given_up.len(), has_new)
+            }
             None => has_new,
         };
+        if !given_up.is_empty() {
+            self.cancel_with_descendants(given_up, now);
+        }
         self.families.push(Family {
             parent: id,
             on_failure: suspended.on_failure,

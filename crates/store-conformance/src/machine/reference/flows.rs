@@ -1,6 +1,6 @@
 //! Flows of the reference: jobs that suspend step by step, and events for them.
 
-use gristmill_model::{BatchId, JobId, JobState, Signal, Timestamp, Wake};
+use gristmill_model::{BatchId, JobId, JobState, Signal, Suspended, Timestamp, Wake};
 use gristmill_store::{FlowEvent, FlowEventReceipt};
 
 use crate::machine::reference::families::Parenthood;
@@ -70,16 +70,33 @@ impl Reference {
         Some(format!("[{}]", memos.collect::<Vec<_>>().join(",")))
     }
 
+    /// The open children that a flow gives up.
+    pub(super) fn given_up(&self, id: JobId, suspended: &Suspended) -> Vec<JobId> {
+        let Some(chosen) = suspended.given_up.first() else {
+            return Vec::new();
+        };
+        let children = self.children_of_steps(id).into_iter();
+        let unwanted = children.filter(|(child, state)| chosen.contains(child) && state.is_none());
+        unwanted.map(|(child, _)| child).collect()
+    }
+
     /// Reports whether a flow waits after a step. `seen` is the number of ended children that it has seen, if others were
     /// open.
-    pub(super) fn waits_after(&self, id: JobId, wake: Wake, seen: Option<u32>, has_new: bool) -> bool {
+    pub(super) fn waits_after(
+        &self,
+        id: JobId,
+        wake: Wake,
+        seen: Option<u32>,
+        given_up_count: usize,
+        has_new: bool,
+    ) -> bool {
         let Some(seen) = seen else {
             return has_new;
         };
         let earlier = self.children_of_steps(id);
         let ended_count = earlier.iter().filter(|(_, state)| state.is_some()).count();
         let is_news = wake == Wake::Any && ended_count > seen as usize;
-        !is_news && (ended_count < earlier.len() || has_new)
+        !is_news && (ended_count + given_up_count < earlier.len() || has_new)
     }
 
     /// The number of ended children of all steps of a flow.

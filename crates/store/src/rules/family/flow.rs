@@ -16,13 +16,16 @@
 //! A flow that begins anew ([`Wake::Anew`]) leaves the families of its steps before: [`forgotten`] takes it out of the rows
 //! of `suspension`. A family that all its flows have left is deleted, and the batches of its children are ordinary ones,
 //! which a prune can delete. So a loop without end keeps what its last round has stored.
+//!
+//! A flow may give up open children of earlier steps, such as the losers of a race. They are cancelled before the flow waits,
+//! so they do not wake it.
 
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake};
 
 use crate::rules::family::{Brood, Family};
-use crate::{StoreError, Suspension};
+use crate::{BatchPositions, StoreError, Suspension};
 
 /// Jobs of flows that suspend, and their open children of earlier steps.
 #[derive(Debug)]
@@ -38,8 +41,10 @@ pub struct EarlierSteps {
 pub struct Waiting {
     /// The jobs that wait. The others run again at once.
     pub positions: Positions,
-    /// The batches of earlier children of which some are open.
+    /// The batches of earlier children of which some stay open.
     pub earlier: Vec<BatchId>,
+    /// The open children that the jobs give up. They are cancelled first.
+    pub given_up: Vec<BatchPositions>,
 }
 
 impl Waiting {
@@ -48,6 +53,7 @@ impl Waiting {
         Waiting {
             positions: suspended.positions.select(&suspended.with_children()),
             earlier: Vec::new(),
+            given_up: Vec::new(),
         }
     }
 
@@ -60,36 +66,63 @@ impl Waiting {
         );
         let with_new = suspended.with_children();
         let mut positions = Positions::new();
+        let mut given_up: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for ((place, parent), seen) in (0..).zip(suspended.positions.iter()).zip(&suspended.seen) {
             let own = Positions::from(parent..parent + 1);
-            let (mut all_count, mut open_count) = (0, 0);
+            let unwanted = suspended.given_up.get(place as usize);
+            let unwanted = unwanted.map_or_else(BTreeMap::new, |jobs| by_batch(jobs));
+            let (mut open_count, mut ended_count) = (0, 0);
             for (parents, brood) in &earlier.broods {
                 let children = brood.of_parents(&own.intersection(parents));
-                all_count += children.len();
                 let open = earlier.open.get(&brood.batch);
-                open_count += open.map_or(0, |open| open.intersection(&children).len());
+                let mut open = open.map_or_else(Positions::new, |open| open.intersection(&children));
+                ended_count += children.len() - open.len();
+                if let Some(unwanted) = unwanted.get(&brood.batch) {
+                    let unwanted = unwanted.intersection(&open);
+                    open = open.difference(&unwanted);
+                    let all = given_up.entry(brood.batch).or_default();
+                    *all = all.union(&unwanted);
+                }
+                open_count += open.len();
             }
-            let ended_count = all_count - open_count;
             let is_news = suspended.flow == Some(Wake::Any) && ended_count > *seen;
             if !is_news && (open_count > 0 || with_new.contains(place)) {
                 positions.insert(parent);
             }
         }
         let is_open = |(parents, brood): &&(Positions, Brood)| {
-            let open = earlier.open.get(&brood.batch);
             let own = brood.of_parents(&positions.intersection(parents));
-            open.is_some_and(|open| !open.intersection(&own).is_empty())
+            let waits_for = |open: &Positions| {
+                let open = open.intersection(&own);
+                given_up
+                    .get(&brood.batch)
+                    .map_or(!open.is_empty(), |unwanted| !open.difference(unwanted).is_empty())
+            };
+            earlier.open.get(&brood.batch).is_some_and(waits_for)
         };
         let batches = earlier
             .broods
             .iter()
             .filter(is_open)
             .map(|(_, brood)| brood.batch);
+        let earlier = batches.collect();
+        let given_up = given_up.into_iter().filter(|(_, unwanted)| !unwanted.is_empty());
+        let given_up = given_up.map(|(batch, positions)| BatchPositions { batch, positions });
         Waiting {
-            earlier: batches.collect(),
+            earlier,
+            given_up: given_up.collect(),
             positions,
         }
     }
+}
+
+/// The positions of jobs, by batch.
+fn by_batch(jobs: &[JobId]) -> BTreeMap<BatchId, Positions> {
+    let mut all: BTreeMap<BatchId, Positions> = BTreeMap::new();
+    for job in jobs {
+        all.entry(job.batch).or_default().insert(job.position);
+    }
+    all
 }
 
 /// Makes the error of a retry that names a step of a flow: the flow may have used its outcome, and would get another one.
@@ -138,6 +171,7 @@ pub fn beginning(batch: &NewBatch) -> Option<Suspended> {
         on_failure: OnChildFailure::Collect,
         flow: Some(Wake::Anew),
         seen: Vec::new(),
+        given_up: Vec::new(),
         children: Vec::new(),
     })
 }
@@ -207,6 +241,35 @@ mod tests {
         assert_eq!(waiting(&one(3, Wake::Any, 0, 1)).0, "");
         assert_eq!(waiting(&one(5, Wake::Any, 1, 0)).0, "");
         assert_eq!(waiting(&one(5, Wake::All, 1, 0)), waits("5"));
+        let giving_up = |position: u32, children: &[u32], new: u32| {
+            let job = |position: &u32| JobId {
+                batch: BatchId(8),
+                position: *position,
+            };
+            let suspended = Suspended {
+                given_up: vec![children.iter().map(job).collect()],
+                ..one(position, Wake::Any, u32::MAX, new)
+            };
+            let waiting = Waiting::of(&suspended, &earlier);
+            let given_up = waiting
+                .given_up
+                .iter()
+                .map(|jobs| format!("{}:{}", jobs.batch, jobs.positions));
+            let earlier = waiting.earlier.iter().map(ToString::to_string);
+            (
+                waiting.positions.to_string(),
+                given_up.chain(earlier).collect::<Vec<_>>().join(" "),
+            )
+        };
+        let told = |positions: &str, rest: &str| (positions.to_owned(), rest.to_owned());
+        assert_eq!(giving_up(3, &[0], 1), told("3", "8"));
+        assert_eq!(giving_up(3, &[0, 1, 4], 1), told("3", "8:1"));
+        assert_eq!(
+            giving_up(3, &[1], 0),
+            told("", "8:1"),
+            "nothing is left to wait for"
+        );
+        assert_eq!(giving_up(5, &[1, 4], 0), told("", "8:4"));
         // A job without earlier children waits for its new ones, or not at all.
         assert_eq!(waiting(&one(4, Wake::All, 0, 2)), ("4".to_owned(), vec![]));
         assert_eq!(waiting(&one(4, Wake::Any, 0, 0)).0, "");

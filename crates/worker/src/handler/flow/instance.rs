@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use futures::task::ArcWake;
 use gristmill_model::limits::{CHILD_BATCHES_MAX, FLOW_OPEN_STEPS_MAX, FLOW_STEPS_MAX};
-use gristmill_model::{ChildBatch, JobError, PackedArray, PackedError, Spawn, Wake};
+use gristmill_model::{ChildBatch, JobError, JobId, PackedArray, PackedError, Spawn, Wake};
 use gristmill_store::ChildOutcome;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -27,6 +27,8 @@ struct Record {
     missing: usize,
     /// The task that awaits it.
     waker: Option<Waker>,
+    /// The code waits for it no more.
+    is_given_up: bool,
     /// The children of a step that begins now.
     children: Option<ChildBatch>,
 }
@@ -105,6 +107,7 @@ impl Instance {
             missing,
             entry,
             waker: None,
+            is_given_up: false,
             children: None,
         });
         self.owners.extend(std::iter::repeat_n(Some(number), missing));
@@ -189,6 +192,7 @@ impl Instance {
             missing: children.payloads.count() as usize,
             entry,
             waker: None,
+            is_given_up: false,
             children: Some(children),
         });
         self.records.len() - 1
@@ -206,6 +210,7 @@ impl Instance {
             first: 0,
             missing: 0,
             waker: None,
+            is_given_up: false,
             children: None,
         });
         self.records.len() - 1
@@ -213,6 +218,11 @@ impl Instance {
 
     fn fail(&mut self, message: String) {
         self.error.get_or_insert_with(|| failed(message));
+    }
+
+    /// The code waits for a step no more.
+    pub fn give_up(&mut self, record: usize) {
+        self.records[record].is_given_up = true;
     }
 
     /// The outcomes of all children of a step, once their ends were told.
@@ -322,19 +332,25 @@ impl Instance {
         let open_count = self.owners.iter().flatten().count();
         let mut open: Vec<usize> = self.owners.iter().flatten().copied().collect();
         open.dedup();
+        open.retain(|record| !self.records[*record].is_given_up);
+        let is_unwanted =
+            |owner: &Option<usize>| owner.is_some_and(|record| self.records[record].is_given_up);
+        let owned = self.owners.iter().zip(&self.outcomes);
+        let given_up = owned.filter(|(owner, _)| is_unwanted(owner));
+        let given_up: Vec<JobId> = given_up.map(|(_, outcome)| outcome.job).collect();
         let mut memo = Memo {
             seen: Some(runs(seen)),
             values: std::mem::take(&mut self.new_values),
             ..Memo::default()
         };
-        let mut children = Vec::new();
+        let (mut children, mut awaited) = (Vec::new(), open.len());
         for record in &mut self.records {
             if let Some(batch) = record.children.take() {
                 memo.steps.push(record.entry.clone());
                 children.push(batch);
+                awaited += usize::from(!record.is_given_up);
             }
         }
-        let awaited = open.len() + children.len();
         if awaited == 0 {
             return Err(failed(
                 "the flow waits for nothing that will ever end: a flow awaits steps, events and sleeps of its `Flow`, \
@@ -362,8 +378,13 @@ impl Instance {
                 children.len()
             )));
         }
-        let wake = if awaited == 1 { Wake::All } else { Wake::Any };
-        flow_spawn(children, &memo, wake)
+        // A new step that is given up already is cancelled when the flow waits for the next time.
+        let is_one = awaited == 1 && open.len() + children.len() == 1;
+        let wake = if is_one { Wake::All } else { Wake::Any };
+        Ok(Spawn {
+            given_up,
+            ..flow_spawn(children, &memo, wake)?
+        })
     }
 }
 
