@@ -403,7 +403,7 @@ impl Engine {
     fn outcomes<'py>(&self, py: Python<'py>, batch: i64) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let store = self.store()?;
         let outcomes = wait(py, async move { store.outcomes(BatchId(batch)).await })?.map_err(store_error)?;
-        let pieces = outcomes.map(pieces).unwrap_or_default().into_iter();
+        let pieces = outcomes.as_ref().map(pieces).unwrap_or_default().into_iter();
         pieces.map(|piece| piece.into_python(py)).collect()
     }
 

@@ -73,23 +73,21 @@ impl Piece {
 }
 
 /// The ended jobs of a batch, as pieces.
-pub fn pieces(outcomes: BatchOutcomes) -> Vec<Piece> {
+pub fn pieces(outcomes: &BatchOutcomes) -> Vec<Piece> {
     let batch = outcomes.batch;
     let mut pieces = Vec::new();
     let mut failures = Vec::new();
-    for report in outcomes.reports {
-        match report.values {
-            Some(values) => pieces.push(Piece::Values(batch, report.positions, values.text().clone())),
-            None => failures.extend(report.positions.iter().map(|position| {
-                Failure {
-                    position,
-                    state: report.state,
-                    error: outcomes
-                        .errors
-                        .binary_search_by_key(&position, |failure| failure.position)
-                        .ok()
-                        .map(|at| outcomes.errors[at].error.clone()),
-                }
+    for report in &outcomes.reports {
+        match &report.values {
+            Some(values) => pieces.push(Piece::Values(
+                batch,
+                report.positions.clone(),
+                values.text().clone(),
+            )),
+            None => failures.extend(report.positions.iter().map(|position| Failure {
+                position,
+                state: report.state,
+                error: outcomes.failure(position).map(|failure| failure.error.clone()),
             })),
         }
     }

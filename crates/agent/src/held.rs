@@ -21,17 +21,14 @@ impl Held {
     pub fn claimed(&mut self, lease: &Lease) {
         for slice in &lease.slices {
             let held = self.0.entry((lease.id, slice.batch)).or_default();
-            debug_assert!(
-                held.intersection(&slice.positions).is_empty(),
-                "a lease claims a job once"
-            );
+            debug_assert!(held.is_disjoint(&slice.positions), "a lease claims a job once");
             *held = held.union(&slice.positions);
         }
     }
 
     pub fn reported(&mut self, report: &Report, receipt: &Receipt) {
         debug_assert!(
-            receipt.accepted.intersection(&receipt.refused).is_empty(),
+            receipt.accepted.is_disjoint(&receipt.refused),
             "an outcome is either accepted or refused"
         );
         self.remove(

@@ -132,6 +132,7 @@ impl Servers {
         }
         server.is_lost.store(true, Ordering::Relaxed);
         let next = (index + 1) % self.servers.len();
+        assert!(next < self.servers.len(), "the next server is one of them");
         // If several requests lose the same server, only one of them moves on.
         let _ = self
             .current

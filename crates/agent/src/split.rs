@@ -60,6 +60,7 @@ pub(crate) fn split(reports: Vec<Report>, bytes_target: usize) -> Parts {
         reported,
         "parts hold each reported job"
     );
+    assert!(parts.iter().all(|part| part.len() <= REPORTS_MAX), "it fits");
     Parts { parts, origins }
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn merged(receipts: Vec<Receipt>, origins: &[usize], count: usize) ->
         whole.dead = whole.dead.union(&receipt.dead);
         whole.failed = whole.failed.union(&receipt.failed);
     }
+    debug_assert!(merged.iter().all(|one| one.accepted.is_disjoint(&one.refused)));
     merged
 }
 
@@ -134,6 +136,13 @@ fn halve(report: &mut Report) -> Option<Report> {
         lower_positions.last() < upper_positions.first(),
         "the halves of a report are disjoint"
     );
+    debug_assert!(
+        report
+            .earlier
+            .iter()
+            .all(|earlier| earlier.position < first_upper)
+    );
+    debug_assert!(report.logs.iter().all(|log| log.position < first_upper));
     Some(upper)
 }
 
@@ -143,6 +152,8 @@ fn halve_completed(completed: Completed, lower: &Positions) -> (Option<Completed
         values,
         mut durations_us,
     } = completed;
+    assert_eq!(durations_us.len(), positions.len() as usize);
+    assert_eq!(values.count(), positions.len(), "each completed job has a value");
     let (count, below) = (positions.len(), positions.intersection(lower).len());
     let lower_positions = positions.take_first(below);
     let upper_durations_us = durations_us.split_off(below as usize);
@@ -208,7 +219,7 @@ mod tests {
         for (piece, origin) in pieces.into_iter().zip(origins) {
             assert_eq!(piece.batch, BatchId(origin as i64 + 1));
             let positions = piece.positions();
-            assert!(found[origin].intersection(&positions).is_empty());
+            assert!(found[origin].is_disjoint(&positions));
             found[origin] = found[origin].union(&positions);
             assert!(piece.logs.iter().all(|log| positions.contains(log.position)));
             if let Some(completed) = &piece.completed {

@@ -156,6 +156,7 @@ impl<T> OrderedWindow<T> {
         if position >= self.slots.len() {
             self.slots.resize_with(position + 1, || None);
         }
+        assert!(self.slots[position].is_none(), "an item keeps its slot");
         self.slots[position] = Some((item, weight));
         self.items += 1;
         self.weight += weight as u128;
@@ -188,6 +189,7 @@ impl<T> OrderedWindow<T> {
         self.next_index += 1;
         self.items -= 1;
         self.weight -= weight as u128;
+        assert!(self.slots.len() < self.items_max, "a slot is free again");
         self.check();
         Some((index, item))
     }

@@ -124,6 +124,7 @@ impl RampUp {
             "a worker holds at most one claim of jobs"
         );
         let want = hold - buffered_jobs;
+        assert!(want <= self.settings.claim_max);
         self.left.map_or(want, |left| {
             usize::try_from(left).map_or(want, |left| want.min(left))
         })
@@ -146,6 +147,7 @@ impl RampUp {
         let fitting = jobs.round() as usize;
         self.fitting = Some(fitting);
         self.hold = self.hold.min(fitting);
+        assert!(self.hold <= self.settings.claim_max);
     }
 
     /// Records the duration of a claim. Over a slow network the worker holds more, so that it does not run dry during a
@@ -153,6 +155,7 @@ impl RampUp {
     pub fn claim_took(&mut self, elapsed: Duration) {
         let seconds = elapsed.as_secs_f64().min(CLAIM_SECONDS_MAX);
         self.claim_seconds += (seconds - self.claim_seconds) / CLAIM_MEMORY;
+        assert!((0.0..=CLAIM_SECONDS_MAX).contains(&self.claim_seconds));
         self.last_claim_seconds = seconds;
     }
 
@@ -224,6 +227,7 @@ impl RampUp {
             let grown = self.hold.saturating_mul(GROWTH);
             let grown = grown.max(during_claim as usize).max(self.settings.hold_start);
             self.hold = grown.min(self.hold_max());
+            assert!(self.hold <= self.settings.claim_max);
         }
     }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use gristmill_model::{DurationHistogram, JobError, JobId, JobState};
-use gristmill_store::BatchOutcomes;
+use gristmill_store::{BatchOutcomes, EndedJob};
 
 use crate::output::failure_groups::FailureGroups;
 
@@ -107,20 +107,9 @@ pub struct Output {
     form: LineForm,
     statistics: OutputStatistics,
     /// The number of jobs of the next batch whose lines are already written.
-    begun: usize,
+    begun: u32,
     /// Positions of the next batch whose outcomes come from other jobs, which stand for them.
     standing_for: BTreeMap<u32, JobId>,
-}
-
-/// The end of one job, with its stored text.
-#[derive(Clone, Copy)]
-enum Ended<'a> {
-    Missing,
-    Value(&'a str),
-    /// An error, with its index in the batch's errors.
-    Error(usize),
-    Cancelled,
-    Expired,
 }
 
 impl Output {
@@ -166,9 +155,8 @@ impl Output {
 
     /// Writes a line for each ended job of the batch, except for lines that are already written.
     pub fn write_batch(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
-        let ended = by_position(outcomes);
         let begun = std::mem::take(&mut self.begun);
-        let written = self.write_lines(outcomes, &ended, begun..ended.len());
+        let written = self.write_lines(outcomes, &outcomes.jobs(), begun..outcomes.count);
         let completed = outcomes
             .reports
             .iter()
@@ -182,13 +170,17 @@ impl Output {
     /// Writes the lines of the batch's first jobs up to one that has not ended, and flushes them. The rest of the batch
     /// is written later.
     pub fn write_beginning(&mut self, outcomes: &BatchOutcomes) -> Result<(), OutputError> {
-        let ended = by_position(outcomes);
-        let first_missing = ended.iter().position(|ended| matches!(ended, Ended::Missing));
-        let end = first_missing.unwrap_or(ended.len());
+        let ended = outcomes.jobs();
+        let from_the_first = ended
+            .iter()
+            .zip(0..)
+            .take_while(|(job, position)| job.position == *position);
+        let end = from_the_first.count() as u32;
         if end <= self.begun {
             return Ok(());
         }
         let written = self.write_lines(outcomes, &ended, self.begun..end);
+        assert!(end <= outcomes.count, "a batch begins with its jobs");
         self.begun = end;
         written.map_err(|reason| self.failed(reason))?;
         self.flush()
@@ -219,35 +211,39 @@ impl Output {
     fn write_lines(
         &mut self,
         outcomes: &BatchOutcomes,
-        ended: &[Ended<'_>],
-        range: Range<usize>,
+        ended: &[EndedJob<'_>],
+        range: Range<u32>,
     ) -> io::Result<()> {
         let prefix = format!("{{\"job\":\"{}:", outcomes.batch);
+        assert!(range.end <= outcomes.count, "a batch has the written jobs");
         let mut number = itoa::Buffer::new();
+        let first = ended.partition_point(|job| job.position < range.start);
+        let mut ended = ended[first..].iter().peekable();
         for position in range {
-            let ended = ended[position];
-            let position = position as u32;
-            if let Ended::Missing = ended {
+            let Some(ended) = ended.next_if(|job| job.position == position) else {
                 self.statistics.missing += 1;
                 continue;
-            }
+            };
             let other = self.standing_for.get(&position).copied();
             let job = other.unwrap_or(JobId {
                 batch: outcomes.batch,
                 position,
             });
-            let error = match ended {
-                Ended::Missing | Ended::Value(_) => None,
-                Ended::Error(index) => Some(std::borrow::Cow::Borrowed(&outcomes.errors[index].error)),
-                Ended::Cancelled => Some(std::borrow::Cow::Owned(JobError::new(
-                    "cancelled",
-                    "the job was cancelled",
-                ))),
-                Ended::Expired => Some(std::borrow::Cow::Owned(JobError::new(
-                    "expired",
-                    "no worker started the job in time",
-                ))),
+            let error = match (ended.failure, ended.report.state) {
+                (Some(failure), _) => Some(Cow::Borrowed(&failure.error)),
+                (None, JobState::Cancelled) => {
+                    Some(Cow::Owned(JobError::new("cancelled", "the job was cancelled")))
+                }
+                (None, JobState::Expired) => {
+                    let error = JobError::new("expired", "no worker started the job in time");
+                    Some(Cow::Owned(error))
+                }
+                (None, _) => None,
             };
+            if error.is_none() && ended.value.is_none() {
+                self.statistics.missing += 1;
+                continue;
+            }
             match &error {
                 None => self.statistics.completed += 1,
                 Some(error) => {
@@ -268,8 +264,8 @@ impl Output {
                     b"\",\"value\":"
                 })?;
             }
-            match (&error, ended, self.form) {
-                (_, Ended::Value(value), _) => self.sink.write_all(value.as_bytes())?,
+            match (&error, ended.value, self.form) {
+                (None, Some(value), _) => self.sink.write_all(value.as_bytes())?,
                 (Some(error), _, LineForm::Outcome) => serde_json::to_writer(&mut self.sink, error)?,
                 _ => self.sink.write_all(b"null")?,
             }
@@ -281,30 +277,6 @@ impl Output {
         }
         Ok(())
     }
-}
-
-/// The end of each job of the batch, by position.
-fn by_position(outcomes: &BatchOutcomes) -> Vec<Ended<'_>> {
-    let mut ended = vec![Ended::Missing; outcomes.count as usize];
-    for report in &outcomes.reports {
-        let mut values = report.values.as_ref().map(|values| values.items());
-        for position in report.positions.iter() {
-            ended[position as usize] = match report.state {
-                JobState::Completed => values
-                    .as_mut()
-                    .and_then(Iterator::next)
-                    .map_or(Ended::Missing, Ended::Value),
-                JobState::Cancelled => Ended::Cancelled,
-                JobState::Expired => Ended::Expired,
-                // The errors are filled in below, by position.
-                _ => Ended::Missing,
-            };
-        }
-    }
-    for (index, failure) in outcomes.errors.iter().enumerate() {
-        ended[failure.position as usize] = Ended::Error(index);
-    }
-    ended
 }
 
 /// Writes a line for people or programs to standard output. A terminal gets no control characters.

@@ -216,6 +216,7 @@ impl Engine {
         let mut batches: Vec<NewBatch> = batches.into_iter().map(|(batch, _)| batch).collect();
         let spans = SubmitSpans::begin(&mut batches);
         let ids = self.shared.store.submit(batches, advance).await?;
+        assert_eq!(ids.len(), ends.len(), "each batch has an id");
         spans.end(ids.iter().copied().map(Some));
         for (jobs, end_reason) in ends {
             self.shared.hops.record("submit", u64::from(jobs), end_reason);
@@ -250,6 +251,7 @@ impl Engine {
             .collect();
         let spans = SubmitSpans::begin(&mut batches);
         let submitted = self.shared.store.submit_keyed(batches).await?;
+        assert_eq!(submitted.len(), ends.len(), "each batch has an answer");
         spans.end(submitted.iter().map(|submitted| submitted.batch));
         for (submitted, end_reason) in submitted.iter().zip(ends) {
             if submitted.batch.is_some() {
@@ -263,7 +265,9 @@ impl Engine {
 
     /// Sends events to flows, in one transaction. Returns one receipt for each event, in the same order.
     pub async fn send_events(&self, events: Vec<FlowEvent>) -> Result<Vec<FlowEventReceipt>, EngineError> {
+        let sent = events.len();
         let receipts = self.shared.store.send_events(events).await?;
+        assert_eq!(receipts.len(), sent, "each event has a receipt");
         self.shared.events.wake();
         Ok(receipts)
     }

@@ -140,6 +140,7 @@ impl RecentPages {
         if page.next == after {
             return Ok(Found::NothingFor(LOOK_EVERY));
         }
+        assert!(page.events.len() <= EVENTS_PAGE_MAX as usize + 1, "a full page");
         let page = Arc::new(page);
         self.pages.push_back((after, page.clone()));
         if self.pages.len() > PAGES_KEPT {

@@ -121,6 +121,7 @@ impl Portions {
         if self.after.is_none_or(|after| after >= last) {
             self.last = None;
         }
+        assert!(self.found.is_empty(), "a look begins when nothing is left");
         self.found
             .extend(page.into_iter().filter(|jobs| jobs.batch <= last));
         Ok(())
@@ -142,6 +143,7 @@ impl Portions {
             "a portion of {} batches and {jobs} jobs exceeds its limits",
             portion.len()
         );
+        assert!(self.found.is_empty() || !portion.is_empty(), "it is used up");
         portion
     }
 }

@@ -56,6 +56,7 @@ impl DurationHistogram {
         }
         self.count += other.count;
         self.sum_us += other.sum_us;
+        debug_assert_eq!(self.counts.iter().sum::<u64>(), self.count);
     }
 
     /// Writes the buckets that are not empty, as a store keeps them: `number:count`, separated by spaces, ascending.

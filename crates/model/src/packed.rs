@@ -106,6 +106,7 @@ impl PackedArray {
         for _ in 1..count {
             builder.push_valid(item);
         }
+        assert_eq!(builder.count(), count);
         Ok(builder.finish())
     }
 
@@ -203,6 +204,7 @@ impl PackedArray {
             // The end of the array, as if another item followed.
             starts.push(body.len() + 2);
         }
+        debug_assert!(self.count == 0 || starts.len() == self.count as usize + 1);
         PackedIndex(starts.into())
     }
 
@@ -231,6 +233,7 @@ impl PackedArray {
             count += end - start;
         }
         selected.push(']');
+        debug_assert_eq!(PackedArray::from_stored(&*selected).count(), count);
         PackedArray {
             text: selected.into(),
             count,
@@ -377,6 +380,10 @@ impl PackedBuilder {
     /// Returns the packed array.
     pub fn finish(mut self) -> PackedArray {
         self.text.push(']');
+        debug_assert_eq!(
+            self.count > 1,
+            memchr::memchr(b'\n', self.text.as_bytes()).is_some()
+        );
         PackedArray {
             text: self.text.into(),
             count: self.count,
@@ -409,6 +416,7 @@ impl PackedBuilder {
 
     fn push_valid(&mut self, item: &str) {
         self.separate();
+        debug_assert!(memchr::memchr(b'\n', item.as_bytes()).is_none() && !item.is_empty());
         self.text.push_str(item);
         self.count += 1;
     }

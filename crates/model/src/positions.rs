@@ -84,6 +84,7 @@ impl Positions {
 
     /// Adds a range. Appending at the end is the cheap case.
     pub fn insert_range(&mut self, range: Range<u32>) {
+        assert!(range.end < u32::MAX, "each position has a next one");
         if range.is_empty() {
             return;
         }
@@ -110,6 +111,7 @@ impl Positions {
         for range in &other.ranges {
             union.insert_range(range.clone());
         }
+        debug_assert!(union.contains_all(self) && union.contains_all(other));
         union
     }
 
@@ -126,7 +128,13 @@ impl Positions {
             }
         }
         debug_assert!(common.is_normal(), "an intersection has disjoint ranges");
+        debug_assert!(self.contains_all(&common) && other.contains_all(&common));
         common
+    }
+
+    /// Whether no position is in both sets.
+    pub fn is_disjoint(&self, other: &Positions) -> bool {
+        self.intersection(other).is_empty()
     }
 
     /// Makes the difference: the positions that are not in `other`.
@@ -179,6 +187,7 @@ impl Positions {
             index = index_end;
         }
         debug_assert!(selected.is_normal(), "a selection has disjoint ranges");
+        debug_assert!(self.contains_all(&selected));
         debug_assert!(
             selected.len() <= indexes.len(),
             "each index selects at most one position"
@@ -218,6 +227,7 @@ impl Positions {
 
     /// Adds `by` to each position.
     pub fn shifted_up(mut self, by: u32) -> Positions {
+        assert!(self.last().is_none_or(|last| last < u32::MAX - by));
         for range in &mut self.ranges {
             *range = range.start + by..range.end + by;
         }
@@ -266,6 +276,7 @@ impl Positions {
             taken.len() == count.min(before),
             "as many positions are taken as there are"
         );
+        debug_assert!(taken.last() < self.first() || self.is_empty());
         taken
     }
 }
@@ -336,6 +347,7 @@ impl FromStr for Positions {
             }
             positions.insert_range(first..last + 1);
         }
+        debug_assert!(positions.is_normal());
         Ok(positions)
     }
 }
@@ -379,6 +391,7 @@ mod tests {
             let (a, b) = (packed(&left), packed(&right));
             prop_assert_eq!(unpacked(&a.union(&b)), &left | &right);
             prop_assert_eq!(unpacked(&a.intersection(&b)), &left & &right);
+            prop_assert_eq!(a.is_disjoint(&b), left.is_disjoint(&right));
             prop_assert_eq!(unpacked(&a.difference(&b)), &left - &right);
             prop_assert_eq!(a.contains_all(&b), right.is_subset(&left));
             prop_assert_eq!(a.len() as usize, left.len());

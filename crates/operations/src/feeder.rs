@@ -141,7 +141,22 @@ impl Feeder {
         group: Vec<InputBatch>,
         follower: &impl FeedFollower,
     ) -> Result<(), EngineError> {
+        assert!(
+            group.len() <= BATCHES_FED_MAX,
+            "a step has {} batches",
+            group.len()
+        );
         if let Some(last) = group.last() {
+            assert!(
+                last.progress.bytes >= self.progress.bytes && last.progress.jobs >= self.progress.jobs,
+                "a run goes on from {:?}, not back to {:?}",
+                self.progress,
+                last.progress
+            );
+            assert!(
+                group.iter().map(|batch| batch.progress.lines).is_sorted(),
+                "in order"
+            );
             self.progress = last.progress;
         }
         let sizes = |batch: &InputBatch| FedBatch {
@@ -163,6 +178,7 @@ impl Feeder {
         follower.begins();
         let advance = Some(self.advance(RunState::Submitting));
         let ids = self.engine.submit_step(batches.collect(), advance).await?;
+        assert_eq!(ids.len(), fed.len(), "each submitted batch has an id");
         for (fed, id) in fed.iter_mut().zip(ids) {
             fed.batch = id;
         }

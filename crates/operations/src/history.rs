@@ -31,7 +31,7 @@ pub struct HistoryQuery {
     #[cfg_attr(feature = "schema", param(inline))]
     by: HistoryPeriod,
     /// The greatest allowed age of the answer, so that the server can share one answer among callers. If counting is
-    /// slow, the answer may be as old as 50 times its duration. Without this, the answer is new. Milliseconds.
+    /// slow, the answer may be as old as 100 times its duration. Without this, the answer is new. Milliseconds.
     #[serde(default)]
     #[cfg_attr(feature = "schema", param(minimum = 0, maximum = 60_000))]
     pub age_ms_max: Option<u64>,

@@ -4,6 +4,7 @@ pub mod change;
 pub mod details;
 pub mod events;
 pub mod fork;
+pub mod ids;
 pub mod list;
 pub mod memos;
 pub mod newest_batches;

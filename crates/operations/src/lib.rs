@@ -4,8 +4,8 @@
 //! * [`options`] has the options of jobs, which a submit, a schedule and a spawn share.
 //! * [`flow_event`] has the request of an event for a flow.
 //! * [`submit`] has the request of a submit, and cuts its payloads into batches.
-//! * [`jobs`], [`schedules`], [`controls`], [`history`], [`backlog`] and [`stats`] are the operations on an engine, with their
-//!   requests and answers.
+//! * [`jobs`], [`results`], [`batches`], [`runs`], [`queues`], [`schedules`], [`controls`], [`history`], [`backlog`] and [`stats`]
+//!   are the operations on an engine, with their requests and answers.
 //! * [`feeder`] submits the input of a run, batch by batch.
 //! * [`local`] carries out an operation by its name, for a program in another language that has the store itself.
 //! * [`access`] is what a caller may touch.
@@ -17,6 +17,8 @@
 pub mod access;
 #[cfg(feature = "engine")]
 pub mod backlog;
+#[cfg(feature = "engine")]
+pub mod batches;
 #[cfg(feature = "engine")]
 pub mod controls;
 #[cfg(feature = "engine")]
@@ -31,8 +33,14 @@ pub mod limits;
 pub mod local;
 pub mod options;
 pub mod priority;
+#[cfg(feature = "engine")]
+pub mod queues;
 pub mod read;
 pub mod refused;
+#[cfg(feature = "engine")]
+pub mod results;
+#[cfg(feature = "engine")]
+pub mod runs;
 #[cfg(feature = "engine")]
 pub mod schedules;
 #[cfg(feature = "engine")]

@@ -51,6 +51,21 @@ pub const SEARCH_ROWS_MAX: u32 = 100;
 /// The number of batch ids that one listing reads, matching or not.
 pub const BATCH_IDS_LOOKED_AT_MAX: i64 = 20_000;
 
+/// The number of batches whose results one request may name.
+pub const RESULT_BATCHES_MAX: usize = 1_000;
+
+/// Bytes of outcomes in one answer that is not a stream.
+pub const RESULT_BYTES_MAX: usize = 32 << 20;
+
+/// The longest wait of one claim, or for results.
+pub const WAIT_MS_MAX: u64 = 30_000;
+
+/// Batches on one page of a listing.
+pub const BATCH_ROWS_MAX: u32 = 200;
+
+/// Runs in one listing, which counts the jobs of each.
+pub const RUN_ROWS_MAX: u32 = 100;
+
 /// Names in one condition of a filter: states, effects, tags.
 pub const NAMES_READ_MAX: usize = 100;
 

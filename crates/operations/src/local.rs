@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::jobs::change::{PauseJobsRequest, PrioritiseRequest, ResumeJobsRequest, change};
 use crate::jobs::events::EventsRequest;
-use crate::jobs::{details, events, fork, list, memos, tags};
+use crate::jobs::{details, events, fork, ids, list, memos, tags};
 use crate::read::read_request;
 use crate::refused::Refused;
 use crate::schedules::{PauseRequest, ScheduleRequest};
-use crate::{backlog, controls, history, schedules, stats};
+use crate::{backlog, batches, controls, history, queues, results, runs, schedules, stats};
 
 /// Carries out an operation of this process's own store. `subject` is the job, schedule or tag that it is about, where it is
 /// about one; `request` has its parameters or its body.
@@ -26,6 +26,7 @@ pub async fn carry_out(
     match operation {
         "jobs" => told(list::jobs(engine, access, read(request)?).await),
         "count_jobs" => told(list::count_jobs(engine, access, read(request)?).await),
+        "job_ids" => told(ids::job_ids(engine, access, read(request)?).await),
         "job" => told(details::job(engine, access, subject).await),
         "tag_values" => told(tags::tag_values(engine, subject, read(request)?).await),
         "cancel" => told(change(engine, access, (read(request)?, Change::Cancel)).await),
@@ -40,6 +41,10 @@ pub async fn carry_out(
         }
         "flow_memos" => told(memos::memos(engine, access, read(request)?).await),
         "fork_flows" => told(fork::fork(engine, access, read(request)?).await),
+        "results" => told(results::results(engine, access, read(request)?).await),
+        "batches" => told(batches::batches(engine, access, read(request)?).await),
+        "runs" => told(runs::runs(engine, read(request)?).await),
+        "queues" => told(queues::queues(engine, access, read(request)?).await),
         "schedules" => told(schedules::schedules(engine, read(request)?).await),
         "schedule" => told(schedules::schedule(engine, subject).await),
         "put_schedule" => {

@@ -3,7 +3,6 @@
 use gristmill_model::bounded;
 use gristmill_model::bounded::near::with_near_name;
 use gristmill_model::id::ParseJobIdError;
-use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::state::ParseJobStateError;
 use gristmill_model::{JobId, JobState};
 use serde::Deserialize;
@@ -18,11 +17,11 @@ pub fn read_request<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, String>
 }
 
 /// Reads the number of rows on a page.
-pub fn check_rows(limit: Option<u32>, default: u32) -> Result<u32, Refused> {
+pub fn check_rows(limit: Option<u32>, default: u32, max: u32) -> Result<u32, Refused> {
     match limit.unwrap_or(default) {
-        limit if limit == 0 || limit > PAGE_ROWS_MAX => Err(Refused::invalid(
+        limit if limit == 0 || limit > max => Err(Refused::invalid(
             format!("`limit` is {limit}"),
-            format!("give 1 to {PAGE_ROWS_MAX}"),
+            format!("give 1 to {max}"),
         )),
         limit => Ok(limit),
     }

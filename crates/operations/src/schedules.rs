@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gristmill_engine::Engine;
 use gristmill_model::batch::DEFAULT_QUEUE;
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_model::{BatchOptions, PackedBuilder, PackedError, RecurrenceRule, Timestamp, bounded};
 use gristmill_store::{CatchUp, NewSchedule, Overlap, Schedule, ScheduleChange, StoreError};
 use serde::{Deserialize, Serialize};
@@ -270,7 +271,7 @@ fn not_found(name: &str) -> Refused {
 
 /// Lists schedules.
 pub async fn schedules(engine: &Engine, query: SchedulesQuery) -> Result<Schedules, Refused> {
-    let limit = check_rows(query.limit, PAGE_ROWS)?;
+    let limit = check_rows(query.limit, PAGE_ROWS, PAGE_ROWS_MAX)?;
     let rows = engine.store().schedules(query.after.as_deref(), limit).await?;
     let now = engine.clock().now();
     let shown = move |row| ScheduleView::of(row, now);

@@ -289,6 +289,7 @@ impl JobCutter {
     /// Adds a batch with the first jobs that are not in a batch yet.
     fn add(&mut self, payloads: PackedArray) {
         let jobs = payloads.count() as usize;
+        assert!(self.job_tags.len() <= self.jobs - self.added, "tags have jobs");
         let mut batch = NewBatch {
             payloads,
             ..self.template.clone()
@@ -299,6 +300,7 @@ impl JobCutter {
             tags.resize(jobs, BTreeMap::new());
             batch.tags.extend(pack_tags(&tags));
         }
+        assert!(self.added + jobs <= self.jobs, "a batch has pushed jobs");
         self.added += jobs;
         self.batches.push(batch);
     }
@@ -314,6 +316,7 @@ impl JobCutter {
                 "send at least one payload",
             ));
         }
+        assert_eq!(self.added, self.jobs, "each job is in a batch");
         let Some(Keys { unique, mut all }) = self.keys else {
             return Ok(Batches::Plain(self.batches));
         };

@@ -248,6 +248,7 @@ impl ExchangeRequest {
                     .iter()
                     .flat_map(|us| us.to_le_bytes())
                     .collect();
+                assert!(!completed.positions.is_empty(), "a part completes jobs");
                 segments.push(Segment::Text(completed.values.text().clone()));
                 segments.push(Segment::Bytes(durations));
                 completed.positions
@@ -420,9 +421,11 @@ fn checked(
     if listed > 0 {
         return Err(wrong("speaks of a position twice".to_owned()));
     }
+    debug_assert!(spoken_of.last().is_none_or(|last| last < BATCH_JOBS_MAX));
     let logs = checked_logs(report.logs, &spoken_of, log_bytes_left, wrong)?;
     let mut failed: Vec<FailedJob> = report.failed.into_iter().map(cut).collect();
     failed.sort_by_key(|failed| failed.position);
+    debug_assert!(failed.windows(2).all(|pair| pair[0].position < pair[1].position));
     let earlier = checked_earlier(report.earlier, log_bytes_left)?;
     Ok(Report {
         lease: report.lease,

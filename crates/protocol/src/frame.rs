@@ -66,6 +66,7 @@ pub(super) fn encode<H: Serialize>(head: &H, segments: &[Segment]) -> Bytes {
     let size: usize = segments.iter().map(|segment| 4 + segment.bytes().len()).sum();
     let mut message = BytesMut::with_capacity(8 + head.len() + size);
     message.put_slice(MAGIC);
+    debug_assert!(head.len() <= HEAD_BYTES_MAX, "the receiver reads the head");
     message.put_u32_le(head.len() as u32);
     message.put_slice(&head);
     for segment in segments {
@@ -116,6 +117,9 @@ pub(super) fn decode<H: DeserializeOwned>(message: &[u8]) -> Result<(H, Vec<&[u8
         let bytes = take_length(&mut rest).ok_or(short("a segment's length"))?;
         segments.push(take(&mut rest, bytes).ok_or(short("a segment"))?);
     }
+    assert!(segments.len() <= SEGMENTS_MAX, "a message has its limit");
+    let bytes: usize = segments.iter().map(|segment| 4 + segment.len()).sum();
+    assert_eq!(8 + head_bytes + bytes, message.len(), "a message is read whole");
     Ok((head, segments))
 }
 

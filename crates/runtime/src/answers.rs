@@ -275,6 +275,7 @@ impl Answers {
                 }
             }
         }
+        assert_eq!(values.count() as usize, indexes.len(), "each job has a value");
         if !indexes.is_empty() {
             self.completed = Some((indexes, durations_us, values.finish()));
         }
@@ -309,6 +310,7 @@ impl Answers {
             .iter()
             .map(|(index, duration_us, _)| (*index, *duration_us))
             .unzip();
+        assert_eq!(joined.count() as usize, all.len(), "each job has a value");
         self.completed = Some((indexes, durations_us, joined.finish()));
         Ok(())
     }

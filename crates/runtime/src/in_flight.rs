@@ -69,6 +69,7 @@ impl InFlight {
             let keeps = |piece: &Piece| piece.careful && !is_draining;
             let (kept, given_up): (VecDeque<Piece>, VecDeque<Piece>) =
                 std::mem::take(&mut self.waiting).into_iter().partition(keeps);
+            assert!(kept.iter().all(|piece| piece.careful), "careful pieces stay");
             self.waiting = kept;
             for piece in given_up {
                 self.give_back(piece.places);
@@ -167,8 +168,10 @@ impl InFlight {
         );
         self.sent_count -= jobs.len();
         for run in jobs.chunk_by(|(_, one), (_, other)| one == other).rev() {
-            let places = run.iter().map(|(place, _)| *place).collect();
+            let places: Positions = run.iter().map(|(place, _)| *place).collect();
+            assert_eq!(places.len() as usize, run.len(), "a job comes back once");
             let careful = run[0].1;
+            debug_assert!(self.waiting.iter().all(|piece| piece.places.is_disjoint(&places)));
             self.waiting.push_front(Piece { places, careful });
         }
         if self.is_draining() {

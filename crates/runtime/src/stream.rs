@@ -133,6 +133,7 @@ impl Stream {
             self.pieces.back().is_none_or(|last| last.end() <= first),
             "the numbers of a process's jobs ascend"
         );
+        assert!(self.begun_to <= self.next_number, "only sent jobs have begun");
         self.next_number += places.len() as u32;
         self.pieces.push_back(SentPiece {
             owner,
@@ -150,6 +151,7 @@ impl Stream {
     pub fn piece_of(&self, number: u32) -> Option<usize> {
         let piece = self.pieces.partition_point(|piece| piece.end() <= number);
         self.pieces.get(piece).filter(|found| found.first <= number)?;
+        debug_assert!(self.pieces[piece].end() > number);
         Some(piece)
     }
 
@@ -265,6 +267,7 @@ impl Stream {
             kept.len() <= self.unanswered_count(),
             "a start is kept only for a job that runs"
         );
+        debug_assert!(kept.iter().is_sorted_by(|one, next| one.0 < next.0));
         self.begun = kept;
     }
 }

@@ -184,6 +184,7 @@ impl State {
         let Some(open) = longest.and_then(|number| self.remove(number)) else {
             return false;
         };
+        assert_eq!(open.requests, 0, "only a connection without requests is closed");
         open.signal.is_closed.store(true, Ordering::Release);
         open.signal.waker.wake();
         true

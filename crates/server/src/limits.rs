@@ -100,14 +100,8 @@ pub const REQUESTS_BURST_MAX: u32 = 10_000;
 /// The number of requests that may wait for work or for results (long polls).
 pub const LONG_POLLS_MAX: usize = 4_096;
 
-/// The longest wait of one claim, or for results.
-pub const WAIT_MS_MAX: u64 = 30_000;
-
 /// The number of jobs that one submit may wait for.
 pub const AWAITED_JOBS_MAX: usize = 1_000;
-
-/// Bytes of outcomes in the answer to a submit that waits.
-pub const AWAITED_RESULT_BYTES_MAX: usize = 32 << 20;
 
 /// The time for which the store's answer to an unauthenticated probe is repeated. Probes cost the store at most one
 /// query a second.
@@ -149,17 +143,11 @@ pub const CLOCK_SKEW_MS_MAX: i64 = 60_000;
 /// The time that requests may continue after the stop signal.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// The number of batches whose results one request may name.
-pub const RESULT_BATCHES_MAX: usize = 1_000;
-
 /// Bytes of a token's subject. The names of its workers begin with it.
 pub const SUBJECT_BYTES_MAX: usize = 80;
 
 /// Bytes of the name and of the host that an agent reports.
 pub const AGENT_NAME_BYTES_MAX: usize = 100;
-
-/// Batches on one page of a listing.
-pub const BATCH_ROWS_MAX: u32 = 200;
 
 /// The number of concurrent searches. It bounds their share of the processor.
 pub const SEARCHES_MAX: usize = 4;
@@ -181,9 +169,6 @@ pub const RECALLS_MAX: usize = 4;
 
 /// The longest duration of a recall.
 pub const RECALL_WITHIN: Duration = Duration::from_secs(20);
-
-/// Runs in one listing, which counts the jobs of each.
-pub const RUN_ROWS_MAX: u32 = 100;
 
 /// The greatest `age_ms_max` of a request. Milliseconds.
 pub const AGE_MS_MAX: u64 = 60_000;

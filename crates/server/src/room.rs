@@ -134,6 +134,7 @@ impl Room {
         if own > self.bytes_max / SHARE_OF_ROOM && !is_first {
             return false;
         }
+        assert!(share.bodies.contains(&place.number), "a body in the room grows");
         share.bytes = own;
         taken.bytes = all;
         debug_assert_eq!(
@@ -147,7 +148,7 @@ impl Room {
     fn give_back(&self, place: &Place, bytes: usize, leaves: bool) {
         let mut taken = self.lock();
         assert!(
-            bytes <= taken.bytes && bytes <= place.bytes.max(bytes),
+            bytes <= taken.bytes && bytes <= place.bytes,
             "a room of {} bytes cannot get {bytes} back",
             taken.bytes
         );
@@ -170,6 +171,7 @@ impl Room {
                 }
             }
         }
+        assert!(!taken.bodies.is_empty() || taken.bytes == 0, "an empty room");
         drop(taken);
         self.freed.notify_waiters();
     }
@@ -216,8 +218,8 @@ impl Place {
     /// Keeps these bytes and gives back the rest.
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
         self.room.give_back(self, less, false);
+        self.bytes -= less;
     }
 
     /// Waits for a turn to read a large body outside of the event loop.

@@ -276,6 +276,7 @@ impl Session {
     /// The list of followed jobs, if it has changed since the last answer. If this answer is lost, a heartbeat has the list.
     pub fn news_of(&self, interest: &Interest) -> Option<Vec<Followed>> {
         let (version, followed) = interest.newer_than(self.told.load(Ordering::Relaxed))?;
+        assert!(version > 0, "news have a version");
         self.told.store(version, Ordering::Relaxed);
         Some(followed)
     }
@@ -289,6 +290,7 @@ impl Session {
 impl Answers {
     fn acknowledge(&mut self, number: u64) {
         self.kept = self.kept.split_off(&number.saturating_add(1));
+        assert!(self.kept.len() <= ANSWERS_KEPT_MAX, "few answers are kept");
         self.floor = self.floor.max(number);
         self.assert_above_floor();
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use gristmill_model::{
     BatchId, Completed, EarlierFailure, FailedJob, JobError, JobId, JobState, Lease, LeasedSlice, NewBatch,
     PackedArray, PackedBuilder, Positions, Report, ReportWrite, RetryPolicy, Siblings, Spawn, Suspended,
-    WorkerId,
+    Timestamp, WorkerId,
 };
-use gristmill_store::{CheckPlace, Exchanged, Finding, JobFilter, NewWorker, Page, Store, Want};
+use gristmill_store::{
+    Change, Changed, CheckPlace, Exchanged, Finding, JobFilter, NewWorker, Page, Selection, Store, Want,
+};
 
 /// The kind of jobs in checks where the kind does not matter.
 pub const KIND: &str = "work";
@@ -44,6 +46,23 @@ pub fn job(batch: BatchId, position: u32) -> JobId {
 /// Submits one batch.
 pub async fn submit(store: &dyn Store, batch: NewBatch) -> BatchId {
     store.submit(vec![batch], None).await.unwrap()[0]
+}
+
+/// Changes jobs, and returns the numbers of changed and unchanged ones.
+pub async fn change(store: &dyn Store, selection: impl Into<Selection>, change: Change) -> Changed {
+    store.change(selection.into(), change).await.unwrap()
+}
+
+/// A pause of jobs.
+pub fn pausing(reason: &str, until: Option<Timestamp>) -> Change {
+    let reason = reason.to_owned();
+    Change::Pause { reason, until }
+}
+
+/// The end of the pauses with a reason, or of all.
+pub fn resuming(reason: Option<&str>) -> Change {
+    let reason = reason.map(str::to_owned);
+    Change::Resume { reason }
 }
 
 /// Registers a worker.
@@ -229,10 +248,7 @@ pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: 
     let worker = worker(store).await;
     let lease = claim(store, worker, 6).await.unwrap();
     let slice = &lease.slices[0];
-    store
-        .cancel(gristmill_store::Selection::Jobs(vec![job(id, 1)]))
-        .await
-        .unwrap();
+    change(store, job(id, 1), Change::Cancel).await;
     let sized = |position: u32| match position {
         3 => format!("{{\"id\":{position}}}"),
         _ => format!("{{\"id\":{position},\"size\":1}}"),
@@ -266,10 +282,7 @@ pub async fn writes_go_with_their_reports(store: &dyn Store, insert: &str, ids: 
         "the job is tried again"
     );
     assert_eq!(store.outcomes(id).await.unwrap().unwrap().ended(), 5);
-    store
-        .cancel(gristmill_store::Selection::Jobs(vec![job(id, 3)]))
-        .await
-        .unwrap();
+    change(store, job(id, 3), Change::Cancel).await;
 }
 
 /// A report that releases these jobs of a slice.

@@ -304,7 +304,7 @@ impl<'a> Machine<'a> {
         match manual {
             Manual::Cancel(jobs) => {
                 let jobs = self.named(jobs);
-                let changed = self.store.cancel(Selection::Jobs(jobs.clone())).await.unwrap();
+                let changed = change(&*self.store, jobs.clone(), Change::Cancel).await;
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
             Manual::CancelKind(kind) => {
@@ -312,14 +312,14 @@ impl<'a> Machine<'a> {
                     kind: Some(KINDS[kind].to_owned()),
                     ..JobFilter::default()
                 };
-                let changed = self.store.cancel(Selection::Filter(filter)).await.unwrap();
+                let changed = change(&*self.store, filter, Change::Cancel).await;
                 let jobs = self.reference.of_kind(KINDS[kind]);
                 assert_eq!(changed.changed, self.reference.cancel(jobs, now));
             }
             Manual::CancelKeyed(key) => self.cancel_keyed(labels::key(key)).await,
             Manual::Retry(jobs) => {
                 let jobs = self.named(jobs);
-                let changed = self.store.retry(Selection::Jobs(jobs.clone())).await;
+                let changed = self.store.change(jobs.clone().into(), Change::Retry).await;
                 if jobs.iter().any(|job| self.reference.is_ended_step(*job)) {
                     changed.expect_err("a step of a flow is named");
                 } else {
@@ -339,29 +339,25 @@ impl<'a> Machine<'a> {
                     jobs: packed.collect(),
                     states: Change::Retry.states().to_vec(),
                 };
-                let changed = self.store.retry(all).await.unwrap();
+                let changed = change(&*self.store, all, Change::Retry).await;
                 assert_eq!(changed.changed, self.reference.retry(jobs, now));
             }
             Manual::Discard(jobs) => {
                 let jobs = self.named(jobs);
-                let discarded = self.store.discard(Selection::Jobs(jobs.clone())).await.unwrap();
+                let discarded = change(&*self.store, jobs.clone(), Change::Discard).await;
                 assert_eq!(discarded.changed, self.reference.discard(&jobs));
             }
             Manual::Prioritise(jobs, priority) => {
                 let jobs = self.named(jobs);
                 let named = Selection::Jobs(jobs.clone());
-                let changed = self.store.prioritise(named, priority).await.unwrap();
+                let changed = change(&*self.store, named, Change::Prioritise(priority)).await;
                 assert_eq!(changed.changed, self.reference.prioritise(&jobs, priority));
             }
             Manual::Pause(jobs, reason, for_ms) => {
                 let jobs = self.named(jobs);
                 let until = for_ms.map(|for_ms| now.plus_ms(for_ms));
                 let named = Selection::Jobs(jobs.clone());
-                let paused = self
-                    .store
-                    .pause_jobs(named, REASONS[reason], until)
-                    .await
-                    .unwrap();
+                let paused = change(&*self.store, named, pausing(REASONS[reason], until)).await;
                 assert_eq!(
                     paused.changed,
                     self.reference.pause_jobs(&jobs, REASONS[reason], until)
@@ -371,7 +367,7 @@ impl<'a> Machine<'a> {
                 let jobs = self.named(jobs);
                 let reason = reason.map(|reason| REASONS[reason]);
                 let named = Selection::Jobs(jobs.clone());
-                let resumed = self.store.resume_jobs(named, reason).await.unwrap();
+                let resumed = change(&*self.store, named, resuming(reason)).await;
                 assert_eq!(resumed.changed, self.reference.resume_jobs(&jobs, reason, now));
             }
         }
@@ -613,11 +609,11 @@ impl<'a> Machine<'a> {
             let outcomes = self.store.outcomes(batch).await.unwrap().unwrap();
             let finished = self.store.is_finished(batch).await.unwrap();
             assert_eq!(finished, outcomes.ended() == outcomes.count);
-            for report in &outcomes.reports {
-                let items = report.values.iter().flat_map(|values| values.items());
-                let jobs = report.positions.iter().map(|position| job(batch, position));
-                values.extend(jobs.zip(items.map(str::to_owned)));
-            }
+            let ended = outcomes.jobs();
+            let completed = ended
+                .iter()
+                .filter_map(|ended| Some((ended.position, ended.value?)));
+            values.extend(completed.map(|(position, value)| (job(batch, position), value.to_owned())));
         }
         assert_eq!(values, self.reference.values());
     }

@@ -120,6 +120,7 @@ impl Transaction {
             .map(|(batch, positions)| (batch.0, Multirange(positions)))
             .unzip();
         let changed = self.change_in(change, &batches, &meant, &names, ended).await?;
+        assert!(changed <= named, "only named jobs change");
         Ok(Changed {
             changed,
             unchanged: named.saturating_sub(changed),

@@ -385,7 +385,13 @@ impl Round {
         let is_end = rows.len() < LOOK_LANES_MAX || ids.len() < rows.len();
         self.is_over = is_end && (self.is_wrapped || self.began_after == 0);
         self.is_wrapped |= is_end;
-        self.after = ids.last().copied().filter(|_| !is_end).unwrap_or(0);
+        let after = ids.last().copied().filter(|_| !is_end).unwrap_or(0);
+        assert!(
+            is_end || after > self.after,
+            "a round goes on after lane {}, not after {after}",
+            self.after
+        );
+        self.after = after;
         let lanes = cache.lanes();
         let known = ids.iter().filter_map(|id| lanes.get(i64::from(*id)));
         Ok(known.filter(|lane| want.admits(lane)).cloned().collect())
@@ -446,7 +452,8 @@ impl Claim {
                 None => rank,
             };
             let place = (rank, slice.run_at, slice.batch, first);
-            self.found.insert((place, slice.id), slice);
+            let known = self.found.insert((place, slice.id), slice);
+            assert!(known.is_none(), "a claim sees a slice once");
         }
         Ok(looked_at == rows.len() as i64 && looked_at < i64::from(slices_max))
     }
@@ -466,6 +473,11 @@ impl Claim {
             bytes_left = bytes_left.saturating_sub(u64::from(positions.len()) * job_bytes);
             taken.push(Taken { slice, positions });
         }
+        assert_eq!(
+            taken.iter().map(|part| part.positions.len()).sum::<u32>(),
+            self.jobs_max - jobs_left,
+            "the slices of a claim have all of its jobs"
+        );
         taken
     }
 }

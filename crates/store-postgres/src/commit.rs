@@ -167,6 +167,7 @@ impl Transaction {
             commit.add_siblings(&report, &receipt.accepted);
             receipts.push(receipt);
         }
+        assert_eq!(receipts.len(), reports.len(), "each report has a receipt");
         let Commit {
             spawning,
             spread,
@@ -174,6 +175,7 @@ impl Transaction {
             ..
         } = commit;
         for (held, rest) in rows.changed() {
+            assert!(held.positions.contains_all(rest), "a lease only shrinks");
             self.writes.let_go(held, &held.positions.difference(rest));
         }
         let anew = self.suspend(spawning, ended).await?;
@@ -234,6 +236,7 @@ impl Transaction {
             if accepted.is_empty() {
                 continue;
             }
+            debug_assert!(receipt.accepted.is_disjoint(&accepted), "disjoint");
             *rest = rest.difference(&accepted);
             let completed = report.completed.as_ref();
             let mut over = completed.map_or_else(Positions::new, |completed| {
@@ -286,6 +289,13 @@ impl Transaction {
         self.writes
             .insert_report(self.now, report.batch, &receipt.dead, ending);
         receipt.refused = reported.difference(&receipt.accepted);
+        assert!(reported.contains_all(&receipt.accepted), "only they are accepted");
+        assert!(receipt.accepted.contains_all(&receipt.dead), "only they die");
+        assert_eq!(
+            receipt.accepted.len() + receipt.refused.len(),
+            reported.len(),
+            "each reported job is accepted or refused"
+        );
         Ok(receipt)
     }
 
@@ -366,6 +376,14 @@ impl Transaction {
                 },
             );
         }
+        assert!(accepted.contains_all(&failed.dead), "only accepted jobs die");
+        assert!(
+            failed
+                .retried
+                .iter()
+                .all(|(run_at, positions)| *run_at >= self.now && accepted.contains_all(positions)),
+            "only accepted jobs are retried, and not in the past"
+        );
         Ok(failed.dead)
     }
 }

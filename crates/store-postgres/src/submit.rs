@@ -112,6 +112,7 @@ pub(crate) async fn commit_groups(database: Arc<Database>, mut committer: Commit
         if units.iter().any(|unit| unit.advance.is_some()) {
             in_order = Some(advances.clone().lock_owned().await);
         }
+        assert_eq!(units.len(), waiting.len(), "each unit has a caller");
         let database = database.clone();
         tokio::spawn(async move {
             let outcomes = carry_out(&database, units).await;
@@ -146,6 +147,11 @@ fn units(group: Group<Submit, SubmitReply>) -> (Vec<Unit>, Vec<Waiting>) {
     }
     for mut merge in merges {
         let payloads = packed(&merge.singles);
+        assert_eq!(
+            payloads.count() as usize,
+            merge.waiting.len(),
+            "each caller of a packed batch has a job in it"
+        );
         let batch = NewBatch {
             payloads,
             ..merge.singles.swap_remove(0)
@@ -164,6 +170,7 @@ impl Waiting {
         match (self, outcome) {
             (Waiting::Batches(responder), outcome) => responder.reply(outcome.map(Submitted::Batches)),
             (Waiting::Singles(responders), Ok(batches)) => {
+                assert_eq!(batches.len(), 1, "packed jobs are one batch");
                 for (responder, position) in responders.into_iter().zip(0..) {
                     let batch = batches[0];
                     responder.reply(Ok(Submitted::Single(JobId { batch, position })));
@@ -313,9 +320,11 @@ async fn store(
                 .await?
         }
     };
+    assert_eq!(stored.len(), units.len(), "each unit has an outcome");
     let mut outcomes = Vec::with_capacity(units.len());
     for (unit, stored) in units.iter().zip(stored) {
         outcomes.push(stored.map(|stored| {
+            assert_eq!(stored.len(), unit.batches.len(), "each batch of a unit has an id");
             let batches = unit.batches.iter().zip(stored);
             batches
                 .map(|(batch, (id, head))| {
@@ -388,6 +397,7 @@ impl Transaction {
                 None => Ok(self.insert_unit(unit, &mut ids, &mut ended).await?),
             });
         }
+        assert!(ids.next().is_none(), "each id of a batch is used");
         if !stored.is_empty() {
             self.flush().await?;
             self.await_batches(&stored).await?;
@@ -433,7 +443,9 @@ impl Transaction {
             )
             .await?;
         let ids = rows.iter().map(|row| Ok(BatchId(row.try_get(0)?)));
-        ids.collect()
+        let ids: Vec<BatchId> = ids.collect::<Result<_>>()?;
+        assert!(ids.is_sorted_by(|id, next| id < next), "ids of batches ascend");
+        Ok(ids)
     }
 
     async fn insert_unit(
@@ -465,6 +477,7 @@ impl Transaction {
             };
             let lane = self.lane(LaneName::of(batch))?;
             let head = self.writes.submit(self.now, id, lane, batch, circumstances)?;
+            assert!(earlier.last().is_none_or(|last| *last < id), "ids ascend");
             earlier.push(id);
             stored.push((id, head));
         }

@@ -247,6 +247,7 @@ impl Transaction<'_> {
                 add(held.attempt, &taken);
             }
         }
+        debug_assert!(cancelled.values().all(|positions| !positions.is_empty()));
         for (attempt, positions) in &cancelled {
             self.end_jobs(batch, positions, &Ending::of(JobState::Cancelled, *attempt))?;
         }
@@ -392,6 +393,7 @@ impl Transaction<'_> {
                 .iter()
                 .fold(Positions::new(), |all, (_, flows)| all.union(flows));
             let others = retried.difference(&goes_on);
+            assert_eq!(goes_on.len() + others.len(), retried.len(), "one or the other");
             let flows = flows.iter().map(|(family, flows)| (Some(*family), flows));
             for (family, positions) in flows.chain([(None, &others)]) {
                 if positions.is_empty() {

@@ -85,6 +85,7 @@ impl Transaction<'_> {
                 Some(last) => is_wrapped && last >= began_after,
                 None => is_wrapped || began_after == 0,
             };
+            assert!(last.is_none_or(|last| last > after), "a round goes on");
             is_wrapped |= last.is_none();
             after = last.unwrap_or(0);
             self.memory.look_after = if is_over { 0 } else { after };
@@ -203,6 +204,7 @@ impl Transaction<'_> {
                 lane_of.push(index);
             }
         }
+        assert_eq!(cursors.len(), lane_of.len(), "each cursor has a lane");
         Ok((cursors, lane_of))
     }
 
@@ -345,6 +347,7 @@ impl Line for ClaimLine<'_, '_> {
             }
             prepared => prepared?,
         };
+        assert!(prepared.positions.len() <= jobs_max, "a claim takes no more");
         let (taken, rest) = self
             .claim
             .take(self.transaction, cursor.lane(), slice, prepared)?;
@@ -479,6 +482,12 @@ impl Claim {
             }
             None => None,
         };
+        assert!(
+            memos
+                .as_ref()
+                .is_none_or(|memos| memos.count() == positions.len())
+        );
+        assert_eq!(payloads.count(), positions.len(), "each job has a payload");
         Ok(Prepared {
             content,
             labels,
@@ -538,6 +547,7 @@ impl Claim {
             traceparent: content.head.options.traceparent,
         };
         self.bytes += leased.weight_bytes();
+        assert!(self.taken.iter().all(|taken| taken.slice.lease == lease));
         self.taken.push(Taken {
             slice: leased,
             lane_id: lane.id,

@@ -159,6 +159,7 @@ impl Transaction<'_> {
                 continue;
             }
             self.let_go(held, &accepted)?;
+            debug_assert!(receipt.accepted.is_disjoint(&accepted), "disjoint");
             receipt.accepted = receipt.accepted.union(&accepted);
             let released = report.released.intersection(&accepted);
             if !released.is_empty() {
@@ -260,6 +261,13 @@ impl Transaction<'_> {
             self.now,
             &mut *self.memory.rng,
         );
+        assert!(accepted.contains_all(&failed.dead), "only accepted jobs die");
+        assert!(
+            failed
+                .retried
+                .values()
+                .all(|retried| accepted.contains_all(retried))
+        );
         for attempt in &failed.attempts {
             self.insert_failure(held.batch, attempt)?;
         }
@@ -291,6 +299,7 @@ impl Transaction<'_> {
         let Some(suspended) = suspended.select(accepted) else {
             return Ok(Positions::new());
         };
+        assert!(accepted.contains_all(&suspended.positions), "only they suspend");
         let Err(error) = self.suspend(held, &suspended)? else {
             return Ok(Positions::new());
         };

@@ -39,6 +39,7 @@ impl Transaction<'_> {
         for batch in batches {
             ids.push(self.insert_batch(batch, &batch.payloads, run, &ids, &[])?);
         }
+        assert_eq!(ids.len(), batches.len(), "each batch has an id");
         self.settle_submitted(batches, &ids)?;
         Ok(ids)
     }
@@ -117,6 +118,7 @@ impl Transaction<'_> {
         if options.hooks.is_some() {
             self.await_end(id)?;
         }
+        assert!(positions.last().is_none_or(|last| last < payloads.count()));
         let begins = Beginning::of(id, batch, earlier, waiting, positions);
         for (part, edges) in &begins.blocked {
             self.block(part, edges)?;

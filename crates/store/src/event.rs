@@ -242,6 +242,7 @@ impl EventRow<'_> {
             (_, Ok(JobState::Expired)) => Event::Expired { jobs, attempt },
             _ => return Ok(()),
         };
+        assert!(events.last().is_none_or(|last| last.cursor <= cursor), "in order");
         events.push(RecordedEvent { cursor, at, event });
         Ok(())
     }

@@ -46,7 +46,7 @@ pub use integrity::{CheckPage, CheckPlace, Finding};
 pub use live_output::OutputPage;
 pub use metrics::{LaneMetrics, StoreMetrics};
 pub use options::DebugRng;
-pub use outcome::{BatchOutcomes, StoredFailure, StoredReport};
+pub use outcome::{BatchOutcomes, EndedJob, StoredFailure, StoredReport};
 pub use query::{
     BatchPositions, BatchRow, BatchSummary, Change, Changed, FailedPrerequisite, JobCounts, JobDetails,
     JobFilter, JobPause, JobRow, KindCounts, LockWaits, OpenPrerequisite, Page, PruneOptions, Pruned,
@@ -173,43 +173,6 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Changes jobs in one transaction, however many a filter matches. To change many jobs in portions, give the pages of
     /// [`job_ids`](Store::job_ids) as [`Selection::Packed`], as the engine does.
     async fn change(&self, selection: Selection, change: Change) -> Result<Changed, StoreError>;
-
-    /// [`Change::Cancel`].
-    async fn cancel(&self, selection: Selection) -> Result<Changed, StoreError> {
-        self.change(selection, Change::Cancel).await
-    }
-
-    /// [`Change::Retry`].
-    async fn retry(&self, selection: Selection) -> Result<Changed, StoreError> {
-        self.change(selection, Change::Retry).await
-    }
-
-    /// [`Change::Discard`].
-    async fn discard(&self, selection: Selection) -> Result<Changed, StoreError> {
-        self.change(selection, Change::Discard).await
-    }
-
-    /// [`Change::Prioritise`].
-    async fn prioritise(&self, selection: Selection, priority: i16) -> Result<Changed, StoreError> {
-        self.change(selection, Change::Prioritise(priority)).await
-    }
-
-    /// [`Change::Pause`].
-    async fn pause_jobs(
-        &self,
-        selection: Selection,
-        reason: &str,
-        until: Option<Timestamp>,
-    ) -> Result<Changed, StoreError> {
-        let reason = reason.to_owned();
-        self.change(selection, Change::Pause { reason, until }).await
-    }
-
-    /// [`Change::Resume`].
-    async fn resume_jobs(&self, selection: Selection, reason: Option<&str>) -> Result<Changed, StoreError> {
-        let reason = reason.map(str::to_owned);
-        self.change(selection, Change::Resume { reason }).await
-    }
 
     /// Sends events to flows, in one transaction. An event ends the job that waits for it: the oldest one of the flow. An
     /// event that the flow does not await yet is kept. Returns one receipt for each event, in the same order.

@@ -42,6 +42,7 @@ pub async fn newest_jobs<S: Store + ?Sized>(
         }
     }
     // Bisect the positions of the batch behind `full` in the same way.
+    assert!(full < short || full == 0, "a bisection ends between two");
     let batch = BatchId(full + 1);
     let mut rows = page(end_of(full)).await?;
     let (mut next, mut short) = (0, BATCH_JOBS_MAX);

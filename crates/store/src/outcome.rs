@@ -57,9 +57,55 @@ pub struct BatchOutcomes {
     pub errors: Vec<StoredFailure>,
 }
 
+/// One job that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedJob<'a> {
+    /// Its position in its batch.
+    pub position: u32,
+    /// The report that ended it.
+    pub report: &'a StoredReport,
+    /// Its duration in microseconds, if it completed.
+    pub duration_us: Option<u32>,
+    /// Its value, if it completed.
+    pub value: Option<&'a str>,
+    /// Its last failure, if it is dead.
+    pub failure: Option<&'a StoredFailure>,
+}
+
 impl BatchOutcomes {
     /// Number of jobs that have ended.
     pub fn ended(&self) -> u32 {
         self.reports.iter().map(|report| report.positions.len()).sum()
+    }
+
+    /// The jobs that have ended, in ascending order of position.
+    pub fn jobs(&self) -> Vec<EndedJob<'_>> {
+        let mut jobs = Vec::with_capacity(self.ended() as usize);
+        for report in &self.reports {
+            let mut values = report.values.as_ref().map(PackedArray::items);
+            let mut durations_us = report.durations_us.iter().copied();
+            jobs.extend(report.positions.iter().map(|position| EndedJob {
+                position,
+                report,
+                duration_us: durations_us.next(),
+                value: values.as_mut().and_then(Iterator::next),
+                failure: self.failure(position),
+            }));
+        }
+        jobs.sort_unstable_by_key(|job| job.position);
+        debug_assert!(
+            jobs.is_sorted_by(|one, next| one.position < next.position),
+            "each job has one outcome"
+        );
+        jobs
+    }
+
+    /// The last failure of a dead job.
+    pub fn failure(&self, position: u32) -> Option<&StoredFailure> {
+        debug_assert!(self.errors.is_sorted_by_key(|failure| failure.position));
+        let place = self
+            .errors
+            .binary_search_by_key(&position, |failure| failure.position);
+        place.ok().map(|place| &self.errors[place])
     }
 }

@@ -99,6 +99,24 @@ pub enum Selection {
     Filter(JobFilter),
 }
 
+impl From<JobId> for Selection {
+    fn from(job: JobId) -> Selection {
+        Selection::Jobs(vec![job])
+    }
+}
+
+impl From<Vec<JobId>> for Selection {
+    fn from(jobs: Vec<JobId>) -> Selection {
+        Selection::Jobs(jobs)
+    }
+}
+
+impl From<JobFilter> for Selection {
+    fn from(filter: JobFilter) -> Selection {
+        Selection::Filter(filter)
+    }
+}
+
 /// A change of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {

@@ -280,6 +280,7 @@ impl Claims {
     /// The number of jobs that end within the hold target at the current rate, at least 1. `None` if the rate is unknown.
     pub fn soon(&self) -> Option<u64> {
         let within = |rate: f64| (rate * self.hold_target().as_secs_f64()) as u64;
+        debug_assert!(self.ramp_up.jobs_per_second().is_none_or(|rate| rate >= 0.0));
         self.ramp_up.jobs_per_second().map(|rate| within(rate).max(1))
     }
 

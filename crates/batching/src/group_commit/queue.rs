@@ -133,6 +133,7 @@ impl<Op, Reply> Shared<Op, Reply> {
         let Some(index) = queue.find_in_line(number) else {
             return true;
         };
+        assert_eq!(queue.line[index].number, number);
         let before = queue.line[index].admitted.replace(waiter());
         // Dropping a waker may drop a task, and any value with it, so it happens outside the lock.
         drop(queue);

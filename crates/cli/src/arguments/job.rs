@@ -11,7 +11,7 @@ use crate::arguments::shared::StoreArguments;
 use crate::span::parse_span;
 
 /// A filter of jobs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 pub struct FilterArguments {
     /// Only jobs in this state: blocked, waiting, scheduled, paused, running, completed, dead, cancelled or expired; repeatable
     #[arg(long = "state", value_name = "STATE")]

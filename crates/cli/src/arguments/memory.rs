@@ -300,9 +300,6 @@ pub struct RecallArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub scope: ScopeArguments,
-    /// The maximum number of pieces of knowledge of each kind
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub knowledge_limit: u32,
     /// The parser of the question
     #[arg(long, value_enum, default_value_t = ParserChoice::Rules)]
     pub parser: ParserChoice,

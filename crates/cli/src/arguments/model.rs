@@ -47,13 +47,10 @@ impl FromStr for EmbedderChoice {
             ("none", "") => Ok(EmbedderChoice::None),
             ("openai", "") => Ok(EmbedderChoice::OpenAi(EMBEDDING_MODEL_DEFAULT.to_owned())),
             ("openai", model) => Ok(EmbedderChoice::OpenAi(model.to_owned())),
-            ("model2vec", folder) if !folder.is_empty() => {
-                Ok(EmbedderChoice::Folder(PathBuf::from(folder)))
-            }
             _ if text.contains('/') || text.starts_with('.') => {
                 Ok(EmbedderChoice::Folder(PathBuf::from(text)))
             }
-            (name, "") if is_name(text) && name != "model2vec" => Ok(EmbedderChoice::Named(name.to_owned())),
+            (name, "") if is_name(text) => Ok(EmbedderChoice::Named(name.to_owned())),
             _ => Err(
                 "write none, openai, openai:MODEL, the folder of a model such as ./minilm, or the name of one"
                     .to_owned(),
@@ -190,15 +187,11 @@ mod tests {
     fn reads_embedders() {
         assert_eq!("none".parse(), Ok(EmbedderChoice::None));
         assert_eq!("openai:m:1".parse(), Ok(EmbedderChoice::OpenAi("m:1".to_owned())));
-        assert_eq!(
-            "model2vec:a/b".parse(),
-            Ok(EmbedderChoice::Folder(PathBuf::from("a/b")))
-        );
         for folder in ["./minilm", "/srv/a:b", "../models/minilm", "a/b"] {
             assert_eq!(folder.parse(), Ok(EmbedderChoice::Folder(PathBuf::from(folder))));
         }
         assert_eq!("minilm".parse(), Ok(EmbedderChoice::Named("minilm".to_owned())));
-        for wrong in ["", "model2vec", "model2vec:", "none:x", "gpt:4", "mini lm"] {
+        for wrong in ["", "model2vec:a", "none:x", "gpt:4", "mini lm"] {
             assert!(wrong.parse::<EmbedderChoice>().is_err(), "{wrong}");
         }
     }

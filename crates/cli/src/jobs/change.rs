@@ -8,7 +8,7 @@ use anyhow::bail;
 use gristmill_engine::Portions;
 use gristmill_store::{Change, Changed, Selection, Store, StoreError};
 
-use crate::arguments::job::ChangeArguments;
+use crate::arguments::job::{ChangeArguments, FilterArguments};
 use crate::exit::Exit;
 use crate::output::print_line;
 use crate::output::progress::{Progress, Shown, show_rate};
@@ -110,7 +110,7 @@ impl Shown for ChangedSoFar {
 
 /// The store, and the jobs that the arguments name.
 pub async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(Arc<dyn Store>, Selection)> {
-    if arguments.ids.is_empty() && arguments.filter.is_empty() && !arguments.all {
+    if arguments.ids.is_empty() && arguments.filter == FilterArguments::default() && !arguments.all {
         bail!(
             "name the jobs to {verb}: ids as in 42:7, or --state, --kind, --queue, --group, --run, --batch, --tag, --key, or --all"
         );

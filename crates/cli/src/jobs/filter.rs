@@ -10,22 +10,6 @@ use crate::exit::NotFound;
 use crate::span::milliseconds;
 
 impl FilterArguments {
-    /// Reports whether no condition is given.
-    pub fn is_empty(&self) -> bool {
-        self.states.is_empty()
-            && self.kind.is_none()
-            && self.queue.is_none()
-            && self.group.is_none()
-            && self.run.is_none()
-            && self.batch.is_none()
-            && self.since.is_none()
-            && self.until.is_none()
-            && self.tags.is_empty()
-            && self.key.is_none()
-            && self.key_prefix.is_none()
-            && self.parent.is_none()
-    }
-
     /// The filter, with the run looked up.
     pub async fn resolve(&self, store: &Arc<dyn Store>) -> anyhow::Result<JobFilter> {
         let run = match &self.run {

@@ -107,7 +107,6 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
     }
     let question = question.as_deref().unwrap_or_default();
     let options = RecallOptions {
-        refs_max: Some(arguments.knowledge_limit as usize),
         explain: arguments.explain,
         ..arguments.scope.options()
     };

@@ -33,6 +33,13 @@ struct OpenBatch {
     submitted: Option<(u64, u64)>,
 }
 
+impl OpenBatch {
+    fn open_jobs(&self) -> u64 {
+        let submitted = self.submitted.map_or(0, |(jobs, _)| jobs);
+        submitted.saturating_sub(self.ended.total())
+    }
+}
+
 /// The numbers of ended jobs, from their reports.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ended {
@@ -72,6 +79,11 @@ impl Open {
             if after == jobs {
                 self.batches.remove(&batch);
             }
+            debug_assert_eq!(
+                self.jobs,
+                self.batches.values().map(OpenBatch::open_jobs).sum::<u64>(),
+                "the open jobs of the batches add up"
+            );
         }
     }
 }

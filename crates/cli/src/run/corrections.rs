@@ -140,11 +140,14 @@ fn substitute(
         report.positions = report.positions.difference(&one);
     }
     outcomes.errors.retain(|failure| failure.position != position);
-    if let Some(failure) = other.errors.iter().find(|failure| failure.position == by) {
-        outcomes.errors.push(StoredFailure {
-            position,
-            ..failure.clone()
-        });
+    if let Some(failure) = other.failure(by) {
+        let place = outcomes
+            .errors
+            .partition_point(|failure| failure.position < position);
+        let failure = failure.clone();
+        outcomes
+            .errors
+            .insert(place, StoredFailure { position, ..failure });
     }
     let Some(report) = other.reports.iter().find(|report| report.positions.contains(by)) else {
         return Ok(());

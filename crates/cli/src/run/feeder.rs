@@ -52,6 +52,7 @@ impl FeedFollower for Held {
         counts.input_jobs.store(progress.jobs, Ordering::Relaxed);
         for fed in batches {
             let (jobs, rejected) = (u64::from(fed.jobs), u64::from(fed.rejected));
+            assert!(rejected <= jobs, "only jobs of a batch are rejected");
             counts.submitted.fetch_add(jobs, Ordering::Relaxed);
             counts.failed.fetch_add(rejected, Ordering::Relaxed);
             counts.rejected.fetch_add(rejected, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use gristmill_model::{
     BatchId, BatchLimits, BatchOptions, JobId, JobState, NewBatch, PackedBuilder, pack_tags,
 };
 use gristmill_store::run::RunProgress;
-use gristmill_store::{JobFilter, Run, RunAdvance, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Run, RunAdvance, Selection, Store, StoreError};
 
 use super::corrections::{Corrections, TAG};
 use super::identity::queue_of;
@@ -228,7 +228,10 @@ impl<'a> FailedItems<'a> {
 
     async fn retry_jobs(&mut self, jobs: &[JobId]) -> Result<(), StoreError> {
         for jobs in jobs.chunks(JOBS_AT_ONCE) {
-            let changed = self.store.retry(Selection::Jobs(jobs.to_vec())).await?;
+            let changed = self
+                .store
+                .change(Selection::Jobs(jobs.to_vec()), Change::Retry)
+                .await?;
             self.retried.same += changed.changed;
             self.retried.unreadable += changed.unchanged;
         }
@@ -269,7 +272,9 @@ impl<'a> FailedItems<'a> {
         // They no longer count as dead, because the corrected jobs stand for them.
         let replaced: Vec<JobId> = corrected.iter().map(|(failed, _)| failed.current).collect();
         if !replaced.is_empty() {
-            self.store.discard(Selection::Jobs(replaced)).await?;
+            self.store
+                .change(Selection::Jobs(replaced), Change::Discard)
+                .await?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use gristmill_engine::{
     KeyedBatch, Kind, Signal, Spawn, Step, Unique, Wake, WorkerBuilder,
 };
 use gristmill_model::{NewBatch, PackedArray};
-use gristmill_store::{JobFilter, Selection};
+use gristmill_store::{Change, JobFilter, Selection};
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ async fn the_steps_of_a_flow_are_its_named_children() {
         ..JobFilter::default()
     };
     let embed = gristmill_store::Selection::Filter(filter);
-    engine.store().cancel(embed).await.unwrap();
+    engine.store().change(embed, Change::Cancel).await.unwrap();
     let event = FlowEvent::new(flow, "approve", "true").unwrap();
     assert_eq!(
         engine.send_events(vec![event]).await.unwrap(),
@@ -194,7 +194,7 @@ async fn a_flow_is_found_by_its_key() {
     assert_eq!(find("order", Some("b")).await, KeyedFlow::Open(second));
     assert_eq!(find("other", None).await, KeyedFlow::Unknown);
     let selection = gristmill_store::Selection::Jobs(vec![first, second]);
-    store.cancel(selection).await.unwrap();
+    store.change(selection, Change::Cancel).await.unwrap();
     assert_eq!(find("order", None).await, KeyedFlow::Ended(second));
 }
 

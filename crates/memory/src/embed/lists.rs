@@ -48,6 +48,7 @@ impl Centres {
     pub fn of(sample: &[Vector], count: usize, rng: &mut impl Rng) -> Centres {
         assert!(!sample.is_empty(), "centres come from a sample");
         let dimensions = sample.first().map_or(0, Vector::dimensions);
+        debug_assert!(sample.iter().all(|vector| vector.dimensions() == dimensions));
         let mut rows = Array2::<f32>::zeros((sample.len(), dimensions));
         for (vector, mut row) in sample.iter().zip(rows.rows_mut()) {
             row.assign(&ArrayView1::from(vector.numbers()));
@@ -105,6 +106,7 @@ impl Centres {
                 lists.push(nearest.map_or(0, |(list, _)| list as u32));
             }
         }
+        assert_eq!(lists.len(), rows.nrows(), "each vector has a list");
         lists
     }
 

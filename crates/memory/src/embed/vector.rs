@@ -72,6 +72,7 @@ impl Vector {
         for (our, their) in ours.remainder().iter().zip(theirs.remainder().chunks_exact(4)) {
             total += our * f32::from_le_bytes([their[0], their[1], their[2], their[3]]);
         }
+        debug_assert!(!total.is_nan(), "directions have numbers");
         Some(f64::from(total))
     }
 }
@@ -111,6 +112,7 @@ impl<K: Ord + Copy> Nearest<K> {
 
     /// Returns the kept candidates with their cosines, best first.
     pub fn into_best(mut self) -> Vec<(K, f64)> {
+        assert!(self.found.len() < self.max.saturating_mul(4) + 64, "few are kept");
         self.cut();
         self.found
             .into_iter()

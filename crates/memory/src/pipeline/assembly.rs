@@ -138,6 +138,7 @@ impl Assembly {
             1,
             0,
         );
+        assert_eq!(self.first + self.items.len() as u64, item + 1, "the last item");
         Slot { item, chunk: 0 }
     }
 
@@ -185,6 +186,7 @@ impl Assembly {
             }
         }
         let count = whole_until.unwrap_or(count);
+        assert!(count <= self.items.len(), "only items are taken");
         self.first += count as u64;
         let ready: Vec<Ready> = self.items.drain(..count).map(Ready).collect();
         for Ready(item) in &ready {
@@ -201,6 +203,7 @@ impl Assembly {
         self.first -= 1;
         self.chunks += ready.0.extractions.len();
         self.bytes += ready.0.bytes;
+        assert!(ready.0.extractions.iter().all(Option::is_some), "all arrived");
         self.items.push_front(ready.0);
     }
 

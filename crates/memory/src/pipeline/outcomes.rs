@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gristmill_engine::{Engine, Kind};
 use gristmill_model::limits::BATCH_BYTES_TARGET;
 use gristmill_model::{BatchId, JobState, NewBatch, PackedBuilder, RunId};
-use gristmill_store::{JobFilter, NewRun, RunAdvance, RunState, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, NewRun, RunAdvance, RunState, Selection, Store, StoreError};
 
 use crate::extract::ChunkText;
 use crate::pipeline::job::{Extract, Outcome, completed_outcome, failed_outcome};
@@ -73,7 +73,9 @@ impl Extractions {
             run: Some(run.id),
             ..JobFilter::default()
         };
-        store.cancel(Selection::Filter(unfinished)).await?;
+        store
+            .change(Selection::Filter(unfinished), Change::Cancel)
+            .await?;
         let mut extractions = Extractions {
             store,
             run,
@@ -173,29 +175,22 @@ impl Extractions {
             if outcomes.ended() as usize <= under_way.keys.len() - under_way.open {
                 continue;
             }
-            for report in &outcomes.reports {
-                let is_new = |position: &u32| {
-                    let key = under_way.keys.get(*position as usize);
-                    key.is_some_and(|key| self.submitted.contains_key(key))
+            for job in outcomes.jobs() {
+                let key = under_way.keys.get(job.position as usize);
+                let Some(key) = key.filter(|key| self.submitted.contains_key(*key)) else {
+                    continue;
                 };
-                if let Some(values) = &report.values {
-                    let values = report.positions.iter().zip(values.items());
-                    let new = values.filter(|(position, _)| is_new(position));
-                    found.extend(new.filter_map(|(_, value)| completed_outcome(value)));
-                } else if matches!(report.state, JobState::Cancelled | JobState::Expired) {
-                    let keys = report.positions.iter().filter(is_new);
-                    let keys = keys.filter_map(|position| under_way.keys.get(position as usize));
-                    found.extend(keys.map(|key| without(key, "was cancelled")));
-                }
-            }
-            for failure in &outcomes.errors {
-                if let Some(key) = under_way.keys.get(failure.position as usize)
-                    && self.submitted.contains_key(key)
-                {
-                    let told = failed_outcome(&failure.error).filter(|outcome| outcome.key == *key);
-                    found.push(
-                        told.unwrap_or_else(|| without(key, &format!("failed: {}", failure.error.message))),
-                    );
+                match (job.value, job.failure, job.report.state) {
+                    (Some(value), ..) => found.extend(completed_outcome(value)),
+                    (_, Some(failure), _) => {
+                        let told = failed_outcome(&failure.error).filter(|outcome| outcome.key == *key);
+                        let failed = || without(key, &format!("failed: {}", failure.error.message));
+                        found.push(told.unwrap_or_else(failed));
+                    }
+                    (.., JobState::Cancelled | JobState::Expired) => {
+                        found.push(without(key, "was cancelled"))
+                    }
+                    _ => {}
                 }
             }
         }

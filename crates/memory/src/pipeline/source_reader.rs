@@ -103,6 +103,7 @@ fn read_some(messages: &mut Messages) -> VecDeque<Item> {
         bytes += message.as_ref().map_or(0, Message::text_bytes);
         read.push_back(message);
     }
+    assert!(read.len() <= SURVEY_MESSAGES_MAX, "a piece has its limit");
     read
 }
 

@@ -47,6 +47,11 @@ fn split_by_windows<'t>(
             "each window shortens the rest of the text"
         );
         chunks.extend(found.into_iter().map(|(_, chunk)| chunk.to_owned()));
+        debug_assert!(
+            chunks
+                .iter()
+                .all(|chunk| chunk.chars().count() <= characters_max.max(1))
+        );
         if rest.is_empty() {
             return chunks;
         }

@@ -127,6 +127,7 @@ impl Segment {
         while room > 0 && room < refs.len() && refs[room] == refs[room - 1] {
             room += 1;
         }
+        assert!(refs.first().is_none_or(|first| *first >= self.last));
         let (added, rest) = refs.split_at(room);
         if let Some(&last) = added.last() {
             encode(self.last, added, &mut self.bytes);
@@ -169,6 +170,7 @@ impl Segment {
 fn encode(previous: u32, refs: &[u32], bytes: &mut Vec<u8>) {
     let mut previous = previous;
     for &ordinal in refs {
+        assert!(ordinal >= previous, "refs ascend");
         let mut difference = ordinal - previous;
         while difference >= 0x80 {
             bytes.push(difference as u8 | 0x80);

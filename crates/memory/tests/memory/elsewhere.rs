@@ -11,7 +11,7 @@ use gristmill_memory::pipeline::{IngestOptions, Ingestion, NewInput};
 use gristmill_memory::service::OpenAiSettings;
 use gristmill_memory::{KnowledgeStore, MemoryError, SqliteKnowledge, SqliteKnowledgeOptions};
 use gristmill_model::JobState;
-use gristmill_store::{JobFilter, Selection};
+use gristmill_store::{Change, JobFilter, Selection};
 
 use gristmill_test_tools::stand_in::{Answer, StandIn, knowledge};
 
@@ -157,7 +157,7 @@ async fn a_cancelled_extraction_is_recorded_and_ends_the_wait() {
         }
         engine
             .store()
-            .cancel(Selection::Filter(waiting))
+            .change(Selection::Filter(waiting), Change::Cancel)
             .await
             .expect("cancels");
     };

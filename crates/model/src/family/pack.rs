@@ -81,7 +81,7 @@ impl Pack {
         }
         let parts = &self.parts;
         let first = &parts[0];
-        let packed = |place: usize, like: &ChildBatch| {
+        let children = |place: usize, like: &ChildBatch| {
             let payloads = PackedArray::concat(parts.iter().map(|part| &part.children[place].payloads));
             assert_eq!(
                 payloads.count(),
@@ -97,7 +97,7 @@ impl Pack {
                 ..like.clone()
             }
         };
-        Suspended {
+        let packed = Suspended {
             positions: parts
                 .iter()
                 .fold(Positions::new(), |all, part| all.union(&part.positions)),
@@ -110,8 +110,12 @@ impl Pack {
                 .children
                 .iter()
                 .enumerate()
-                .map(|(place, like)| packed(place, like))
+                .map(|(place, like)| children(place, like))
                 .collect(),
-        }
+        };
+        let jobs = packed.positions.len();
+        assert_eq!(packed.memos.count(), jobs, "each suspended job has a memo");
+        assert!(packed.seen.is_empty() || packed.seen.len() == jobs as usize);
+        packed
     }
 }

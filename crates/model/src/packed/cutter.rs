@@ -97,6 +97,10 @@ impl PackedCutter {
         let place = self.cut + self.builder.count();
         if is_first || self.builder.bytes() + bytes <= self.limits.bytes_max {
             push(&mut self.builder).map_err(|error| error.at(place))?;
+            assert!(
+                self.builder.count() <= self.limits.jobs_max,
+                "batches have limits"
+            );
             let is_full =
                 self.builder.count() >= self.limits.jobs_max || self.builder.bytes() >= self.limits.bytes_max;
             return Ok(is_full.then(|| self.take()));

@@ -1,14 +1,16 @@
 //! Jobs that match, a page at a time, and their number.
 
 use gristmill_engine::Engine;
-use gristmill_model::{BatchId, ShownProgress, TagCondition, Timestamp};
+use gristmill_model::ShownProgress;
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_store::{JobCounts, JobFilter, JobRow, Page, Store};
 use serde::{Deserialize, Serialize};
 
 use super::search::search;
-use crate::access::{Access, run_id};
+use super::selection::FilterRequest;
+use crate::access::Access;
 use crate::limits::SEARCH_ROWS_MAX;
-use crate::read::{check_rows, read_job, read_states};
+use crate::read::{check_rows, read_job};
 use crate::refused::Refused;
 
 /// The default number of jobs on a page.
@@ -141,38 +143,27 @@ impl JobsQuery {
 
     /// The filter of the request, within the caller's queues.
     pub async fn filter(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
-        Ok(JobFilter {
-            states: self
-                .states
-                .as_deref()
-                .map(read_states)
-                .transpose()?
-                .unwrap_or_default(),
+        let tags = self.tags.iter().flat_map(|tags| tags.split(','));
+        let conditions = FilterRequest {
+            states: self.states.into_iter().collect(),
             kind: self.kind,
-            queue: access.filter_queue(self.queue)?,
+            queue: self.queue,
             group: self.group,
-            run: match self.run {
-                Some(run) => Some(run_id(store, access, &run).await?),
-                None => None,
-            },
-            batch: self.batch.map(BatchId),
-            submitted_since: self.since.map(Timestamp),
-            submitted_until: self.until.map(Timestamp),
+            run: self.run,
+            batch: self.batch,
+            since: self.since,
+            until: self.until,
+            tags: tags.map(str::to_owned).collect(),
             key: self.key,
             key_prefix: self.key_prefix,
-            tags: self
-                .tags
-                .iter()
-                .flat_map(|tags| tags.split(','))
-                .map(TagCondition::parse)
-                .collect(),
-            parent: self.parent.as_deref().map(read_job).transpose()?,
-        })
+            parent: self.parent,
+        };
+        conditions.filter(store, access).await
     }
 
     /// The number of rows on the page.
     pub fn rows(&self) -> Result<u32, Refused> {
-        check_rows(self.limit, PAGE_ROWS)
+        check_rows(self.limit, PAGE_ROWS, PAGE_ROWS_MAX)
     }
 
     /// Whether the request searches a text, which reads payloads.

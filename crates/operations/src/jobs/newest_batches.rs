@@ -28,6 +28,7 @@ pub async fn newest(store: &dyn Store, filter: &JobFilter) -> Result<i64, StoreE
             Some(found) => known = found,
             None => break known.saturating_add(step),
         }
+        assert!(known > 0, "batches have positive ids");
         step = step.saturating_mul(2);
     };
     while known < empty_after {
@@ -53,10 +54,16 @@ pub async fn descending(
     while high > lowest {
         let low = (high - window_ids).max(lowest);
         window_ids = (2 * window_ids).min(WINDOW_IDS_MAX);
+        assert!(lowest <= low && low < high, "each window is lower than the last");
         let window = u32::try_from(high - low).unwrap_or(u32::MAX);
         let found = store.job_ids(filter, Some(BatchId(low)), window).await?;
         for jobs in found.into_iter().rev().filter(|jobs| jobs.batch.0 <= high) {
             let last = jobs.batch.0;
+            debug_assert!(
+                batches
+                    .last()
+                    .is_none_or(|other: &BatchPositions| other.batch.0 > last)
+            );
             batches.push(jobs);
             if batches.len() == rows_max {
                 return Ok((batches, (last > 1).then_some(last)));

@@ -3,33 +3,53 @@
 use std::collections::BTreeSet;
 
 use gristmill_model::{BatchId, JobId, TagCondition, Timestamp, bounded};
-use gristmill_store::{Changed, JobFilter, Selection, Store};
+use gristmill_store::{Change, Changed, JobFilter, Selection, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, has_batch, run_id};
-use crate::limits::{NAMES_READ_MAX, SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
+use crate::limits::{NAMES_READ_MAX, SELECTED_JOBS_MAX};
 use crate::read::{read_job, read_states};
 use crate::refused::Refused;
 
-/// Either jobs by id, or all matching jobs.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct SelectionRequest {
-    /// These jobs.
-    #[serde(
-        default,
-        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
-    )]
-    #[cfg_attr(feature = "schema", schema(max_items = 10_000, example = json!(["42:7", "42:8"])))]
-    jobs: Option<Vec<String>>,
-    /// All matching jobs.
-    #[serde(default)]
-    filter: Option<FilterRequest>,
+/// A request that selects jobs, and has further fields of its own.
+macro_rules! selecting {
+    ($(#[$about:meta])* $name:ident { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, serde::Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// These jobs.
+            #[serde(
+                default,
+                deserialize_with = "gristmill_model::bounded::optional_list::<_, _, {crate::limits::SELECTED_JOBS_READ_MAX}>"
+            )]
+            #[cfg_attr(feature = "schema", schema(max_items = 10_000, example = json!(["42:7", "42:8"])))]
+            pub(super) jobs: Option<Vec<String>>,
+            /// All matching jobs.
+            #[serde(default)]
+            pub(super) filter: Option<FilterRequest>,
+            $($(#[$field_about])* $field: $type,)*
+        }
+
+        impl $name {
+            /// The selected jobs, with their change.
+            pub fn with(self, change: Change) -> (SelectionRequest, Change) {
+                (SelectionRequest { jobs: self.jobs, filter: self.filter }, change)
+            }
+        }
+    };
+}
+
+pub(super) use selecting;
+
+selecting! {
+    /// Either jobs by id, or all matching jobs.
+    SelectionRequest {}
 }
 
 /// Conditions that must all match; at least one is required.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FilterRequest {
@@ -40,28 +60,28 @@ pub struct FilterRequest {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schema(example = json!(["dead"])))]
-    states: Vec<String>,
+    pub(super) states: Vec<String>,
     /// Only of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
+    pub(super) kind: Option<String>,
     /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Only of this group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
+    pub(super) group: Option<String>,
     /// Only of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    run: Option<String>,
+    pub(super) run: Option<String>,
     /// Only of this batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    batch: Option<i64>,
+    pub(super) batch: Option<i64>,
     /// Only jobs that were submitted at this time or later. Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    since: Option<i64>,
+    pub(super) since: Option<i64>,
     /// Only jobs that were submitted before this time. Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    until: Option<i64>,
+    pub(super) until: Option<i64>,
     /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
     #[serde(
         default,
@@ -69,17 +89,17 @@ pub struct FilterRequest {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schema(max_items = 32, example = json!(["customer=7"])))]
-    tags: Vec<String>,
+    pub(super) tags: Vec<String>,
     /// Only with this deduplication key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
+    pub(super) key: Option<String>,
     /// Only with a deduplication key that has this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key_prefix: Option<String>,
+    pub(super) key_prefix: Option<String>,
     /// Only children of this job, including siblings that its children spawned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(example = "42:7"))]
-    parent: Option<String>,
+    pub(super) parent: Option<String>,
 }
 
 /// The result of a change.
@@ -102,11 +122,6 @@ impl From<Changed> for ChangedView {
 }
 
 impl SelectionRequest {
-    /// The selection of jobs within a larger request.
-    pub fn new(jobs: Option<Vec<String>>, filter: Option<FilterRequest>) -> Self {
-        SelectionRequest { jobs, filter }
-    }
-
     /// The selection, within the caller's queues.
     pub async fn check(self, store: &dyn Store, access: &Access) -> Result<Selection, Refused> {
         match (self.jobs, self.filter) {
@@ -143,24 +158,17 @@ async fn by_id(store: &dyn Store, access: &Access, jobs: &[String]) -> Result<Se
 impl FilterRequest {
     /// The filter, within the caller's queues.
     pub async fn check(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
-        let named = !self.states.is_empty()
-            || self.kind.is_some()
-            || self.queue.is_some()
-            || self.group.is_some()
-            || self.run.is_some()
-            || self.batch.is_some()
-            || self.since.is_some()
-            || self.until.is_some()
-            || !self.tags.is_empty()
-            || self.key.is_some()
-            || self.key_prefix.is_some()
-            || self.parent.is_some();
-        if !named {
+        if self == FilterRequest::default() {
             return Err(Refused::invalid(
                 "a filter without conditions would select all jobs",
                 "name at least one: states, kind, queue, group, run, batch, since, until, tags, key, key_prefix or parent",
             ));
         }
+        self.filter(store, access).await
+    }
+
+    /// The filter, within the caller's queues. Without conditions, it matches all jobs.
+    pub(super) async fn filter(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
         let states: Result<Vec<_>, _> = self.states.iter().map(|state| read_states(state)).collect();
         Ok(JobFilter {
             states: states?.concat(),

@@ -1,6 +1,7 @@
 //! The values of a tag.
 
 use gristmill_engine::Engine;
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::read::check_rows;
@@ -47,7 +48,7 @@ pub struct TagValues {
 
 /// Lists the values of a tag of all stored jobs.
 pub async fn tag_values(engine: &Engine, tag: &str, query: TagQuery) -> Result<TagValues, Refused> {
-    let limit = check_rows(query.limit, PAGE_ROWS)?;
+    let limit = check_rows(query.limit, PAGE_ROWS, PAGE_ROWS_MAX)?;
     let values = engine
         .store()
         .tag_values(tag, query.after.as_deref(), limit)

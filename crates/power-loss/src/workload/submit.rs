@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 use gristmill_model::{BatchId, JobId, KeyedBatch, PackedBuilder, Rng, SplitMix64, Unique};
-use gristmill_store::{Selection, Store, StoreError};
+use gristmill_store::{Change, Selection, Store, StoreError};
 use gristmill_store_sqlite::{SqliteStore, Synchronous};
 
 use crate::error::RecordError;
@@ -84,7 +84,7 @@ async fn submit_keyed(
 }
 
 async fn cancel(volume: &Volume, store: &SqliteStore, (number, job): (u64, JobId)) -> Result<(), StoreError> {
-    store.cancel(Selection::Jobs(vec![job])).await?;
+    store.change(Selection::Jobs(vec![job]), Change::Cancel).await?;
     volume.note(Note::Cancelled(vec![number]));
     Ok(())
 }

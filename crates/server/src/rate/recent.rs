@@ -84,6 +84,7 @@ impl<Question: PartialEq, Answer: Clone> Recent<Question, Answer> {
                 })
             }
         };
+        assert!(all.len() < RECENT_ANSWERS_MAX, "few questions have answers");
         all.push(kept.clone());
         kept
     }

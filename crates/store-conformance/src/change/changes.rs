@@ -1,7 +1,7 @@
 //! Jobs that are cancelled, retried, or expire.
 
 use gristmill_model::{Clock, JobState, RetryPolicy, Timestamp};
-use gristmill_store::{BatchPositions, Changed, JobFilter, Selection, Store};
+use gristmill_store::{BatchPositions, Change, Changed, JobFilter, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -32,13 +32,13 @@ pub async fn open_jobs_are_cancelled(database: &dyn Database) {
         job(id, 99),
         job(later, 2),
     ];
-    let changed = store.cancel(Selection::Jobs(named.clone())).await.unwrap();
+    let changed = change(&*store, named.clone(), Change::Cancel).await;
     assert_eq!((changed.changed, changed.unchanged), (3, 3));
     assert_eq!(state(&*store, job(id, 0)).await, (JobState::Completed, 1));
     assert_eq!(state(&*store, job(id, 1)).await, (JobState::Cancelled, 1));
     assert_eq!(state(&*store, job(id, 4)).await, (JobState::Cancelled, 0));
     assert_eq!(state(&*store, job(later, 0)).await, (JobState::Cancelled, 0));
-    assert_eq!(store.cancel(Selection::Jobs(named)).await.unwrap().changed, 0);
+    assert_eq!(change(&*store, named, Change::Cancel).await.changed, 0);
 
     // The worker learns of it once, and its report of this job is refused.
     let heartbeat = store.heartbeat(worker, Default::default()).await.unwrap();
@@ -92,22 +92,24 @@ pub async fn a_filter_selects_the_cancelled_jobs(database: &dyn Database) {
             ..JobFilter::default()
         })
     };
-    let over = store.cancel(filter(None, &[JobState::Completed])).await.unwrap();
+    let over = change(&*store, filter(None, &[JobState::Completed]), Change::Cancel).await;
     assert_eq!(over, Changed::default());
-    let waiting = store
-        .cancel(filter(Some("resize"), &[JobState::Waiting]))
-        .await
-        .unwrap();
+    let waiting = change(
+        &*store,
+        filter(Some("resize"), &[JobState::Waiting]),
+        Change::Cancel,
+    )
+    .await;
     assert_eq!((waiting.changed, waiting.unchanged), (2, 0));
     assert_eq!(state(&*store, job(resize, 1)).await.0, JobState::Running);
-    let rest = store.cancel(filter(Some("resize"), &[])).await.unwrap();
+    let rest = change(&*store, filter(Some("resize"), &[]), Change::Cancel).await;
     assert_eq!(rest.changed, 2);
     assert_eq!(state(&*store, job(extract, 0)).await.0, JobState::Waiting);
     let only = Selection::Filter(JobFilter {
         batch: Some(extract),
         ..JobFilter::default()
     });
-    assert_eq!(store.cancel(only).await.unwrap().changed, 4);
+    assert_eq!(change(&*store, only, Change::Cancel).await.changed, 4);
     assert!(store.is_finished(resize).await.unwrap() && store.is_finished(extract).await.unwrap());
 }
 
@@ -134,32 +136,34 @@ pub async fn packed_jobs_are_changed(database: &dyn Database) {
     };
     // Job 0 has completed, job 1 runs, and the batch has no job 9.
     let waiting = packed(&[JobState::Waiting], &[(one, "0-3,9"), (two, "2-3")]);
-    let paused = store.pause_jobs(waiting, "deploy", None).await.unwrap();
+    let paused = change(&*store, waiting, pausing("deploy", None)).await;
     assert_eq!((paused.changed, paused.unchanged), (4, 3));
     assert_eq!(state(&*store, job(one, 1)).await.0, JobState::Running);
     assert_eq!(state(&*store, job(one, 2)).await.0, JobState::Paused);
     assert_eq!(state(&*store, job(one, 4)).await.0, JobState::Waiting);
     assert_eq!(state(&*store, job(two, 1)).await.0, JobState::Waiting);
-    let resumed = store
-        .resume_jobs(packed(&[JobState::Paused], &[(one, "0-5")]), Some("deploy"))
-        .await
-        .unwrap();
+    let resumed = change(
+        &*store,
+        packed(&[JobState::Paused], &[(one, "0-5")]),
+        resuming(Some("deploy")),
+    )
+    .await;
     assert_eq!((resumed.changed, resumed.unchanged), (2, 4));
     let open = packed(
         &[JobState::Running, JobState::Paused],
         &[(one, "1-2"), (two, "0-3")],
     );
-    assert_eq!(store.cancel(open.clone()).await.unwrap().changed, 3);
+    assert_eq!(change(&*store, open.clone(), Change::Cancel).await.changed, 3);
     assert_eq!(state(&*store, job(one, 1)).await.0, JobState::Cancelled);
     assert_eq!(state(&*store, job(one, 2)).await.0, JobState::Waiting);
     assert_eq!(state(&*store, job(two, 2)).await.0, JobState::Cancelled);
     // Their states have changed since. A selection without states means any state.
-    assert_eq!(store.retry(open).await.unwrap().changed, 0);
+    assert_eq!(change(&*store, open, Change::Retry).await.changed, 0);
     let any = packed(&[], &[(one, "0-5"), (two, "3")]);
-    assert_eq!(store.retry(any).await.unwrap().changed, 2);
+    assert_eq!(change(&*store, any, Change::Retry).await.changed, 2);
     assert_eq!(state(&*store, job(two, 2)).await.0, JobState::Cancelled);
     let none = packed(&[], &[]);
-    assert_eq!(store.cancel(none).await.unwrap(), Changed::default());
+    assert_eq!(change(&*store, none, Change::Cancel).await, Changed::default());
 }
 
 /// Dead and cancelled jobs run again when they are retried, with all of their attempts.
@@ -171,11 +175,11 @@ pub async fn ended_jobs_are_retried(database: &dyn Database) {
     let mut report = failed_at(&lease.slices[0], &positions("0-2"), &error());
     report.completed = completed_at(&lease.slices[0], &positions("3")).completed;
     exchange(&*store, worker, vec![report], None).await;
-    store.cancel(Selection::Jobs(vec![job(id, 4)])).await.unwrap();
+    change(&*store, job(id, 4), Change::Cancel).await;
     assert!(store.is_finished(id).await.unwrap());
 
     let named = Selection::Jobs(vec![job(id, 0), job(id, 3), job(id, 4)]);
-    let changed = store.retry(named).await.unwrap();
+    let changed = change(&*store, named, Change::Retry).await;
     assert_eq!((changed.changed, changed.unchanged), (2, 1));
     assert!(!store.is_finished(id).await.unwrap());
     let outcomes = store.outcomes(id).await.unwrap().unwrap();
@@ -192,7 +196,7 @@ pub async fn ended_jobs_are_retried(database: &dyn Database) {
         states: vec![JobState::Dead],
         ..JobFilter::default()
     };
-    assert_eq!(store.retry(Selection::Filter(filter)).await.unwrap().changed, 2);
+    assert_eq!(change(&*store, filter, Change::Retry).await.changed, 2);
     let mut order = Vec::new();
     while let Some(lease) = claim(&*store, worker, 5).await {
         for slice in &lease.slices {
@@ -225,14 +229,7 @@ pub async fn failures_are_kept_through_retries(database: &dyn Database) {
             store.job(job(id, 0)).await.unwrap().unwrap().failures.len(),
             round
         );
-        assert_eq!(
-            store
-                .retry(Selection::Jobs(vec![job(id, 0)]))
-                .await
-                .unwrap()
-                .changed,
-            1
-        );
+        assert_eq!(change(&*store, job(id, 0), Change::Retry).await.changed, 1);
     }
 }
 
@@ -269,14 +266,7 @@ pub async fn jobs_expire(database: &dyn Database) {
     assert_eq!(state(&*store, job(id, 1)).await, (JobState::Expired, 0));
     assert_eq!(held(&claim(&*store, worker, 4).await), [format!("{id}:0")]);
     // A retry by hand overrides the expiry.
-    assert_eq!(
-        store
-            .retry(Selection::Jobs(vec![job(id, 3)]))
-            .await
-            .unwrap()
-            .changed,
-        1
-    );
+    assert_eq!(change(&*store, job(id, 3), Change::Retry).await.changed, 1);
     assert_eq!(store.expire().await.unwrap(), 0);
     assert_eq!(held(&claim(&*store, worker, 4).await), [format!("{id}:3")]);
 }
@@ -345,7 +335,7 @@ pub async fn jobs_complete_in_time_or_never(database: &dyn Database) {
     assert_eq!(details.failures.len(), 3);
     assert!(details.row.error.unwrap().contains("within 1000 ms"));
     // A retry by hand starts a new time.
-    store.retry(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    change(&*store, job(id, 0), Change::Retry).await;
     let lease = claim(&*store, second, 9).await.unwrap();
     database.clock().advance_ms(5_000);
     exchange(&*store, second, vec![completed(&lease.slices[0])], None).await;

@@ -4,7 +4,7 @@ use gristmill_model::{
     After, BatchId, Clock, Control, Effect, JobId, JobState, NewBatch, RetryPolicy, Scope, Tag, TagCondition,
     Timestamp,
 };
-use gristmill_store::{Changed, JobFilter, JobPause, Selection, Store, StoreError};
+use gristmill_store::{Change, Changed, JobFilter, JobPause, Selection, Store, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -33,11 +33,11 @@ fn all() -> Selection {
 }
 
 async fn pause(store: &dyn Store, selection: Selection, reason: &str) -> u64 {
-    store.pause_jobs(selection, reason, None).await.unwrap().changed
+    change(store, selection, pausing(reason, None)).await.changed
 }
 
 async fn resume(store: &dyn Store, selection: Selection, reason: Option<&str>) -> u64 {
-    store.resume_jobs(selection, reason).await.unwrap().changed
+    change(store, selection, resuming(reason)).await.changed
 }
 
 async fn state(store: &dyn Store, id: JobId) -> JobState {
@@ -54,10 +54,7 @@ pub async fn paused_jobs_wait(database: &dyn Database) {
     let store = database.open().await;
     let id = submit(&*store, of(6)).await;
     let later = submit(&*store, of(1)).await;
-    let changed = store
-        .pause_jobs(jobs(id, "0,2-3,9"), "deploy", None)
-        .await
-        .unwrap();
+    let changed = change(&*store, jobs(id, "0,2-3,9"), pausing("deploy", None)).await;
     assert_eq!((changed.changed, changed.unchanged), (3, 1));
     assert_eq!(pause(&*store, jobs(id, "3"), "quota").await, 1);
     assert_eq!(state(&*store, job(id, 2)).await, JobState::Paused);
@@ -111,7 +108,7 @@ pub async fn tags_are_paused_until(database: &dyn Database) {
         })
     };
     let until = database.clock().now().plus_ms(100);
-    let paused = store.pause_jobs(customer(), "quota", Some(until)).await.unwrap();
+    let paused = change(&*store, customer(), pausing("quota", Some(until))).await;
     assert_eq!(paused.changed, 2);
     assert_eq!(pause(&*store, jobs(id, "2"), "other").await, 1);
     let new = submit(&*store, tagged()).await;
@@ -144,7 +141,12 @@ pub async fn running_jobs_are_paused_when_they_come_back(database: &dyn Database
     let id = submit(&*store, of(8)).await;
     let first = worker(&*store).await;
     let lease = claim(&*store, first, 6).await.unwrap();
-    assert_eq!(store.prioritise(jobs(id, "0"), 5).await.unwrap().changed, 1);
+    assert_eq!(
+        change(&*store, jobs(id, "0"), Change::Prioritise(5))
+            .await
+            .changed,
+        1
+    );
     assert_eq!(pause(&*store, jobs(id, "0-4"), "deploy").await, 5);
     assert_eq!(state(&*store, job(id, 0)).await, JobState::Running);
     assert_eq!(reasons(&*store, job(id, 0)).await, ["deploy"]);
@@ -214,7 +216,10 @@ pub async fn blocked_jobs_are_paused(database: &dyn Database) {
     // The pause ends before the prerequisite.
     assert_eq!(resume(&*store, jobs(blocked, "3"), None).await, 1);
     assert_eq!(state(&*store, job(blocked, 3)).await, JobState::Blocked);
-    assert_eq!(store.cancel(jobs(blocked, "2")).await.unwrap().changed, 1);
+    assert_eq!(
+        change(&*store, jobs(blocked, "2"), Change::Cancel).await.changed,
+        1
+    );
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await.unwrap();
     let done = completed(&lease.slices[0]);
@@ -253,18 +258,21 @@ pub async fn pauses_follow_the_states_of_a_filter(database: &dyn Database) {
         states: vec![JobState::Paused],
         ..JobFilter::default()
     });
-    assert_eq!(store.cancel(cancelled).await.unwrap().changed, 2);
+    assert_eq!(change(&*store, cancelled, Change::Cancel).await.changed, 2);
     assert_eq!(state(&*store, job(waiting, 0)).await, JobState::Cancelled);
     assert_eq!(pause(&*store, jobs(id, "0"), "deploy").await, 0);
-    let refused = store.pause_jobs(all(), "", None).await.unwrap_err();
+    let refused = store.change(all(), pausing("", None)).await.unwrap_err();
     assert!(matches!(refused, StoreError::InvalidBatch(_)), "{refused}");
     for number in 0..gristmill_model::limits::PAUSES_PER_JOB_MAX {
         pause(&*store, jobs(id, "1"), &number.to_string()).await;
     }
-    let refused = store.pause_jobs(jobs(id, "1"), "more", None).await.unwrap_err();
+    let refused = store
+        .change(jobs(id, "1"), pausing("more", None))
+        .await
+        .unwrap_err();
     assert!(matches!(refused, StoreError::InvalidInput(_)), "{refused}");
     assert_eq!(
-        store.resume_jobs(jobs(id, "0"), None).await.unwrap(),
+        change(&*store, jobs(id, "0"), resuming(None)).await,
         Changed {
             changed: 0,
             unchanged: 1

@@ -3,7 +3,7 @@
 use gristmill_model::{
     After, BatchId, JobId, JobState, NewBatch, PackedArray, Rejected, RetryPolicy, Tag, Timestamp,
 };
-use gristmill_store::{Changed, JobFilter, Page, PruneOptions, Selection, Store};
+use gristmill_store::{Change, Changed, JobFilter, Page, PruneOptions, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -29,7 +29,7 @@ fn jobs(batch: BatchId, at: &str) -> Selection {
 }
 
 async fn prioritise(store: &dyn Store, selection: Selection, priority: i16) -> Changed {
-    store.prioritise(selection, priority).await.unwrap()
+    change(store, selection, Change::Prioritise(priority)).await
 }
 
 /// The state and the priority of a job.
@@ -125,7 +125,7 @@ pub async fn running_jobs_keep_their_new_priority(database: &dyn Database) {
     let between = submit(&*store, of(5, 1)).await;
     let first = worker(&*store).await;
     // The batch's jobs are claimed before the other batch has its turn.
-    store.cancel(jobs(between, "0")).await.unwrap();
+    change(&*store, jobs(between, "0"), Change::Cancel).await;
     let lease = claim(&*store, first, 6).await.unwrap();
     let done = completed_at(&lease.slices[0], &positions("5"));
     exchange(&*store, first, vec![done], None).await;
@@ -159,8 +159,8 @@ pub async fn running_jobs_keep_their_new_priority(database: &dyn Database) {
     assert_eq!(raised, [format!("{id}:0"), format!("{id}:1"), format!("{id}:2")]);
     assert_eq!(order[3], format!("{id}:7"));
     // A retry by hand restores the first priority.
-    store.cancel(jobs(id, "7")).await.unwrap();
-    store.retry(jobs(id, "7")).await.unwrap();
+    change(&*store, jobs(id, "7"), Change::Cancel).await;
+    change(&*store, jobs(id, "7"), Change::Retry).await;
     assert_eq!(stands(&*store, job(id, 7)).await, (JobState::Waiting, 0));
 }
 
@@ -176,7 +176,10 @@ pub async fn blocked_jobs_are_prioritised(database: &dyn Database) {
     assert_eq!(stands(&*store, job(blocked, 2)).await, (JobState::Blocked, 10));
     assert_eq!(stands(&*store, job(blocked, 3)).await, (JobState::Blocked, -10));
     assert_eq!(stands(&*store, job(blocked, 4)).await, (JobState::Blocked, 0));
-    assert_eq!(store.cancel(jobs(blocked, "5")).await.unwrap().changed, 1);
+    assert_eq!(
+        change(&*store, jobs(blocked, "5"), Change::Cancel).await.changed,
+        1
+    );
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await;
     assert_eq!(held(&lease), [format!("{prerequisite}:0")]);
@@ -211,7 +214,7 @@ pub async fn dead_jobs_are_discarded(database: &dyn Database) {
     report.completed = completed_at(&lease.slices[0], &positions("3")).completed;
     exchange(&*store, worker, vec![report], None).await;
 
-    let changed = store.discard(jobs(id, "1,3-4")).await.unwrap();
+    let changed = change(&*store, jobs(id, "1,3-4"), Change::Discard).await;
     assert_eq!((changed.changed, changed.unchanged), (2, 1));
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!((counts.dead, counts.cancelled, counts.completed), (3, 2, 1));
@@ -235,7 +238,7 @@ pub async fn dead_jobs_are_discarded(database: &dyn Database) {
     assert_eq!(listed, [0, 2, 5]);
 
     // A rejected job still cannot run.
-    let again = store.retry(jobs(id, "1,4")).await.unwrap();
+    let again = change(&*store, jobs(id, "1,4"), Change::Retry).await;
     assert_eq!((again.changed, again.unchanged), (1, 1));
     let lease = claim(&*store, worker, 9).await;
     assert_eq!(held(&lease), [format!("{id}:1")]);
@@ -252,11 +255,8 @@ pub async fn dead_jobs_are_discarded(database: &dyn Database) {
         states: vec![JobState::Completed],
         ..JobFilter::default()
     };
-    assert_eq!(
-        store.discard(Selection::Filter(others)).await.unwrap(),
-        Changed::default()
-    );
-    assert_eq!(store.discard(Selection::Filter(dead)).await.unwrap().changed, 3);
+    assert_eq!(change(&*store, others, Change::Discard).await, Changed::default());
+    assert_eq!(change(&*store, dead, Change::Discard).await.changed, 3);
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().dead, 0);
     assert_eq!(store.prune(options).await.unwrap().batches, 1);
 }

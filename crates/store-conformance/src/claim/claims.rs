@@ -379,7 +379,7 @@ pub async fn groups_are_kept_apart(database: &dyn Database) {
         .map(|slice| slice.batch)
         .collect();
     assert_eq!(order, [&ids[..], &[single.batch]].concat());
-    let changed = store.cancel(Selection::Filter(acme)).await.unwrap();
+    let changed = change(&*store, acme, Change::Cancel).await;
     assert_eq!(changed.changed, 4);
     for wrong in ["", "a\nb", &"x".repeat(201)] {
         let error = store.submit(vec![of(Some(wrong), 1)], None).await.unwrap_err();
@@ -413,15 +413,10 @@ pub async fn due_jobs_stay_due_when_the_clock_is_set_back(database: &dyn Databas
     later.options.run_at = Some(database.clock().now().plus_ms(FAST_MS));
     submit(&*store, later).await;
     let paused = Selection::Jobs(vec![job(held_back, 0)]);
-    let pause = Change::Pause {
-        reason: "test".to_owned(),
-        until: None,
-    };
+    let pause = pausing("test", None);
     store.change(paused.clone(), pause).await.unwrap();
     database.clock().advance_ms(-FAST_MS);
-    let resumed = Change::Resume {
-        reason: Some("test".to_owned()),
-    };
+    let resumed = resuming(Some("test"));
     store.rescue(silent_before, Vec::new()).await.unwrap();
     store.change(paused, resumed).await.unwrap();
     let lease = claim(&*store, worker, 10).await.expect("due jobs");

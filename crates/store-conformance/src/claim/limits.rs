@@ -8,7 +8,7 @@ use gristmill_model::{
     BatchId, Clock, Control, Effect, Lease, LeasedSlice, NewBatch, Rng, Scope, SplitMix64, Timestamp,
     WorkerId,
 };
-use gristmill_store::{ControlFilter, JobFilter, Selection, Store, StoreError, Want, WorkSeen};
+use gristmill_store::{Change, ControlFilter, JobFilter, Store, StoreError, Want, WorkSeen};
 
 use crate::Database;
 use crate::fixture::*;
@@ -231,7 +231,7 @@ pub async fn limits_hold_across_handles(database: &dyn Database) {
     // A cancelled job frees its slot. So does a worker that leaves or stays silent for too long.
     let slice = &claimed.lease.as_ref().unwrap().slices[0];
     let one = job(id, slice.positions.first().unwrap());
-    store.cancel(Selection::Jobs(vec![one])).await.unwrap();
+    change(&*store, one, Change::Cancel).await;
     assert_eq!(total(&claim(&*store, here, 10).await), 1);
     store.leave(here, BatchStats::default()).await.unwrap();
     let lease = claim(&*second, there, 10).await;
@@ -326,13 +326,15 @@ pub async fn rates_are_kept(database: &dyn Database) {
     // The 200 steps take 1,500 ms.
     assert_eq!(taken, 300);
     // Without jobs, nobody is woken for tokens.
-    store
-        .cancel(Selection::Filter(JobFilter {
+    change(
+        &*store,
+        JobFilter {
             states: vec![gristmill_model::JobState::Waiting],
             ..JobFilter::default()
-        }))
-        .await
-        .unwrap();
+        },
+        Change::Cancel,
+    )
+    .await;
     let dry = exchange(&*store, here, Vec::new(), Some(want(100))).await;
     assert_eq!(dry.next_run_at, None);
 }
@@ -489,7 +491,7 @@ pub async fn a_report_refused_in_part_frees_slots(database: &dyn Database) {
     put(&*store, &[limit(of_kind(KIND), 3)]).await;
     let worker = worker(&*store).await;
     let slice = only(claim(&*store, worker, 3).await);
-    let first = store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    let first = change(&*store, job(id, 0), Change::Cancel).await;
     assert_eq!(first.changed, 1);
     let answer = exchange(&*store, worker, vec![completed(&slice)], Some(want(2))).await;
     assert_eq!(answer.receipts[0].refused.to_string(), "0");

@@ -4,7 +4,7 @@ use gristmill_model::{
     BatchId, Clock, Completed, FailedJob, JobError, JobLog, PackedBuilder, Positions, Report, Timestamp,
 };
 use gristmill_store::{
-    BatchOutcomes, EventPage, HistoryFilter, HistoryPeriod, HistoryRow, JobCounts, JobFilter, Page,
+    BatchOutcomes, Change, EventPage, HistoryFilter, HistoryPeriod, HistoryRow, JobCounts, JobFilter, Page,
     PruneOptions, Selection, Store,
 };
 
@@ -151,8 +151,8 @@ pub async fn compaction_changes_no_answer(database: &dyn Database) {
     assert!(!other.is_finished(open).await.unwrap());
     // The dead job is discarded, retried and completed after the compaction.
     let dead = Selection::Jobs(vec![job(id, 13)]);
-    assert_eq!(store.discard(dead.clone()).await.unwrap().changed, 1);
-    assert_eq!(store.retry(dead).await.unwrap().changed, 1);
+    assert_eq!(change(&*store, dead.clone(), Change::Discard).await.changed, 1);
+    assert_eq!(change(&*store, dead, Change::Retry).await.changed, 1);
     assert!(!store.is_finished(id).await.unwrap());
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 10).await.unwrap();

@@ -2,7 +2,7 @@
 
 use gristmill_model::limits::PROGRESS_JOBS_MAX;
 use gristmill_model::{Clock, JobId, JobProgress, Progress, ShownProgress};
-use gristmill_store::{JobFilter, Page, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Page, Selection, Store, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -42,7 +42,7 @@ pub async fn running_jobs_stay_claimed_since_the_same_moment(database: &dyn Data
     database.clock().advance_ms(10);
     for position in [0, 1] {
         let one = Selection::Jobs(vec![job(id, position)]);
-        store.prioritise(one, 5).await.unwrap();
+        change(&*store, one, Change::Prioritise(5)).await;
     }
     for position in 0..3 {
         let details = store.job(job(id, position)).await.unwrap().unwrap();

@@ -7,7 +7,7 @@ use gristmill_model::{
     Backoff, BatchId, Clock, Completed, JobError, JobLog, JobState, NewBatch, PackedArray, Report,
     RetryPolicy, Timestamp,
 };
-use gristmill_store::{JobFilter, OutcomeWatch, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, OutcomeWatch, Selection, Store, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -178,7 +178,7 @@ pub async fn one_report_carries_all_attempts_in_a_slot(database: &dyn Database) 
         repeated(failed_at(slice, &positions("3"), &error()), 3),
         repeated(failed_at(slice, &positions("4"), &error()), 1),
     ];
-    store.cancel(Selection::Jobs(vec![job(id, 2)])).await.unwrap();
+    change(&*store, job(id, 2), Change::Cancel).await;
     let exchanged = exchange(&*store, worker, reports, None).await;
     assert_eq!(exchanged.receipts[1].accepted, positions("1"));
     assert_eq!(exchanged.receipts[1].refused, positions("2"));
@@ -467,14 +467,7 @@ pub async fn rescues_are_bounded(database: &dyn Database) {
         (1, "rescues")
     );
     // A retry by hand allows all rescues again.
-    assert_eq!(
-        store
-            .retry(Selection::Jobs(vec![job(id, 1)]))
-            .await
-            .unwrap()
-            .changed,
-        1
-    );
+    assert_eq!(change(&*store, job(id, 1), Change::Retry).await.changed, 1);
     let worker = worker(&*store).await;
     assert_eq!(claim(&*store, worker, 2).await.unwrap().slices[0].rescues, 0);
 }
@@ -598,7 +591,7 @@ pub async fn ends_reach_watchers_of_other_handles(database: &dyn Database) {
         assert!(!here.is_finished(id).await.unwrap());
         if cancelled {
             let selection = Selection::Jobs(vec![job(id, 0)]);
-            assert_eq!(there.cancel(selection).await.unwrap().changed, 1);
+            assert_eq!(change(&*there, selection, Change::Cancel).await.changed, 1);
         } else {
             exchange(&*there, worker, vec![completed(&slice)], None).await;
         }

@@ -4,7 +4,8 @@ use gristmill_model::{
     After, BatchId, Clock, Hooks, JobId, JobState, NewBatch, OnFailure, Prerequisite, RetryPolicy, WorkerId,
 };
 use gristmill_store::{
-    FailedPrerequisite, JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store, StoreError,
+    Change, FailedPrerequisite, JobFilter, NewRun, PruneOptions, RunAdvance, RunState, Selection, Store,
+    StoreError,
 };
 
 use crate::Database;
@@ -27,7 +28,7 @@ async fn cancel_all(store: &dyn Store, batch: BatchId) -> u64 {
         batch: Some(batch),
         ..JobFilter::default()
     };
-    store.cancel(Selection::Filter(filter)).await.unwrap().changed
+    change(store, filter, Change::Cancel).await.changed
 }
 
 /// Claims all jobs, and completes them in the exchanges that claim more. Returns the batches in order.
@@ -228,7 +229,7 @@ pub async fn a_failed_prerequisite_has_the_chosen_effect(database: &dyn Database
     assert!(store.is_finished(dead).await.unwrap() && store.is_finished(cancelled).await.unwrap());
     // A retry by hand runs them all the same.
     let named = Selection::Jobs(vec![job(dead, 0), job(dead, 1), job(cancelled, 0)]);
-    assert_eq!(store.retry(named).await.unwrap().changed, 3);
+    assert_eq!(change(&*store, named, Change::Retry).await.changed, 3);
     let mut ran = drain(&*store, worker).await;
     ran.sort_unstable();
     assert_eq!(ran, [cancelled, dead, ready, other]);
@@ -266,7 +267,7 @@ pub async fn a_cancelled_job_shows_its_cause(database: &dyn Database) {
 
     // The other jobs of the report keep the cause. A cancellation by request has none.
     let retry = Selection::Jobs(vec![job(second, 0)]);
-    assert_eq!(store.retry(retry).await.unwrap().changed, 1);
+    assert_eq!(change(&*store, retry, Change::Retry).await.changed, 1);
     assert_eq!(cause(job(second, 0)).await, None);
     assert_eq!(cause(job(second, 1)).await, of(job(first, 1), JobState::Dead));
     assert_eq!(cancel_all(&*store, second).await, 1);
@@ -453,7 +454,7 @@ pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     let id = submit(&*store, once(1)).await;
     let part = submit(&*store, waiting(3, [After::batch(id)])).await;
     let behind = submit(&*store, waiting(1, [After::job(job(part, 1))])).await;
-    let changed = store.cancel(Selection::Jobs(vec![job(part, 1)])).await.unwrap();
+    let changed = change(&*store, job(part, 1), Change::Cancel).await;
     assert_eq!(changed.changed, 1);
     assert_eq!(
         states(&*store, part).await,
@@ -489,7 +490,7 @@ pub async fn blocked_jobs_are_cancelled_and_expire(database: &dyn Database) {
     let all = submit(&*store, once(2)).await;
     submit(&*store, waiting(2, [After::batch(all)])).await;
     let everything = Selection::Filter(JobFilter::default());
-    assert_eq!(store.cancel(everything).await.unwrap().changed, 4);
+    assert_eq!(change(&*store, everything, Change::Cancel).await.changed, 4);
 }
 
 /// A dead job that is retried before the other prerequisites have ended counts as open again.
@@ -502,7 +503,7 @@ pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
     let failed = failed_at(&lease.slices[0], &positions("0"), &error());
     exchange(&*store, worker, vec![failed], None).await;
     let dead = Selection::Jobs(vec![job(id, 0)]);
-    assert_eq!(store.retry(dead.clone()).await.unwrap().changed, 1);
+    assert_eq!(change(&*store, dead.clone(), Change::Retry).await.changed, 1);
     let rest = completed_at(&lease.slices[0], &positions("1"));
     let answer = exchange(&*store, worker, vec![rest], Some(want(5))).await;
     assert_eq!(state(&*store, next).await, JobState::Blocked);
@@ -510,7 +511,7 @@ pub async fn a_retried_job_is_waited_for(database: &dyn Database) {
     exchange(&*store, worker, vec![completed(again)], None).await;
     assert_eq!(state(&*store, next).await, JobState::Waiting);
     // After the end, the job does not wait again.
-    assert_eq!(store.retry(dead).await.unwrap().changed, 0);
+    assert_eq!(change(&*store, dead, Change::Retry).await.changed, 0);
     assert_eq!(drain(&*store, worker).await, [next]);
 }
 

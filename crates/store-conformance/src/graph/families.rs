@@ -470,7 +470,7 @@ pub async fn children_that_end_together_free_their_parents_once(database: &dyn D
     let mut all = gristmill_model::Positions::new();
     for slice in &slices {
         assert_eq!(slice.batch, id);
-        assert!(all.intersection(&slice.positions).is_empty());
+        assert!(all.is_disjoint(&slice.positions));
         all = all.union(&slice.positions);
     }
     assert_eq!(all.to_string(), "0-2");

@@ -2,7 +2,7 @@
 
 use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{After, ChildBatch, JobState, NewBatch, OnFailure, Suspended, Timestamp};
-use gristmill_store::{JobFilter, NewRun, RunAdvance, RunState, Selection};
+use gristmill_store::{Change, JobFilter, NewRun, RunAdvance, RunState, Selection};
 
 use crate::Database;
 use crate::fixture::*;
@@ -64,7 +64,7 @@ pub async fn failures_are_collected(database: &dyn Database) {
     let children = only(claim(&*store, worker, 3).await);
     fail(&*store, worker, &children, "1").await;
     let named = Selection::Jobs(vec![job(children.batch, 2), job(children.batch, 3)]);
-    assert_eq!(store.cancel(named).await.unwrap().changed, 2);
+    assert_eq!(change(&*store, named, Change::Cancel).await.changed, 2);
     assert_eq!(states(&*store, id).await, [JobState::Blocked]);
     let last = completed_at(&children, &positions("0"));
     let answer = exchange(&*store, worker, vec![last], Some(want(10))).await;
@@ -139,7 +139,7 @@ pub async fn late_reports_spawn_nothing(database: &dyn Database) {
     let id = submit(&*store, batch(3)).await;
     let slice = only(claim(&*store, stale, 3).await);
     let report = suspended_at(&slice, &slice.positions, |parent| spawn(parent, 2));
-    store.cancel(Selection::Jobs(vec![job(id, 1)])).await.unwrap();
+    change(&*store, job(id, 1), Change::Cancel).await;
     let partly = Suspended::select(&report.suspended[0], &positions("0-1")).unwrap();
     let partly = gristmill_model::Report {
         suspended: vec![partly],
@@ -196,7 +196,7 @@ pub async fn cancelled_parents_take_their_children(database: &dyn Database) {
         },
     )
     .await;
-    let changed = store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    let changed = change(&*store, job(id, 0), Change::Cancel).await;
     assert_eq!((changed.changed, changed.unchanged), (1, 0));
     assert_eq!(
         states(&*store, id).await,
@@ -217,10 +217,7 @@ pub async fn cancelled_parents_take_their_children(database: &dyn Database) {
         [format!("{}:1", middle.batch), format!("{}:0", last.batch)]
     );
     // A cancelled child is a failure, even if somebody cancels it by hand.
-    store
-        .cancel(Selection::Jobs(vec![job(middle.batch, 3)]))
-        .await
-        .unwrap();
+    change(&*store, job(middle.batch, 3), Change::Cancel).await;
     assert_eq!(states(&*store, id).await, [gone, JobState::Dead]);
     assert_eq!(states(&*store, middle.batch).await, [gone; 4]);
 }
@@ -236,14 +233,7 @@ pub async fn dead_parents_begin_anew(database: &dyn Database) {
         assert_eq!(states(&*store, id).await, [JobState::Dead]);
         let details = store.job(job(id, 0)).await.unwrap().unwrap();
         assert_eq!(details.failures.len(), round);
-        assert_eq!(
-            store
-                .retry(Selection::Jobs(vec![job(id, 0)]))
-                .await
-                .unwrap()
-                .changed,
-            1
-        );
+        assert_eq!(change(&*store, job(id, 0), Change::Retry).await.changed, 1);
         let slice = only(claim(&*store, worker, 10).await);
         assert_eq!((slice.batch, slice.attempt, slice.memos.clone()), (id, 1, None));
         let report = suspended_at(&slice, &slice.positions, |parent| spawn(parent, 1));
@@ -265,10 +255,7 @@ pub async fn a_retried_child_is_waited_for(database: &dyn Database) {
     let lease = claim(&*store, worker, 10).await.unwrap();
     let (children, other) = (&lease.slices[0], &lease.slices[1]);
     fail(&*store, worker, children, "0-1").await;
-    let retried = store
-        .retry(Selection::Jobs(vec![job(children.batch, 1)]))
-        .await
-        .unwrap();
+    let retried = change(&*store, job(children.batch, 1), Change::Retry).await;
     assert_eq!(retried.changed, 1);
     let again = only(claim(&*store, worker, 10).await);
     exchange(&*store, worker, vec![completed(other)], None).await;

@@ -5,7 +5,9 @@ use gristmill_model::{
     After, BatchId, ChildBatch, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Signal, Spawn, Wake,
     WorkerId,
 };
-use gristmill_store::{FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store, Suspension};
+use gristmill_store::{
+    Change, FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store, Suspension,
+};
 
 use crate::Database;
 use crate::fixture::*;
@@ -231,10 +233,7 @@ pub async fn ended_flows_leave_nothing_open(database: &dyn Database) {
     // One is cancelled while it runs, the other while it waits again.
     let rest = released_at(&woken, &positions("3"));
     exchange(&*store, worker, vec![rest], None).await;
-    store
-        .cancel(Selection::Jobs(vec![job(id, 2), job(id, 3)]))
-        .await
-        .unwrap();
+    change(&*store, vec![job(id, 2), job(id, 3)], Change::Cancel).await;
     assert_eq!(
         states(&*store, children.batch).await[4..],
         [
@@ -263,7 +262,7 @@ pub async fn a_retried_flow_goes_on(database: &dyn Database) {
     let failed = failed_at(&woken, &positions("0-1"), &error());
     exchange(&*store, worker, vec![failed], None).await;
     assert_eq!(states(&*store, id).await, [JobState::Dead; 2]);
-    store.retry(Selection::Jobs(vec![job(id, 1)])).await.unwrap();
+    change(&*store, job(id, 1), Change::Retry).await;
     let again = one(&*store, worker).await;
     assert_eq!(
         (again.positions.to_string().as_str(), memos(&again)),
@@ -363,7 +362,7 @@ pub async fn steps_are_not_retried_by_hand(database: &dyn Database) {
     suspend(&*store, worker, &flow, None, |_| step(1, "a", 3, Wake::All)).await;
     let steps = one(&*store, worker).await;
     let other = submit(&*store, once(1)).await;
-    store.cancel(Selection::Jobs(vec![job(other, 0)])).await.unwrap();
+    change(&*store, job(other, 0), Change::Cancel).await;
     let permanent = error().permanent();
     let failed = failed_at(&steps, &positions("1"), &permanent);
     exchange(
@@ -373,13 +372,10 @@ pub async fn steps_are_not_retried_by_hand(database: &dyn Database) {
         None,
     )
     .await;
-    store
-        .cancel(Selection::Jobs(vec![job(steps.batch, 2)]))
-        .await
-        .unwrap();
+    change(&*store, job(steps.batch, 2), Change::Cancel).await;
     for step in [1, 2] {
         let named = Selection::Jobs(vec![job(other, 0), job(steps.batch, step)]);
-        let refused = store.retry(named).await.unwrap_err().to_string();
+        let refused = store.change(named, Change::Retry).await.unwrap_err().to_string();
         let step = job(steps.batch, step);
         assert!(
             refused.starts_with(&format!("job {step} is a step of flow {id}:0, ")),
@@ -392,9 +388,13 @@ pub async fn steps_are_not_retried_by_hand(database: &dyn Database) {
         "nothing was retried"
     );
     let completed_step = Selection::Jobs(vec![job(steps.batch, 0)]);
-    assert_eq!(store.retry(completed_step).await.unwrap().unchanged, 1);
+    assert_eq!(change(&*store, completed_step, Change::Retry).await.unchanged, 1);
     let all = Selection::Filter(JobFilter::default());
-    assert_eq!(store.retry(all).await.unwrap().changed, 1, "the other job");
+    assert_eq!(
+        change(&*store, all, Change::Retry).await.changed,
+        1,
+        "the other job"
+    );
     let kept = [JobState::Completed, JobState::Dead, JobState::Cancelled];
     assert_eq!(states(&*store, steps.batch).await, kept);
 }
@@ -489,7 +489,7 @@ pub async fn flows_begin_with_memos(database: &dyn Database) {
     assert_eq!((second.batch, memos(&second)), (ids[1], "[[30]\n,[31]]"));
     let failed = failed_at(&second, &positions("0-1"), &error().permanent());
     exchange(&*store, worker, vec![failed], None).await;
-    store.retry(Selection::Jobs(vec![job(ids[1], 1)])).await.unwrap();
+    change(&*store, job(ids[1], 1), Change::Retry).await;
     assert_eq!(memos(&one(&*store, worker).await), "[[31]]");
     assert!(findings(&*store).await.is_empty());
 }
@@ -564,14 +564,7 @@ pub async fn events_are_delivered_or_kept(database: &dyn Database) {
         .await
         .unwrap();
     assert_eq!(late, [FlowEventReceipt::Ended]);
-    assert_eq!(
-        store
-            .cancel(Selection::Jobs(vec![job(id, 0)]))
-            .await
-            .unwrap()
-            .changed,
-        1
-    );
+    assert_eq!(change(&*store, job(id, 0), Change::Cancel).await.changed, 1);
     assert_eq!(
         states_of_kind(&*store, gristmill_model::signal::EVENT_KIND).await,
         [(JobState::Completed, 3), (JobState::Cancelled, 1)]
@@ -608,8 +601,8 @@ pub async fn moments_come(database: &dyn Database) {
     database.clock().advance_ms(999);
     assert_eq!(store.expire().await.unwrap(), 0);
     let all = || Selection::Filter(JobFilter::default());
-    store.pause_jobs(all(), "later", None).await.unwrap();
-    store.resume_jobs(all(), None).await.unwrap();
+    change(&*store, all(), pausing("later", None)).await;
+    change(&*store, all(), resuming(None)).await;
     nothing(&*store, worker).await;
     database.clock().advance_ms(1);
     assert_eq!(store.expire().await.unwrap(), 2);
@@ -623,6 +616,6 @@ pub async fn moments_come(database: &dyn Database) {
         states: vec![JobState::Expired],
         ..JobFilter::default()
     };
-    assert_eq!(store.retry(Selection::Filter(expired)).await.unwrap().changed, 0);
+    assert_eq!(change(&*store, expired, Change::Retry).await.changed, 0);
     nothing(&*store, worker).await;
 }

@@ -8,8 +8,8 @@ use gristmill_model::{
 };
 use gristmill_store::hook::{EndSummary, WebhookPayload};
 use gristmill_store::{
-    CatchUp, JobCounts, JobFilter, NewRun, NewSchedule, Overlap, Page, RunState, Selection, Store,
-    StoreError, Want,
+    CatchUp, Change, JobCounts, JobFilter, NewRun, NewSchedule, Overlap, Page, RunState, Store, StoreError,
+    Want,
 };
 
 use crate::Database;
@@ -122,7 +122,7 @@ pub async fn a_batch_that_fails_submits_the_other_hook(database: &dyn Database) 
     let mut ends = failed_at(&slice, &positions("1-2"), &error());
     ends.completed = completed_at(&slice, &positions("0")).completed;
     exchange(&*store, worker, vec![ends], None).await;
-    let cancelled = store.cancel(Selection::Jobs(vec![job(id, 3)])).await.unwrap();
+    let cancelled = change(&*store, job(id, 3), Change::Cancel).await;
     assert_eq!((cancelled.changed, submitted(&*store).await), (1, Vec::new()));
     let submitted_at = database.clock().now().to_string();
     database.clock().advance_ms(1);
@@ -166,7 +166,7 @@ pub async fn a_url_gets_the_summary(database: &dyn Database) {
         batch: Some(id),
         ..JobFilter::default()
     };
-    store.cancel(Selection::Filter(filter)).await.unwrap();
+    change(&*store, filter, Change::Cancel).await;
     let all = submitted(&*store).await;
     assert_eq!((all.len(), all[0].0.as_str()), (1, "http"));
     let payload: WebhookPayload<EndSummary> = serde_json::from_str(&all[0].1).unwrap();
@@ -199,7 +199,7 @@ pub async fn a_hook_is_submitted_once(database: &dyn Database) {
         let all = submitted(&*one).await;
         assert_eq!(all.len(), round + 1, "{all:?}");
         let dead = vec![job(id, right.positions.first().unwrap())];
-        assert_eq!(one.retry(Selection::Jobs(dead)).await.unwrap().changed, 1);
+        assert_eq!(change(&*one, dead, Change::Retry).await.changed, 1);
         let again = only(claim_work(&*one, first).await);
         exchange(&*one, first, vec![completed(&again)], None).await;
         assert_eq!(submitted(&*one).await.len(), round + 1);
@@ -263,7 +263,7 @@ pub async fn batches_that_never_run_submit_their_hooks(database: &dyn Database) 
     let mut last = hooked(3);
     last.after = vec![After::earlier(1)];
     let ids = store.submit(vec![once(1), next, last], None).await.unwrap();
-    store.cancel(Selection::Jobs(vec![job(ids[0], 0)])).await.unwrap();
+    change(&*store, job(ids[0], 0), Change::Cancel).await;
     let all = submitted(&*store).await;
     let ended: Vec<EndSummary> = all[1..]
         .iter()
@@ -285,7 +285,7 @@ pub async fn single_jobs_have_their_own_hooks(database: &dyn Database) {
     let submits = (0..4).map(|_| store.submit_one(hooked(1)));
     let jobs = futures::future::join_all(submits).await;
     for job in jobs {
-        store.cancel(Selection::Jobs(vec![job.unwrap()])).await.unwrap();
+        change(&*store, job.unwrap(), Change::Cancel).await;
     }
     let all = submitted(&*store).await;
     assert_eq!(all.len(), 4, "{all:?}");

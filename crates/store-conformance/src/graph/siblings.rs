@@ -2,7 +2,7 @@
 
 use gristmill_model::limits::TAGS_PER_JOB_MAX;
 use gristmill_model::{ChildBatch, JobState, PackedArray, Positions, Tag};
-use gristmill_store::{JobFilter, Selection, StoreError};
+use gristmill_store::{Change, JobFilter, Selection, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -216,7 +216,7 @@ pub async fn a_failed_sibling_ends_its_parent(database: &dyn Database) {
     let details = store.job(job(id, 1)).await.unwrap().unwrap();
     let expected = format!("job {}:2, a child of it, ended as dead", siblings.batch);
     assert_eq!(details.failures[0].error.message, expected);
-    store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+    change(&*store, job(id, 0), Change::Cancel).await;
     assert_eq!(states(&*store, children.batch).await, [done, gone, done, gone]);
     assert_eq!(
         states(&*store, siblings.batch).await,
@@ -253,10 +253,7 @@ pub async fn siblings_of_parents_that_went_on_are_left_out(database: &dyn Databa
     let id = suspend(&*store, worker, batch(2), |parent| collecting(parent, 1)).await;
     let children = only(claim(&*store, worker, 10).await);
     fail(&*store, worker, &children, "0").await;
-    store
-        .retry(Selection::Jobs(vec![job(children.batch, 0)]))
-        .await
-        .unwrap();
+    change(&*store, job(children.batch, 0), Change::Retry).await;
     let lease = claim(&*store, worker, 10).await.unwrap();
     let again = lease.slices.iter().find(|slice| slice.batch == children.batch);
     let mut reports = vec![spreading_at(again.unwrap(), &positions("0"), |_| spawn(8, 1))];
@@ -279,11 +276,11 @@ pub async fn paused_parents_wait_for_siblings(database: &dyn Database) {
     let worker = worker(&*store).await;
     let id = suspend(&*store, worker, batch(3), |parent| spawn(parent, 1)).await;
     let paused = || Selection::Jobs(vec![job(id, 1)]);
-    store.pause_jobs(paused(), "quota", None).await.unwrap();
+    change(&*store, paused(), pausing("quota", None)).await;
     let children = only(claim(&*store, worker, 10).await);
     let report = spreading_at(&children, &children.positions, |_| spawn(9, 1));
     exchange(&*store, worker, vec![report], None).await;
-    store.resume_jobs(paused(), None).await.unwrap();
+    change(&*store, paused(), resuming(None)).await;
     assert_eq!(states(&*store, id).await, [JobState::Blocked; 3]);
     assert_eq!(complete(&*store, worker).await.len(), 3);
     let freed = claim(&*store, worker, 10).await.unwrap().slices;
@@ -338,7 +335,7 @@ pub async fn children_are_found_by_their_parent(database: &dyn Database) {
         ..of(id, 0)
     };
     assert_eq!(store.counts(&completed).await.unwrap().total(), 2);
-    let changed = store.cancel(Selection::Filter(of(id, 0))).await.unwrap();
+    let changed = change(&*store, of(id, 0), Change::Cancel).await;
     assert_eq!(changed.changed, 3);
     assert_eq!(states(&*store, last).await, [JobState::Cancelled; 3]);
     assert_eq!(states(&*store, sibling).await, [JobState::Running]);

@@ -1,8 +1,9 @@
 //! The keys and tags of random sequences, and searches for them.
 
 use gristmill_model::{Clock, JobId, PackedArray, Tag, TagCondition};
-use gristmill_store::{JobFilter, Selection};
+use gristmill_store::{Change, JobFilter};
 
+use crate::fixture::change;
 use crate::machine::Machine;
 
 /// Keys that contain each other. JSON writes some of them with escapes: always, or by the choice of a client.
@@ -81,7 +82,7 @@ impl Machine<'_> {
     /// Cancels the jobs with a key.
     pub(super) async fn cancel_keyed(&mut self, key: &str) {
         let now = self.database.clock().now();
-        let changed = self.store.cancel(Selection::Filter(by_key(key))).await.unwrap();
+        let changed = change(&*self.store, by_key(key), Change::Cancel).await;
         let jobs = self.reference.with_key(|own| own == key);
         assert_eq!(changed.changed, self.reference.cancel(jobs, now));
     }

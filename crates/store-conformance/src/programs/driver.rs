@@ -8,7 +8,7 @@ use gristmill_model::{
     Receipt, Report, Rng, SplitMix64, Suspended, Timestamp, WorkerId,
 };
 use gristmill_store::family::child_outcomes;
-use gristmill_store::{ChildOutcome, FlowEvent, FlowEventReceipt, JobFilter, Page, Selection, Store};
+use gristmill_store::{Change, ChildOutcome, FlowEvent, FlowEventReceipt, JobFilter, Page, Store};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 
 use crate::Database;
@@ -531,7 +531,7 @@ impl Driver<'_> {
         if self.flows.contains(&chosen) && !self.happens(25) {
             return;
         }
-        let changed = self.store.cancel(Selection::Jobs(vec![chosen])).await.unwrap();
+        let changed = change(&*self.store, chosen, Change::Cancel).await;
         if changed.changed == 1 {
             let before = self.ended.insert(chosen, Err("cancelled".to_owned()));
             assert_eq!(before, None, "{chosen} had ended");

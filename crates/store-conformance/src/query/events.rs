@@ -2,7 +2,7 @@
 
 use gristmill_model::limits::EVENTS_KEPT_MS;
 use gristmill_model::{Backoff, BatchId, Clock, JobProgress, NewBatch, Progress, RetryPolicy};
-use gristmill_store::{Event, EventCursor, EventJobs, JobFilter, RecordedEvent, Selection, Store};
+use gristmill_store::{Change, Event, EventCursor, EventJobs, JobFilter, RecordedEvent, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -136,7 +136,10 @@ pub async fn every_end_is_an_event(database: &dyn Database) {
     let begin = store.listen().await.unwrap();
     let waiting = submit(&*store, batch(3)).await;
     let cancelled = store
-        .cancel(Selection::Jobs(vec![job(waiting, 0), job(waiting, 2)]))
+        .change(
+            Selection::Jobs(vec![job(waiting, 0), job(waiting, 2)]),
+            Change::Cancel,
+        )
         .await;
     assert_eq!(cancelled.unwrap().changed, 2);
     let mut late = batch(2);
@@ -150,7 +153,7 @@ pub async fn every_end_is_an_event(database: &dyn Database) {
         batch: Some(first),
         ..JobFilter::default()
     };
-    store.cancel(Selection::Filter(gone)).await.unwrap();
+    change(&*store, gone, Change::Cancel).await;
     database.clock().advance_ms(10);
     assert_eq!(store.expire().await.unwrap(), 2);
     let mut rejected = batch(1);

@@ -1,7 +1,7 @@
 //! The history of ended jobs.
 
 use gristmill_model::{Clock, RetryPolicy, Timestamp};
-use gristmill_store::{HistoryFilter, HistoryPeriod, HistoryRow, PruneOptions, Selection, Store};
+use gristmill_store::{Change, HistoryFilter, HistoryPeriod, HistoryRow, PruneOptions, Selection, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -25,7 +25,7 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
     // A store may keep the durations of few jobs and of many jobs in different ways.
     let other = submit(&*store, batch_of("other", 30)).await;
     let worker = worker(&*store).await;
-    store.cancel(Selection::Jobs(vec![job(id, 5)])).await.unwrap();
+    change(&*store, job(id, 5), Change::Cancel).await;
     let lease = claim(&*store, worker, 40).await.unwrap();
     let mut report = failed_at(&lease.slices[0], &positions("0"), &error());
     report.completed = completed_at(&lease.slices[0], &positions("1-2")).completed;
@@ -49,7 +49,7 @@ pub async fn ends_are_counted_by_kind(database: &dyn Database) {
 
     // A retried job has not ended.
     let dead = Selection::Jobs(vec![job(id, 0)]);
-    store.retry(dead).await.unwrap();
+    change(&*store, dead, Change::Retry).await;
     let of_kind = HistoryFilter {
         kind: Some(KIND.to_owned()),
         ..HistoryFilter::default()

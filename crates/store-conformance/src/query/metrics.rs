@@ -3,7 +3,7 @@
 use gristmill_batching::BatchStats;
 use gristmill_model::{After, Clock, NewBatch, Report};
 use gristmill_store::metrics::{DURATION_BOUNDS_SECONDS, EndedJobs};
-use gristmill_store::{LaneMetrics, PruneOptions, Store};
+use gristmill_store::{Change, LaneMetrics, PruneOptions, Store};
 
 use crate::Database;
 use crate::fixture::*;
@@ -70,9 +70,7 @@ pub async fn ended_jobs_are_measured(database: &dyn Database) {
     let id = submit(&*one, once(6)).await;
     let worker = worker(&*one).await;
     let slice = only(claim(&*one, worker, 6).await);
-    one.cancel(gristmill_store::Selection::Jobs(vec![job(id, 5)]))
-        .await
-        .unwrap();
+    change(&*one, job(id, 5), Change::Cancel).await;
     let mut first = completed_at(&slice, &positions("0-2,5"));
     let durations_us = vec![900, 1_100, 2_000_000, 7];
     first.completed.as_mut().unwrap().durations_us = durations_us;

@@ -3,7 +3,7 @@
 use gristmill_model::{BatchId, Clock, JobId, JobState, NewBatch, Rejected, RunId};
 use gristmill_store::run::RunProgress;
 use gristmill_store::{
-    JobFilter, NewRun, Page, PruneOptions, Pruned, RunAdvance, RunState, Selection, Store, StoreError,
+    Change, JobFilter, NewRun, Page, PruneOptions, Pruned, RunAdvance, RunState, Store, StoreError,
 };
 
 use crate::Database;
@@ -259,7 +259,7 @@ pub async fn jobs_are_counted(database: &dyn Database) {
     let mut report = failed_at(&lease.slices[0], &positions("0"), &error());
     report.completed = completed_at(&lease.slices[0], &positions("1-2")).completed;
     exchange(&*store, worker, vec![report], None).await;
-    store.cancel(Selection::Jobs(vec![job(id, 5)])).await.unwrap();
+    change(&*store, job(id, 5), Change::Cancel).await;
 
     let counts = store.counts(&JobFilter::default()).await.unwrap();
     assert_eq!(
@@ -472,7 +472,7 @@ pub async fn jobs_of_a_run_are_found(database: &dyn Database) {
         ]
     );
     assert_eq!(store.counts(&filter).await.unwrap().waiting, 3);
-    assert_eq!(store.cancel(Selection::Filter(filter)).await.unwrap().changed, 3);
+    assert_eq!(change(&*store, filter, Change::Cancel).await.changed, 3);
 }
 
 /// Whole batches that ended long enough ago are pruned. Dead jobs, open jobs and the latest batch are kept.
@@ -504,7 +504,7 @@ pub async fn ended_batches_are_pruned(database: &dyn Database) {
     .await;
     let run = store.create_run(new_run("a")).await.unwrap();
     let unread = submit_to(&*store, run.id, vec![batch(1)]).await[0];
-    store.cancel(Selection::Jobs(vec![job(unread, 0)])).await.unwrap();
+    change(&*store, job(unread, 0), Change::Cancel).await;
     database.clock().advance_ms(100);
     let young = submit(&*store, batch(2)).await;
     let lease = claim(&*store, worker, 9).await.unwrap();

@@ -5,7 +5,7 @@ use gristmill_model::{
     Clock, JobState, KeyedBatch, LeasedSlice, NewBatch, PackedArray, PackedBuilder, Positions, Tag,
     TagCondition, Unique,
 };
-use gristmill_store::{JobFilter, Page, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Page, Selection, Store, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -124,7 +124,7 @@ pub async fn jobs_are_changed_by_tags(database: &dyn Database) {
     let report = completed_at(&lease.slices[0], &positions("0"));
     exchange(&*store, worker, vec![report], None).await;
     let by_tag = Selection::Filter(by_tags(&["page=a"]));
-    assert_eq!(store.cancel(by_tag.clone()).await.unwrap().changed, 7);
+    assert_eq!(change(&*store, by_tag.clone(), Change::Cancel).await.changed, 7);
     let waiting = JobFilter {
         states: vec![JobState::Waiting],
         ..JobFilter::default()
@@ -138,7 +138,7 @@ pub async fn jobs_are_changed_by_tags(database: &dyn Database) {
         ids(&*store, &cancelled).await,
         [format!("{one}:1-5"), format!("{two}:0-1")]
     );
-    assert_eq!(store.retry(by_tag).await.unwrap().changed, 7);
+    assert_eq!(change(&*store, by_tag, Change::Retry).await.changed, 7);
     let counts = store.counts(&by_tags(&["page"])).await.unwrap();
     assert_eq!((counts.completed, counts.waiting, counts.total()), (1, 7, 8));
 }
@@ -157,7 +157,7 @@ pub async fn jobs_are_found_by_keys(database: &dyn Database) {
         vec![tag("page", "b", "0"), tag("page", "c", "2"), tag("all", "", "")],
     );
     let two = store.submit_keyed(vec![second]).await.unwrap()[0].batch.unwrap();
-    store.cancel(Selection::Jobs(vec![job(one, 0)])).await.unwrap();
+    change(&*store, job(one, 0), Change::Cancel).await;
     let key = |key: &str| JobFilter {
         key: Some(key.to_owned()),
         ..JobFilter::default()
@@ -179,7 +179,7 @@ pub async fn jobs_are_found_by_keys(database: &dyn Database) {
         ..by_tags(&["all"])
     };
     assert_eq!(ids(&*store, &both).await, [format!("{two}:1")]);
-    let changed = store.cancel(Selection::Filter(prefix("us/"))).await.unwrap();
+    let changed = change(&*store, prefix("us/"), Change::Cancel).await;
     assert_eq!(changed.changed, 2);
 }
 
@@ -227,11 +227,7 @@ pub async fn jobs_are_found_by_keys_that_json_escapes(database: &dyn Database) {
             );
         }
         assert_eq!(store.tag_values(text, None, 10).await.unwrap()[0].value, *text);
-        assert_eq!(
-            store.cancel(Selection::Filter(by_key)).await.unwrap().changed,
-            1,
-            "{text}"
-        );
+        assert_eq!(change(&*store, by_key, Change::Cancel).await.changed, 1, "{text}");
     }
 }
 
@@ -279,10 +275,7 @@ pub async fn tags_are_checked_and_deleted(database: &dyn Database) {
         Err(StoreError::InvalidInput(_))
     ));
     let id = submit(&*store, tagged(2, vec![tag("a", "1", "")])).await;
-    store
-        .cancel(Selection::Filter(JobFilter::default()))
-        .await
-        .unwrap();
+    change(&*store, JobFilter::default(), Change::Cancel).await;
     database.clock().advance_ms(10);
     let options = gristmill_store::PruneOptions {
         finished_before: store.now(),
@@ -410,8 +403,11 @@ pub async fn labels_count_as_bytes_of_a_lease(database: &dyn Database) {
     let lease = claim(&*other, first, JOBS).await.unwrap();
     assert!(expected.contains(&lease.jobs()), "{}", lease.jobs());
     let everything = || Selection::Filter(JobFilter::default());
-    store.cancel(everything()).await.unwrap();
-    assert_eq!(store.retry(everything()).await.unwrap().changed, u64::from(JOBS));
+    change(&*store, everything(), Change::Cancel).await;
+    assert_eq!(
+        change(&*store, everything(), Change::Retry).await.changed,
+        u64::from(JOBS)
+    );
     let lease = claim(&*store, first, JOBS).await.unwrap();
     assert!(expected.contains(&lease.jobs()), "{}", lease.jobs());
 }

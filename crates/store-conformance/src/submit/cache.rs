@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{
     After, BatchId, JobState, KeyedBatch, NewBatch, PackedArray, Prerequisite, Rejected, Unique,
 };
-use gristmill_store::{HistoryFilter, Store, Want};
+use gristmill_store::{Change, HistoryFilter, Store, Want};
 
 use crate::Database;
 use crate::fixture::*;
@@ -143,10 +143,7 @@ pub async fn cached_values_have_a_period(database: &dyn Database) {
     assert_eq!(states(&*store, short).await, [JobState::Waiting]);
     let long = submit(&*store, cached(KIND, "[1]", 101)).await;
     assert_eq!(states(&*store, long).await, [JobState::Completed]);
-    store
-        .cancel(gristmill_store::Selection::Jobs(vec![job(short, 0)]))
-        .await
-        .unwrap();
+    change(&*store, job(short, 0), Change::Cancel).await;
     database.clock().advance_ms(400);
     store.expire().await.unwrap();
     let later = submit(&*store, cached(KIND, "[1]", 10_000)).await;

@@ -4,7 +4,7 @@ use gristmill_model::{
     BatchId, Clock, Debounce, DebouncedPayloads, JobId, JobState, KeyedBatch, Lease, NewBatch, PackedArray,
     PackedBuilder, RetryPolicy, Unique,
 };
-use gristmill_store::{JobFilter, PruneOptions, Selection, Store, StoreError, SubmittedJobs};
+use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, StoreError, SubmittedJobs};
 
 use crate::Database;
 use crate::fixture::*;
@@ -185,7 +185,7 @@ pub async fn payloads_outlive_a_dead_job(database: &dyn Database) {
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 9).await.unwrap();
     submit_keyed(&*store, debounced("[3,4,5]", &["a", "b", "a"], merged)).await;
-    store.cancel(Selection::Jobs(vec![first.jobs[1]])).await.unwrap();
+    change(&*store, first.jobs[1], Change::Cancel).await;
     let dead = failed_at(&lease.slices[0], &positions("0"), &error().permanent());
     exchange(&*store, worker, vec![dead], None).await;
     // No payload is lost, whatever happens before the expiry.
@@ -231,18 +231,15 @@ pub async fn debounced_jobs_are_changed(database: &dyn Database) {
     let first = submit_keyed(&*store, debounced("[1,2]", &["a", "b"], last)).await;
     let id = first.batch.unwrap();
     let one = Selection::Jobs(vec![job(id, 0)]);
-    store.pause_jobs(one.clone(), "deploy", None).await.unwrap();
+    change(&*store, one.clone(), pausing("deploy", None)).await;
     let more = submit_keyed(&*store, debounced("[3,4]", &["a", "b"], last)).await;
     assert_eq!(more.jobs, first.jobs);
-    store.resume_jobs(one.clone(), None).await.unwrap();
+    change(&*store, one.clone(), resuming(None)).await;
     assert_eq!(payload(&*store, job(id, 0)).await, "3");
-    store.cancel(one).await.unwrap();
+    change(&*store, one, Change::Cancel).await;
     let again = submit_keyed(&*store, debounced("[5]", &["a"], last)).await;
     assert!(again.batch.is_some() && again.batch != first.batch);
-    store
-        .cancel(Selection::Filter(JobFilter::default()))
-        .await
-        .unwrap();
+    change(&*store, JobFilter::default(), Change::Cancel).await;
     let options = PruneOptions {
         finished_before: gristmill_model::Timestamp(i64::MAX),
         keep_batches: 0,

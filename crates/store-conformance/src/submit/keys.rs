@@ -6,7 +6,7 @@ use gristmill_model::{
     After, BatchId, Clock, JobId, JobState, KeyScope, KeyedBatch, NewBatch, OnDuplicate, OnFailure,
     PackedArray, RetryPolicy, Unique,
 };
-use gristmill_store::{JobFilter, Selection, Store, StoreError, SubmittedJobs};
+use gristmill_store::{Change, JobFilter, Selection, Store, StoreError, SubmittedJobs};
 
 use crate::Database;
 use crate::fixture::*;
@@ -296,7 +296,7 @@ pub async fn keys_go_with_their_jobs(database: &dyn Database) {
     expiring.batch.options.expires_at = Some(database.clock().now().plus_ms(10));
     expiring.batch.options.priority = -1;
     submit_keyed(&*store, expiring).await;
-    store.cancel(Selection::Jobs(vec![first.jobs[0]])).await.unwrap();
+    change(&*store, first.jobs[0], Change::Cancel).await;
     let worker = worker(&*store).await;
     let lease = claim(&*store, worker, 2).await.unwrap();
     let report = failed_at(&lease.slices[0], &positions("1"), &error());
@@ -316,9 +316,9 @@ pub async fn keys_go_with_their_jobs(database: &dyn Database) {
 pub async fn retried_jobs_need_their_key(database: &dyn Database) {
     let store = database.open().await;
     let first = submit_keyed(&*store, keyed(&["a", "b"], "1", SKIP)).await;
-    store.cancel(Selection::Jobs(first.jobs.clone())).await.unwrap();
+    change(&*store, first.jobs.clone(), Change::Cancel).await;
     submit_keyed(&*store, keyed(&["a"], "2", SKIP)).await;
-    let changed = store.retry(Selection::Jobs(first.jobs.clone())).await.unwrap();
+    let changed = change(&*store, first.jobs.clone(), Change::Retry).await;
     assert_eq!((changed.changed, changed.unchanged), (1, 1));
     assert_eq!(state(&*store, first.jobs[0]).await, JobState::Cancelled);
     let again = submit_keyed(&*store, keyed(&["b"], "3", SKIP)).await;
@@ -517,7 +517,7 @@ pub async fn jobs_that_wait_in_vain_release_their_keys(database: &dyn Database) 
             (skipped.batch, skipped.jobs),
             (None, vec![blocked.jobs[0], next.jobs[0]])
         );
-        store.cancel(Selection::Jobs(vec![job(first, 0)])).await.unwrap();
+        change(&*store, job(first, 0), Change::Cancel).await;
         let ended = match on_failure {
             OnFailure::Fail => JobState::Dead,
             _ => JobState::Cancelled,
@@ -526,10 +526,7 @@ pub async fn jobs_that_wait_in_vain_release_their_keys(database: &dyn Database) 
         let fresh = submit_keyed(&*store, keyed(&["a", "b"], "new", SKIP)).await;
         assert_eq!(fresh.count, 2);
         // A retry of the old jobs gets no key.
-        let retried = store
-            .retry(Selection::Jobs(vec![blocked.jobs[0], next.jobs[0]]))
-            .await
-            .unwrap();
+        let retried = change(&*store, vec![blocked.jobs[0], next.jobs[0]], Change::Retry).await;
         assert_eq!(retried.changed, 0);
         assert_eq!(run_all(&*store).await, ["anew", "bnew"]);
     }
@@ -562,7 +559,7 @@ pub async fn a_duplicate_raises_a_lowered_priority(database: &dyn Database) {
     first.batch.options.priority = 1;
     let first = submit_keyed(&*store, first).await;
     let lowered = Selection::Jobs(vec![first.jobs[0]]);
-    store.prioritise(lowered, -2).await.unwrap();
+    change(&*store, lowered, Change::Prioritise(-2)).await;
     let again = submit_keyed(&*store, keyed(&["a", "b"], "", SKIP)).await;
     assert_eq!(again.jobs, first.jobs);
     for (id, priority) in first.jobs.into_iter().zip([0, 1]) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gristmill_model::{JobError, JobState, NewBatch, PackedArray, Rejected, RetryPolicy, RunId, Timestamp};
 use gristmill_store::run::RunProgress;
-use gristmill_store::{JobCounts, JobFilter, NewRun, RunAdvance, RunState, Store, StoreError};
+use gristmill_store::{Change, JobCounts, JobFilter, NewRun, RunAdvance, RunState, Store, StoreError};
 
 use crate::Database;
 use crate::fixture::*;
@@ -171,7 +171,7 @@ pub async fn rejected_jobs_are_dead_from_the_start(database: &dyn Database) {
     assert_eq!((outcomes.reports[0].attempt, outcomes.errors.len()), (0, 2));
     assert_eq!(outcomes.errors[1].error.message, "line 3");
     let selection = gristmill_store::Selection::Jobs(vec![job(id, 1)]);
-    assert_eq!(store.retry(selection).await.unwrap().unchanged, 1);
+    assert_eq!(change(&*store, selection, Change::Retry).await.unchanged, 1);
 }
 
 /// The options of a batch hold for its jobs and are shown with them.

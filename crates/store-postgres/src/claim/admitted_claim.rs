@@ -105,6 +105,7 @@ impl Line for Candidates {
             self.order.push(key);
             self.slices_left -= 1;
         }
+        assert!(chosen.0 == lane && jobs <= self.jobs_left, "a slice has one lane");
         chosen.1 += jobs;
         self.jobs_left -= jobs;
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(jobs) * job_bytes);
@@ -194,6 +195,11 @@ impl Transaction {
             let again_at = (misses > 0 || !round.is_over).then(|| again_at(self.now));
             claimed.next_at = claimed.next_at.into_iter().chain(again_at).min();
         }
+        assert_eq!(
+            taken.iter().map(|part| part.positions.len()).sum::<u32>() + line.jobs_left,
+            want.jobs_max.min(LEASE_JOBS_MAX),
+            "each wanted job is taken or left"
+        );
         round.remember(&self.cache);
         self.hold(worker, lease, &taken);
         claimed.taken = taken;
@@ -318,6 +324,7 @@ impl Transaction {
             }
             taken.extend(got);
         }
+        assert!(chosen.is_empty() && locked.is_empty(), "all are looked at");
         Ok(missed)
     }
 

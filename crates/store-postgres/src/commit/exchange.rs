@@ -117,6 +117,7 @@ impl Outline {
                 }
             }
         }
+        assert!(!part.positions.is_empty(), "a claimed slice has jobs");
         self.taken.push(part);
     }
 }

@@ -195,6 +195,7 @@ async fn commit_groups(
         pace.begins(gathered.len());
         let (exchanges, responders): (Vec<_>, Vec<_>) = gathered.into_iter().unzip();
         let replies = carry_out(&database, exchanges).await;
+        assert_eq!(replies.len(), responders.len(), "each exchange has a reply");
         drop(turn);
         for (responder, reply) in responders.into_iter().zip(replies) {
             responder.reply(reply);

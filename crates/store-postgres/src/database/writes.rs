@@ -1,6 +1,7 @@
 //! The gathered writes of a transaction: one statement per table, whatever the number of rows.
 
 use gristmill_batching::{BatchStats, EndReason};
+use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{
     BatchId, ChildBatch, JobError, JobState, PackedArray, Positions, Signal, Suspended, Tag, Timestamp, Wake,
 };
@@ -296,6 +297,7 @@ impl Writes {
         if slice.positions.is_empty() {
             return;
         }
+        assert!(slice.attempt > 0 && slice.rescues <= RESCUES_MAX);
         self.slices.push(
             batch.0,
             slice.run_at.0,
@@ -315,15 +317,13 @@ impl Writes {
 
     /// Leaves `rest` of a slice.
     pub fn shorten(&mut self, slice: &Slice, rest: &Positions) {
+        assert!(slice.positions.contains_all(rest), "a slice only shrinks");
         if rest.is_empty() {
             self.slices_gone.push(slice.batch.0, slice.id)
         } else {
-            self.slices_cut.push(
-                slice.batch.0,
-                slice.id,
-                rest.len().cast_signed(),
-                Multirange(rest.clone()),
-            )
+            let count = rest.len().cast_signed();
+            self.slices_cut
+                .push(slice.batch.0, slice.id, count, Multirange(rest.clone()))
         }
     }
 
@@ -332,7 +332,9 @@ impl Writes {
         if blocked.positions.is_empty() {
             return;
         }
+        assert!(blocked.attempt > 0, "the attempt of a blocked job counts from 1");
         let (batch, part) = (blocked.batch.0, blocked.part.cast_signed());
+        let paused_until = blocked.pauses.as_ref().and_then(Pauses::until);
         self.blocked.push(
             batch,
             part,
@@ -343,11 +345,7 @@ impl Writes {
             Multirange(blocked.positions.clone()),
             blocked.rank,
             blocked.pauses.as_ref().map(Pauses::text),
-            blocked
-                .pauses
-                .as_ref()
-                .and_then(Pauses::until)
-                .map(|until| until.0),
+            paused_until.map(|until| until.0),
             blocked.family,
         );
         for edge in edges {
@@ -377,6 +375,7 @@ impl Writes {
 
     /// Stores what jobs that are suspended together remember.
     pub fn insert_suspension(&mut self, batch: BatchId, family: i64, suspended: &Suspended) {
+        assert_eq!(suspended.memos.count(), suspended.positions.len());
         self.suspensions.push(
             batch.0,
             family,
@@ -396,6 +395,7 @@ impl Writes {
         parents: Option<&Positions>,
         children: &ChildBatch,
     ) {
+        assert_eq!(children.shares.iter().sum::<u32>(), children.payloads.count());
         let event = children.options.signal.as_ref().and_then(Signal::event);
         self.child_batches.push(
             batch.0,
@@ -415,6 +415,8 @@ impl Writes {
 
     /// Puts positions under a lease.
     pub fn hold(&mut self, now: Timestamp, held: &Held, lane_id: i64) {
+        assert!(held.positions.contains(held.first_position), "a row has its key");
+        assert!(held.attempt > 0, "a claimed job is on an attempt");
         self.held.push(
             held.lease,
             held.batch.0,
@@ -436,24 +438,20 @@ impl Writes {
 
     /// Takes positions out of a lease.
     pub fn let_go(&mut self, held: &Held, positions: &Positions) {
-        let rest = held.positions.difference(positions);
+        let rest = held.without(positions);
         let (attempt, first) = (held.attempt.cast_signed(), held.first_position.cast_signed());
         if rest.is_empty() {
             self.held_gone.push(held.lease, held.batch.0, attempt, first)
         } else {
-            self.held_cut.push(
-                held.lease,
-                held.batch.0,
-                attempt,
-                first,
-                rest.len().cast_signed(),
-                Multirange(rest),
-            )
+            let count = rest.len().cast_signed();
+            self.held_cut
+                .push(held.lease, held.batch.0, attempt, first, count, Multirange(rest))
         }
     }
 
     /// Makes returned positions claimable, or keeps them paused if they were paused meanwhile.
     pub fn bring_back(&mut self, now: Timestamp, held: &Held, head: &BatchHead, slice: NewSlice<'_>) {
+        assert!(held.positions.contains_all(slice.positions));
         match &held.pauses {
             Some(pauses) if !pauses.are_over(now) && !slice.positions.is_empty() => self.kept_back.push(
                 held.batch.0,

@@ -261,6 +261,7 @@ impl Transaction {
                 &[&families],
             )
             .await?;
+        assert_eq!(families.len(), all.len(), "each suspension has a family");
         let mut awaiting = Vec::new();
         for (spawning, row) in all.into_iter().zip(&families) {
             if spawning.suspended.begins_anew() {
@@ -293,6 +294,7 @@ impl Transaction {
             }
             awaiting.extend(spawning.awaiting_events(&new));
         }
+        assert!(ids.next().is_none(), "each id of a batch is used");
         self.deliver_kept(&awaiting, ended).await?;
         Ok(anew)
     }
@@ -338,6 +340,8 @@ impl Transaction {
             earlier.push(id);
         }
         // A job without children does not wait. Nor does a flow with children that have ended while it ran.
+        assert_eq!(earlier.len(), suspended.children.len(), "all are stored");
+        assert!(suspended.positions.contains_all(&blocked.positions));
         let childless = suspended.positions.difference(&blocked.positions);
         let (attempt, rescues) = match suspended.begins_anew() {
             true => (1, 0),

@@ -144,7 +144,7 @@ impl Transaction {
             self.writes
                 .insert_child_batch(id, family, Some(&siblings.positions), children);
             for (part, positions) in parts {
-                if !positions.intersection(&siblings.positions).is_empty() {
+                if !positions.is_disjoint(&siblings.positions) {
                     self.writes.wait_for_children(parentage.batch, *part, id);
                 }
             }

@@ -80,7 +80,7 @@ impl Transaction<'_> {
 
     /// Takes positions out of a lease.
     pub fn let_go(&mut self, held: &Held, positions: &Positions) -> Result<()> {
-        let rest = held.positions.difference(positions);
+        let rest = held.without(positions);
         let changed = if rest.is_empty() {
             self.execute(
                 "DELETE FROM held WHERE lease_id = ?1 AND batch_id = ?2 AND attempt = ?3 AND first_position = ?4",
@@ -113,7 +113,7 @@ impl Transaction<'_> {
 
     /// Splits some positions of a lease off into a row of their own, and returns that row.
     pub fn split_held(&self, held: &Held, positions: &Positions) -> Result<Held> {
-        let rest = held.positions.difference(positions);
+        let rest = held.without(positions);
         let mut split = Held {
             positions: positions.clone(),
             ..held.clone()
@@ -127,6 +127,8 @@ impl Transaction<'_> {
         } else {
             (&rest, positions, positions.first().unwrap_or(first))
         };
+        assert_eq!(kept.len() + moved.len(), held.positions.len());
+        assert!(!moved.contains(held.first_position), "the old row keeps its key");
         self.execute(
             "INSERT INTO held (lease_id, batch_id, attempt, first_position, worker_id, rescues, run_at, count, expires_at, \
              positions, lane_id, rank, pauses, family, claimed_at) SELECT lease_id, batch_id, attempt, ?5, worker_id, rescues, run_at, \
@@ -178,6 +180,7 @@ impl Transaction<'_> {
         rescues: u32,
         expires_at: Option<Timestamp>,
     ) -> Result<()> {
+        assert!(held.positions.contains_all(positions));
         let head = self.head(held.batch)?;
         let slice = NewSlice {
             rescues,
@@ -189,6 +192,7 @@ impl Transaction<'_> {
 
     /// Stores that a worker lost positions, until its next heartbeat.
     pub fn revoke(&self, held: &Held, positions: &Positions) -> Result<()> {
+        assert!(!positions.is_empty() && held.positions.contains_all(positions));
         self.execute(
             "INSERT INTO revoked (worker_id, lease_id, batch_id, number, positions) \
              SELECT ?1, ?2, ?3, coalesce(max(number) + 1, 0), ?4 FROM revoked \

@@ -1,5 +1,6 @@
 //! Slices: claimable positions.
 
+use gristmill_model::limits::RESCUES_MAX;
 use gristmill_model::{BatchId, JobState, Positions, Timestamp};
 use gristmill_store::rules::deadline::Standing;
 use gristmill_store::rules::open::Held;
@@ -140,6 +141,7 @@ impl Transaction<'_> {
             return Ok(());
         };
         assert!(slice.attempt > 0, "the attempt of a waiting job counts from 1");
+        assert!(slice.run_at.0 >= 0 && slice.rescues <= RESCUES_MAX);
         self.execute(
             "INSERT INTO slice (lane_id, rank, run_at, batch_id, first_position, attempt, rescues, count, expires_at, \
              positions, strayed, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
@@ -211,6 +213,7 @@ impl Transaction<'_> {
     /// Leaves `rest` of a slice. Its key moves on to its first position, so that the taken positions can come back next
     /// to it.
     pub fn shorten(&self, slice: &Slice, rest: &Positions) -> Result<()> {
+        assert!(slice.positions.contains_all(rest), "a slice only shrinks");
         match rest.first() {
             None => self.execute(
                 "DELETE FROM slice \

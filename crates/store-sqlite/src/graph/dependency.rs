@@ -103,6 +103,7 @@ impl Transaction<'_> {
         if blocked.positions.is_empty() {
             return Ok(());
         }
+        assert!(blocked.attempt > 0, "the attempt of a blocked job counts from 1");
         self.execute(
             "INSERT INTO blocked (batch_id, part, attempt, rescues, count, expires_at, positions, rank, run_at, \
              pauses, paused_until, family) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",

@@ -113,7 +113,7 @@ impl Transaction<'_> {
                 ],
             )?;
             for blocked in waiting {
-                if !blocked.positions.intersection(&siblings.positions).is_empty() {
+                if !blocked.positions.is_disjoint(&siblings.positions) {
                     self.wait_for_children(blocked, id)?;
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::{After, BatchId, JobState, ManualClock, NewBatch, Timestamp};
-use gristmill_store::{JobFilter, Selection, Store, StoreError, WorkSeen};
+use gristmill_store::{Change, JobFilter, Store, StoreError, WorkSeen};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::{Connection, TransactionBehavior};
@@ -124,6 +124,6 @@ async fn handlers_write_with_their_reports() {
         assert_eq!(receipt.failed, positions("0"), "{sql}");
         let shown = store.job(job(id, 0)).await.unwrap().unwrap();
         assert!(shown.failures[0].error.message.contains(says), "{shown:?}");
-        store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+        change(&store, job(id, 0), Change::Cancel).await;
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_model::{
     After, Clock, JobId, ManualClock, NewBatch, PackedArray, Report, RetryPolicy, SystemClock,
 };
-use gristmill_store::{JobDetails, JobFilter, JobRow, NewRun, Page, RunAdvance, RunState, Selection, Store};
+use gristmill_store::{Change, JobDetails, JobFilter, JobRow, NewRun, Page, RunAdvance, RunState, Store};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
@@ -97,7 +97,7 @@ async fn shows_each_job_as_the_store_does() {
         None,
     )
     .await;
-    store.cancel(Selection::Jobs(vec![job(id, 11)])).await.unwrap();
+    change(store, job(id, 11), Change::Cancel).await;
     submit(store, batch_of("other", 3)).await;
 
     let page = Page {

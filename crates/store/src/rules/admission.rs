@@ -178,6 +178,7 @@ impl Controls {
         }
         needs.exclusive.sort_unstable();
         needs.exclusive.dedup();
+        debug_assert!(needs.exclusive.is_sorted());
         needs.buckets.sort_unstable();
         needs.buckets.dedup();
         needs
@@ -252,6 +253,7 @@ impl Admission {
                 admission.shares.len() - 1
             });
             let wanted = admission.admit(controls, &mut gates, share, lane, usage);
+            assert!(wanted.gates.iter().all(|gate| *gate < admission.gates.len()));
             admission.lanes.push(wanted);
         }
         for (lane, jobs) in &usage.held {
@@ -479,6 +481,7 @@ impl Admission {
                 continue;
             }
             let taken = line.take(cursor, quota.min(room))?;
+            assert!(taken <= quota.min(room), "a lane gives what is asked for");
             self.charge(cursors[cursor], taken);
             quota -= taken.min(quota);
             let room = self.room(cursors[cursor]);
@@ -496,6 +499,7 @@ impl Admission {
         let wanted = &self.lanes[lane];
         for gate in &wanted.gates {
             let gate = &mut self.gates[*gate];
+            assert!(gate.room >= jobs, "a limit admits no more than it has room for");
             gate.room = gate.room.saturating_sub(jobs);
             gate.taken += jobs;
         }
@@ -572,6 +576,7 @@ impl Admission {
             rounded.push(*index);
         }
         assert_eq!(quotas.iter().sum::<u32>(), jobs, "the quotas divide all jobs");
+        assert_eq!(left, 0, "no job is left without a share");
         for index in rounded {
             let share = &mut self.shares[active[index]];
             share.served += 1.0 / share.weight;
@@ -605,6 +610,7 @@ impl Share {
                 share.jobs_min = share.jobs_min.max(jobs_min);
             }
         }
+        assert!(share.weight > 0.0, "a share has a weight");
         share
     }
 }

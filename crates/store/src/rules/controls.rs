@@ -146,6 +146,7 @@ impl Controls {
             }
         }
         found.sort_unstable();
+        debug_assert!(found.is_sorted_by(|one, next| one < next), "counted once");
         let found: Arc<[usize]> = found.into();
         self.by_lane.insert(lane.id, found.clone());
         found
@@ -169,6 +170,7 @@ impl Controls {
             least = least.min(served);
             self.served.insert(share, served);
         }
+        assert!(least >= self.served_least, "what shares got does not shrink");
         if least.is_finite() {
             self.served_least = least;
         }

@@ -74,10 +74,12 @@ impl Beginning {
             family: batch.memos.as_ref().map(|_| BEGINNING),
             positions,
         };
+        let jobs = open.len();
         let mut blocked = Vec::with_capacity(waiting.len() + 1);
         for (number, waiting) in (WHOLE + 1..).zip(waiting) {
             let here = open.intersection(&waiting.positions);
             open = open.difference(&here);
+            debug_assert!(open.is_disjoint(&here));
             let edges = own.iter().chain(&waiting.edges).cloned();
             blocked.push((part(number, here), merged(edges)));
         }
@@ -90,6 +92,13 @@ impl Beginning {
             blocked.push((part(WHOLE, open), own));
             None
         };
+        assert!(blocked.iter().all(|(part, _)| part.batch == id));
+        let waits = blocked.iter().map(|(part, _)| part.positions.len());
+        assert_eq!(
+            waits.sum::<u32>() + claimable.as_ref().map_or(0, Positions::len),
+            jobs,
+            "each open job waits in one part or can be claimed"
+        );
         Beginning { blocked, claimable }
     }
 }

@@ -90,6 +90,9 @@ impl Ending {
 
     /// The checksum of the report that it becomes; `None` for jobs without values.
     pub fn sum(&self, batch: BatchId, positions: &Positions, finished_at: Timestamp) -> Option<i64> {
+        let values = self.values.as_ref().map_or(positions.len(), PackedArray::count);
+        assert_eq!(values, positions.len(), "each job has its value");
+        assert!(self.state.is_final(), "a report ends its jobs");
         let columns = ReportColumns {
             batch,
             positions,
@@ -135,6 +138,7 @@ impl Ending {
         }
         let positions = completed.positions.intersection(accepted);
         let indexes = indexes_of(&positions, &completed.positions);
+        assert_eq!(indexes.len(), positions.len(), "each job has an index");
         let durations: Vec<u32> = indexes
             .iter()
             .map(|index| completed.durations_us[index as usize])
@@ -257,6 +261,8 @@ impl<'a> Failed<'a> {
                 .count() as u32,
             "each failed job is dead or retried"
         );
+        assert!(all.retried.keys().all(|run_at| *run_at >= now), "not in the past");
+        debug_assert!(all.retried.values().all(|retried| retried.is_disjoint(&all.dead)));
         all
     }
 }

@@ -61,6 +61,8 @@ impl Brood {
 
     /// Makes a brood from the beginning of each parent's children, and the end of the last one's.
     pub fn of_bounds(batch: BatchId, parents: Positions, bounds: Vec<u32>) -> Self {
+        assert!(bounds.is_sorted(), "the shares of parents follow each other");
+        assert_eq!(bounds.len(), parents.len() as usize + 1, "one share each");
         Brood {
             batch,
             parents,

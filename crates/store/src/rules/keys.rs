@@ -150,6 +150,17 @@ impl KeyPlan {
             }
             plan.targets.push(target);
         }
+        assert_eq!(
+            plan.targets.len(),
+            batch.batch.payloads.count() as usize,
+            "each job of the batch has a target"
+        );
+        assert!(
+            plan.replacements
+                .iter()
+                .all(|(index, _)| plan.stored.contains(*index)),
+            "only stored jobs replace others"
+        );
         Ok(plan)
     }
 
@@ -210,6 +221,7 @@ impl KeyPlan {
                 edges: waiting.edges.clone(),
             }
         });
+        assert!(self.replacements.len() <= self.stored.len() as usize);
         inherited
             .filter(|waiting| !waiting.positions.is_empty())
             .collect()
@@ -240,6 +252,7 @@ impl KeyPlan {
             batch.is_none() || position == self.stored.len(),
             "each stored job has a position in its batch"
         );
+        assert_eq!(jobs.len(), self.targets.len(), "each job has an answer");
         for (index, target) in self.targets.iter().enumerate() {
             if let Target::Later(last) = target {
                 jobs[index] = jobs[*last as usize];
@@ -262,6 +275,7 @@ pub fn stored_after(batch: &NewBatch, submitted: &[&SubmittedJobs]) -> Vec<After
             stored.push(after.clone());
             continue;
         };
+        assert!(place < submitted.len(), "a prerequisite is submitted first");
         let mut became: BTreeMap<BatchId, Positions> = BTreeMap::new();
         for (job, index) in submitted[place].jobs.iter().zip(0..) {
             if after

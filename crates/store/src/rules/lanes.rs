@@ -124,6 +124,7 @@ impl Lanes {
             .entry(lane.kind.clone())
             .or_default()
             .insert(lane.group.clone(), lane.id);
+        assert!(lane.id > 0, "ids of lanes are positive");
         self.by_id.insert(lane.id, lane);
     }
 

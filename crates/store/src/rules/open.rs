@@ -38,6 +38,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// The positions that stay when the lease lets go of these.
+    pub fn without(&self, positions: &Positions) -> Positions {
+        assert!(self.positions.contains_all(positions), "only what it holds");
+        self.positions.difference(positions)
+    }
+
     /// The progress of its jobs through their attempts.
     pub fn standing(&self) -> Standing {
         Standing {

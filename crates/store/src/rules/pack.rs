@@ -22,6 +22,7 @@ pub fn indexes_of(subset: &Positions, positions: &Positions) -> Positions {
         }
         indexes.insert_range(before + part.start - range.start..before + part.end - range.start);
     }
+    debug_assert_eq!(indexes, positions.indexes_of(subset));
     indexes
 }
 
@@ -80,6 +81,7 @@ pub fn merge<Waiting>(merges: &mut Vec<Merge<Waiting>>, single: NewBatch, waitin
             merge.bytes += bytes;
             merge.singles.push(single);
             merge.waiting.push(waiting);
+            assert_eq!(merge.singles.len(), merge.waiting.len());
         }
         None => merges.push(Merge {
             singles: vec![single],

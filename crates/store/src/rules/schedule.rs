@@ -190,6 +190,7 @@ impl Plan {
                 last_at: turn.moments.last().copied(),
             });
         }
+        assert_eq!(plan.schedules.len(), rows.len(), "each schedule has a plan");
         plan.batches = packing.finish();
         Ok(plan)
     }
@@ -250,6 +251,11 @@ impl Packing {
 
 impl OpenBatch {
     fn close(self) -> PlannedBatch {
+        assert_eq!(
+            self.payloads.count() as usize,
+            self.schedules.len(),
+            "each planned job has a schedule"
+        );
         PlannedBatch {
             keys: self.batch.options.unique.map(|_| self.keys.finish()),
             batch: NewBatch {

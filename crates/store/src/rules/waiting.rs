@@ -64,6 +64,7 @@ impl WaitingWorkers {
         let mut list = self.list();
         let place = list.workers.iter().position(&mut accepts)?;
         let taken = list.workers.remove(place);
+        assert!(list.workers.iter().all(|other| other.id != taken.id));
         self.count.store(list.workers.len(), Ordering::Release);
         Some(taken)
     }
@@ -158,6 +159,7 @@ impl Unclaimed {
             released: slice.positions.clone(),
             ..Report::new(slice.lease, slice.batch, slice.attempt)
         });
+        assert!(self.lease.slices.iter().all(|slice| slice.attempt > 0));
         reports.collect()
     }
 }

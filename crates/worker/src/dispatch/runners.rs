@@ -324,11 +324,13 @@ impl Runners {
         );
         let counts = self.counts(number);
         self.idle += counts.idle;
+        assert!(self.idle <= self.runners.len(), "a runner is idle once");
         self.partly_free += counts.partly_free;
         self.partly_free_slots += counts.partly_free_slots;
         self.warm_free_slots += counts.warm_free_slots;
         self.unbegun += counts.unbegun;
         self.out += counts.out;
+        assert!(self.idle + self.partly_free + self.out <= self.runners.len());
     }
 
     /// The share of one runner in the sums.

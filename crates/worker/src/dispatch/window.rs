@@ -114,6 +114,7 @@ impl Window {
 
     fn mix(&mut self, us_per_job: f64) -> f64 {
         let mean = mixed(self.us_per_job, us_per_job);
+        assert!(mean.is_finite() && mean >= 0.0, "a duration stays a number");
         self.us_per_job = Some(mean);
         mean
     }

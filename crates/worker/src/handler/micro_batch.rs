@@ -118,6 +118,8 @@ impl MicroBatch {
         };
         let memos: Option<Vec<&PackedArray>> = slices.iter().map(|held| held.slice.memos.as_ref()).collect();
         let memos = memos.map(PackedArray::concat);
+        assert_eq!(payloads.count(), slices.iter().map(HeldSlice::len).sum::<u32>());
+        assert!(memos.as_ref().is_none_or(|all| all.count() == payloads.count()));
         let mut first_index = 0;
         let parts = slices.into_iter().map(|held| {
             let part = Part {
@@ -341,13 +343,12 @@ impl Part {
 
     /// The id of the job in a place.
     pub fn job_at(&self, index: u32) -> JobId {
-        JobId {
-            batch: self.batch(),
-            position: self.position_at(index),
-        }
+        let (batch, position) = (self.batch(), self.position_at(index));
+        JobId { batch, position }
     }
 
     fn position_at(&self, index: u32) -> u32 {
+        assert!(self.indexes().contains(&index), "a part has its indexes");
         let place = Positions::from(index - self.first_index..index - self.first_index + 1);
         self.positions().select(&place).first().unwrap_or_default()
     }

@@ -143,6 +143,11 @@ impl Delivery {
             return;
         }
         {
+            debug_assert!(
+                indexes
+                    .iter()
+                    .all(|indexes| self.work.indexes().contains_all(indexes))
+            );
             let mut state = self.state();
             for indexes in indexes {
                 state.cancelled = state.cancelled.union(&indexes);
@@ -164,7 +169,7 @@ impl Delivery {
             return false;
         }
         let place = part.indexes_of(&Positions::from(position..position + 1));
-        !place.intersection(&state.cancelled).is_empty()
+        !place.is_disjoint(&state.cancelled)
     }
 
     /// Asks the jobs to make room. The effect is a drain of this micro-batch alone.
@@ -327,6 +332,7 @@ impl Delivery {
         let seen: Vec<Option<u32>> = seen.collect();
         if seen.iter().any(Option::is_some) {
             // A job without open children has no news either.
+            assert_eq!(seen.len(), suspended.positions.len() as usize);
             suspended.seen = seen.into_iter().map(|seen| seen.unwrap_or(u32::MAX)).collect();
         } else {
             // None of the children is open.
@@ -378,6 +384,7 @@ impl OutcomeSink for Delivery {
         // A process may send logs of other jobs. They have no part in this answer.
         outcomes.logs.retain(|log| positions.contains(log.position));
         state.unanswered = state.unanswered.difference(&positions);
+        debug_assert!(state.unanswered.is_disjoint(&positions), "answered once");
         self.forget_wishes(&outcomes);
         for suspended in &mut outcomes.suspended {
             self.count_seen(suspended);

@@ -61,6 +61,7 @@ impl Repeats {
             self.bytes += failure.weight_bytes();
             let mut failures = part.held.earlier.get(&position).cloned().unwrap_or_default();
             failures.push(failure);
+            assert_eq!(failures.len(), part.held.repeats as usize + 1, "one a repeat");
             earlier.insert(position, failures);
             again.insert(position);
         }
@@ -68,6 +69,7 @@ impl Repeats {
             earlier.keys().copied().eq(again.iter()),
             "exactly the jobs that run again have earlier failures"
         );
+        debug_assert!(part.positions().contains_all(&again), "in its slice");
         let left = logs.into_iter();
         outcomes
             .logs

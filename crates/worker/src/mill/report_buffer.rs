@@ -48,8 +48,7 @@ impl ReportBuffer {
         debug_assert!(
             gathered
                 .positions()
-                .intersection(&outcomes.positions().difference(&outcomes.returned))
-                .is_empty(),
+                .is_disjoint(&outcomes.positions().difference(&outcomes.returned)),
             "a job is reported once under its lease and attempt"
         );
         let Outcomes {
@@ -88,6 +87,7 @@ impl ReportBuffer {
 
     /// Takes all outcomes as reports.
     pub fn take(&mut self) -> Vec<Report> {
+        assert!(!self.parts.is_empty() || self.weight_bytes == 0, "it is empty");
         self.weight_bytes = 0;
         std::mem::take(&mut self.parts)
             .into_values()
@@ -166,6 +166,23 @@ impl Gathered {
             gathered.len(),
             "each gathered job is in one report"
         );
+        let completes = |report: &Report, position| {
+            report
+                .completed
+                .as_ref()
+                .is_some_and(|part| part.positions.contains(position))
+        };
+        debug_assert!(reports.iter().all(|report| {
+            report
+                .writes
+                .iter()
+                .all(|write| completes(report, write.position))
+        }));
+        debug_assert!(
+            reports
+                .iter()
+                .all(|report| report.logs.is_sorted_by_key(|log| log.position))
+        );
         reports
     }
 }
@@ -192,6 +209,8 @@ fn joined(mut parts: Vec<Completed>) -> Completed {
         whole.positions = whole.positions.union(&part.positions);
         whole.durations_us.extend(part.durations_us);
     }
+    assert_eq!(values.count(), whole.positions.len(), "each job has its value");
+    assert_eq!(whole.durations_us.len(), whole.positions.len() as usize);
     whole.values = values;
     whole
 }

@@ -11,7 +11,7 @@ use gristmill_model::{
     ChildBatch, Completed, Control, Effect, FailedJob, JobError, JobLog, JobState, KeyedBatch, Lease,
     PackedArray, PackedBuilder, Positions, Report, Scope, Spawn, Tag, Timestamp, Unique,
 };
-use gristmill_store::{Selection, Store};
+use gristmill_store::{Change, Selection, Store};
 use gristmill_worker::{
     Finalizing, Job, Source, SourceErrorKind, Step, StoreSource, WorkerSettings, job_handler, parent_handler,
 };
@@ -274,7 +274,11 @@ async fn a_cancel_revokes_once_and_refuses_the_report(fixture: Fixture) {
         batch: id,
         position: 2,
     };
-    fixture.store().cancel(Selection::Jobs(vec![job])).await.unwrap();
+    fixture
+        .store()
+        .change(Selection::Jobs(vec![job]), Change::Cancel)
+        .await
+        .unwrap();
     let heartbeat = source
         .heartbeat(BatchStats::default(), Vec::new(), None)
         .await

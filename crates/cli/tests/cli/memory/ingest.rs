@@ -41,14 +41,7 @@ fn wrong(address: &str) -> Vec<(Vec<&str>, &'static str)> {
             "OPENAI_API_KEY",
         ),
         (
-            vec![
-                "ingest",
-                "show.txt",
-                "--into",
-                "kb.db",
-                "--embedder",
-                "model2vec:x",
-            ],
+            vec!["ingest", "show.txt", "--into", "kb.db", "--embedder", "./x"],
             "model.safetensors",
         ),
         (

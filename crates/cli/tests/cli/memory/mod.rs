@@ -245,7 +245,7 @@ fn a_local_model_finds_by_meaning() {
         "chat.jsonl",
         "{\"text\":\"Bees hum.\"}\n{\"text\":\"Drums are loud.\"}\n",
     );
-    let embedder = ["--embedder", "model2vec:model"];
+    let embedder = ["--embedder", "./model"];
     let ingest = [
         "ingest",
         "chat.jsonl",

@@ -157,6 +157,7 @@ impl<R: BufRead> RawMails<R> {
         if is_landed {
             self.lines += body.iter().filter(|&&byte| byte == b'\n').count();
             mail.extend_from_slice(&body);
+            assert!(mail.len() <= SOURCE_PIECE_BYTES_MAX, "mails have a limit");
         } else {
             self.wrong_lengths += 1;
             body.append(&mut unread);
@@ -197,6 +198,7 @@ impl<R: BufRead> RawMails<R> {
     fn take_line(&mut self, line: &mut Vec<u8>) -> Result<bool, ReadLineError> {
         self.lines += 1;
         if let Some(ahead) = self.ahead.pop_front() {
+            assert!(self.ahead.is_empty(), "one line is read ahead");
             *line = ahead;
             return Ok(true);
         }

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, JobId, JobState, Positions};
+use gristmill_operations::limits::{RESULT_BYTES_MAX, WAIT_MS_MAX};
+use gristmill_operations::results::{lines, wait_until};
 use gristmill_store::{JobFilter, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 
-use super::results::{lines, room_to_wait, wait_at_most, wait_until};
+use super::results::{room_to_wait, wait_at_most};
 use super::submitted::Submitted;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::limits::{AWAITED_JOBS_MAX, AWAITED_RESULT_BYTES_MAX, WAIT_MS_MAX};
+use crate::limits::AWAITED_JOBS_MAX;
 
 /// Selects whether a submit waits for its jobs to end.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -108,7 +110,7 @@ impl Awaited {
         let jobs = jobs_of(&submitted);
         let ended = async {
             for (batch, positions) in &jobs {
-                wait_until(app, *batch, || have_ended(app, *batch, positions)).await?;
+                wait_until(&**app.store(), *batch, || have_ended(app, *batch, positions)).await?;
             }
             Ok(())
         };
@@ -126,7 +128,7 @@ impl Awaited {
                 bytes += line.len();
                 // A line is JSON, because it consists of values that the store has checked.
                 if let Ok(line) = RawValue::from_string(line.trim_end().to_owned())
-                    && bytes <= AWAITED_RESULT_BYTES_MAX
+                    && bytes <= RESULT_BYTES_MAX
                 {
                     results.push(line);
                 }

@@ -27,142 +27,62 @@ async fn change<R: DeserializeOwned + Send + 'static>(
     Ok(Json(changed))
 }
 
-/// Cancel jobs that have not ended
-///
-/// Running jobs end as cancelled at once. Their workers learn this with their next heartbeat or exchange.
-#[utoipa::path(
-    post,
-    path = "/jobs/cancel",
-    tag = "jobs",
-    operation_id = "cancel",
-    request_body = SelectionRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn cancel(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, |selection| Ok((selection, Change::Cancel))).await
+/// The handlers of changes: path, operation, request, and the function that gets the change from the request.
+macro_rules! handlers {
+    ($($(#[$about:meta])* $name:ident($path:tt, $operation:tt, $request:ident) = $read:expr;)*) => {$(
+        $(#[$about])*
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "jobs",
+            operation_id = $operation,
+            request_body = $request,
+            responses(
+                (status = 200, description = "The number of changed jobs", body = ChangedView),
+                (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
+            )
+        )]
+        pub async fn $name(
+            State(app): State<App>,
+            Extension(caller): Extension<Caller>,
+            Query(NoQuery {}): Query<NoQuery>,
+            body: JsonBody,
+        ) -> Result<Json<ChangedView>, ApiError> {
+            change(&app, &caller, body, $read).await
+        }
+    )*};
 }
 
-/// Run dead, cancelled or expired jobs again
-///
-/// The jobs get all their attempts again.
-#[utoipa::path(
-    post,
-    path = "/jobs/retry",
-    tag = "jobs",
-    operation_id = "retry",
-    request_body = SelectionRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn retry(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, |selection| Ok((selection, Change::Retry))).await
-}
+handlers! {
+    /// Cancel jobs that have not ended
+    ///
+    /// Running jobs end as cancelled at once. Their workers learn this with their next heartbeat or exchange.
+    cancel("/jobs/cancel", "cancel", SelectionRequest) = |selected| Ok((selected, Change::Cancel));
 
-/// Discard dead jobs
-///
-/// The jobs end as cancelled, keep their failures, and no longer count as dead.
-#[utoipa::path(
-    post,
-    path = "/jobs/discard",
-    tag = "jobs",
-    operation_id = "discard",
-    request_body = SelectionRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn discard(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, |selection| Ok((selection, Change::Discard))).await
-}
+    /// Run dead, cancelled or expired jobs again
+    ///
+    /// The jobs get all their attempts again.
+    retry("/jobs/retry", "retry", SelectionRequest) = |selected| Ok((selected, Change::Retry));
 
-/// Change the priority of jobs that have not ended
-///
-/// The priority takes effect at the next claim. A running job keeps it for its next attempt, and a blocked job for the
-/// time when it can be claimed.
-#[utoipa::path(
-    post,
-    path = "/jobs/prioritise",
-    tag = "jobs",
-    operation_id = "prioritise",
-    request_body = PrioritiseRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn prioritise(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, PrioritiseRequest::parts).await
-}
+    /// Discard dead jobs
+    ///
+    /// The jobs end as cancelled, keep their failures, and no longer count as dead.
+    discard("/jobs/discard", "discard", SelectionRequest) = |selected| Ok((selected, Change::Discard));
 
-/// Pause jobs that have not ended
-///
-/// Workers do not claim the jobs until their last pause ends. A running job continues, and is paused when it becomes
-/// claimable again. To pause jobs that are submitted later, use controls.
-#[utoipa::path(
-    post,
-    path = "/jobs/pause",
-    tag = "jobs",
-    operation_id = "pause_jobs",
-    request_body = PauseJobsRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn pause_jobs(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, PauseJobsRequest::parts).await
-}
+    /// Change the priority of jobs that have not ended
+    ///
+    /// The priority takes effect at the next claim. A running job keeps it for its next attempt, and a blocked job for the
+    /// time when it can be claimed.
+    prioritise("/jobs/prioritise", "prioritise", PrioritiseRequest) = PrioritiseRequest::parts;
 
-/// Resume paused jobs
-///
-/// The jobs keep their old place in line. Other pauses still hold them.
-#[utoipa::path(
-    post,
-    path = "/jobs/resume",
-    tag = "jobs",
-    operation_id = "resume_jobs",
-    request_body = ResumeJobsRequest,
-    responses(
-        (status = 200, description = "The number of changed jobs", body = ChangedView),
-        (status = "4XX", description = "Refused; nothing is changed", body = Refusal),
-    )
-)]
-pub async fn resume_jobs(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Query(NoQuery {}): Query<NoQuery>,
-    body: JsonBody,
-) -> Result<Json<ChangedView>, ApiError> {
-    change(&app, &caller, body, ResumeJobsRequest::parts).await
+    /// Pause jobs that have not ended
+    ///
+    /// Workers do not claim the jobs until their last pause ends. A running job continues, and is paused when it becomes
+    /// claimable again. To pause jobs that are submitted later, use controls.
+    pause_jobs("/jobs/pause", "pause_jobs", PauseJobsRequest) = PauseJobsRequest::parts;
+
+    /// Resume paused jobs
+    ///
+    /// The jobs keep their old place in line. Other pauses still hold them.
+    resume_jobs("/jobs/resume", "resume_jobs", ResumeJobsRequest) = ResumeJobsRequest::parts;
 }

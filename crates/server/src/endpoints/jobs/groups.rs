@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use gristmill_model::limits::PAGE_ROWS_MAX;
 use gristmill_operations::read::check_rows;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -57,7 +58,7 @@ pub async fn groups(
     Extension(caller): Extension<Caller>,
     Query(query): Query<GroupsQuery>,
 ) -> Result<Json<Groups>, ApiError> {
-    let limit = check_rows(query.limit, ROWS)?;
+    let limit = check_rows(query.limit, ROWS, PAGE_ROWS_MAX)?;
     let queue = caller.access.filter_queue(query.queue)?;
     let prefix = query.prefix.unwrap_or_default();
     let groups = app.store().groups(queue.as_deref(), &prefix, limit).await?;

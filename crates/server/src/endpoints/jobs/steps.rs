@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use gristmill_engine::flow_steps::{FlowStep, STEPS_PAGE_MAX, steps};
 use gristmill_model::{JobId, JobState};
 use gristmill_operations::jobs::details::details_of;
-use gristmill_operations::read_job;
+use gristmill_operations::read::{check_rows, read_job};
 use gristmill_store::JobCounts;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -153,13 +153,7 @@ pub async fn job_steps(
     Query(query): Query<StepsQuery>,
 ) -> Result<Json<StepsPage>, ApiError> {
     let id: JobId = read_job(&job)?;
-    let limit = query.limit.unwrap_or(PAGE_STEPS);
-    if limit == 0 || limit > STEPS_PAGE_MAX {
-        return Err(ApiError::invalid(
-            format!("`limit` is {limit}"),
-            format!("give 1 to {STEPS_PAGE_MAX}"),
-        ));
-    }
+    let limit = check_rows(query.limit, PAGE_STEPS, STEPS_PAGE_MAX)?;
     details_of(&**app.store(), &caller.access, id).await?;
     let from = query.from.unwrap_or(0);
     let page = steps(&**app.store(), id, from, limit).await?;

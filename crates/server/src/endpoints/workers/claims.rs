@@ -14,6 +14,7 @@ use gristmill_batching::BatchStats;
 use gristmill_model::batch::{DEFAULT_QUEUE, check_name};
 use gristmill_model::limits::heartbeat_every_ms;
 use gristmill_model::{JobId, Lease, LeasedSlice, Report, TraceParent, WorkerId, bounded};
+use gristmill_operations::limits::WAIT_MS_MAX;
 use gristmill_store::{Exchanged, NewWorker, Revoked, StoreError, Want};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,7 +26,7 @@ use crate::app::App;
 use crate::body::{JsonBody, NoQuery, Query};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{AGENT_NAME_BYTES_MAX, KINDS_READ_MAX, WAIT_MS_MAX};
+use crate::limits::{AGENT_NAME_BYTES_MAX, KINDS_READ_MAX};
 use crate::sessions::new_worker;
 
 /// The request of a claim.

@@ -13,6 +13,7 @@ use gristmill_model::batch::check_name;
 use gristmill_model::limits::LEASE_JOBS_MAX;
 use gristmill_model::{JobState, Lease, Positions, Receipt, Report, WorkerId};
 use gristmill_operations::access::has_batch;
+use gristmill_operations::limits::WAIT_MS_MAX;
 use gristmill_protocol::{EXCHANGE_TYPE, ExchangeRequest, ExchangeResponse};
 use gristmill_store::{Exchanged, StoreError, Want};
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use crate::app::App;
 use crate::body::{Body, NoQuery, PathText, Query, check_type};
 use crate::caller::Caller;
 use crate::error::{ApiError, Refusal};
-use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX, WAIT_MS_MAX};
+use crate::limits::{KINDS_MAX, LONG_POLLS_MAX, QUEUES_MAX};
 use crate::sessions::Session;
 use crate::wake::is_nothing;
 

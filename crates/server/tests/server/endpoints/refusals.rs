@@ -2,9 +2,10 @@
 
 use axum::http::StatusCode;
 use bytes::Bytes;
+use gristmill_operations::limits::WAIT_MS_MAX;
 use gristmill_protocol::EXCHANGE_TYPE;
 use gristmill_server::Role;
-use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, LONG_POLLS_MAX, REQUEST_BYTES_MAX, WAIT_MS_MAX};
+use gristmill_server::limits::{JOBS_PER_REQUEST_MAX, LONG_POLLS_MAX, REQUEST_BYTES_MAX};
 use serde_json::json;
 use tower::ServiceExt;
 

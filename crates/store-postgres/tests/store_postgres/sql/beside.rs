@@ -8,7 +8,7 @@ use gristmill_model::{
     SystemClock, Timestamp,
 };
 use gristmill_private_postgres::shared;
-use gristmill_store::{JobFilter, PruneOptions, Selection, Store};
+use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio_postgres::{Client, NoTls};
@@ -96,7 +96,7 @@ async fn is_over(store: &PostgresStore) -> bool {
 }
 
 /// Submits, cancels and retries in all possible ways.
-async fn change(
+async fn change_at_random(
     store: Arc<PostgresStore>,
     client: Client,
     seed: u64,
@@ -138,11 +138,11 @@ async fn change(
                     .await
                     .unwrap(),
             ),
-            2 => drop(store.cancel(Selection::Jobs(named)).await.unwrap()),
-            3 => drop(store.retry(Selection::Jobs(named)).await.unwrap()),
-            4 => drop(store.cancel(one).await.unwrap()),
-            5 => drop(store.retry(one).await.unwrap()),
-            _ => drop(store.retry(all).await.unwrap()),
+            2 => drop(change(&*store, named, Change::Cancel).await),
+            3 => drop(change(&*store, named, Change::Retry).await),
+            4 => drop(change(&*store, one, Change::Cancel).await),
+            5 => drop(change(&*store, one, Change::Retry).await),
+            _ => drop(change(&*store, all, Change::Retry).await),
         }
     }
     changers.fetch_sub(1, Ordering::Release);
@@ -173,7 +173,7 @@ async fn each_job_is_in_one_place() {
     for seed in 0..CHANGERS {
         let store = stores[seed as usize % 2].clone();
         let client = connect(&url).await;
-        tasks.push(tokio::spawn(change(
+        tasks.push(tokio::spawn(change_at_random(
             store,
             client,
             10 + seed,
@@ -255,10 +255,7 @@ async fn pruning_beside_retries() {
     for _ in 0..200 {
         batches.push(submit(&*stores[0], batch(3)).await);
     }
-    stores[0]
-        .cancel(Selection::Filter(JobFilter::default()))
-        .await
-        .unwrap();
+    change(&*stores[0], JobFilter::default(), Change::Cancel).await;
     let options = PruneOptions {
         finished_before: Timestamp(i64::MAX),
         keep_batches: 0,
@@ -271,10 +268,7 @@ async fn pruning_beside_retries() {
     });
     let mut retried = 0;
     for batch in batches.iter().rev() {
-        let changed = stores[1]
-            .retry(Selection::Jobs(vec![job(*batch, 1)]))
-            .await
-            .unwrap();
+        let changed = change(&*stores[1], job(*batch, 1), Change::Retry).await;
         retried += changed.changed;
     }
     let pruned = pruner.await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::{After, BatchId, NewBatch, Rejected, SystemClock};
-use gristmill_store::{JobFilter, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 use tokio_postgres::Client;
@@ -145,6 +145,6 @@ async fn handlers_write_with_their_reports(url: &str, client: &Client) {
         assert_eq!(receipt.failed, positions("0"), "{sql}");
         let shown = store.job(job(id, 0)).await.unwrap().unwrap();
         assert!(shown.failures[0].error.message.contains(says), "{shown:?}");
-        store.cancel(Selection::Jobs(vec![job(id, 0)])).await.unwrap();
+        change(&store, job(id, 0), Change::Cancel).await;
     }
 }

@@ -1,7 +1,7 @@
 //! `gristmill.cancel` and `gristmill.retry`.
 
 use gristmill_model::{After, JobState, NewBatch, OnFailure, RetryPolicy};
-use gristmill_store::{Selection, Store};
+use gristmill_store::{Change, Store};
 use gristmill_store_conformance::fixture::*;
 
 use super::case::{Case, refusal, row, texts};
@@ -117,11 +117,12 @@ async fn dead_jobs_are_retried() {
     assert_eq!(held(&Some(lease.clone())), [format!("{id}:1")]);
     assert_eq!(lease.slices[0].attempt, 1);
     exchange(&case.store, worker, vec![completed(&lease.slices[0])], None).await;
-    let changed = case
-        .store
-        .retry(Selection::Jobs(vec![job(id, 0), job(id, 1), job(id, 2)]))
-        .await
-        .unwrap();
+    let changed = change(
+        &case.store,
+        vec![job(id, 0), job(id, 1), job(id, 2)],
+        Change::Retry,
+    )
+    .await;
     assert_eq!((changed.changed, changed.unchanged), (1, 2));
     assert_eq!(
         case.store.job(job(id, 0)).await.unwrap().unwrap().row.state,

@@ -2,7 +2,7 @@
 
 use gristmill_model::{BatchId, JobState, KeyedBatch, PackedArray, Unique};
 use gristmill_store::integrity::DAMAGED;
-use gristmill_store::{JobFilter, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
@@ -62,7 +62,7 @@ async fn a_damaged_batch_is_paused_and_others_are_claimed() {
             batch: Some(first),
             ..JobFilter::default()
         };
-        let cancelled = store.cancel(Selection::Filter(all)).await.unwrap();
+        let cancelled = change(&store, all, Change::Cancel).await;
         assert_eq!(cancelled.changed, 3, "{sql}");
         store.close().await.unwrap();
     }

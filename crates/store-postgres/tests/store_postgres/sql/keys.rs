@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gristmill_model::{BatchId, JobId, JobState, KeyedBatch, NewBatch, OnDuplicate, PackedArray, Unique};
-use gristmill_store::{JobFilter, Page, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Page, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 
 use super::case::{Case, texts};
@@ -116,7 +116,7 @@ async fn keys_mean_the_same_by_sql() {
             // Some have ended, whose periods are not over.
             for way in [&by_store, &by_sql] {
                 let second = job(way.batches[1], 0);
-                let cancelled = case.store.cancel(Selection::Jobs(vec![second])).await.unwrap();
+                let cancelled = change(&case.store, second, Change::Cancel).await;
                 assert_eq!(cancelled.changed, 1);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gristmill_model::SystemClock;
-use gristmill_store::{JobFilter, Selection, Store};
+use gristmill_store::{Change, JobFilter, Store};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_postgres::{PostgresOptions, PostgresStore};
 
@@ -31,11 +31,7 @@ async fn nothing_stays_in_sessions() {
     let mut watch = store.watch_outcomes(id);
     watch.changed().await;
     assert_eq!(
-        store
-            .cancel(Selection::Filter(JobFilter::default()))
-            .await
-            .unwrap()
-            .changed,
+        change(&store, JobFilter::default(), Change::Cancel).await.changed,
         2
     );
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 3);

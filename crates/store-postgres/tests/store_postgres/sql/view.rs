@@ -4,7 +4,7 @@ use gristmill_model::{
     Backoff, Clock, JobState, LeasedSlice, PackedArray, Positions, Report, RetryPolicy, Rng, Spawn,
     SplitMix64, Timestamp,
 };
-use gristmill_store::{JobFilter, NewRun, Page, RunAdvance, RunState, Selection, Store};
+use gristmill_store::{Change, JobFilter, NewRun, Page, RunAdvance, RunState, Store};
 use gristmill_store_conformance::fixture::*;
 use tokio_postgres::Client;
 
@@ -116,10 +116,7 @@ async fn shows_each_job_as_the_store_does() {
         ..completed_at(slice, &positions("0,2-3,5-8"))
     };
     exchange(&case.store, worker, vec![report], None).await;
-    case.store
-        .cancel(Selection::Jobs(vec![job(id, 11)]))
-        .await
-        .unwrap();
+    change(&case.store, job(id, 11), Change::Cancel).await;
     submit(&case.store, batch_of("other", 3)).await;
     assert_eq!(compare(&case, &client).await, 15);
     let runs = texts(
@@ -195,14 +192,11 @@ async fn random_step(
                 limit: 10_000,
             };
             let jobs = case.store.jobs(&JobFilter::default(), page).await.unwrap();
-            let named = jobs
-                .iter()
-                .filter(|_| rng.below(6) == 0)
-                .map(|row| row.job)
-                .collect();
+            let named = jobs.iter().filter(|_| rng.below(6) == 0).map(|row| row.job);
+            let named: Vec<_> = named.collect();
             match rng.below(2) {
-                0 => case.store.cancel(Selection::Jobs(named)).await.unwrap(),
-                _ => case.store.retry(Selection::Jobs(named)).await.unwrap(),
+                0 => change(&case.store, named, Change::Cancel).await,
+                _ => change(&case.store, named, Change::Retry).await,
             };
         }
         _ => {

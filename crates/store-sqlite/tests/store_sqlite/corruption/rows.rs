@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gristmill_model::{JobState, KeyedBatch, PackedArray, Unique};
 use gristmill_store::integrity::DAMAGED;
-use gristmill_store::{JobFilter, Selection, Store, StoreError};
+use gristmill_store::{Change, JobFilter, Store, StoreError};
 use gristmill_store_conformance::fixture::*;
 use gristmill_store_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
@@ -94,7 +94,7 @@ async fn a_damaged_batch_is_paused_and_others_are_claimed() {
             );
         }
         // The remedy works.
-        let cancelled = store.cancel(Selection::Filter(of_batch(1))).await.unwrap();
+        let cancelled = change(&store, of_batch(1), Change::Cancel).await;
         assert!(cancelled.changed >= 3, "{sql}: {cancelled:?}");
         store.close().await.unwrap();
     }
@@ -146,10 +146,7 @@ async fn a_query_pauses_the_open_jobs_of_a_damaged_batch() {
     assert_eq!(shown.row.state, JobState::Paused);
     assert_eq!(shown.pauses[0].reason, DAMAGED);
     // A person who knows better resumes them.
-    store
-        .resume_jobs(Selection::Filter(of_batch(1)), Some(DAMAGED))
-        .await
-        .unwrap();
+    change(&store, of_batch(1), resuming(Some(DAMAGED))).await;
     assert_eq!(held(&claim(&store, worker, 10).await), ["1:3-5"]);
     store.close().await.unwrap();
 }

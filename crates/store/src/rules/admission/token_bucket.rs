@@ -43,6 +43,7 @@ impl Rate {
     /// The time at which the bucket was empty, after tokens are taken.
     pub fn take(&self, empty_at_ns: Option<i64>, now: Timestamp, tokens: u32) -> i64 {
         let empty_at_ns = self.since_ns(empty_at_ns, now) + self.span_ns(tokens);
+        debug_assert!(empty_at_ns >= i128::from(now.0) * NS_PER_MS - self.span_ns(self.burst));
         i64::try_from(empty_at_ns).unwrap_or(i64::MAX)
     }
 

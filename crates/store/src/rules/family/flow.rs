@@ -90,6 +90,7 @@ impl Waiting {
                 positions.insert(parent);
             }
         }
+        debug_assert!(suspended.positions.contains_all(&positions));
         let is_open = |(parents, brood): &&(Positions, Brood)| {
             let own = brood.of_parents(&positions.intersection(parents));
             let waits_for = |open: &Positions| {

@@ -80,6 +80,7 @@ impl Collapsed {
             batch.batch.payloads.count(),
             "each payload becomes part of one job"
         );
+        assert!(counts.iter().all(|count| *count > 0), "each job has a payload");
         let mut collapsed = Collapsed {
             batch: part_of(batch, &kept)?,
             keys: kept.iter().map(|index| keys[index as usize].clone()).collect(),
@@ -87,6 +88,7 @@ impl Collapsed {
             counts,
             places,
         };
+        assert_eq!(collapsed.keys.len(), collapsed.added.len());
         collapsed.wrap(debounce)?;
         Ok(collapsed)
     }
@@ -105,6 +107,7 @@ impl Collapsed {
                 payloads.push(&format!("[{text}]"))?;
             }
         }
+        assert_eq!(payloads.count(), self.batch.batch.payloads.count());
         self.batch.batch.payloads = payloads.finish();
         Ok(())
     }
@@ -163,6 +166,11 @@ impl Collapsed {
                 met.behind.push(self.behind(*place, owner, debounce, now)?);
             }
         }
+        assert_eq!(
+            met.taking.len() + met.behind.len(),
+            owners.len(),
+            "each owner takes a payload or has it wait behind it"
+        );
         Ok(met)
     }
 
@@ -202,6 +210,7 @@ impl Collapsed {
                 rerun.payload = payload.finish();
             }
         }
+        assert!(waiting.first_at <= now, "a debounce began in the past");
         rerun.options.run_at = Some(ready_at(debounce, waiting.first_at, now));
         rerun.debounced = Some(waiting);
         Ok(PlannedRerun {
@@ -259,6 +268,7 @@ pub fn with_added(
             Some(added) => all.push(&joined(payload, added, debounce))?,
         }
     }
+    assert_eq!(all.count(), payloads.count(), "each payload stays one");
     Ok(all.finish())
 }
 

@@ -26,6 +26,7 @@ pub fn part_of(batch: &KeyedBatch, jobs: &Positions) -> Result<KeyedBatch, Store
         let dead: Positions = rejected.iter().map(|rejected| rejected.position).collect();
         keys = without(&keys, &dead)?;
     }
+    assert_eq!(keys.count(), jobs.len(), "each stored job has a key or null");
     Ok(KeyedBatch {
         batch: NewBatch {
             payloads: payloads.select(jobs),

@@ -99,6 +99,7 @@ pub fn reruns(reruns: &[(String, String)]) -> Result<Vec<KeyedBatch>, StoreError
             .entry((rerun.kind.clone(), rerun.queue.clone(), equal))
             .or_insert_with(|| (rerun, PackedBuilder::new(), PackedBuilder::new()));
         payloads.extend(&payload);
+        assert_eq!(payload.count(), 1, "a rerun is of one job");
         keys.push_value(key)?;
     }
     let batches = packed.into_values().map(|(rerun, payloads, keys)| KeyedBatch {

@@ -110,6 +110,7 @@ impl Instance {
             is_given_up: false,
             children: None,
         });
+        assert_eq!(number + 1, self.records.len(), "steps are numbered in order");
         self.owners.extend(std::iter::repeat_n(Some(number), missing));
     }
 
@@ -233,6 +234,7 @@ impl Instance {
             return None;
         }
         let count = record.entry.count.map_or(1, |count| count as usize);
+        assert!(record.first + count <= self.outcomes.len(), "children exist");
         Some(&self.outcomes[record.first..record.first + count])
     }
 
@@ -260,6 +262,7 @@ impl Instance {
     pub fn deliver_new(&mut self) -> Vec<u32> {
         let is_new = |child: &usize| self.owners[*child].is_some() && self.outcomes[*child].has_ended();
         let seen: Vec<usize> = (0..self.outcomes.len()).filter(is_new).collect();
+        debug_assert!(seen.is_sorted(), "children are seen in their order");
         seen.iter().for_each(|child| self.deliver(*child));
         seen.into_iter()
             .map(|child| u32::try_from(child).unwrap_or(u32::MAX))
@@ -271,6 +274,7 @@ impl Instance {
             return;
         };
         let record = &mut self.records[record];
+        assert!(record.missing > 0, "a child ends once");
         record.missing -= 1;
         if record.missing == 0
             && let Some(waker) = record.waker.take()

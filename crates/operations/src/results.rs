@@ -1,0 +1,279 @@
+//! The outcomes of ended jobs, one a line.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use gristmill_engine::Engine;
+use gristmill_model::limits::PAGE_ROWS_MAX;
+use gristmill_model::{BatchId, RunId};
+use gristmill_store::{BatchOutcomes, EndedJob, Store, StoreError};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::access::{Access, has_batch, run_id};
+use crate::limits::{RESULT_BATCHES_MAX, RESULT_BYTES_MAX, WAIT_MS_MAX};
+use crate::refused::Refused;
+
+/// The interval at which a waiting request looks whether its jobs have ended, if the store sends no notice.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The time before the first look. Each later interval is twice as long. The store may send no notice of a report that
+/// it commits while the request begins to wait.
+const LOOK_FIRST_AFTER: Duration = Duration::from_millis(25);
+
+/// The selection of results.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", into_params(parameter_in = Query))]
+pub struct ResultsQuery {
+    /// The batches to read, separated by commas.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", param(example = "42,43"))]
+    batches: Option<String>,
+    /// The run to read.
+    #[serde(default)]
+    run: Option<String>,
+    /// The maximum wait for all jobs of the batches to end. Milliseconds. Not with `run`.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", param(minimum = 0, maximum = 30_000))]
+    pub wait_ms: Option<u64>,
+}
+
+/// The batches whose outcomes are still to be read.
+#[derive(Debug)]
+pub struct Results {
+    batches: std::vec::IntoIter<BatchId>,
+    /// A run with further batches, and the last batch of its pages so far.
+    more: Option<(RunId, Option<BatchId>)>,
+}
+
+impl ResultsQuery {
+    /// The batches of the request, within the caller's queues.
+    pub async fn batches(self, store: &dyn Store, access: &Access) -> Result<Results, Refused> {
+        if let Some(wait_ms) = self.wait_ms.filter(|wait_ms| *wait_ms > WAIT_MS_MAX) {
+            return Err(Refused::invalid(
+                format!("`wait_ms` is {wait_ms}"),
+                format!("give 0 to {WAIT_MS_MAX}"),
+            ));
+        }
+        match (self.batches, self.run) {
+            (Some(batches), None) => Ok(Results {
+                batches: listed(store, access, &batches).await?.into_iter(),
+                more: None,
+            }),
+            (None, Some(run)) if self.wait_ms.is_none() => {
+                let run = run_id(store, access, &run).await?;
+                let mut results = Results {
+                    batches: Vec::new().into_iter(),
+                    more: Some((run, None)),
+                };
+                // The first page is read before the answer begins, so that a refusal has its own status.
+                results.fill(store, access).await?;
+                Ok(results)
+            }
+            _ => Err(Refused::invalid(
+                "the request needs either `batches` or `run`",
+                "give `batches` (ids, separated by commas; optionally `wait_ms`), or `run` (a name)",
+            )),
+        }
+    }
+}
+
+async fn listed(store: &dyn Store, access: &Access, text: &str) -> Result<Vec<BatchId>, Refused> {
+    let wrong = |part: &str| {
+        let part: String = part.chars().take(40).collect();
+        Refused::invalid(
+            format!("`{part}` is not a batch's id"),
+            "write ids, separated by commas, as in 42,43",
+        )
+    };
+    let ids: Vec<&str> = text.split(',').map(str::trim).collect();
+    if ids.len() > RESULT_BATCHES_MAX {
+        return Err(Refused::TooLarge {
+            what: "the number of batches in one request".to_owned(),
+            limit: format!("{RESULT_BATCHES_MAX} batches"),
+        });
+    }
+    let mut batches = Vec::with_capacity(ids.len());
+    for id in ids {
+        let batch = BatchId(id.parse().map_err(|_| wrong(id))?);
+        let there = has_batch(store, access, batch).await?;
+        if !there || store.outcomes(batch).await?.is_none() {
+            return Err(Refused::not_found("batch", &batch.to_string()));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+impl Results {
+    /// Waits until all jobs of the batches have ended.
+    pub async fn all_ended(&self, store: &dyn Store) -> Result<(), StoreError> {
+        for batch in self.batches.as_slice() {
+            wait_until(store, *batch, || store.is_finished(*batch)).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the next page of a run's batches when the last page is used up.
+    async fn fill(&mut self, store: &dyn Store, access: &Access) -> Result<(), Refused> {
+        let Some((run, after)) = self.more.filter(|_| self.batches.len() == 0) else {
+            return Ok(());
+        };
+        let rows = store.run_batches(run, after, PAGE_ROWS_MAX).await?;
+        if let Some(foreign) = rows.iter().find(|row| !access.queues.contains(&row.queue)) {
+            return Err(Refused::not_found("batch", &foreign.batch.to_string()));
+        }
+        assert!(rows.iter().all(|row| Some(row.batch) > after), "pages ascend");
+        let last = rows.last().filter(|_| rows.len() == PAGE_ROWS_MAX as usize);
+        self.more = last.map(|row| (run, Some(row.batch)));
+        self.batches = rows.iter().map(|row| row.batch).collect::<Vec<_>>().into_iter();
+        Ok(())
+    }
+
+    /// The lines of the next batch that has some, by position.
+    pub async fn next(
+        &mut self,
+        store: &dyn Store,
+        access: &Access,
+    ) -> Result<Option<Vec<(u32, String)>>, Refused> {
+        loop {
+            self.fill(store, access).await?;
+            let Some(batch) = self.batches.next() else {
+                return Ok(None);
+            };
+            // A batch that was pruned in the meantime has no lines.
+            let outcomes = store.outcomes(batch).await?;
+            let lines = outcomes.map(|outcomes| lines(&outcomes)).unwrap_or_default();
+            if !lines.is_empty() {
+                return Ok(Some(lines));
+            }
+        }
+    }
+}
+
+/// Waits until jobs of a batch have ended, which `have_ended` checks.
+pub async fn wait_until<F>(
+    store: &dyn Store,
+    batch: BatchId,
+    have_ended: impl Fn() -> F,
+) -> Result<(), StoreError>
+where
+    F: Future<Output = Result<bool, StoreError>>,
+{
+    if have_ended().await? {
+        return Ok(());
+    }
+    let mut watch = store.watch_outcomes(batch);
+    let mut look_after = LOOK_FIRST_AFTER;
+    while !have_ended().await? {
+        tokio::select! {
+            () = watch.changed() => {}
+            () = tokio::time::sleep(look_after) => look_after = (look_after * 2).min(LOOK_EVERY),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the outcomes of batches or of a run, up to a limit of bytes.
+pub async fn results(
+    engine: &Engine,
+    access: &Access,
+    query: ResultsQuery,
+) -> Result<Vec<Box<RawValue>>, Refused> {
+    let store = &**engine.store();
+    let wait = Duration::from_millis(query.wait_ms.unwrap_or_default());
+    let mut batches = query.batches(store, access).await?;
+    if !wait.is_zero() {
+        // The answer has the jobs that have ended in time.
+        let ended = tokio::time::timeout(wait, batches.all_ended(store)).await;
+        ended.unwrap_or(Ok(()))?;
+    }
+    let (mut results, mut bytes) = (Vec::new(), 0);
+    while let Some(lines) = batches.next(store, access).await? {
+        for (_, line) in lines {
+            bytes += line.len();
+            if bytes > RESULT_BYTES_MAX {
+                return Err(Refused::TooLarge {
+                    what: "the answer".to_owned(),
+                    limit: format!("{RESULT_BYTES_MAX} bytes: name fewer batches"),
+                });
+            }
+            // A line is JSON, because it consists of values that the store has checked.
+            results.extend(RawValue::from_string(line.trim_end().to_owned()).ok());
+        }
+    }
+    Ok(results)
+}
+
+/// The outcomes of one batch by position, one line each. Values stay in their packed form.
+pub fn lines(outcomes: &BatchOutcomes) -> Vec<(u32, String)> {
+    let line = |job: EndedJob<'_>| {
+        let (position, report) = (job.position, job.report);
+        let mut line = format!(
+            "{{\"job\":\"{}:{position}\",\"state\":\"{}\",\"attempt\":{}",
+            outcomes.batch, report.state, report.attempt
+        );
+        // Writing to a string cannot fail.
+        if let Some(duration_us) = job.duration_us {
+            let _ = write!(line, ",\"duration_us\":{duration_us}");
+        }
+        if let Some(value) = job.value {
+            let _ = write!(line, ",\"value\":{value}");
+        }
+        if let Some(error) = job
+            .failure
+            .and_then(|failure| serde_json::to_string(&failure.error).ok())
+        {
+            let _ = write!(line, ",\"error\":{error}");
+        }
+        line.push_str("}\n");
+        (position, line)
+    };
+    outcomes.jobs().into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gristmill_model::{JobError, JobState, PackedArray, Timestamp};
+    use gristmill_store::{StoredFailure, StoredReport};
+
+    use super::*;
+
+    #[test]
+    fn lines_stand_by_position_with_values_as_they_are_packed() {
+        let report = |state, positions: &str, values: Option<&str>| StoredReport {
+            state,
+            positions: positions.parse().unwrap(),
+            values: values.map(|values| PackedArray::parse(values).unwrap()),
+            durations_us: if values.is_some() { vec![5; 3] } else { Vec::new() },
+            attempt: 1,
+            worker: None,
+            finished_at: Timestamp(9),
+        };
+        let outcomes = BatchOutcomes {
+            batch: BatchId(42),
+            count: 5,
+            reports: vec![
+                report(JobState::Completed, "0,2,4", Some("[1.50, {\"b\":1}, null]")),
+                report(JobState::Dead, "1", None),
+            ],
+            errors: vec![StoredFailure {
+                position: 1,
+                attempt: 1,
+                error: JobError::new("ValueError", "no \"good\""),
+                duration_us: 7,
+                log: None,
+                worker: None,
+                failed_at: Timestamp(9),
+            }],
+        };
+        let expected = "{\"job\":\"42:0\",\"state\":\"completed\",\"attempt\":1,\"duration_us\":5,\"value\":1.50}\n\
+            {\"job\":\"42:1\",\"state\":\"dead\",\"attempt\":1,\"error\":{\"type\":\"ValueError\",\"message\":\"no \\\"good\\\"\"}}\n\
+            {\"job\":\"42:2\",\"state\":\"completed\",\"attempt\":1,\"duration_us\":5,\"value\":{\"b\":1}}\n\
+            {\"job\":\"42:4\",\"state\":\"completed\",\"attempt\":1,\"duration_us\":5,\"value\":null}\n";
+        let text: String = lines(&outcomes).into_iter().map(|(_, line)| line).collect();
+        assert_eq!(text, expected);
+    }
+}
