@@ -272,10 +272,10 @@ class Bench:
 
 
 def build_floor_program(pg_config: str) -> Path:
-    """Compile stream_floor.c with the flags that PostgreSQL itself was compiled with."""
+    """Compile floor/stream_floor.c with the flags that PostgreSQL itself was compiled with."""
     program = prerequisites.build_directory("bench") / "stream_floor"
     prerequisites.debian_packages("gcc", "libc6-dev")
-    prerequisites.run(["gcc", "-O2", "-Wall", "-o", program, BENCH_DIRECTORY / "stream_floor.c"])
+    prerequisites.run(["gcc", "-O2", "-Wall", "-o", program, BENCH_DIRECTORY / "floor" / "stream_floor.c"])
     return program
 
 

@@ -23,8 +23,12 @@ SECTION = "Batches of few rows"
 ROWS = 1_000_000
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 291)
 QUERIES = (
-    "select sum(a) from bar", "select count(*) from bar where a > 0 and a < {rows}", "select avg(a), avg(b), avg(c), avg(d), avg(e) from bar",
-    "select avg(j), avg(k), avg(l), avg(m), avg(n) from bar", "select * from bar where o < 0", "select b % 100, count(*), sum(c) from bar group by 1",
+    "select sum(a) from bar",
+    "select count(*) from bar where a > 0 and a < {rows}",
+    "select avg(a), avg(b), avg(c), avg(d), avg(e) from bar",
+    "select avg(j), avg(k), avg(l), avg(m), avg(n) from bar",
+    "select * from bar where o < 0",
+    "select b % 100, count(*), sum(c) from bar group by 1",
 )
 
 
@@ -55,18 +59,20 @@ def main() -> int:
         prepare(server, options.rows)
         session = measure.Session(server.conninfo())
         session.count_usage()
-        session.execute(f"load '{LIBRARY_NAME}'; set max_parallel_workers_per_gather = 0; set jit = off; set batchexec.explain = off")
+        session.execute(f"load '{LIBRARY_NAME}'")
+        session.execute("set max_parallel_workers_per_gather = 0; set jit = off; set batchexec.explain = off")
         for text in QUERIES:
             query = text.format(rows=options.rows)
             sides = {"stock": side(session, "off", WIDTHS[-1], query)}
             sides.update({str(width): side(session, "on", width, query) for width in WIDTHS})
             timings = measure.take_turns(sides, options.rounds)
             stock = timings["stock"].cpu_ms
-            lines.append([f"`{query.removeprefix('select ')}`", f"{stock:.0f}", *(f"{stock / timings[str(width)].cpu_ms:.2f}x" for width in WIDTHS)])
+            ratios = [f"{stock / timings[str(width)].cpu_ms:.2f}x" for width in WIDTHS]
+            lines.append([f"`{query.removeprefix('select ')}`", f"{stock:.0f}", *ratios])
     headings = ["query", "stock ms", *(f"{width} rows" if width > 1 else "1 row" for width in WIDTHS)]
-    text = (f"Printed by `bench/widths.py {' '.join(sys.argv[1:])}`: {options.rows:,} rows; how many times as fast as stock, by rows a batch at "
-            f"most (a page has fewer than 291); {report.machine()}; {date.today().isoformat()}. CPU milliseconds, medians of {options.rounds} "
-            f"runs.\n\n{report.grid(headings, lines)}")
+    text = (f"Printed by `bench/widths.py {' '.join(sys.argv[1:])}`: {options.rows:,} rows; how many times as fast as stock, by "
+            f"rows a batch at most (a page has fewer than 291); {report.machine()}; {date.today().isoformat()}. CPU milliseconds, "
+            f"medians of {options.rounds} runs.\n\n{report.grid(headings, lines)}")
     print(text)
     if options.write:
         report.write_section(BENCH_DIRECTORY / "RESULTS.md", SECTION, text)

@@ -11,6 +11,7 @@ pub mod summary;
 pub mod table;
 pub mod target;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};

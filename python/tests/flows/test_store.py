@@ -174,7 +174,7 @@ def test_a_failed_run_is_tried_again_with_its_memo(app):
 
 
 def test_a_loop_keeps_its_last_round(app):
-    handles = countdown.submit_many([3, 5], key=str)
+    handles = countdown.submit_many([3, 5])
     assert handles[0].send_event("last", "kept")
     app.drain()
     assert handles[0].result() == [3, "kept", handles[0].id] and handles[1].state() == "blocked"

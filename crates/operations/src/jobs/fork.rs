@@ -82,7 +82,10 @@ pub async fn fork(engine: &Engine, access: &Access, request: ForkRequest) -> Res
         }
         (StepRequest::Name(name), key) => StepAt::Named { name, key },
     };
-    let selection = SelectionRequest::new(request.jobs, request.filter);
+    let selection = SelectionRequest {
+        jobs: request.jobs,
+        filter: request.filter,
+    };
     let flows = flows_to_fork(store, selection.check(store, access).await?).await?;
     let count: usize = flows.iter().map(|jobs| jobs.positions.len() as usize).sum();
     if count > SELECTED_JOBS_MAX {
