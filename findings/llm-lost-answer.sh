@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Guess: a provider's package does not send a POST again whose answer was lost, because the provider may have done (and charged) it.
+# Guess: a provider's package does not repeat a POST whose answer was lost, because the provider may have done (and charged) it.
 # Truth: OpenAI's, Anthropic's and Groq's send it three times, also one that makes a batch, and without a key by which the provider could
 # know the second as the first. Cohere's, Mistral's and Google's send it once.
 # Version and date: as pinned below, 2026-11.

@@ -1,4 +1,4 @@
-"""Transformer encoders with random weights, one text a call and in batches: no model can be fetched where this runs."""
+"""Transformer encoders with random weights, one text a call and in batches; nothing is downloaded."""
 
 import functools
 import zlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Guess: readers of JSON either keep an integer above 64 bits or refuse it; engines with types of 128 bits keep it.
-# Truth: of nine, orjson, DuckDB (which has HUGEINT) and pyarrow make it a float and lose digits, without a word; jq 1.6 and Node do so
+# Truth: of ten, orjson, DuckDB (which has HUGEINT) and pyarrow make it a float and lose digits, without a word; jq 1.6 and Node do so
 # above 2^53. polars, ujson, msgspec and simplejson keep it; pandas alone refuses it, and makes all ids of a column floats if one is
 # null.
 # Version and date: as pinned below, jq 1.6 (Debian 12), 2026-11.

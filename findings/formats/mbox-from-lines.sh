@@ -2,7 +2,7 @@
 # Guess: a mail that Python's `mailbox` wrote is read by it with the same words, and a line that begins with `From ` and no date begins
 # no mail.
 # Truth: it writes `>From ` for `From ` and leaves it so when it reads. In a file of a program that does not write `>` (with a length in
-# `Content-Length`, as the formats mboxcl2 have it), it ends the mail at each such line: one mail becomes two, and the second one has
+# `Content-Length`, as the format mboxcl2 has it), it ends the mail at each such line: one mail becomes two, and the second one has
 # neither sender nor subject.
 # Version and date: Python 3.11 (Debian 12 and python.org), 2026-11.
 # Gristmill: begins a mail only at a `From ` line that ends with a date, and takes one `>` away from `>From `.

@@ -276,9 +276,8 @@ pub async fn recall_query(
         refs.extend(found.refs);
     }
     let is_ranked = !fusion.text.is_for_all();
-    let head = options
-        .messages_max
-        .map(|max| max.max(if is_ranked { HEAD_MESSAGES } else { 0 }));
+    // More than asked for, because copies become one.
+    let head = options.messages_max.map(|max| max.max(HEAD_MESSAGES));
     let best = ranking.best(head);
     let messages = ranked_messages(store, fusion, best, is_ranked, options);
     let (messages, knowledge) = tokio::try_join!(messages, load_refs(store, refs, options))?;

@@ -111,20 +111,27 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
         ..arguments.scope.options()
     };
     let mut found = Vec::new();
-    let mut refusal = None;
+    let mut unknown = options.sources.clone();
     for Base { name, memory } in &bases {
-        match recall_for(&arguments, memory, question, &options).await {
-            Ok(recalled) => found.push(FromBase {
-                base: name.clone(),
-                recalled,
-            }),
-            // With several knowledge bases, one of them has the named source.
-            Err(error) if bases.len() > 1 && is_source_unknown(&error) => refusal = Some(error),
-            Err(error) => return Err(error),
+        let mut options = options.clone();
+        if bases.len() > 1 && !options.sources.is_empty() {
+            // Each knowledge base has some of the named sources.
+            let columns = memory.knowledge().columns().await?;
+            options
+                .sources
+                .retain(|source| !columns.sources_named(source).is_empty());
+            unknown.retain(|source| !options.sources.contains(source));
+            if options.sources.is_empty() {
+                continue;
+            }
         }
+        found.push(FromBase {
+            base: name.clone(),
+            recalled: recall_for(&arguments, memory, question, &options).await?,
+        });
     }
-    if let Some(error) = refusal.filter(|_| found.is_empty()) {
-        return Err(error);
+    if let Some(source) = unknown.into_iter().next().filter(|_| bases.len() > 1) {
+        return Err(MemoryError::SourceUnknown(source).into());
     }
     let is_empty = found
         .iter()
@@ -141,10 +148,6 @@ pub async fn recall(arguments: RecallArguments) -> anyhow::Result<Exit> {
         print_harmless(&text(&found, bases.len() > 1, options.messages_max, shown))?;
     }
     Ok(if is_empty { Exit::SomeFailed } else { Exit::Done })
-}
-
-fn is_source_unknown(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(MemoryError::SourceUnknown(_)))
 }
 
 /// The messages of all knowledge bases, best first, each with its knowledge base. The scores of knowledge bases are comparable: they

@@ -60,11 +60,15 @@ impl KnownSources {
         })
     }
 
-    /// The name of the source with the content of a new file, if its own file is gone: it has moved.
+    /// The name of the source with the content and format of a new file, if its own file is gone: it has moved.
     pub(super) fn moved_from(&mut self, new: &NewSource) -> Option<String> {
         new.stamp.as_ref()?;
         let names = self.by_digest.get_mut(&new.digest)?;
-        let gone = |name: &String| matches!(Path::new(name).try_exists(), Ok(false));
+        let files = &self.files;
+        let gone = |name: &String| {
+            files.get(name).is_some_and(|source| source.format == new.format)
+                && matches!(Path::new(name).try_exists(), Ok(false))
+        };
         let at = names.iter().position(gone)?;
         let name = names.swap_remove(at);
         self.files.remove(&name);

@@ -1,6 +1,6 @@
 //! Ranks the first messages again, by features that the word index lacks.
 //!
-//! A message that ends with a question seldom answers one. A message that shares rare words with the first messages is
+//! In a dialogue, a message that ends with a question seldom answers one. A message that shares rare words with the first messages is
 //! likely about the same subject. A message counts more if its subject has the words of the question, if its text has most of
 //! them, and if neighbouring words of the question stand near each other there. The second and third message of a thread
 //! give way to the first of another.

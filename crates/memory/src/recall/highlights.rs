@@ -20,6 +20,9 @@ pub struct Highlight {
 
 /// Finds the words of a question in a message.
 pub(super) fn highlights(message: &Message, asked: &[AskedWord]) -> Vec<Highlight> {
+    if asked.is_empty() {
+        return Vec::new();
+    }
     let language = Language::of(
         message
             .text_chunks

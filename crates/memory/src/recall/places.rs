@@ -53,12 +53,12 @@ pub(super) fn unite(messages: Vec<RecalledMessage>) -> Vec<RecalledMessage> {
     kept
 }
 
-/// A digest that copies share: of the name that the message's own program gave it, or else of its text.
+/// A digest that copies share: of the text with the name that the message's own program gave it, or else with speaker and time.
 fn digest(message: &Message) -> u64 {
     let mut hasher = DefaultHasher::new();
     match &message.id {
-        Some(id) => id.hash(&mut hasher),
-        None => (&message.text_chunks, &message.speaker).hash(&mut hasher),
+        Some(id) => (id, message.text()).hash(&mut hasher),
+        None => (&message.text_chunks, &message.speaker, &message.moment).hash(&mut hasher),
     }
     hasher.finish()
 }

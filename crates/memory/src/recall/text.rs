@@ -104,7 +104,7 @@ impl TextScores {
         &self.scores
     }
 
-    /// The words of the question, in its order, that are not names of speakers.
+    /// The words of the question that messages have, in its order; behind them, those that misspelt ones mean.
     pub fn asked(&self) -> &[AskedWord] {
         &self.asked
     }

@@ -19,7 +19,7 @@
 //!
 //! The weights of mails, channels and documents were chosen with every other question about a mailing list (R-sig-HPC, 2,152 mails, 52
 //! questions with their threads), a technical chat (9,912 lines, 40 questions with the lines of their conversations) and notes
-//! (README files of 420 packages, 40 questions), and reported on the others:
+//! (README files of 420 packages, 40 questions), and measured with the others, too:
 //!
 //! | recall@10, MRR | recall | BM25 | FTS5 with the stemmer of Porter |
 //! | --- | --- | --- | --- |

@@ -56,17 +56,29 @@ fn begun_at(path: &str, zone_minutes: Option<i16>) -> Option<Moment> {
         })
 }
 
-/// Whether a text can be a pattern of times: it has a day at least, and nothing in it is unknown.
+/// Whether a text can be a pattern of times: it has a day at least, hours only with minutes, and nothing in it is unknown.
 pub fn is_pattern(text: &str) -> bool {
-    let noon = NaiveDateTime::new(NaiveDate::default(), NaiveTime::default());
     let is_known = StrftimeItems::new(text).all(|item| !matches!(item, Item::Error));
     if !text.contains('%') || !is_known {
         return false;
     }
-    let mut written = String::new();
-    // A time such as the name of a zone cannot be written.
-    let is_written = write!(written, "{}", noon.format(text)).is_ok();
-    is_written && time_in(&written, text).is_some()
+    let written = |clock: NaiveTime| {
+        let mut written = String::new();
+        // A time such as the name of a zone cannot be written.
+        write!(
+            written,
+            "{}",
+            NaiveDateTime::new(NaiveDate::default(), clock).format(text)
+        )
+        .ok()?;
+        Some(written)
+    };
+    let clock = NaiveTime::MIN + chrono::TimeDelta::minutes(13 * 60 + 45);
+    let (Some(midnight), Some(later)) = (written(NaiveTime::MIN), written(clock)) else {
+        return false;
+    };
+    // A part of a clock, such as the hour alone, would be read as midnight.
+    time_in(&later, text).is_some_and(|read| midnight == later || read.time() != NaiveTime::MIN)
 }
 
 /// The first time in the name of a file that is written as the pattern says.
@@ -167,7 +179,14 @@ mod tests {
             Some("2024-03-12T00:00:00.000Z")
         );
         assert_eq!(begun("2024-03-12.vtt", "%d.%m.%Y"), None);
-        for wrong in ["2024-03-12", "%H:%M", "%d.%m.%Y %Q", ""] {
+        for wrong in [
+            "2024-03-12",
+            "%H:%M",
+            "%d.%m.%Y %H",
+            "%d.%m.%Y %I-%M",
+            "%d.%m.%Y %Q",
+            "",
+        ] {
             assert!(!is_pattern(wrong), "{wrong}");
         }
     }

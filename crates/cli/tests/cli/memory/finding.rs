@@ -11,12 +11,12 @@ fn filled() -> Workspace {
     workspace
         .write(
             "mails/inbox.mbox",
-            &mailbox("1@bees", "The hives stand in London."),
+            mailbox("1@bees", "The hives stand in London."),
         )
-        .write("mails/all.mbox", &mailbox("1@bees", "The hives stand in London."))
+        .write("mails/all.mbox", mailbox("1@bees", "The hives stand in London."))
         .write(
             "notes.md",
-            &format!(
+            format!(
                 "# Hives\n\n{}The drum hums in May.\n",
                 "Nothing here. ".repeat(60)
             ),

@@ -90,9 +90,10 @@ impl<'a> Writing<'a> {
             }
             Change::Move { source, name } => self.move_source(source, name).await,
             Change::Seen { source, stamp } => {
-                let (id, _) = self.source(&source).await?;
-                let statement = "UPDATE source SET stamp = $2 WHERE id = $1";
-                self.transaction.execute(statement, &[&id, &stamp]).await?;
+                // The source may be gone by now.
+                let name = digest(&without_nul(source));
+                let statement = "UPDATE source SET stamp = $2 WHERE name_digest = $1";
+                self.transaction.execute(statement, &[&name, &stamp]).await?;
                 Ok(())
             }
             Change::SourceFailure { source, error, at } => {

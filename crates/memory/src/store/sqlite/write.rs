@@ -113,10 +113,10 @@ impl<'a> Writing<'a> {
             }
             Change::Move { source, name } => self.move_source(&source, &name),
             Change::Seen { source, stamp } => {
-                let (id, _) = self.source(&source)?;
+                // The source may be gone by now.
                 self.transaction
-                    .prepare_cached("UPDATE source SET stamp = ? WHERE id = ?")?
-                    .execute(params![stamp, id])?;
+                    .prepare_cached("UPDATE source SET stamp = ? WHERE name = ?")?
+                    .execute(params![stamp, source])?;
                 Ok(())
             }
             Change::SourceFailure { source, error, at } => {
