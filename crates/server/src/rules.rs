@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
     rule("POST", "/jobs/pause", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/resume", CLIENTS, QueueRule::Named),
     rule("POST", "/jobs/fork", SUBMITTERS, QueueRule::Named),
-    rule("POST", "/jobs/memos", CLIENTS, QueueRule::Named),
+    rule("POST", "/jobs/memos", CLIENTS, QueueRule::All),
     rule("POST", "/operations", CLIENTS, QueueRule::Named),
     rule("GET", "/operations", READERS, QueueRule::Shown),
     rule("GET", "/operations/{operation}", READERS, QueueRule::Named),

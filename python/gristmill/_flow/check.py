@@ -70,6 +70,7 @@ def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
         return None
     except Exception as error:
         return Difference(kept["job"], f"{type(error).__name__}: {error}", flow.unused())
-    if type(value) is Suspension or kept["state"] == "completed":
+    # An instance that waits for no step has not run yet, or has just begun anew.
+    if type(value) is Suspension or kept["state"] == "completed" or not any(flow._owners):
         return None
     return Difference(kept["job"], "it ends, where it waited", flow.unused())

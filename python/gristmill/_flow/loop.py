@@ -154,6 +154,8 @@ class FlowLoop:
         eager = options.pop("eager_start", None)
         del eager
         task: asyncio.Task[Any] = FlowTask(coroutine, loop=self, **options)
+        # A process keeps many flows: asyncio would look for the task among the tasks of the same number in all of them.
+        asyncio.tasks._unregister_task(task)  # type: ignore[attr-defined]
         self.tasks.append(task)
         return task
 
@@ -303,7 +305,9 @@ class AsyncFlow(Flow):
         """Goes on with what has ended since the last suspension."""
         self._is_replayed, self._wave_ms = False, None
         owners, outcomes = self._owners, self._outcomes
-        seen = [index for index, owner in enumerate(owners) if owner is not None and outcomes[index]["state"] in ENDED]
+        # A check goes as far as the instance has been told.
+        untold = () if self.is_dry else enumerate(owners)
+        seen = [index for index, owner in untold if owner is not None and outcomes[index]["state"] in ENDED]
         is_all = len(seen) == len(owners) - owners.count(None)
         for index in seen:
             self._deliver(index)
@@ -461,8 +465,9 @@ class PlainFlow(Flow):
                         self._deliver(index)
             for entry in memo.get("steps", ()):
                 spawned += 1 if len(entry) < 4 else entry[3]
+        untold = () if self.is_dry else enumerate(owners)
         seen_now = [
-            index for index, owner in enumerate(owners) if owner is not None and self._outcomes[index]["state"] in ENDED
+            index for index, owner in untold if owner is not None and self._outcomes[index]["state"] in ENDED
         ]
         is_all = len(seen_now) == len(owners) - owners.count(None)
         for index in seen_now:

@@ -456,15 +456,16 @@ class Flow:
         if self._is_over or self.is_dry:
             raise Suspended
         try:
-            value = make()
+            kept_value = value = make()
             if not (value is None or type(value) in (str, int, bool)):
-                # The code gets the value as a replay gets it.
-                value = json.loads(self._program.encode(value))
+                # The code gets the value as a replay gets it, and may change it.
+                text = self._program.encode(value)
+                kept_value, value = json.loads(text), json.loads(text)
         except Exception as error:
             failure = {"type": type(error).__qualname__, "message": str(error)[:4096], "traceback": _traceback(error)}
             self._new_values.append([name, None, key, failure])
             raise self._program.failed(name, key, self.id, "dead", failure) from error
-        self._new_values.append([name, value] if key is None else [name, value, key])
+        self._new_values.append([name, kept_value] if key is None else [name, kept_value, key])
         return value
 
     def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -101,7 +101,7 @@ impl FoundEvents {
             let (flow, found) = match flow {
                 FlowAddress::Job(job) => (job.to_string(), Ok(job)),
                 FlowAddress::Key { key, kind } => {
-                    let found = find(store, &key, kind, &name).await?;
+                    let found = find(store, access, &key, kind, &name).await?;
                     (format!("key={key}"), found)
                 }
             };
@@ -169,17 +169,23 @@ pub async fn send_events(
 /// The open flow with a key, or the receipt of an event for none.
 async fn find(
     store: &dyn Store,
+    access: &Access,
     key: &str,
     kind: Option<String>,
     name: &str,
 ) -> Result<Result<JobId, &'static str>, Refused> {
     let filter = JobFilter {
         kind,
+        // A token with several queues looks at all of them, and learns below only of its own.
+        queue: access.filter_queue(None).unwrap_or_default(),
         ..JobFilter::default()
     };
     match with_key(store, key, filter).await? {
         KeyedFlow::Open(job) => Ok(Ok(job)),
-        KeyedFlow::Ended(_) => Ok(Err("ended")),
+        KeyedFlow::Ended(job) => match details_of(store, access, job).await {
+            Err(Refused::NotFound { .. }) => Ok(Err("unknown")),
+            details => details.map(|_| Err("ended")),
+        },
         KeyedFlow::Unknown => Ok(Err("unknown")),
         KeyedFlow::Ambiguous => Err(Refused::invalid(
             format!(

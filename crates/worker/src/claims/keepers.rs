@@ -20,7 +20,8 @@ impl Keepers {
         let of_runner = of_batch.entry(runner).or_default();
         *of_runner = of_runner.union(positions);
         if self.by_batch.len() > BATCHES_MAX {
-            self.by_batch.pop_first();
+            let other = self.by_batch.keys().find(|known| **known != batch).copied();
+            other.map(|other| self.by_batch.remove(&other));
         }
     }
 

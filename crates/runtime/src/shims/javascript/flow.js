@@ -315,7 +315,8 @@
       // They are told one after the other, in this order.
       this.#locals.push(async () => {
         const kept = await value;
-        if (entry === undefined) this.#newValues.push(kept);
+        // A copy: the code may change its value.
+        if (entry === undefined) this.#newValues.push(JSON.parse(JSON.stringify(kept)));
         if (kept.length > 3) reject(new StepFailed(label, key, this.id, 'dead', kept[3]));
         else resolve(kept[1]);
       });

@@ -23,7 +23,7 @@ use crate::error::{ApiError, Refusal};
     request_body = ForkRequest,
     responses(
         (status = 200, description = "What became of each flow", body = ForkedView),
-        (status = "4XX", description = "Refused; nothing is forked", body = Refusal),
+        (status = "4XX", description = "Refused. Forks that were stored before stay", body = Refusal),
     )
 )]
 pub async fn fork_flows(
