@@ -32,7 +32,6 @@ pub mod limits;
 #[cfg(feature = "engine")]
 pub mod local;
 pub mod options;
-pub mod priority;
 #[cfg(feature = "engine")]
 pub mod queues;
 pub mod read;
@@ -46,13 +45,10 @@ pub mod schedules;
 #[cfg(feature = "engine")]
 pub mod stats;
 pub mod submit;
-pub mod unique;
 
 pub use access::Access;
 pub use flow_event::{AddressedEvent, FlowAddress, FlowEventRequest, checked_event_name};
-pub use options::{JobOptions, RetryOptions, check_after, check_names};
-pub use priority::Priority;
+pub use options::{JobOptions, Priority, RetryOptions, UniqueOptions, check_after, check_names};
 pub use read::{read_job, read_states};
 pub use refused::Refused;
 pub use submit::{JobCutter, JobTags, SubmitRequest};
-pub use unique::UniqueOptions;

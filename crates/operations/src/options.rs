@@ -1,12 +1,17 @@
 //! The options of jobs, which a submit, a schedule and a spawn share.
 
+mod priority;
+mod unique;
+
+pub use priority::Priority;
+pub use unique::UniqueOptions;
+
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::ATTEMPTS_MAX;
 use gristmill_model::{After, Backoff, BatchOptions, HookTarget, Hooks, OnFailure, RetryPolicy, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{AFTER_PER_REQUEST_MAX, SPAN_MS_MAX, TIMESTAMP_MS_MAX};
-use crate::priority::Priority;
 use crate::refused::Refused;
 
 /// The retry policy. Each field has a default.

@@ -12,11 +12,11 @@ use serde_json::value::RawValue;
 
 use crate::access::Access;
 use crate::limits::{TAGS_READ_MAX, TIMESTAMP_MS_MAX};
+use crate::options::Priority;
+use crate::options::UniqueOptions;
 use crate::options::{JobOptions, RetryOptions};
-use crate::priority::Priority;
 use crate::read::check_rows;
 use crate::refused::Refused;
-use crate::unique::UniqueOptions;
 
 /// The default number of rows on a page.
 const PAGE_ROWS: u32 = 100;

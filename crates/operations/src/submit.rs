@@ -16,10 +16,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::limits::{AFTER_READ_MAX, JOBS_PER_REQUEST_MAX, JOBS_READ_MAX, TAGS_READ_MAX};
+use crate::options::Priority;
+use crate::options::UniqueOptions;
 use crate::options::{RetryOptions, check_after, check_names, take_job_options, with_job_options};
-use crate::priority::Priority;
 use crate::refused::Refused;
-use crate::unique::UniqueOptions;
 
 with_job_options! {
     /// Jobs of one kind, either one `payload` or many `payloads`, with shared options.

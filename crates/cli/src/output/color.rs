@@ -35,6 +35,7 @@ pub fn on_stderr() -> bool {
 }
 
 /// Reports whether standard output has colours.
+#[cfg(feature = "full")]
 pub fn on_stdout() -> bool {
     are_on(std::io::stdout().is_terminal())
 }

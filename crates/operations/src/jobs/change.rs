@@ -8,7 +8,7 @@ use gristmill_store::Change;
 use super::selection::{ChangedView, FilterRequest, SelectionRequest, selecting};
 use crate::access::Access;
 use crate::limits::TIMESTAMP_MS_MAX;
-use crate::priority::Priority;
+use crate::options::Priority;
 use crate::refused::Refused;
 
 selecting! {

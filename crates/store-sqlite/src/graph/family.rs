@@ -89,14 +89,10 @@ impl Transaction<'_> {
                 "the shares of children add up to their batch"
             );
             ids.push(id);
+            let shares = serde_json::to_string(&children.shares)?;
             self.execute(
                 "INSERT INTO child_batch (batch_id, parent_id, family, shares) VALUES (?1, ?2, ?3, ?4)",
-                params![
-                    id.0,
-                    held.batch.0,
-                    number,
-                    serde_json::to_string(&children.shares)?
-                ],
+                params![id.0, held.batch.0, number, shares],
             )?;
             if !blocked.positions.is_empty() {
                 self.wait_for_children(&blocked, id)?;
