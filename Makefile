@@ -51,7 +51,7 @@ BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CO
 # Tests wait for processes, disks and browsers, so they run beside each other. Clippy and the documentation compute in what
 # they leave. They begin when the tests have what they run, because cargo compiles one thing at a time in a build folder.
 # The extension, which shares nothing with the rest, compiles and is tested beside them all.
-PARTS := format test-tools test-builds test-rust test-python test-web-short test-bench test-extension lint docs
+PARTS := format test-tools test-programs python-test-wheel test-rust test-python test-web-short test-bench test-extension lint docs
 
 .PHONY: test
 test: postgres chromium ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
@@ -65,14 +65,15 @@ $(PARTS:%=part-%): part-%:
 	@$(BESIDE) .ci/part $*
 
 part-test-extension part-lint part-docs: private BESIDE := nice
-part-test-builds: part-format part-test-tools
-part-test-rust part-test-python part-test-web-short part-test-bench: part-test-builds
+part-test-programs: part-format
+part-python-test-wheel: part-test-programs part-test-tools
+part-test-rust part-test-python part-test-web-short part-test-bench: part-python-test-wheel
 part-lint: part-test-web-short
 part-docs: part-lint
 
-# What the Rust tests, the package's tests and the dashboard's tests run.
-.PHONY: test-builds
-test-builds: python-test-wheel
+# The programs that the Rust tests, the package's tests and the dashboard's tests run.
+.PHONY: test-programs
+test-programs:
 	$(CARGO) test --workspace --all-features --locked --no-run
 
 .PHONY: test-long
