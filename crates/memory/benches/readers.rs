@@ -66,7 +66,9 @@ fn rate(format: Format, path: &Path, bytes: usize) -> (usize, f64) {
         let begun_s = processor_time_s();
         let content = Content::File(path.to_owned());
         let read = messages("made-up", format, &content, &ReadOptions::default()).expect("reads");
-        count = read.map(|message| message.expect("a message")).count();
+        count = read
+            .inspect(|message| assert!(message.is_ok(), "a message"))
+            .count();
         least_s = least_s.min(processor_time_s() - begun_s);
     }
     (count, bytes as f64 / 1e6 / least_s)
@@ -122,9 +124,9 @@ fn made_up_text(format: Format, vocabulary: &Vocabulary, bytes: usize, rng: &mut
                 "{}\n{hours:02}:{minutes:02}:{seconds:02},000 --> {hours:02}:{minutes:02}:{seconds:02},900\n{sentence}.\n\n",
                 number + 1
             ),
-            Format::WhatsApp => write!(
+            Format::WhatsApp => writeln!(
                 text,
-                "{:02}/{:02}/2024, {:02}:{minutes:02} - {person}: {sentence}\n",
+                "{:02}/{:02}/2024, {:02}:{minutes:02} - {person}: {sentence}",
                 1 + number / 100_000 % 28,
                 1 + number / 9_000 % 12,
                 number / 400 % 24

@@ -52,7 +52,12 @@ pub fn long_files(files: &[SourceFile]) -> Vec<Fault> {
 
 /// Folders with a reason: `extension/t/tpch` has one file for each query of TPC-H, `pg_regress` takes
 /// all its files from two folders, and each finding is a script of one folder.
-const FOLDERS_BY_NUMBER: [&str; 4] = ["extension/t/tpch", "extension/sql", "extension/expected", "findings"];
+const FOLDERS_BY_NUMBER: [&str; 4] = [
+    "extension/t/tpch",
+    "extension/sql",
+    "extension/expected",
+    "findings",
+];
 /// `pg_regress` prints these statements into its expected output, a line as it stands.
 const RECORDED_STATEMENTS: &str = "extension/sql";
 

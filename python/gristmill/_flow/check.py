@@ -71,6 +71,6 @@ def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
     except Exception as error:
         return Difference(kept["job"], f"{type(error).__name__}: {error}", flow.unused())
     # An instance that waits for no step has not run yet, or has just begun anew.
-    if type(value) is Suspension or kept["state"] == "completed" or not any(flow._owners):
+    if type(value) is Suspension or kept["state"] == "completed" or not flow.awaits_steps():
         return None
     return Difference(kept["job"], "it ends, where it waited", flow.unused())

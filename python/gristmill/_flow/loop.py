@@ -155,7 +155,7 @@ class FlowLoop:
         del eager
         task: asyncio.Task[Any] = FlowTask(coroutine, loop=self, **options)
         # A process keeps many flows: asyncio would look for the task among the tasks of the same number in all of them.
-        asyncio.tasks._unregister_task(task)  # type: ignore[attr-defined]
+        asyncio.tasks._unregister_task(task)
         self.tasks.append(task)
         return task
 
@@ -357,7 +357,12 @@ class AsyncFlow(Flow):
                 losers.append(future)
             future.add_done_callback(functools.partial(ended, index))
         # Cancelled itself, such as by another race.
-        winner.add_done_callback(lambda future: [loser.cancel() for loser in losers] if future.cancelled() else None)
+        def given_up(race: Any) -> None:
+            if race.cancelled():
+                for loser in losers:
+                    loser.cancel()
+
+        winner.add_done_callback(given_up)
         return winner
 
     def _promise(self, record: Record) -> Promise:

@@ -198,6 +198,10 @@ class Flow:
                 " this instance was begun by another version of Gristmill"
             )
 
+    def awaits_steps(self) -> bool:
+        """Reports whether the instance waits for steps that it has begun."""
+        return any(record is not None for record in self._owners)
+
     def unused(self) -> list[str]:
         """The steps of the memo that the code has not asked for yet.
 
