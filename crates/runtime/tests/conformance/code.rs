@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use gristmill_runtime::{ProcessListener, Runtime, RuntimeOptions, ScriptHandler};
 use serde_json::json;
@@ -148,6 +149,9 @@ async fn with_reload_all_processes_are_replaced_at_a_change() {
     }
 }
 
+/// The time that a file is left at rest after an edit: several looks of the watcher.
+const REST: Duration = Duration::from_secs(3);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_that_a_job_imports_is_watched_from_then_on() {
     let subject = warm_subjects_of(true).remove(0);
@@ -155,12 +159,12 @@ async fn a_module_that_a_job_imports_is_watched_from_then_on() {
     let started = Started::new(&subject, &script, true).await;
     let late = script.folder.path().join("late.py");
     let begun = std::time::Instant::now();
-    // The contents of the file when its import is noticed are not a change. A later edit is.
+    // The contents of the file when its import is noticed are not a change. A later edit is, once the file is at rest.
     for edits in 0.. {
         std::fs::write(&late, format!("text = {edits}\n")).unwrap();
         let work = micro_batch(&[json!("late")], None);
         run_on(&started.handler, 0, work).await;
-        match started.told.try_recv() {
+        match started.told.recv_timeout(REST) {
             Ok(told) => return assert!(told.contains("/late.py has changed since"), "{told}"),
             Err(_) => assert!(begun.elapsed() < PATIENCE, "nothing was told"),
         }
