@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._operations.requests import ask
 from .loop import AsyncFlow, PlainFlow
-from .replay import Suspended, Suspension
+from .replay import Suspended, Suspension, awaits_steps
 
 if TYPE_CHECKING:
     from .._handle import Handle
@@ -71,6 +71,6 @@ def _replayed(job: FlowJob[Any], kept: dict[str, Any]) -> Difference | None:
     except Exception as error:
         return Difference(kept["job"], f"{type(error).__name__}: {error}", flow.unused())
     # An instance that waits for no step has not run yet, or has just begun anew.
-    if type(value) is Suspension or kept["state"] == "completed" or not flow.awaits_steps():
+    if type(value) is Suspension or kept["state"] == "completed" or not awaits_steps(flow):
         return None
     return Difference(kept["job"], "it ends, where it waited", flow.unused())

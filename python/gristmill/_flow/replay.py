@@ -198,10 +198,6 @@ class Flow:
                 " this instance was begun by another version of Gristmill"
             )
 
-    def awaits_steps(self) -> bool:
-        """Reports whether the instance waits for steps that it has begun."""
-        return any(record is not None for record in self._owners)
-
     def unused(self) -> list[str]:
         """The steps of the memo that the code has not asked for yet.
 
@@ -670,6 +666,11 @@ class Flow:
             owners.extend([record] * record.missing)
         self._memos = [*self._memos, memo]
         self._fresh, self._new_values, self._new_seed, self._time_ms = [], [], None, None
+
+
+def awaits_steps(flow: Flow) -> bool:
+    """Reports whether an instance waits for steps that it has begun."""
+    return any(record is not None for record in flow._owners)  # pyright: ignore[reportPrivateUsage]
 
 
 def _only(state: Any = None) -> Any:
