@@ -23,6 +23,8 @@ INSTANCES_KEPT_BYTES_MAX = 128 << 20
 INSTANCES_KEPT_FILES_MAX = 64
 # Instances between two looks at the bytes and files.
 LOOK_EVERY_MAX = 16
+# Runs after which instances are kept again, where most of the kept ones were ended before they went on.
+RUNS_PASSED_OVER = 16 * INSTANCES_KEPT_MAX
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -39,6 +41,10 @@ class Kept:
         # At the last look, and at the first one or the last one that was too much.
         self.bytes = self.bytes_at_first = self.files_at_first = 0
         self.look_in = self.look_every = 1
+        # Since the last look: instances that were ended to make room, and that went on.
+        self.ended = self.resumed = 0
+        # The next runs that keep no instance.
+        self.passed_over = 0
 
     def run(self, id: str, payload: Any, memos: list[Any], outcomes: list[Any]) -> Any:
         """What the instance answers."""
@@ -48,10 +54,14 @@ class Kept:
         if flow is not None and not (kept_with == begun_with and flow.is_at(memos)):
             flow.close()
             flow = None
+        if flow is None and self.passed_over > 0:
+            self.passed_over -= 1
+            return self.make(memos, outcomes, id).run(payload)
         if flow is None:
             flow = self.make(memos, outcomes, id)
             value = flow.begin(payload)
         else:
+            self.resumed += 1
             value = flow.resume(outcomes)
         if flow.is_waiting:
             if flow.holds_nothing():
@@ -68,6 +78,11 @@ class Kept:
         for one in ended:
             if one is not None:
                 one[0].close()
+        self.ended += len(ended)
+        if self.ended >= INSTANCES_KEPT_MAX:
+            # More instances take turns than have room: to keep them costs more than to replay them.
+            self.passed_over = RUNS_PASSED_OVER if self.resumed < self.ended // 4 else 0
+            self.ended = self.resumed = 0
 
     def _limit(self) -> None:
         if len(self.instances) > INSTANCES_KEPT_MAX:

@@ -132,15 +132,29 @@ def test_an_instance_goes_on_only_at_its_memo_and_payload():
 def test_few_instances_are_kept_and_the_others_replay(monkeypatch):
     monkeypatch.setattr(kept, "INSTANCES_KEPT_MAX", 32)
     runner = Runner(simple)
-    ids = [f"1:{number}" for number in range(100)]
+    ids = [f"1:{number}" for number in range(60)]
     for id in ids:
         assert runner.turn(id) is None
         assert len(runner.kept.instances) <= 32
     # The last ones are those that are kept.
     assert [id for id in ids if id in runner.kept.instances] == ids[-len(runner.kept.instances) :]
+    assert [runner.turn(id) for id in ids] == [None] * 60
+    assert [runner.turn(id) for id in ids] == [4] * 60
+    assert runner.made > 60 and not runner.kept.instances
+
+
+def test_where_most_instances_end_before_they_go_on_none_is_kept_for_a_while(monkeypatch):
+    monkeypatch.setattr(kept, "INSTANCES_KEPT_MAX", 32)
+    monkeypatch.setattr(kept, "RUNS_PASSED_OVER", 150)
+    runner = Runner(simple)
+    ids = [f"1:{number}" for number in range(100)]
+    assert [runner.turn(id) for id in ids] == [None] * 100
+    assert runner.kept.passed_over > 0 and ids[-1] not in runner.kept.instances
     assert [runner.turn(id) for id in ids] == [None] * 100
     assert [runner.turn(id) for id in ids] == [4] * 100
-    assert runner.made > 100 and not runner.kept.instances
+    # Few instances have room, and are kept again.
+    assert runner.kept.passed_over == 0
+    assert runner.turn("2:1") is None and "2:1" in runner.kept.instances
 
 
 @pytest.mark.parametrize("what", ["_bytes_used", "_files_open"])
