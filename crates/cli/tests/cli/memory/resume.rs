@@ -4,12 +4,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use gristmill_test_tools::stand_in::StandIn;
 use serde_json::json;
 
 use crate::memory::knowledge::{answer, command, run, run_json};
 use crate::workspace::{Ended, Workspace, send_signal};
+
+/// The longest wait for answers to be stored.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A service whose first call for one text hangs until it is released.
 struct Hanging {
@@ -112,6 +116,12 @@ async fn the_second_ctrl_c_leaves_a_call_that_hangs() {
         .spawn()
         .expect("starts");
     hanging.is_reached.recv().expect("the call begins");
+    // The answers before it are stored a moment after they have come.
+    let stored = || run_json(&workspace, &["stats", "--store", "kb.jobs.db", "--json"]);
+    let begun = Instant::now();
+    while stored()["kinds"][0]["completed"].as_u64() < Some(5) {
+        assert!(begun.elapsed() < PATIENCE, "{}", stored());
+    }
     send_signal(&child, "-INT");
     let messages = BufReader::new(child.stderr.take().expect("its messages"));
     let mut messages = messages.lines().map_while(Result::ok);
