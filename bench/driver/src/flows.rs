@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, FlowSteps, Job, JobError, Kind};
+use gristmill_engine::{Engine, FlowSteps, Job, JobError, Kind, WorkerBuilder};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -22,6 +22,20 @@ impl Kind for Flow {
     type Value = ();
 }
 
+/// Has a worker run flows, whose payload is the number of their steps.
+fn handle_steps(worker: &mut WorkerBuilder) {
+    let step = Arc::new(payloads(0, 1).remove(0));
+    worker.handle_flow::<Flow, _, _>(move |flow, job: Job<usize>| {
+        let step = step.clone();
+        async move {
+            for _ in 0..job.payload {
+                flow.step::<Noop>(&step).await?;
+            }
+            Ok(())
+        }
+    });
+}
+
 /// Runs `jobs` flows of `length` steps: from the claim of the first to the commit of the last.
 pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
     let run = |flows: usize| async move {
@@ -32,16 +46,7 @@ pub async fn measure_flows(engine: &Engine, order: &Order) -> Result<Value> {
         let began = Instant::now();
         let mut worker = engine.worker();
         worker.handle::<Noop, _, _>(|_: Job<Payload>| async { Ok::<_, JobError>(()) });
-        let step = Arc::new(payloads(0, 1).remove(0));
-        worker.handle_flow::<Flow, _, _>(move |flow, job: Job<usize>| {
-            let step = step.clone();
-            async move {
-                for _ in 0..job.payload {
-                    flow.step::<Noop>(&step).await?;
-                }
-                Ok(())
-            }
-        });
+        handle_steps(&mut worker);
         let summary = worker.until_empty().run().await?;
         let expected = flows * (order.length + 1);
         match summary.completed as usize == expected {
@@ -74,16 +79,7 @@ pub async fn measure_steps(engine: &Engine, order: &Order) -> Result<Value> {
             async { Ok::<_, JobError>(()) }
         }
     });
-    let step = Arc::new(payloads(0, 1).remove(0));
-    worker.handle_flow::<Flow, _, _>(move |flow, job: Job<usize>| {
-        let step = step.clone();
-        async move {
-            for _ in 0..job.payload {
-                flow.step::<Noop>(&step).await?;
-            }
-            Ok(())
-        }
-    });
+    handle_steps(&mut worker);
     let worker = worker.start();
     let mut spans = Vec::new();
     for flow in 0..=order.jobs {

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use futures::{StreamExt, TryStreamExt};
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, VALUE_BYTES_MAX};
-use gristmill_model::{BatchId, BatchOptions, JobId, JobState, NewBatch, PackedBuilder, Positions, Tag};
+use gristmill_model::positions::by_batch;
+use gristmill_model::{BatchOptions, JobId, JobState, NewBatch, PackedBuilder, Positions, Tag};
 use gristmill_store::family::child_outcomes;
 use gristmill_store::{BatchPositions, JobDetails, JobFilter, Selection, Store, StoreError};
 use gristmill_worker::flow::{CannotFork, StepAt, fork_memo};
@@ -23,7 +24,7 @@ const READS_MAX: usize = 16;
 /// Batches whose jobs one query finds.
 const BATCHES_PER_QUERY: u32 = 1_000;
 
-/// What a fork begins with.
+/// The place from which a fork goes on, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fork {
     /// The step that runs again, with all that follow.
@@ -32,7 +33,7 @@ pub struct Fork {
     pub version: Option<String>,
 }
 
-/// What became of the fork of one flow.
+/// The fork of one flow, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
     /// The flow.
@@ -41,7 +42,8 @@ pub struct Forked {
     pub fork: Result<JobId, CannotFork>,
 }
 
-/// The flows of a selection, by batch. Of a filter, those that have ended; their forks do not count, as they are found now.
+/// The flows of a selection, by batch. A filter selects flows that have ended. All are found before the first fork, so that no
+/// fork is among them.
 ///
 /// # Errors
 ///
@@ -53,11 +55,7 @@ pub async fn flows_to_fork(
     let mut found = VecDeque::new();
     match selection {
         Selection::Jobs(jobs) => {
-            let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
-            for job in jobs {
-                by_batch.entry(job.batch).or_default().insert(job.position);
-            }
-            let jobs = by_batch.into_iter();
+            let jobs = by_batch(jobs).into_iter();
             found.extend(jobs.map(|(batch, positions)| BatchPositions { batch, positions }));
         }
         Selection::Packed { jobs, .. } => found.extend(jobs),

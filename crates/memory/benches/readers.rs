@@ -26,7 +26,7 @@ const PEOPLE: [&str; 6] = [
     "Finn Lake",
 ];
 
-/// What a reader has to reach. MB/s.
+/// The target of each reader. MB/s.
 const GOALS: [(Format, &str, f64); 5] = [
     (Format::Mbox, "mbox", 150.0),
     (Format::WebVtt, "vtt", 100.0),

@@ -176,9 +176,9 @@ impl RecalledMessage {
 /// A part of a score.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// What it is for.
+    /// The part of the score.
     pub part: &'static str,
-    /// What it adds; less than 0 if it takes.
+    /// The amount that it adds to the score; negative if it lowers the score.
     pub gain: f64,
 }
 

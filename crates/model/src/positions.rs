@@ -1,11 +1,13 @@
 //! A set of positions in a batch, kept as ranges, and written `0-499,731`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::id::{BatchId, JobId};
 use crate::limits::BATCH_JOBS_MAX;
 
 /// Positions in a batch: sorted, disjoint, non-adjacent half-open ranges.
@@ -363,6 +365,15 @@ impl<'de> Deserialize<'de> for Positions {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
+}
+
+/// The positions of jobs, by batch.
+pub fn by_batch(jobs: impl IntoIterator<Item = JobId>) -> BTreeMap<BatchId, Positions> {
+    let mut all = BTreeMap::<BatchId, Positions>::new();
+    for job in jobs {
+        all.entry(job.batch).or_default().insert(job.position);
+    }
+    all
 }
 
 #[cfg(test)]

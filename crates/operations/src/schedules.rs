@@ -12,9 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::access::Access;
 use crate::limits::{TAGS_READ_MAX, TIMESTAMP_MS_MAX};
-use crate::options::Priority;
-use crate::options::UniqueOptions;
-use crate::options::{JobOptions, RetryOptions};
+use crate::options::{JobOptions, Priority, RetryOptions, UniqueOptions};
 use crate::read::check_rows;
 use crate::refused::Refused;
 

@@ -16,9 +16,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::limits::{AFTER_READ_MAX, JOBS_PER_REQUEST_MAX, JOBS_READ_MAX, TAGS_READ_MAX};
-use crate::options::Priority;
-use crate::options::UniqueOptions;
-use crate::options::{RetryOptions, check_after, check_names, take_job_options, with_job_options};
+use crate::options::{
+    Priority, RetryOptions, UniqueOptions, check_after, check_names, take_job_options, with_job_options,
+};
 use crate::refused::Refused;
 
 with_job_options! {

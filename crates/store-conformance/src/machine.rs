@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use futures::FutureExt;
+use gristmill_model::positions::by_batch;
 use gristmill_model::{
     After, Backoff, BatchId, Clock, Control, Debounce, Effect, JobId, JobState, KeyedBatch, LeaseId,
-    LeasedSlice, NewBatch, OnFailure, PackedArray, Positions, RetryPolicy, Scope, Unique, WorkerId,
+    LeasedSlice, NewBatch, OnFailure, PackedArray, RetryPolicy, Scope, Unique, WorkerId,
 };
 use gristmill_store::family::ChildReader;
 use gristmill_store::{
@@ -328,11 +329,7 @@ impl<'a> Machine<'a> {
             }
             Manual::RetryAll => {
                 let jobs: Vec<JobId> = self.reference.jobs.keys().copied().collect();
-                let mut packed: BTreeMap<BatchId, Positions> = BTreeMap::new();
-                for job in &jobs {
-                    packed.entry(job.batch).or_default().insert(job.position);
-                }
-                let packed = packed
+                let packed = by_batch(jobs.iter().copied())
                     .into_iter()
                     .map(|(batch, positions)| BatchPositions { batch, positions });
                 let all = Selection::Packed {

@@ -8,6 +8,7 @@ mod set_back;
 use std::collections::BTreeMap;
 
 use gristmill_model::limits::BATCH_JOBS_MAX;
+use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::family::flow::cannot_retry_step;
@@ -58,10 +59,7 @@ impl Transaction {
         let mut ended = Ended::default();
         let changed = match selection {
             Selection::Jobs(jobs) => {
-                let mut meant: BTreeMap<BatchId, Positions> = BTreeMap::new();
-                for job in jobs {
-                    meant.entry(job.batch).or_default().insert(job.position);
-                }
+                let meant = by_batch(jobs.iter().copied());
                 if *change == Change::Retry {
                     self.refuse_steps(&meant).await?;
                 }

@@ -7,6 +7,7 @@ mod set_back;
 
 use std::collections::BTreeMap;
 
+use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, JobState, Positions};
 use gristmill_store::rules::deadline::{Standing, too_late};
 use gristmill_store::rules::ending::Ending;
@@ -419,10 +420,7 @@ impl Transaction<'_> {
 
 impl Meant {
     fn named(jobs: &[JobId]) -> Meant {
-        let mut batches: BTreeMap<BatchId, Positions> = BTreeMap::new();
-        for job in jobs {
-            batches.entry(job.batch).or_default().insert(job.position);
-        }
+        let batches = by_batch(jobs.iter().copied());
         Meant {
             named: batches.values().map(|positions| u64::from(positions.len())).sum(),
             batches: batches

@@ -15,7 +15,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
-from .memo import ENDED, FlowError, Record, check_awaited, each
+from .memo import FlowError, Record, check_awaited, each
 from .kept import Kept, holds_nothing
 from .replay import SLEEP, Flow, Program, Suspended, Suspension, Winner
 
@@ -304,11 +304,8 @@ class AsyncFlow(Flow):
     def _proceed(self) -> Any:
         """Goes on with what has ended since the last suspension."""
         self._is_replayed, self._wave_ms = False, None
-        owners, outcomes = self._owners, self._outcomes
-        # A check goes as far as the instance has been told.
-        untold = () if self.is_dry else enumerate(owners)
-        seen = [index for index, owner in untold if owner is not None and outcomes[index]["state"] in ENDED]
-        is_all = len(seen) == len(owners) - owners.count(None)
+        seen = self._untold()
+        is_all = len(seen) == len(self._owners) - self._owners.count(None)
         for index in seen:
             self._deliver(index)
         self._loop.run()
@@ -470,10 +467,7 @@ class PlainFlow(Flow):
                         self._deliver(index)
             for entry in memo.get("steps", ()):
                 spawned += 1 if len(entry) < 4 else entry[3]
-        untold = () if self.is_dry else enumerate(owners)
-        seen_now = [
-            index for index, owner in untold if owner is not None and self._outcomes[index]["state"] in ENDED
-        ]
+        seen_now = self._untold()
         is_all = len(seen_now) == len(owners) - owners.count(None)
         for index in seen_now:
             self._deliver(index)

@@ -15,7 +15,7 @@ import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable, NoReturn
 
-from .memo import FlowError, Record, entry_of, grouped, make_encoder, runs_of, shown
+from .memo import ENDED, FlowError, Record, entry_of, grouped, make_encoder, runs_of, shown
 
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
@@ -197,6 +197,13 @@ class Flow:
                 f"the memo of flow {self.name} has {len(owners) - end} steps, and the store has {len(owners)} children of it:"
                 " this instance was begun by another version of Gristmill"
             )
+
+    def _untold(self) -> list[int]:
+        """The children that have ended since the last suspension. A check goes as far as the instance has been told."""
+        if self.is_dry:
+            return []
+        outcomes = self._outcomes
+        return [index for index, owner in enumerate(self._owners) if owner is not None and outcomes[index]["state"] in ENDED]
 
     def unused(self) -> list[str]:
         """The steps of the memo that the code has not asked for yet.

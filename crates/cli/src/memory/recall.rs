@@ -84,7 +84,7 @@ struct Base {
     memory: Memory,
 }
 
-/// What one knowledge base knows.
+/// The answer of one knowledge base.
 struct FromBase {
     base: String,
     recalled: Recalled,

@@ -272,7 +272,7 @@ fn ended_flows_are_forked(make: fn() -> Workspace) {
     workspace.run("flow fork --from 1").expect(2);
     workspace.run("flow fork 1:0").expect(2);
 
-    // Of a filter, those that have ended: the fork is not one of them.
+    // A filter selects flows that have ended. The fork has not.
     let all = json_lines(
         &workspace
             .run("flow fork --kind document@3 --from 0 --to 4 --json")

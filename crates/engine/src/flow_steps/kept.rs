@@ -1,4 +1,4 @@
-//! What a flow begins with: the steps that a fork has from its origin.
+//! The steps that a fork has from its origin.
 
 use gristmill_model::signal::{EVENT_KIND, SLEEP_KIND};
 use gristmill_model::{JobId, Positions};
@@ -17,7 +17,7 @@ pub(super) async fn suspensions_of(store: &dyn Store, flow: JobId) -> Result<Vec
     Ok(all.pop().unwrap_or_default())
 }
 
-/// What a flow begins with that is a fork, or has begun anew.
+/// The beginning of a fork, or of a flow that has begun anew.
 pub(super) fn beginning(suspensions: &[Suspension]) -> Option<KeptSteps> {
     kept_steps(&suspensions.first()?.memo)
 }

@@ -62,25 +62,24 @@ pub fn pause(reason: &str, until: Option<i64>) -> Result<Change, Refused> {
 
 impl PrioritiseRequest {
     /// The jobs and their change.
-    pub fn parts(self) -> Result<(SelectionRequest, Change), Refused> {
+    pub fn parts(mut self) -> Result<(SelectionRequest, Change), Refused> {
         let change = Change::Prioritise(self.priority.check()?);
-        Ok(self.with(change))
+        Ok((self.selection(), change))
     }
 }
 
 impl PauseJobsRequest {
     /// The jobs and their change.
-    pub fn parts(self) -> Result<(SelectionRequest, Change), Refused> {
+    pub fn parts(mut self) -> Result<(SelectionRequest, Change), Refused> {
         let change = pause(&self.reason, self.until)?;
-        Ok(self.with(change))
+        Ok((self.selection(), change))
     }
 }
 
 impl ResumeJobsRequest {
     /// The jobs and their change.
-    pub fn parts(self) -> Result<(SelectionRequest, Change), Refused> {
-        let reason = self.reason.clone();
-        Ok(self.with(Change::Resume { reason }))
+    pub fn parts(mut self) -> Result<(SelectionRequest, Change), Refused> {
+        Ok((self.selection(), Change::Resume { reason: self.reason }))
     }
 }
 

@@ -106,13 +106,8 @@ impl FoundEvents {
                 }
             };
             let found = match found {
-                // Whoever has all queues learns by the sending whether there is such a job.
-                Ok(job) if access.check_all_queues().is_ok() => Ok(job),
-                Ok(job) => match details_of(store, access, job).await {
-                    Err(Refused::NotFound { .. }) => Err("unknown"),
-                    details => details.map(|_| Ok(job))?,
-                },
-                Err(receipt) => Err(receipt),
+                Ok(job) if !is_reached(store, access, job).await? => Err("unknown"),
+                found => found,
             };
             if let Ok(job) = found {
                 all.events.push(FlowEvent::new(job, name.clone(), &value_json)?);
@@ -166,6 +161,17 @@ pub async fn send_events(
     })
 }
 
+/// Reports whether the caller may send events to a job. A caller with all queues learns from the receipt whether the job exists.
+async fn is_reached(store: &dyn Store, access: &Access, job: JobId) -> Result<bool, Refused> {
+    if access.check_all_queues().is_ok() {
+        return Ok(true);
+    }
+    match details_of(store, access, job).await {
+        Err(Refused::NotFound { .. }) => Ok(false),
+        details => details.map(|_| true),
+    }
+}
+
 /// The open flow with a key, or the receipt of an event for none.
 async fn find(
     store: &dyn Store,
@@ -182,10 +188,8 @@ async fn find(
     };
     match with_key(store, key, filter).await? {
         KeyedFlow::Open(job) => Ok(Ok(job)),
-        KeyedFlow::Ended(job) => match details_of(store, access, job).await {
-            Err(Refused::NotFound { .. }) => Ok(Err("unknown")),
-            details => details.map(|_| Err("ended")),
-        },
+        KeyedFlow::Ended(job) if is_reached(store, access, job).await? => Ok(Err("ended")),
+        KeyedFlow::Ended(_) => Ok(Err("unknown")),
         KeyedFlow::Unknown => Ok(Err("unknown")),
         KeyedFlow::Ambiguous => Err(Refused::invalid(
             format!(

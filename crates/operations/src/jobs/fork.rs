@@ -3,38 +3,26 @@
 use gristmill_engine::Engine;
 use gristmill_engine::StepAt;
 use gristmill_engine::flow_fork::{Fork, Forks, flows_to_fork};
-use gristmill_model::bounded;
 use serde::{Deserialize, Serialize};
 
-use super::selection::{FilterRequest, SelectionRequest};
+use super::selection::{FilterRequest, SelectionRequest, selecting};
 use crate::access::Access;
-use crate::limits::{SELECTED_JOBS_MAX, SELECTED_JOBS_READ_MAX};
+use crate::limits::SELECTED_JOBS_MAX;
 use crate::refused::Refused;
 
-/// Either flows by id, or all matching flows that have ended, and the step from which their forks go on.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct ForkRequest {
-    /// These flows.
-    #[serde(
-        default,
-        deserialize_with = "bounded::optional_list::<_, _, SELECTED_JOBS_READ_MAX>"
-    )]
-    #[cfg_attr(feature = "schema", schema(max_items = 10_000, example = json!(["42:7", "42:8"])))]
-    jobs: Option<Vec<String>>,
-    /// All matching flows that have ended: at most 10,000.
-    #[serde(default)]
-    filter: Option<FilterRequest>,
-    /// The step that runs again, with all that follow: its name, or its number from 0.
-    #[cfg_attr(feature = "schema", schema(value_type = String, example = "embed"))]
-    from: StepRequest,
-    /// The key of the step.
-    #[serde(default)]
-    step_key: Option<String>,
-    /// The version of the new instances; that of each flow by default.
-    #[serde(default)]
-    version: Option<String>,
+selecting! {
+    /// Either flows by id, or all matching flows that have ended, at most 10,000, and the step from which their forks go on.
+    ForkRequest {
+        /// The step that runs again, with all that follow: its name, or its number from 0.
+        #[cfg_attr(feature = "schema", schema(value_type = String, example = "embed"))]
+        from: StepRequest,
+        /// The key of the step.
+        #[serde(default)]
+        step_key: Option<String>,
+        /// The version of the new instances; that of each flow by default.
+        #[serde(default)]
+        version: Option<String>,
+    }
 }
 
 /// A step, by its number or its name.
@@ -70,8 +58,9 @@ pub struct ForkedFlow {
 }
 
 /// Forks the flows of a selection.
-pub async fn fork(engine: &Engine, access: &Access, request: ForkRequest) -> Result<ForkedView, Refused> {
+pub async fn fork(engine: &Engine, access: &Access, mut request: ForkRequest) -> Result<ForkedView, Refused> {
     let store = &**engine.store();
+    let selected = request.selection();
     let from = match (request.from, request.step_key) {
         (StepRequest::Number(number), None) => StepAt::Number(number),
         (StepRequest::Number(_), Some(_)) => {
@@ -82,11 +71,8 @@ pub async fn fork(engine: &Engine, access: &Access, request: ForkRequest) -> Res
         }
         (StepRequest::Name(name), key) => StepAt::Named { name, key },
     };
-    let selection = SelectionRequest {
-        jobs: request.jobs,
-        filter: request.filter,
-    };
-    let flows = flows_to_fork(store, selection.check(store, access).await?).await?;
+    let selection = selected.check(store, access).await?;
+    let flows = flows_to_fork(store, selection).await?;
     let count: usize = flows.iter().map(|jobs| jobs.positions.len() as usize).sum();
     if count > SELECTED_JOBS_MAX {
         return Err(Refused::invalid(

@@ -1,9 +1,8 @@
 //! What instances of flows keep, for programs that replay them.
 
-use std::collections::BTreeMap;
-
 use gristmill_engine::Engine;
-use gristmill_model::{BatchId, JobId, JobState, Positions, bounded};
+use gristmill_model::positions::by_batch;
+use gristmill_model::{JobId, JobState, bounded};
 use gristmill_store::ChildOutcome;
 use gristmill_store::family::child_outcomes;
 use serde::{Deserialize, Serialize};
@@ -68,13 +67,13 @@ pub async fn memos(engine: &Engine, access: &Access, request: MemosRequest) -> R
         ));
     }
     let store = &**engine.store();
-    let mut by_batch: BTreeMap<BatchId, Positions> = BTreeMap::new();
-    for job in &request.jobs {
-        let job = read_job(job)?;
-        by_batch.entry(job.batch).or_default().insert(job.position);
-    }
-    let mut flows = Vec::with_capacity(request.jobs.len());
-    for (batch, positions) in by_batch {
+    let jobs: Vec<JobId> = request
+        .jobs
+        .iter()
+        .map(|job| read_job(job))
+        .collect::<Result<_, _>>()?;
+    let mut flows = Vec::with_capacity(jobs.len());
+    for (batch, positions) in by_batch(jobs) {
         let suspensions = store.suspensions(batch, &positions).await?;
         let outcomes = child_outcomes(store, batch, &positions).await?;
         let kept = suspensions.into_iter().zip(outcomes);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gristmill_model::{BatchId, JobId, TagCondition, Timestamp, bounded};
-use gristmill_store::{Change, Changed, JobFilter, Selection, Store};
+use gristmill_store::{Changed, JobFilter, Selection, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, has_batch, run_id};
@@ -33,9 +33,9 @@ macro_rules! selecting {
         }
 
         impl $name {
-            /// The selected jobs, with their change.
-            pub fn with(self, change: Change) -> (SelectionRequest, Change) {
-                (SelectionRequest { jobs: self.jobs, filter: self.filter }, change)
+            /// Takes the selected jobs.
+            pub fn selection(&mut self) -> SelectionRequest {
+                SelectionRequest { jobs: self.jobs.take(), filter: self.filter.take() }
             }
         }
     };

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Json};
 use gristmill_engine::flow_steps::{self, FlowKind, ListedFlow};
-use gristmill_operations::read::{read_job, read_states};
+use gristmill_operations::read::{check_rows, read_job, read_states};
 use gristmill_operations::stats::QueueCounts;
 use gristmill_store::{KindCounts, Page};
 use serde::{Deserialize, Serialize};
@@ -180,13 +180,7 @@ pub async fn flows(
     Extension(caller): Extension<Caller>,
     Query(query): Query<FlowsQuery>,
 ) -> Result<Json<FlowsPage>, ApiError> {
-    let limit = query.limit.unwrap_or(PAGE_FLOWS);
-    if limit == 0 || limit > PAGE_FLOWS_MAX {
-        return Err(ApiError::invalid(
-            format!("`limit` is {limit}"),
-            format!("give 1 to {PAGE_FLOWS_MAX}"),
-        ));
-    }
+    let limit = check_rows(query.limit, PAGE_FLOWS, PAGE_FLOWS_MAX)?;
     let states = query.states.as_deref().map(read_states).transpose()?;
     let after = query.after.as_deref().map(read_job).transpose()?;
     let mut kinds = shown_kinds(&app, &caller, query.flow.as_deref()).await?;

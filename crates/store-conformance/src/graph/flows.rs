@@ -305,7 +305,7 @@ pub async fn given_up_children_are_cancelled(database: &dyn Database) {
     assert_eq!(states(&*store, deep.batch).await, [JobState::Cancelled]);
     let next = one(&*store, worker).await;
     assert_eq!(next.positions.to_string(), "0-1", "the new steps, and no flow");
-    // What is cancelled reports in vain, and wakes nobody.
+    // The store refuses the report of a cancelled job, and wakes nobody.
     let late = completed_at(&steps, &positions("4-5"));
     assert_eq!(
         exchange(&*store, worker, vec![late], None).await.receipts[0]

@@ -209,7 +209,7 @@ impl Driver<'_> {
             }
             silent += 1;
             match silent {
-                // What is held by a lease that was lost comes back.
+                // Jobs of a lost lease come back.
                 1 => self.kill_all().await,
                 2..10 => self.advance().await,
                 10..20 => self.send_events_to_all().await,

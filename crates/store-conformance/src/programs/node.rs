@@ -28,7 +28,7 @@ pub(super) enum Node {
         /// Whether the step has a key.
         keyed: bool,
     },
-    /// Several jobs, of which one may fail.
+    /// Several jobs. One of them may fail.
     Map {
         count: u32,
         failing: Option<u32>,

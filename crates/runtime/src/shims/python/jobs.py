@@ -53,7 +53,7 @@ class Frame:
         self.jobs = enumerate(payloads, first) if HAS_LOCK else Locked(enumerate(payloads, first))
         self.main = main
         self.timeout_s = timeout_ms / 1000 if timeout_ms else None
-        # JSON, of which `ids` and `known` are made when they are asked for.
+        # JSON. The first question for `ids` or `known` reads it.
         self.identity = identity
         self.ids = self.known = None
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_model::{BatchId, JobId, JobState, Positions};
+use gristmill_model::positions::by_batch;
+use gristmill_model::{BatchId, JobState, Positions};
 use gristmill_operations::limits::{RESULT_BYTES_MAX, WAIT_MS_MAX};
 use gristmill_operations::results::{lines, wait_until};
 use gristmill_store::{JobFilter, StoreError};
@@ -145,21 +146,15 @@ impl Awaited {
 
 /// The jobs of a request. For jobs with keys, the jobs that stand for them.
 fn jobs_of(submitted: &Submitted) -> BTreeMap<BatchId, Positions> {
-    let mut jobs: BTreeMap<BatchId, Positions> = BTreeMap::new();
-    match &submitted.ids {
-        Some(ids) => {
-            for job in ids.iter().filter_map(|id| id.parse::<JobId>().ok()) {
-                jobs.entry(job.batch).or_default().insert(job.position);
-            }
-        }
-        None => {
-            for batch in &submitted.batches {
-                let positions = batch.first_position..batch.first_position + batch.count;
-                jobs.entry(BatchId(batch.batch))
-                    .or_default()
-                    .insert_range(positions);
-            }
-        }
+    if let Some(ids) = &submitted.ids {
+        return by_batch(ids.iter().filter_map(|id| id.parse().ok()));
+    }
+    let mut jobs = BTreeMap::<BatchId, Positions>::new();
+    for batch in &submitted.batches {
+        let positions = batch.first_position..batch.first_position + batch.count;
+        jobs.entry(BatchId(batch.batch))
+            .or_default()
+            .insert_range(positions);
     }
     jobs
 }

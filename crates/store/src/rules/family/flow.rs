@@ -22,6 +22,7 @@
 
 use std::collections::BTreeMap;
 
+use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchId, JobId, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake};
 
 use crate::rules::family::{Brood, Family};
@@ -70,7 +71,7 @@ impl Waiting {
         for ((place, parent), seen) in (0..).zip(suspended.positions.iter()).zip(&suspended.seen) {
             let own = Positions::from(parent..parent + 1);
             let unwanted = suspended.given_up.get(place as usize);
-            let unwanted = unwanted.map_or_else(BTreeMap::new, |jobs| by_batch(jobs));
+            let unwanted = by_batch(unwanted.into_iter().flatten().copied());
             let (mut open_count, mut ended_count) = (0, 0);
             for (parents, brood) in &earlier.broods {
                 let children = brood.of_parents(&own.intersection(parents));
@@ -115,15 +116,6 @@ impl Waiting {
             positions,
         }
     }
-}
-
-/// The positions of jobs, by batch.
-fn by_batch(jobs: &[JobId]) -> BTreeMap<BatchId, Positions> {
-    let mut all: BTreeMap<BatchId, Positions> = BTreeMap::new();
-    for job in jobs {
-        all.entry(job.batch).or_default().insert(job.position);
-    }
-    all
 }
 
 /// Makes the error of a retry that names a step of a flow: the flow may have used its outcome, and would get another one.

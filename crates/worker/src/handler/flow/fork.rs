@@ -48,7 +48,7 @@ pub enum CannotFork {
     /// The flow has no such step.
     #[error("it has no {wanted}; its steps are {}", known.join(", "))]
     NoStep {
-        /// What was asked for.
+        /// The step that was asked for, as text.
         wanted: String,
         /// The first steps of the flow.
         known: Vec<String>,
