@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from ._operations.events import Events as Events
     from ._operations.records import Control as Control
     from ._operations.records import Event as Event
+    from ._operations.records import FlowKind as FlowKind
+    from ._operations.records import FlowRow as FlowRow
+    from ._operations.records import FlowStep as FlowStep
     from ._operations.records import HistoryRow as HistoryRow
     from ._operations.records import JobDetails as JobDetails
     from ._operations.records import JobRow as JobRow
@@ -59,6 +62,9 @@ _HOMES = {
     "Fail": "_errors",
     "Flow": "_flow.replay",
     "FlowError": "_flow.memo",
+    "FlowKind": "_operations.records",
+    "FlowRow": "_operations.records",
+    "FlowStep": "_operations.records",
     "ForkRefused": "_errors",
     "GristmillError": "_errors",
     "flow": "_flow.script",

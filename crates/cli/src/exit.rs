@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use gristmill_operations::Refused;
+
 /// The exit statuses, as `--help` explains them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -37,6 +39,15 @@ impl Exit {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
+
+/// The error of a refused request: the problem and the remedy.
+pub fn refused(refused: Refused) -> anyhow::Error {
+    match refused {
+        Refused::NotFound { .. } => NotFound(refused.to_string()).into(),
+        Refused::Store(error) => error.into(),
+        refused => anyhow::anyhow!("{}", refused.told()),
+    }
+}
 
 impl Exit {
     /// The status of a command that ends with this error.

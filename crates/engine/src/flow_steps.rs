@@ -29,10 +29,11 @@ const BATCHES_PER_PAGE: u32 = 1_000;
 /// Jobs with one deduplication key that are looked at.
 const SAME_KEY_MAX: u32 = 2;
 
-/// A step of a flow: a child, the children of one map, or the children of one kind that a suspension without names spawned.
+/// One step of a flow: a job, the jobs of one map, or the jobs of one kind that a suspension without names spawned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = StepView))]
 pub struct FlowStep {
-    /// Its number among the steps of its flow, from 0.
+    /// Its number among the steps of the flow, from 0.
     pub number: u32,
     /// Its name, if the flow keeps names.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,37 +41,46 @@ pub struct FlowStep {
     /// Its key, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The kind of its jobs. `None` where they are deleted.
+    /// The kind of its jobs; none where they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub kind: Option<Arc<str>>,
     /// Its job; the first one of several.
+    #[cfg_attr(feature = "schema", schema(value_type = String, example = "42:7"))]
     pub job: JobId,
     /// The number of its jobs, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
-    /// Its state. Of several jobs: that of those which have not ended, or one that is not `completed`. `None` where they are deleted.
+    /// Its state. Of several jobs: the state of one that has not ended, or of one that did not complete. None where they are
+    /// deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, example = "completed"))]
     pub state: Option<JobState>,
-    /// The states of its jobs, if there are several.
+    /// Its jobs by state, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Object>))]
     pub states: Option<JobCounts>,
-    /// The attempt of its job. `None` for several jobs.
+    /// The attempt of its job; none for several jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// The time at which the flow asked for it.
+    /// The time at which the flow asked for it. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>))]
     pub submitted_at: Option<Timestamp>,
-    /// The time at which its job was claimed, while it runs.
+    /// The time at which its job was claimed, while it runs. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>))]
     pub claimed_at: Option<Timestamp>,
-    /// The time at which its job ended. `None` for several jobs.
+    /// The time at which its job ended; none for several jobs. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>))]
     pub finished_at: Option<Timestamp>,
     /// The event for which it waits or waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
-    /// The moment up to which it waits, while it does.
+    /// The moment up to which it waits, while it does. Milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<i64>))]
     pub until: Option<Timestamp>,
     /// The message of its last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,14 +95,13 @@ impl FlowStep {
 }
 
 /// A page of the steps of a flow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowStepsPage {
     /// Whether the job is a flow. Another job that waited for its children has them as steps, too.
     pub is_flow: bool,
     /// The number of all steps.
     pub total: u32,
     /// The flow of which this one is a fork. Its first steps are from there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// How often the flow has begun anew, with an empty memo.
     pub continued: u64,
@@ -101,21 +110,19 @@ pub struct FlowStepsPage {
 }
 
 /// The flows of one kind on one queue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowKind {
     /// The kind: the name, or the name, `@` and the version.
     pub kind: Arc<str>,
     /// The name of the flow.
     pub name: String,
     /// Its version, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The queue.
     pub queue: Arc<str>,
     /// Whether a registered worker serves the kind on the queue.
     pub has_worker: bool,
     /// The flows by state.
-    #[serde(flatten)]
     pub counts: JobCounts,
 }
 
@@ -128,15 +135,13 @@ impl FlowKind {
 }
 
 /// A flow in a listing.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ListedFlow {
     /// Its job.
-    #[serde(flatten)]
     pub row: JobRow,
     /// The name of the flow.
     pub name: String,
     /// Its version, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The first steps for which it waits.
     pub awaited: Vec<FlowStep>,

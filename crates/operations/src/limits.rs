@@ -66,6 +66,15 @@ pub const BATCH_ROWS_MAX: u32 = 200;
 /// Runs in one listing, which counts the jobs of each.
 pub const RUN_ROWS_MAX: u32 = 100;
 
+/// Flows on a page where the request names no number.
+pub const FLOWS_PER_PAGE: u32 = 50;
+
+/// Flows on a page, at most. Each that waits takes several reads.
+pub const FLOWS_PER_PAGE_MAX: u32 = 200;
+
+/// Steps on a page where the request names no number.
+pub const STEPS_PER_PAGE: u32 = 100;
+
 /// Names in one condition of a filter: states, effects, tags.
 pub const NAMES_READ_MAX: usize = 100;
 

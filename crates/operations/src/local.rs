@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::jobs::change::{PauseJobsRequest, PrioritiseRequest, ResumeJobsRequest, change};
 use crate::jobs::events::EventsRequest;
-use crate::jobs::{details, events, fork, ids, list, memos, tags};
+use crate::jobs::{details, events, flows, fork, ids, list, memos, steps, tags};
 use crate::read::read_request;
 use crate::refused::Refused;
 use crate::schedules::{PauseRequest, ScheduleRequest};
@@ -39,6 +39,9 @@ pub async fn carry_out(
             let events = read::<EventsRequest<'_>>(request)?.check()?;
             told(events::send_events(engine, access, events).await)
         }
+        "flows" => told(flows::flows(engine, access, read(request)?).await),
+        "flow_kinds" => told(flows::flow_kinds(engine, access, read(request)?).await),
+        "steps" => told(steps::steps(engine, access, subject, read(request)?).await),
         "flow_memos" => told(memos::memos(engine, access, read(request)?).await),
         "fork_flows" => told(fork::fork(engine, access, read(request)?).await),
         "results" => told(results::results(engine, access, read(request)?).await),

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from .._native import Engine
     from .._options import Span
     from .events import Events
-    from .records import Control, HistoryRow, JobDetails, JobRow, Schedule
+    from .records import Control, FlowKind, FlowRow, FlowStep, HistoryRow, JobDetails, JobRow, Schedule
 
 Moment = datetime | float
 # Events that one request sends.
 EVENTS_PER_REQUEST = 1_000
+# Flows of one page of a listing: the limit of the operation.
+FLOWS_PER_PAGE = 200
 Tags = Mapping[str, str | None]
 
 
@@ -199,6 +201,59 @@ class Operations:
             refused = ForkRefused(f"flow {one['flow']} is not forked: {one.get('error')}")
             forks.append((one["flow"], refused if fork is None else fork))
         return forks
+
+    def flows(
+        self,
+        flow: str | None = None,
+        *,
+        states: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        no_worker: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[FlowRow]:
+        """The flows of a name or a kind ("document", "document@3"), by id, read a page at a time, each with what it waits for.
+        `no_worker`: only flows of kinds that no registered worker serves.
+
+        >>> @app.flow
+        ... async def wait(flow) -> str:
+        ...     return await flow.event("go")
+        >>> handle, ran = wait.submit(), app.drain()
+        >>> [(row.name, row.job.state, row.awaited[0].event) for row in app.flows("wait")]
+        [('wait', 'blocked', 'go')]
+        """
+        from .records import FlowRow
+
+        query = as_query(without_none({**conditions_of(states=states, queue=queue), "flow": flow, "no_worker": no_worker or None}))
+        return map(FlowRow.of, pages(self.engine(), "flows", "flows", query, limit, page_rows_max=FLOWS_PER_PAGE))
+
+    def flow_kinds(self, flow: str | None = None, *, queue: str | None = None, no_worker: bool = False) -> list[FlowKind]:
+        """The number of flows by name, version, queue and state. A flow is counted once one of its kind has waited.
+
+        >>> @app.flow(version="3")
+        ... async def wait(flow) -> str:
+        ...     return await flow.event("go")
+        >>> handle, ran = wait.submit(), app.drain()
+        >>> [(kind.name, kind.version, kind.states["blocked"]) for kind in app.flow_kinds()]
+        [('wait', '3', 1)]
+        """
+        from .records import FlowKind
+
+        query = {"flow": flow, "queue": queue, "no_worker": no_worker or None}
+        return [FlowKind.of(kind) for kind in ask(self.engine(), "flow_kinds", query)["kinds"]]
+
+    def steps(self, flow: str | Handle[Any], *, limit: int | None = None) -> Iterator[FlowStep]:
+        """The steps of a flow, in the order in which it asked for them, read a page at a time. A map is one step.
+
+        >>> @app.flow
+        ... async def twice(flow, number: int) -> int:
+        ...     return await flow.step(double, await flow.step(double, number))
+        >>> handle, ran = twice.submit(1), app.drain()
+        >>> [(step.number, step.name, step.state) for step in app.steps(handle)]
+        [(0, 'double', 'completed'), (1, 'double', 'completed')]
+        """
+        from .records import FlowStep
+
+        return map(FlowStep.of, pages(self.engine(), "steps", "steps", {}, limit, str(flow), place="from"))
 
     def _change(self, what: str, jobs: Iterable[Any], conditions: dict[str, Any], **members: Any) -> int:
         stop_import(f"app.{what}(…)")

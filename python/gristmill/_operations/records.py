@@ -7,6 +7,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 
+STATES = ("blocked", "waiting", "scheduled", "paused", "running", "completed", "dead", "cancelled", "expired")
+
+
 def moment(milliseconds: int | None) -> datetime | None:
     """A time in UTC."""
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
@@ -120,6 +123,108 @@ class JobDetails:
             view.get("log"),
             failures,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowStep:
+    """A step of a flow: a job, or the jobs of one map. Times are in UTC, and None where they do not apply.
+
+    >>> @app.flow
+    ... async def wait(flow) -> str:
+    ...     return await flow.event("go", timeout="1d")
+    >>> handle, ran = wait.submit(), app.drain()
+    >>> [(step.number, step.state, step.event) for step in app.steps(handle)]
+    [(0, 'blocked', 'go')]
+    """
+
+    # Its number among the steps of the flow, from 0.
+    number: int
+    name: str | None
+    key: str | None
+    # The kind of its jobs, and its first job; no kind and no state where they are deleted.
+    kind: str | None
+    job: str
+    state: str | None
+    # Of a map: its number of jobs, and their numbers by state.
+    jobs: int | None
+    states: dict[str, int] | None
+    attempt: int | None
+    submitted_at: datetime | None
+    claimed_at: datetime | None
+    finished_at: datetime | None
+    # The event, and the time up to which it waits.
+    event: str | None
+    until: datetime | None
+    # The message of the last failure.
+    error: str | None
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> FlowStep:
+        """A step of the API."""
+        return FlowStep(
+            view["number"],
+            view.get("name"),
+            view.get("key"),
+            view.get("kind"),
+            view["job"],
+            view.get("state"),
+            view.get("jobs"),
+            view.get("states"),
+            view.get("attempt"),
+            moment(view.get("submitted_at")),
+            moment(view.get("claimed_at")),
+            moment(view.get("finished_at")),
+            view.get("event"),
+            moment(view.get("until")),
+            view.get("error"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowRow:
+    """A flow of a listing, with the first steps for which it waits.
+
+    >>> @app.flow
+    ... async def wait(flow) -> str:
+    ...     return await flow.event("go")
+    >>> handle, ran = wait.submit(), app.drain()
+    >>> [(row.job.id, row.name, row.version) for row in app.flows()]
+    [('1:0', 'wait', None)]
+    """
+
+    job: JobRow
+    name: str
+    version: str | None
+    # At most five.
+    awaited: list[FlowStep]
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> FlowRow:
+        """A flow of the API."""
+        return FlowRow(JobRow.of(view), view["name"], view.get("version"), [FlowStep.of(step) for step in view["awaited"]])
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowKind:
+    """The flows of one name and version on one queue, by state.
+
+    >>> app.flow_kinds()
+    []
+    """
+
+    kind: str
+    name: str
+    version: str | None
+    queue: str
+    # Whether a registered worker serves them.
+    has_worker: bool
+    states: dict[str, int]
+
+    @staticmethod
+    def of(view: dict[str, Any]) -> FlowKind:
+        """A kind of the API."""
+        states = {state: view[state] for state in STATES}
+        return FlowKind(view["kind"], view["name"], view.get("version"), view["queue"], view["has_worker"], states)
 
 
 @dataclasses.dataclass(frozen=True)

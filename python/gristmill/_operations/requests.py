@@ -61,14 +61,22 @@ def refused(status: int, answer: bytes) -> StoreError:
 
 
 def pages(
-    carrier: Carrier, operation: str, rows: str, query: Mapping[str, Any], limit: int | None, subject: str | None = None
+    carrier: Carrier,
+    operation: str,
+    rows: str,
+    query: Mapping[str, Any],
+    limit: int | None,
+    subject: str | None = None,
+    *,
+    place: str = "after",
+    page_rows_max: int = PAGE_ROWS,
 ) -> Iterator[Any]:
-    """The rows of a listing, a page at a time, at most `limit`."""
+    """The rows of a listing, a page at a time, at most `limit`. `place` is the parameter that takes the `next` of a page."""
     after = None
     left = limit
     while left is None or left > 0:
-        page_rows = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
-        page = ask(carrier, operation, {**query, "after": after, "limit": page_rows}, subject)
+        page_rows = page_rows_max if left is None else min(left, page_rows_max)
+        page = ask(carrier, operation, {**query, place: after, "limit": page_rows}, subject)
         yield from page[rows]
         if left is not None:
             left -= len(page[rows])

@@ -143,6 +143,31 @@ def test_events_and_time(app, clock):
         app.send_event("flow", "approve")
 
 
+def test_flows_are_listed_with_what_they_wait_for(app):
+    waits, other = approved.submit(1), chain.submit(2)
+    app.drain()
+    assert other.state() == "completed"
+    [row] = app.flows(states="blocked")
+    assert (row.job.id, row.name, row.version) == (waits.id, "approved", None)
+    assert [(step.number, step.event, step.kind) for step in row.awaited] == [
+        (0, "approve", row.awaited[0].kind),
+        (1, None, row.awaited[1].kind),
+    ]
+    assert row.awaited[1].until is not None
+    assert [(kind.kind, kind.states["completed"], kind.has_worker) for kind in app.flow_kinds("chain")] == [("chain@1", 1, False)]
+    assert [kind.name for kind in app.flow_kinds(no_worker=True)] == ["approved", "chain"]
+    assert list(app.flows("chain", queue="other")) == app.flow_kinds(queue="other") == []
+    steps = list(app.steps(other))
+    assert [(step.number, step.name, step.state, step.attempt) for step in steps] == [
+        (0, "double", "completed", 1),
+        (1, "sizes", "completed", 1),
+        (2, "double", "completed", 1),
+    ]
+    assert [step.number for step in app.steps(other, limit=2)] == [0, 1]
+    with pytest.raises(gristmill.StoreError, match="does not exist"):
+        list(app.steps("99:0"))
+
+
 def test_failures_are_those_of_the_steps_job(app):
     caught, uncaught = failing.submit(True), failing.submit(False)
     app.drain()

@@ -117,7 +117,7 @@ pub async fn select(arguments: &ChangeArguments, verb: &str) -> anyhow::Result<(
     }
     let store = arguments.store.open_existing().await?;
     let selection = if arguments.ids.is_empty() {
-        Selection::Filter(arguments.filter.resolve(&store).await?)
+        Selection::Filter(arguments.filter.resolve(&*store).await?)
     } else {
         Selection::Jobs(arguments.ids.clone())
     };

@@ -19,7 +19,7 @@ const ERROR_CHARS_MAX: usize = 80;
 /// Runs the command.
 pub async fn jobs(arguments: JobsArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
-    let filter = arguments.filter.resolve(&store).await?;
+    let filter = arguments.filter.resolve(&*store).await?;
     if arguments.ids {
         return print_ids(&*store, &filter).await;
     }

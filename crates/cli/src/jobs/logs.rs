@@ -7,17 +7,16 @@ mod server;
 #[path = "../left_out/server_logs.rs"]
 mod server;
 
-use std::sync::Arc;
-
 use anyhow::bail;
 use gristmill_engine::live_logs::{FollowedJobs, Interest, LiveLogs, attempt_logs};
-use gristmill_model::{JobId, JobState, LogEvent, TagCondition};
+use gristmill_model::{JobId, JobState, LogEvent};
+use gristmill_operations::jobs::selection::FilterRequest;
 use gristmill_store::{JobFilter, Store};
 
 use crate::arguments::job::LogsArguments;
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::jobs::filter::find_run;
+use crate::jobs::filter::filter_of;
 use printer::Printer;
 
 /// Runs the command.
@@ -49,7 +48,7 @@ fn say_unknown(job: JobId) -> Exit {
 async fn of_store(arguments: &LogsArguments, interrupt: &mut Interrupt) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
     let wanted = match arguments.job {
-        None => FollowedJobs::Matching(Box::new(filter(arguments, &store).await?)),
+        None => FollowedJobs::Matching(Box::new(filter(arguments, &*store).await?)),
         Some(job) => {
             let Some(details) = store.job(job).await? else {
                 return Ok(say_unknown(job));
@@ -91,21 +90,16 @@ async fn follow_in_store(
     Ok(Exit::SomeFailed)
 }
 
-async fn filter(arguments: &LogsArguments, store: &Arc<dyn Store>) -> anyhow::Result<JobFilter> {
-    Ok(JobFilter {
+/// The jobs to follow.
+async fn filter(arguments: &LogsArguments, store: &dyn Store) -> anyhow::Result<JobFilter> {
+    let request = FilterRequest {
         kind: arguments.kind.clone(),
         queue: arguments.queue.clone(),
-        run: match &arguments.run {
-            Some(name) => Some(find_run(store, name).await?.id),
-            None => None,
-        },
-        tags: arguments
-            .tags
-            .iter()
-            .map(|text| TagCondition::parse(text))
-            .collect(),
-        ..JobFilter::default()
-    })
+        run: arguments.run.clone(),
+        tags: arguments.tags.clone(),
+        ..FilterRequest::default()
+    };
+    filter_of(store, request).await
 }
 
 /// Prints an event. Returns the program's exit status if the only followed job has ended.

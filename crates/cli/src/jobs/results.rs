@@ -31,7 +31,7 @@ pub async fn results(arguments: ResultsArguments) -> anyhow::Result<Exit> {
     };
     let statistics = match (&arguments.run, arguments.batch) {
         (Some(name), _) => {
-            let run = find_run(&store, name).await?;
+            let run = find_run(&*store, name).await?;
             let mut output = Output::create(Some(&arguments.output), form)?;
             let corrections = Corrections::of(&store, run.id).await?;
             let mut after = None;

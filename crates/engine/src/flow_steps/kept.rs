@@ -29,7 +29,7 @@ pub(super) fn kept(beginning: &Option<KeptSteps>) -> Vec<FlowStep> {
     };
     let mut outcomes = beginning.outcomes.iter();
     let begun = beginning.steps.iter().filter(|step| step.count != Some(0));
-    let steps = (0..).zip(begun).filter_map(|(number, step)| {
+    let steps = begun.filter_map(|step| {
         let own: Vec<&ChildOutcome> = outcomes.by_ref().take(step.count.unwrap_or(1) as usize).collect();
         let mut counts = JobCounts::default();
         own.iter().for_each(|outcome| *counts.get_mut(outcome.state) += 1);
@@ -37,7 +37,7 @@ pub(super) fn kept(beginning: &Option<KeptSteps>) -> Vec<FlowStep> {
         let is_sleep = step.name == SLEEP_STEP;
         let kind = if is_sleep { SLEEP_KIND } else { EVENT_KIND };
         Some(FlowStep {
-            number,
+            number: 0,
             name: Some(step.name.clone()),
             key: step.key.clone(),
             kind: signal.map(|_| kind.into()),
@@ -56,5 +56,9 @@ pub(super) fn kept(beginning: &Option<KeptSteps>) -> Vec<FlowStep> {
                 .find_map(|outcome| Some(outcome.error.as_ref()?.message.clone())),
         })
     });
-    steps.collect()
+    let mut steps: Vec<FlowStep> = steps.collect();
+    (0..)
+        .zip(&mut steps)
+        .for_each(|(number, step)| step.number = number);
+    steps
 }

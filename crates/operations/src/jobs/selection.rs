@@ -60,28 +60,28 @@ pub struct FilterRequest {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schema(example = json!(["dead"])))]
-    pub(super) states: Vec<String>,
+    pub states: Vec<String>,
     /// Only of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) kind: Option<String>,
+    pub kind: Option<String>,
     /// Only on this queue. Required for a token with several queues but not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Only of this group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) group: Option<String>,
+    pub group: Option<String>,
     /// Only of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) run: Option<String>,
+    pub run: Option<String>,
     /// Only of this batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) batch: Option<i64>,
+    pub batch: Option<i64>,
     /// Only jobs that were submitted at this time or later. Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) since: Option<i64>,
+    pub since: Option<i64>,
     /// Only jobs that were submitted before this time. Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) until: Option<i64>,
+    pub until: Option<i64>,
     /// Only with all of these tags: `name=value`, `name` (any value), or `name*` (a prefix of the name).
     #[serde(
         default,
@@ -89,17 +89,17 @@ pub struct FilterRequest {
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schema(max_items = 32, example = json!(["customer=7"])))]
-    pub(super) tags: Vec<String>,
+    pub tags: Vec<String>,
     /// Only with this deduplication key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
+    pub key: Option<String>,
     /// Only with a deduplication key that has this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) key_prefix: Option<String>,
+    pub key_prefix: Option<String>,
     /// Only children of this job, including siblings that its children spawned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(example = "42:7"))]
-    pub(super) parent: Option<String>,
+    pub parent: Option<String>,
 }
 
 /// The result of a change.
@@ -168,7 +168,11 @@ impl FilterRequest {
     }
 
     /// The filter, within the caller's queues. Without conditions, it matches all jobs.
-    pub(super) async fn filter(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
+    ///
+    /// # Errors
+    ///
+    /// A condition is wrong, the run does not exist, or the store fails.
+    pub async fn filter(self, store: &dyn Store, access: &Access) -> Result<JobFilter, Refused> {
         let states: Result<Vec<_>, _> = self.states.iter().map(|state| read_states(state)).collect();
         Ok(JobFilter {
             states: states?.concat(),

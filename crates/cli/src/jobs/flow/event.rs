@@ -14,7 +14,7 @@ use gristmill_operations::{
 use gristmill_store::Store;
 
 use crate::arguments::flow::FlowEventArguments;
-use crate::exit::Exit;
+use crate::exit::{Exit, refused};
 use crate::output::print_line;
 use crate::span::{show_count, show_number_of};
 
@@ -85,7 +85,7 @@ fn single(arguments: &FlowEventArguments) -> anyhow::Result<AddressedEvent> {
     })?;
     Ok(AddressedEvent {
         flow,
-        name: name.map_err(|refused| anyhow::anyhow!("{}", refused.told()))?,
+        name: name.map_err(refused)?,
         value_json,
     })
 }
@@ -155,9 +155,7 @@ fn read_line(line: &[u8]) -> anyhow::Result<AddressedEvent> {
         bail!("the line is longer than {LINE_BYTES_MAX} bytes");
     }
     let request: FlowEventRequest<'_> = serde_json::from_slice(line)?;
-    request
-        .check()
-        .map_err(|refused| anyhow::anyhow!("{}", refused.told()))
+    request.check().map_err(refused)
 }
 
 /// Sends events in one transaction, and tells what became of them.
@@ -168,7 +166,7 @@ async fn send(
     sent: &mut Sent,
 ) -> anyhow::Result<()> {
     let found = FoundEvents::of(store, &Access::all(), events).await;
-    let mut found = found.map_err(|refused| anyhow::anyhow!("{}", refused.told()))?;
+    let mut found = found.map_err(refused)?;
     let events = found.events();
     let receipts = match events.is_empty() {
         true => Vec::new(),

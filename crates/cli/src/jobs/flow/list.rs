@@ -1,10 +1,12 @@
 //! `gristmill flow list`: flows by name and version, or each of a kind or state.
 
 use gristmill_engine::flow_steps::{self, FlowKind};
+use gristmill_operations::Access;
+use gristmill_operations::jobs::flows::{FlowKindView, FlowKindsQuery, FlowView, kinds_of};
 use gristmill_store::{Page, Store};
 
 use crate::arguments::flow::FlowListArguments;
-use crate::exit::{Exit, NotFound};
+use crate::exit::{Exit, NotFound, refused};
 use crate::jobs::flow::described;
 use crate::jobs::show::counted_by_state;
 use crate::output::json::print_json;
@@ -17,12 +19,16 @@ const ERROR_CHARS_MAX: usize = 60;
 /// Runs the command.
 pub async fn list(arguments: FlowListArguments) -> anyhow::Result<Exit> {
     let store = arguments.store.open_existing().await?;
-    let mut kinds = flow_steps::flow_kinds(&*store, arguments.kind.as_deref()).await?;
-    if arguments.no_worker {
-        kinds.retain(|kind| !kind.has_worker);
-    }
+    let wanted = FlowKindsQuery {
+        flow: arguments.kind.clone(),
+        no_worker: Some(arguments.no_worker),
+        ..FlowKindsQuery::default()
+    };
+    let kinds = kinds_of(&*store, &Access::all(), &wanted)
+        .await
+        .map_err(refused)?;
     let exit = if arguments.no_worker || (arguments.kind.is_none() && arguments.states.is_empty()) {
-        by_kind(&arguments, &kinds)
+        by_kind(&arguments, kinds)
     } else if let Some(kind) = arguments.kind.as_ref().filter(|_| kinds.is_empty()) {
         Err(NotFound(format!(
             "no flow of the kind `{kind}` has waited here; `gristmill flow list` lists the kinds, and \
@@ -36,9 +42,10 @@ pub async fn list(arguments: FlowListArguments) -> anyhow::Result<Exit> {
     exit
 }
 
-fn by_kind(arguments: &FlowListArguments, kinds: &[FlowKind]) -> anyhow::Result<Exit> {
+fn by_kind(arguments: &FlowListArguments, kinds: Vec<FlowKind>) -> anyhow::Result<Exit> {
     if arguments.json {
-        kinds.iter().try_for_each(print_json)?;
+        let mut kinds = kinds.into_iter().map(FlowKindView::from);
+        kinds.try_for_each(|kind| print_json(&kind))?;
         return Ok(Exit::Done);
     }
     if kinds.is_empty() {
@@ -54,8 +61,8 @@ fn by_kind(arguments: &FlowListArguments, kinds: &[FlowKind]) -> anyhow::Result<
     ]);
     for kind in kinds {
         table.row([
-            kind.name.clone(),
-            kind.version.clone().unwrap_or_default(),
+            kind.name,
+            kind.version.unwrap_or_default(),
             kind.queue.to_string(),
             if kind.has_worker { "yes" } else { "no" }.to_owned(),
             counted_by_state(kind.counts),
@@ -81,17 +88,23 @@ async fn each(arguments: &FlowListArguments, store: &dyn Store, kinds: &[FlowKin
         ("waits for", Align::Left),
         ("error", Align::Left),
     ]);
-    for flow in &listed.flows {
+    let last = listed
+        .flows
+        .last()
+        .filter(|_| listed.has_more)
+        .map(|flow| flow.row.job);
+    let is_empty = listed.flows.is_empty();
+    for flow in listed.flows {
         if arguments.json {
-            print_json(flow)?;
+            print_json(&FlowView::from(flow))?;
             continue;
         }
         let row = &flow.row;
         let waits: Vec<String> = flow.awaited.iter().map(described).collect();
         table.row([
             row.job.to_string(),
-            flow.name.clone(),
-            flow.version.clone().unwrap_or_default(),
+            flow.name,
+            flow.version.unwrap_or_default(),
             row.queue.to_string(),
             row.state.to_string(),
             row.submitted_at.to_string(),
@@ -99,13 +112,13 @@ async fn each(arguments: &FlowListArguments, store: &dyn Store, kinds: &[FlowKin
             cut(row.error.as_deref().unwrap_or_default(), ERROR_CHARS_MAX),
         ]);
     }
-    if listed.flows.is_empty() {
+    if is_empty {
         say!("no flow matches");
     } else if !arguments.json {
         print_line(&table.text())?;
     }
-    if let Some(last) = listed.flows.last().filter(|_| listed.has_more) {
-        say!("more flows match: add --after {}", last.row.job);
+    if let Some(last) = last {
+        say!("more flows match: add --after {last}");
     }
     Ok(Exit::Done)
 }

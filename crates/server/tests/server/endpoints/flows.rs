@@ -192,6 +192,10 @@ async fn flows_are_counted_and_listed_with_what_they_wait_for() {
         )
     );
     assert_eq!(kinds["kinds"].as_array().unwrap().len(), 1, "{kinds}");
+    let unserved = api.get("/flows/kinds?no_worker=true&queue=default").await.json();
+    assert_eq!(unserved, kinds);
+    let elsewhere = api.get("/flows/kinds?queue=other").await.json();
+    assert_eq!(elsewhere, json!({"kinds": []}));
 
     let jobs = |page: &Value| -> Vec<String> {
         let flows = page["flows"].as_array().unwrap().iter();
@@ -212,6 +216,7 @@ async fn flows_are_counted_and_listed_with_what_they_wait_for() {
         .await
         .json();
     assert_eq!(jobs(&blocked), [format!("{batch}:1"), format!("{batch}:2")]);
+    assert_eq!(blocked["flows"][0]["priority"], 0, "a flow is listed as any job");
     let awaited = &blocked["flows"][0]["awaited"][0];
     assert_eq!(awaited["event"], json!("approve"), "{awaited}");
     assert!(awaited["until"].is_i64(), "{awaited}");
