@@ -16,7 +16,7 @@ mod place;
 pub mod recall;
 pub mod served;
 mod shown;
-mod sources;
+pub mod sources;
 
 use crate::arguments::memory::KnowledgeCommand;
 use crate::exit::Exit;

@@ -454,10 +454,12 @@ impl Run<'_> {
     ) -> Result<(), IngestError> {
         let mut current: Option<Plan> = None;
         let mut is_read = false;
+        // A source may move when it is planned. Chunks that are retried are committed under its old name before that.
+        let mut is_retrying = self.ingestion.options.retry_failed;
         let failures = self.ingestion.knowledge.source_failures().await?;
         self.failed_before = failures.into_iter().map(|failure| failure.source).collect();
         self.known = KnownSources::of(&*self.ingestion.knowledge, self.ingestion).await?;
-        if self.ingestion.options.retry_failed {
+        if is_retrying {
             let plan = plan::retry_failed(&*self.ingestion.knowledge, &*self.ingestion.extractor).await?;
             for learning in plan {
                 let slot = self
@@ -469,11 +471,14 @@ impl Run<'_> {
         }
         loop {
             // Plan ahead while there is room, so that the model never waits for the reader.
-            while self.has_room(current.as_ref()) && !(is_read && current.is_none()) {
+            while !is_retrying && self.has_room(current.as_ref()) && !(is_read && current.is_none()) {
                 if current.is_none() {
                     match inputs.next() {
                         Some(input) => {
                             let name = input.name();
+                            if name.as_deref().is_some_and(|name| self.known.has_moved(name)) {
+                                continue;
+                            }
                             if self.is_seen(name.as_deref(), input.file(), on_event).await {
                                 continue;
                             }
@@ -492,8 +497,13 @@ impl Run<'_> {
             }
             self.submit().await?;
             self.commit()?;
-            if self.committing.is_none() && self.assembly.is_empty() && current.is_none() && is_read {
-                return Ok(());
+            if self.committing.is_none() && self.assembly.is_empty() {
+                if std::mem::take(&mut is_retrying) {
+                    continue;
+                }
+                if current.is_none() && is_read {
+                    return Ok(());
+                }
             }
             let until_poll = self.until_poll();
             let has_room = self.has_room(current.as_ref());

@@ -1,7 +1,8 @@
 //! The command line of knowledge bases: ingest, recall, ask, manage.
 
+use std::convert::Infallible;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{ArgPredicate, OsStringValueParser, TypedValueParser};
@@ -15,6 +16,7 @@ use crate::arguments::model::{
     CALLS_DEFAULT, CallArguments, EmbedderArguments, ExtractorChoice, ServiceArguments,
 };
 use crate::arguments::shared::LeaseArguments;
+use crate::memory::sources;
 use crate::span::parse_span;
 use crate::store::location::StoreLocation;
 
@@ -54,6 +56,11 @@ pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
         "" => Err("name a file such as kb.db".to_owned()),
         text => StoreLocation::parse(OsStr::new(text)).map_err(|error| error.to_string()),
     }
+}
+
+/// The name that a source has, however the path of its file is spelled.
+fn parse_source(text: &str) -> Result<String, Infallible> {
+    Ok(sources::plain(Path::new(text)).display().to_string())
 }
 
 fn parse_format(text: &str) -> Result<Format, String> {
@@ -150,7 +157,7 @@ pub struct IngestArguments {
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<Format>,
     /// The name of the source on standard input, in the knowledge base
-    #[arg(long)]
+    #[arg(long, value_parser = parse_source)]
     pub name: Option<String>,
     /// The extractor [default: openai with --base-url, or with --model and a key, else local]
     #[arg(long, value_enum)]
@@ -252,7 +259,7 @@ pub struct ScopeArguments {
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
     /// Only messages of this source, or of the sources in this folder; repeatable
-    #[arg(long = "source", value_name = "SOURCE")]
+    #[arg(long = "source", value_name = "SOURCE", value_parser = parse_source)]
     pub sources: Vec<String>,
     /// Only messages of this speaker or sender, by one or more of the names; repeatable
     #[arg(long = "speaker", value_name = "NAME")]
@@ -550,7 +557,7 @@ pub struct MemoryDeleteArguments {
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
     /// The sources' names: see `gristmill memory sources`
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(required = true, value_name = "SOURCE", value_parser = parse_source)]
     pub sources: Vec<String>,
     /// The store of the extraction jobs, if `ingest` named one; the texts of deleted sources are erased there [default:
     /// KB.jobs.db beside the knowledge base, or the knowledge base's database]
@@ -574,8 +581,10 @@ pub struct MemoryMoveArguments {
     #[allow(missing_docs)]
     pub knowledge: KnowledgeArguments,
     /// The source's name: see `gristmill memory sources`
+    #[arg(value_parser = parse_source)]
     pub source: String,
     /// Its new name: the path of its file now
+    #[arg(value_parser = parse_source)]
     pub name: String,
 }
 

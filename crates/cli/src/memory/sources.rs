@@ -196,7 +196,7 @@ pub async fn prune_missing(memory: &Memory, paths: &[PathBuf]) -> Result<u64, Me
 }
 
 /// A path without `./`; `.` for the folder itself.
-fn plain(path: &Path) -> PathBuf {
+pub fn plain(path: &Path) -> PathBuf {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     let plain: PathBuf = parts.collect();
     match plain.as_os_str().is_empty() {

@@ -1,6 +1,6 @@
 //! The sources that the knowledge base has at the beginning of an ingestion: which files are unchanged, and which have moved.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::error::MemoryError;
@@ -18,6 +18,8 @@ pub(super) struct KnownSources {
     files: HashMap<String, Source>,
     /// Their names, by the digests of their contents.
     by_digest: HashMap<String, Vec<String>>,
+    /// The earlier names of the sources that moved in this ingestion.
+    moved: HashSet<String>,
     /// The settings of this ingestion.
     settings: String,
     /// Whether all files are to be read in any case.
@@ -72,7 +74,13 @@ impl KnownSources {
         let at = names.iter().position(gone)?;
         let name = names.swap_remove(at);
         self.files.remove(&name);
+        self.moved.insert(name.clone());
         Some(name)
+    }
+
+    /// Whether this was the name of a source that moved in this ingestion.
+    pub(super) fn has_moved(&self, name: &str) -> bool {
+        self.moved.contains(name)
     }
 
     /// Notes the stamp of a file that was read and is unchanged.

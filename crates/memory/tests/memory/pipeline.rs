@@ -12,7 +12,7 @@ use gristmill_memory::pipeline::outcomes::Extractions;
 use gristmill_memory::pipeline::{
     IngestError, IngestEvent, IngestOptions, Ingested, Ingestion, NewInput, OnFailure,
 };
-use gristmill_memory::source::Format;
+use gristmill_memory::source::{Content, Format};
 use gristmill_memory::{
     Knowledge, KnowledgeStore, MessageOrdinal, RecallOptions, SqliteKnowledge, SqliteKnowledgeOptions, recall,
 };
@@ -173,6 +173,41 @@ async fn a_failure_is_recorded_and_the_other_chunks_are_ingested() {
         .await
         .expect("postings");
     assert_eq!(postings[0].by_property.len(), 1);
+}
+
+#[tokio::test]
+async fn failures_of_a_moved_file_are_retried() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let service = StandIn::start(|text, before| match text {
+        "Bees like London." if before < 2 => Answer::content("no JSON"),
+        _ => Answer::content(knowledge(text)),
+    })
+    .await;
+    let place = Place::open(folder.path()).await;
+    let extractor = extractor(&service);
+    let (old, new) = (folder.path().join("show.txt"), folder.path().join("moved.txt"));
+    std::fs::write(&old, SHOW).expect("writes");
+    let ingest = async |paths: &[&Path], retry_failed| {
+        let options = IngestOptions {
+            retry_failed,
+            ..IngestOptions::default()
+        };
+        let (knowledge, engine) = (place.knowledge.clone(), place.engine.clone());
+        let ingestion = Ingestion::new(knowledge, engine, extractor.clone(), 4, options);
+        let inputs = paths.iter().map(|path| NewInput {
+            name: path.display().to_string(),
+            format: Format::of(path, SHOW.as_bytes()),
+            content: Content::File(path.to_path_buf()),
+        });
+        ingestion.run(inputs, |_| {}).await.expect("ingests")
+    };
+    assert_eq!(ingest(&[&old], false).await.progress.failures, 1);
+    std::fs::rename(&old, &new).expect("moves");
+    // A command that retries failures names the file of each record too.
+    let retried = ingest(&[&new, &old], true).await;
+    assert_eq!((retried.progress.failures, retried.sources_failed), (0, 0));
+    assert!(place.knowledge.failures().await.expect("failures").is_empty());
+    assert_eq!(place.texts().await.len(), 5, "nothing is read twice");
 }
 
 #[tokio::test]

@@ -137,10 +137,11 @@ fn a_source_is_moved() {
     let workspace = filled();
     run(
         &workspace,
-        &["memory", "move", "notes.db", "notes.md", "old/notes.md"],
+        &["memory", "move", "notes.db", "./notes.md", "old//notes.md"],
     )
     .expect(0);
-    let found = run_json(&workspace, &["recall", "notes.db", "drum", "--json"]);
+    let recall = ["recall", "notes.db", "drum", "--json", "--source", "./old/"];
+    let found = run_json(&workspace, &recall);
     assert_eq!(found["messages"][0]["source"], json!("old/notes.md"));
     let gone = run(
         &workspace,
