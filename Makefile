@@ -54,7 +54,7 @@ BUILD_ONCE := CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CO
 PARTS := format test-tools test-programs python-test-wheel test-rust test-python test-web-short test-bench test-extension lint docs
 
 .PHONY: test
-test: postgres chromium ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
+test: postgres chromium poppler ## Run format, clippy, docs and all default tests; a part that fails does not stop the others
 	@$(MAKE) --no-print-directory -C extension prerequisites
 	@rm -rf $(BUILD)/test && mkdir -p $(BUILD)/test
 	@$(BUILD_ONCE) $(MAKE) --no-print-directory --jobs=5 $(PARTS:%=part-%)
@@ -97,7 +97,7 @@ docs: ## Build the Rust documentation, warnings denied
 	$(CLIPPY) RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --all-features --locked --lib --bin gristmill-simulate --examples
 
 .PHONY: test-rust
-test-rust: runtimes clients postgres ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
+test-rust: runtimes clients postgres poppler ## Run the Rust tests, with the scripts' runtimes and a private PostgreSQL
 	$(CARGO) test --workspace --all-features --locked --no-fail-fast
 
 # A program of its own: its dependencies are a third of those of the tests, whose features would be built anew for it. What both
@@ -133,6 +133,11 @@ $(BUILD)/clients/installed:
 .PHONY: postgres
 postgres: ## Install PostgreSQL from Debian's packages, for the tests of stores
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(MAKE) -C extension prerequisites
+
+.PHONY: poppler
+poppler: ## Install Poppler's tools from Debian's packages, for the reader of PDF files
+	@command -v pdftotext >/dev/null || { [ $$(id -u) = 0 ] && sudo= || sudo=sudo; \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends poppler-utils; }
 
 .PHONY: test-extension
 test-extension: ## Run the extension's suite on a private PostgreSQL 15

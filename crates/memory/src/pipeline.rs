@@ -50,6 +50,7 @@ use job::Outcome;
 use known_sources::KnownSources;
 use outcomes::Extractions;
 use plan::{Plan, Planned};
+use reading::arrived;
 use vector_lists::list_vectors;
 
 /// The action when the extraction of a chunk fails permanently.
@@ -680,14 +681,6 @@ impl Run<'_> {
         on_event(&IngestEvent::Committed(*progress));
         self.embedding.iter().for_each(Embedding::committed);
         Ok(())
-    }
-}
-
-/// Waits for the next message of a source that is still being written; never returns if there is none.
-async fn arrived(current: &mut Option<Plan>, knowledge: &dyn KnowledgeStore) -> Result<(), MemoryError> {
-    match current {
-        Some(plan) => plan.arrived(knowledge).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -136,7 +136,8 @@ pub fn messages(
     let is_mail = matches!(format, Format::Mail | Format::Mbox);
     let is_archive =
         beginning.starts_with(ZIP_MARK) && matches!(format, Format::Slack | Format::WhatsApp | Format::Docx);
-    if !is_utf_16 && !is_archive && is_binary(beginning, is_mail) {
+    let is_pdf = format == Format::Pdf && beginning.starts_with(notes::pdf::MARK);
+    if !is_utf_16 && !is_archive && !is_pdf && is_binary(beginning, is_mail) {
         return Err(MemoryError::invalid(
             name,
             "it is binary, not text; write its text to a file, and ingest that",
@@ -276,6 +277,7 @@ fn read_whole(
         Format::Html => notes::read_html(&text(), options),
         Format::Calendar => notes::calendar::read(&text(), options),
         Format::Docx => notes::read_docx(name, &bytes, options)?,
+        Format::Pdf => notes::pdf::read(name, &bytes, options)?,
         Format::Mbox => return Ok(Mbox::new(name, bytes.as_slice(), options).collect()),
         Format::JsonLines => return Ok(JsonLines::new(name, text().as_bytes(), options).collect()),
         Format::Json => return json_list::read(name, &text(), options),

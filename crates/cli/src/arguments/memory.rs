@@ -152,7 +152,7 @@ pub struct IngestArguments {
     #[arg(long)]
     pub dry_run: bool,
     /// The format of the sources: transcript, vtt, srt, ttml, ass, lrc, speech, eml, mbox, ics, markdown, org, html, ipynb,
-    /// docx, text, jsonl, json, whatsapp, telegram, slack, discord, matrix, mattermost, zulip or irc [default: by their
+    /// docx, pdf, text, jsonl, json, whatsapp, telegram, slack, discord, matrix, mattermost, zulip or irc [default: by their
     /// names and first lines]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<Format>,

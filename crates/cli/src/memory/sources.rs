@@ -24,7 +24,7 @@ const FOLDER_DEPTH_MAX: usize = 32;
 const MAIL_BYTES: u64 = 8 << 10;
 
 /// The extensions of sources in a folder.
-const ENDINGS: [&str; 26] = [
+const ENDINGS: [&str; 27] = [
     "ass",
     "dfxp",
     "docx",
@@ -42,6 +42,7 @@ const ENDINGS: [&str; 26] = [
     "md",
     "ndjson",
     "org",
+    "pdf",
     "sbv",
     "srt",
     "ssa",

@@ -8,7 +8,7 @@ use crate::pipeline::stream::FOLLOWED_DIGEST;
 use crate::pipeline::unread::UnreadMessages;
 use crate::pipeline::{IngestError, IngestEvent, OnFailure, Run};
 use crate::source::{Content, Format};
-use crate::store::Change;
+use crate::store::{Change, KnowledgeStore};
 
 /// Unchanged files after which other tasks get their turn.
 const SEEN_AT_ONCE: u64 = 256;
@@ -255,5 +255,16 @@ impl Run<'_> {
                 Ok(None)
             }
         }
+    }
+}
+
+/// Waits for the next message of a source that is still being written; never returns if there is none.
+pub(super) async fn arrived(
+    current: &mut Option<Plan>,
+    knowledge: &dyn KnowledgeStore,
+) -> Result<(), MemoryError> {
+    match current {
+        Some(plan) => plan.arrived(knowledge).await,
+        None => std::future::pending().await,
     }
 }

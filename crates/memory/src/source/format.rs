@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::limits::FORMAT_BYTES_MAX;
 use crate::source::chat::{discord, irc, matrix, mattermost, slack, telegram, whatsapp, zulip};
+use crate::source::notes::pdf;
 use crate::source::{decode, json_list, mail, speech, subtitles, transcript};
 
 /// The format of a source.
@@ -61,6 +62,8 @@ pub enum Format {
     Calendar,
     /// A document of Word.
     Docx,
+    /// A PDF file with text.
+    Pdf,
 }
 
 /// What the messages of a source are to each other.
@@ -92,7 +95,7 @@ pub(super) const ZIP_MARK: &[u8] = b"PK\x03\x04";
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 26] = [
+    pub const ALL: [Format; 27] = [
         Format::Transcript,
         Format::WebVtt,
         Format::Srt,
@@ -119,6 +122,7 @@ impl Format {
         Format::Html,
         Format::Calendar,
         Format::Docx,
+        Format::Pdf,
     ];
 
     /// The name, as `--format` takes it.
@@ -150,6 +154,7 @@ impl Format {
             Format::Html => "html",
             Format::Calendar => "ics",
             Format::Docx => "docx",
+            Format::Pdf => "pdf",
         }
     }
 
@@ -174,7 +179,8 @@ impl Format {
             | Format::Notebook
             | Format::Html
             | Format::Calendar
-            | Format::Docx => SourceKind::Document,
+            | Format::Docx
+            | Format::Pdf => SourceKind::Document,
             _ => SourceKind::Dialogue,
         }
     }
@@ -223,7 +229,9 @@ impl Format {
             "html" | "htm" => Format::Html,
             "ics" => Format::Calendar,
             "docx" => Format::Docx,
+            "pdf" => Format::Pdf,
             _ if bytes.starts_with(ZIP_MARK) => of_archive(bytes),
+            _ if bytes.starts_with(pdf::MARK) => Format::Pdf,
             _ if bytes.starts_with(b"WEBVTT") => Format::WebVtt,
             _ if mail::is_mailbox(bytes) => Format::Mbox,
             _ if mail::is_mail(bytes) => Format::Mail,

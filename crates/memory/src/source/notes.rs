@@ -1,8 +1,9 @@
-//! Notes and documents that become Markdown: Org, notebooks of Jupyter, HTML, and documents of Word.
+//! Notes and documents that become Markdown: Org, notebooks of Jupyter, HTML, documents of Word, and PDF files.
 
 pub mod calendar;
 mod docx;
 mod org;
+pub(super) mod pdf;
 
 use serde_json::Value;
 
