@@ -9,6 +9,7 @@ Needs nothing of the package: the runtime gives the same text to scripts. Python
 from __future__ import annotations
 
 import dis
+import gc
 import marshal
 import os
 import sys
@@ -25,6 +26,9 @@ INSTANCES_KEPT_FILES_MAX = 64
 LOOK_EVERY_MAX = 16
 # Runs after which instances are kept again, where most of the kept ones were ended before they went on.
 RUNS_PASSED_OVER = 16 * INSTANCES_KEPT_MAX
+
+# The thresholds of the garbage collector of Python up to 3.12. Later ones look at few objects at a time.
+COLLECTOR_DEFAULT = (700, 10, 10)
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -45,6 +49,7 @@ class Kept:
         self.ended = self.resumed = 0
         # The next runs that keep no instance.
         self.passed_over = 0
+        _collect_seldom()
 
     def run(self, id: str, payload: Any, memos: list[Any], outcomes: list[Any]) -> Any:
         """What the instance answers."""
@@ -99,8 +104,16 @@ class Kept:
         are_large = self.bytes - self.bytes_at_first > INSTANCES_KEPT_BYTES_MAX
         if are_large or _files_open() - self.files_at_first > INSTANCES_KEPT_FILES_MAX:
             self.forget(len(self.instances))
+            gc.collect()
             # What the interpreter does not give back is not counted again.
             self.bytes_at_first, self.files_at_first = _bytes_used(), _files_open()
+
+
+def _collect_seldom() -> None:
+    """Lets the garbage collector walk over all that is kept a tenth as often, unless the script has set it otherwise."""
+    thresholds = gc.get_threshold()
+    if thresholds == COLLECTOR_DEFAULT:
+        gc.set_threshold(*thresholds[:2], 10 * thresholds[2])
 
 
 def _bytes_used() -> int:

@@ -251,8 +251,19 @@ class AsyncFlow(Flow):
         self._is_over = True
         try:
             loop.close()
+            self._part(loop)
         finally:
             _set_running_loop(before)
+
+    def _part(self, loop: Any) -> None:
+        """Parts what refers to each other: what is left would wait for the garbage collector, whose looks cost more than the runs."""
+        for record in self._owners:
+            if record is not None and type(record.promise) is Promise:
+                promise, record.promise = record.promise, None
+                _Future.cancel(promise)
+        loop.ready.clear()
+        loop.flow = None
+        self.__dict__.pop("_main", None)
 
     def _turn(self, turn: Callable[[], Any]) -> Any:
         before = asyncio._get_running_loop()

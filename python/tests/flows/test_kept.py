@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
 import sys
@@ -127,6 +128,40 @@ def test_an_instance_goes_on_only_at_its_memo_and_payload():
     with pytest.raises(gristmill.FlowError, match="had arguments of the hash"):
         runner.turn("1:2", payload=5)
     assert not runner.kept.instances
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_instance_leaves_nothing_to_the_garbage_collector(is_kept):
+    async def gathering(flow, number: int) -> int:
+        doubled = await asyncio.gather(flow.step(double, number), flow.step(double, 2), flow.map(double, [1, 2]))
+        return await flow.step(double, doubled[0])
+
+    # What asyncio makes of several steps refers to itself where it is given up.
+    for function in (simple, gathering) if is_kept else (simple,):
+        runner = Runner(function)
+        if not is_kept:
+            runner.kept.passed_over = 1 << 30
+        # What is made once is not counted.
+        assert [runner.turn("1:0") for _ in range(3)][-1] is not None
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(1, 20):
+                assert [runner.turn(f"1:{number}") for _ in range(3)][-1] is not None
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
+
+
+def test_the_collector_walks_seldom_over_what_is_kept():
+    before = gc.get_threshold()
+    try:
+        for own, expected in [((700, 10, 10), (700, 10, 100)), ((50, 5, 5), (50, 5, 5))]:
+            gc.set_threshold(*own)
+            Runner(simple)
+            assert gc.get_threshold() == expected
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_few_instances_are_kept_and_the_others_replay(monkeypatch):
