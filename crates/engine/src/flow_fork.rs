@@ -9,14 +9,22 @@ use gristmill_model::batch::check_name;
 use gristmill_model::limits::{BATCH_BYTES_TARGET, BATCH_JOBS_MAX, VALUE_BYTES_MAX};
 use gristmill_model::positions::by_batch;
 use gristmill_model::{BatchOptions, JobId, JobState, NewBatch, PackedBuilder, Positions, Tag};
-use gristmill_store::family::child_outcomes;
-use gristmill_store::{BatchPositions, JobDetails, JobFilter, Selection, Store, StoreError};
+use gristmill_store::family::ChildReader;
+use gristmill_store::{
+    BatchPositions, ChildOutcome, JobDetails, JobFilter, Selection, Store, StoreError, Suspension,
+};
 use gristmill_worker::flow::{CannotFork, StepAt, fork_memo};
 
 use crate::flow_steps::name_and_version;
 
-/// Flows whose steps are read at a time.
+/// Flows whose steps are read at a time, at most.
 const READ_FLOWS_MAX: u32 = 500;
+
+/// Flows whose steps are read first. After that, as many are read at a time as have [`READ_BYTES_TARGET`] by the bytes of the last.
+const READ_FLOWS_FIRST: u32 = 16;
+
+/// Bytes of memos and outcomes that are read at a time, about.
+const READ_BYTES_TARGET: usize = 16 << 20;
 
 /// Jobs that are read at the same time.
 const READS_MAX: usize = 16;
@@ -87,6 +95,10 @@ pub struct Forks<'s> {
     store: &'s dyn Store,
     fork: Fork,
     left: VecDeque<BatchPositions>,
+    /// Flows of several portions share batches of children.
+    outcomes: ChildReader,
+    /// Flows of the next portion.
+    portion: u32,
     pending: Option<Pending>,
 }
 
@@ -121,6 +133,8 @@ impl<'s> Forks<'s> {
             store,
             fork,
             left: flows,
+            outcomes: ChildReader::default(),
+            portion: READ_FLOWS_FIRST,
             pending: None,
         })
     }
@@ -137,13 +151,14 @@ impl<'s> Forks<'s> {
                 None => Ok(None),
             };
         };
-        let (batch, positions) = (first.batch, first.positions.take_first(READ_FLOWS_MAX));
+        let (batch, positions) = (first.batch, first.positions.take_first(self.portion));
         if first.positions.is_empty() {
             self.left.pop_front();
         }
         let mut told = Vec::new();
         let suspensions = self.store.suspensions(batch, &positions).await?;
-        let outcomes = child_outcomes(self.store, batch, &positions).await?;
+        let outcomes = self.outcomes.outcomes(self.store, batch, &positions).await?;
+        self.portion = next_portion(positions.len(), bytes_of(&suspensions, &outcomes));
         let store = self.store;
         let jobs: Vec<JobId> = positions
             .iter()
@@ -200,11 +215,12 @@ impl<'s> Forks<'s> {
             ..details.options.clone()
         };
         let mut stored = Vec::new();
+        let own_bytes = details.payload.get().len() + memo.len();
         if let Some(pending) = self.pending.take_if(|pending| {
-            let bytes = pending.payloads.bytes() + pending.memos.bytes();
+            let bytes = pending.payloads.bytes() + pending.memos.bytes() + own_bytes;
             let is_like =
                 pending.kind == kind && *pending.queue == *details.row.queue && pending.options == options;
-            !is_like || pending.origins.len() >= BATCH_JOBS_MAX as usize || bytes >= BATCH_BYTES_TARGET
+            !is_like || pending.origins.len() >= BATCH_JOBS_MAX as usize || bytes > BATCH_BYTES_TARGET
         }) {
             stored = pending.store(self.store).await?;
         }
@@ -227,6 +243,20 @@ impl<'s> Forks<'s> {
         pending.origins.push(origin);
         Ok(stored)
     }
+}
+
+/// The bytes of what some flows keep.
+fn bytes_of(suspensions: &[Vec<Suspension>], outcomes: &[Vec<ChildOutcome>]) -> usize {
+    let memos = suspensions.iter().flatten().map(|step| step.memo.len());
+    let outcomes = outcomes.iter().flatten();
+    memos.sum::<usize>() + outcomes.map(ChildOutcome::weight_bytes).sum::<usize>()
+}
+
+/// The number of flows to read, after this many had so many bytes.
+fn next_portion(flows: u32, bytes: usize) -> u32 {
+    let bytes_each = bytes / flows.max(1) as usize;
+    let next = READ_BYTES_TARGET / bytes_each.max(1);
+    u32::try_from(next).unwrap_or(u32::MAX).clamp(1, READ_FLOWS_MAX)
 }
 
 impl Pending {
@@ -252,5 +282,18 @@ impl Pending {
             fork: Ok(JobId { batch: id, position }),
         });
         Ok(forked.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_follow_the_bytes_of_flows() {
+        assert_eq!(next_portion(16, 0), READ_FLOWS_MAX);
+        assert_eq!(next_portion(16, 16 << 10), READ_FLOWS_MAX);
+        assert_eq!(next_portion(16, 16 << 20), 16);
+        assert_eq!(next_portion(1, 1 << 30), 1);
     }
 }

@@ -194,10 +194,13 @@ macro_rules! store_conformance {
                 steps_are_not_retried_by_hand,
                 flows_nest_to_a_limit,
                 given_up_children_are_cancelled,
-                events_are_delivered_or_kept,
-                moments_come,
                 flows_begin_anew,
                 flows_begin_with_memos,
+            ]
+            graph::flow_events [
+                events_are_delivered_or_kept,
+                unread_events_go_back,
+                moments_come,
             ]
             graph::siblings [
                 parents_wait_for_siblings_too,

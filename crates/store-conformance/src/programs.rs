@@ -1,12 +1,13 @@
 //! Random programs of flows, run by the real handler on a store, and compared with an interpreter in memory.
 //!
-//! A program is a tree of steps, gathers, races, caught failures, sleeps, events, child flows and local values. Workers
+//! A program is a tree of steps, gathers, races, caught failures, sleeps, events, child flows, local values and new beginnings. Workers
 //! claim and report in a random order. They die with their jobs, lose answers, and repeat reports; clocks advance; jobs
 //! are cancelled by hand. After all that:
 //!
 //! * each job has one outcome, and each step began once;
 //! * each run of a flow sees the same outcomes, and decides its races as the runs before;
 //! * each flow has the result that the interpreter finds from these outcomes and decisions;
+//! * a flow that awaits an event has read all that were sent to it before;
 //! * nothing is open, and nothing waits for what does not come.
 //!
 //! A program is random, but its seed determines it and all that happens to it. `FLOW_PROGRAMS=10000` chooses the number of

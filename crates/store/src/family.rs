@@ -53,6 +53,15 @@ impl ChildOutcome {
     pub fn has_ended(&self) -> bool {
         self.state.is_final()
     }
+
+    /// Approximate number of bytes.
+    pub fn weight_bytes(&self) -> usize {
+        let value = self.value.as_ref().map_or(0, |value| value.get().len());
+        let error = self.error.as_ref();
+        let text =
+            |error: &JobError| error.message.len() + error.traceback.as_ref().map_or(0, |text| text.len());
+        size_of::<Self>() + value + error.map_or(0, text)
+    }
 }
 
 /// An event for one flow.

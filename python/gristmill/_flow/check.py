@@ -50,8 +50,12 @@ def check(job: FlowJob[Any], flows: tuple[str | Handle[Any], ...], version: str 
     named = map(str, flows) if flows else (row.id for row in app.find(job=kind, states=OPEN))
     count = 0
     differences: list[Difference] = []
-    while portion := list(itertools.islice(named, MEMOS_PER_REQUEST)):
-        for kept in ask(app.engine(), "flow_memos", {"jobs": portion})["flows"]:
+    left: list[str] = []
+    while portion := left + list(itertools.islice(named, MEMOS_PER_REQUEST - len(left))):
+        answer = ask(app.engine(), "flow_memos", {"jobs": portion})
+        # Those for which the answer had no room.
+        left = answer.get("left", [])
+        for kept in answer["flows"]:
             count += 1
             difference = _replayed(job, kept)
             if difference is not None:

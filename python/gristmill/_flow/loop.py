@@ -15,9 +15,9 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Coroutine
 
-from .memo import FlowError, Record, check_awaited, each
+from .memo import SLEEP, FlowError, Record, check_awaited, each
 from .kept import Kept, holds_nothing
-from .replay import SLEEP, Flow, Program, Suspended, Suspension, Winner
+from .replay import Flow, Program, Suspended, Suspension, Winner
 
 # Calls of one loop between two steps, and closings of one coroutine. A flow that takes more does not end.
 TURNS_MAX = 10_000_000
@@ -69,6 +69,7 @@ class Promise(_Future):
         _Future.__init__(self, loop=loop)
         self.record = record
         self.name = name
+        self.loop = loop
         self.number: int = loop.number + 1
         loop.number = self.number
 
@@ -77,8 +78,12 @@ class Promise(_Future):
         return self.number
 
     def cancel(self, msg: Any = None) -> bool:
-        if self.record is not None and not self.done():
-            self.record.give_up()
+        if self.record is not None:
+            if not self.done():
+                self.record.give_up()
+            elif any(getattr(task, "_fut_waiter", None) is self for task in self.loop.tasks):
+                # The task that awaits it is cancelled, such as by a timeout, before it has read the value.
+                self.loop.flow._lose(self)  # pyright: ignore[reportPrivateUsage]
         return super().cancel()
 
 
@@ -353,8 +358,11 @@ class AsyncFlow(Flow):
                 name = future.name if isinstance(future, Promise) else future.get_name() if hasattr(future, "get_name") else ""
                 winner.set_result(Winner(name, future.result(), index))
             for loser in losers:
-                if loser is not future:
-                    loser.cancel()
+                if loser is future:
+                    continue
+                if isinstance(loser, Promise) and loser.done():
+                    self._lose(loser)
+                loser.cancel()
 
         for index, awaitable in enumerate(awaitables):
             future = awaitable
@@ -372,6 +380,11 @@ class AsyncFlow(Flow):
 
         winner.add_done_callback(given_up)
         return winner
+
+    def _lose(self, promise: Promise) -> None:
+        """A step has ended, and nothing reads its value."""
+        if promise.record is not None and not promise.cancelled() and not self._is_replayed:
+            self._leave(promise.record)
 
     def _promise(self, record: Record) -> Promise:
         name = record.name[1:] if record.name[:1] == "@" else record.name
@@ -479,6 +492,7 @@ class PlainFlow(Flow):
             for entry in memo.get("steps", ()):
                 spawned += 1 if len(entry) < 4 else entry[3]
         seen_now = self._untold()
+        self._seen_now = set(seen_now)
         is_all = len(seen_now) == len(owners) - owners.count(None)
         for index in seen_now:
             self._deliver(index)
@@ -505,8 +519,12 @@ class PlainFlow(Flow):
                 raise Suspended
             index = min(ended)[1]
             for one, order in zip(results, orders):
-                if order is None and one.record is not None:
+                if one.record is None or one is results[index]:
+                    continue
+                if order is None:
                     one.record.give_up()
+                elif one.record.first in self._seen_now:
+                    self._leave(one.record)
             return Winner(results[index].name, results[index].result(), index)
 
         return Result("first", None, answer)

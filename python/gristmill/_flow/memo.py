@@ -25,6 +25,9 @@ from typing import Any, Callable, Iterable, cast
 # Different groups of children that one suspension spawns: the store's limit.
 GROUPS_MAX = 1_000
 
+# The name of steps that are sleeps. An event has its name after the same sign.
+SLEEP = "@sleep"
+
 ENDED = frozenset(("completed", "dead", "cancelled", "expired"))
 
 
@@ -106,6 +109,11 @@ class Record:
         # Cancelled after it began: what of it is open is cancelled once the flow waits again.
         self.is_given_up = False
 
+    @property
+    def is_event(self) -> bool:
+        """Whether it is a wait for an event."""
+        return self.name[:1] == "@" and self.name != SLEEP
+
     def give_up(self) -> None:
         """Nothing waits for it any more."""
         if self.first < 0:
@@ -181,3 +189,19 @@ def each(runs: list[Any]) -> Iterable[int]:
 
 def shown(name: str, key: str | None, mark: str = " ") -> str:
     return name if key is None else f"{name}{mark}{key}" if mark != " " else f"{name} (key {key!r})"
+
+
+def counted(count: int | None) -> str:
+    return "one payload" if count is None else f"{count:,} items"
+
+
+def checked(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or value[:1] == "@":
+        raise FlowError(f"{what} of a step is {value!r}: give text that does not begin with @")
+    return value
+
+
+def traceback_of(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-16384:]

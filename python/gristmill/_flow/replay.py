@@ -15,7 +15,7 @@ import zlib
 from collections import namedtuple
 from typing import Any, Callable, Iterable, NoReturn
 
-from .memo import ENDED, FlowError, Record, entry_of, grouped, make_encoder, runs_of, shown
+from .memo import ENDED, SLEEP, FlowError, Record, checked, counted, entry_of, grouped, make_encoder, runs_of, shown, traceback_of
 
 # Steps of one instance, over its whole life, and those that are open at once.
 STEPS_MAX = 1_000_000
@@ -27,7 +27,7 @@ EVENT_NAME_BYTES_MAX = 200
 # The fraction of a whole number, in JSON; the same text in a string may be taken for it.
 _FRACTION_ZERO = re.compile(r"(\d)\.0(?=[,\]}]|$)")
 
-SLEEP, NOW, SEED = "@sleep", "@now", "@seed"
+NOW, SEED = "@now", "@seed"
 
 Winner = namedtuple("Winner", ("name", "value", "index"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
 
@@ -137,6 +137,8 @@ class Flow:
         self._new_values: list[Any] = []
         self._new_seed: int | None = None
         self._time_ms: int | None = None
+        # Waits for events that have ended, and whose value the code does not read: the events go back.
+        self._unread: list[str] = []
         # Whether the flow is being unwound: nothing begins then.
         self._is_over = False
         # Whether it is replayed only: it stops where it would make a value.
@@ -302,7 +304,7 @@ class Flow:
             number -= 1
             one = one.next
         if record.count != count:
-            what = f"had {_counted(record.count)}, and the code now gives it {_counted(count)}"
+            what = f"had {counted(record.count)}, and the code now gives it {counted(count)}"
         else:
             what = f"had arguments of the hash {record.hash:08x}, and the code now gives it some of the hash {hash:08x}"
         return FlowError(
@@ -334,9 +336,9 @@ class Flow:
         """
         prepared: Prepared = self._program.prepare(job, arguments, options)
         text = prepared.payload
-        name = prepared.label if name is None else _checked("name", name)
+        name = prepared.label if name is None else checked("name", name)
         if key is not None:
-            _checked("key", key)
+            checked("key", key)
         hash = zlib.crc32(self._program.canonical(text).encode("utf-8", "surrogatepass"))
         record = self._take(name, key, hash, None)
         if record is None:
@@ -375,9 +377,9 @@ class Flow:
                 raise FlowError(f"a map of over {STEPS_OPEN_MAX:,} items (STEPS_OPEN_MAX): map portions of them, one after the other")
         if prepared is None:
             return self._known_value("map", [])
-        label: str = prepared.label if name is None else _checked("name", name)
+        label: str = prepared.label if name is None else checked("name", name)
         if key is not None:
-            _checked("key", key)
+            checked("key", key)
         hash = zlib.crc32(",".join(sorted_payloads).encode("utf-8", "surrogatepass"))
         record = self._take(label, key, hash, len(payloads))
         if record is None:
@@ -397,7 +399,7 @@ class Flow:
         >>> run_flow(approved, events={"approve": "by Ada"})
         'by Ada'
         """
-        _checked("the name of an event", name)
+        checked("the name of an event", name)
         if len(name.encode()) > EVENT_NAME_BYTES_MAX:
             raise FlowError(f"an event's name of over {EVENT_NAME_BYTES_MAX} bytes")
         limit = "" if timeout is None else f',"delay_ms":{self._milliseconds(timeout)}'
@@ -439,7 +441,7 @@ class Flow:
         3
         """
         label: str = getattr(function, "__qualname__", type(function).__name__)
-        label = label.rpartition("<locals>.")[2] if name is None else _checked("name", name)
+        label = label.rpartition("<locals>.")[2] if name is None else checked("name", name)
         convert = None if self._program.convert_local is None else self._program.convert_local(function)
 
         def made() -> Any:
@@ -453,7 +455,7 @@ class Flow:
 
     def _kept(self, name: str, key: str | None, make: Callable[[], Any]) -> Any:
         """Returns the kept value, or makes and keeps it."""
-        identity = name if key is None else (name, _checked("key", key))
+        identity = name if key is None else (name, checked("key", key))
         kept = self._values.get(identity)
         if kept:
             entry = kept.pop()
@@ -469,7 +471,7 @@ class Flow:
                 text = self._program.encode(value)
                 kept_value, value = json.loads(text), json.loads(text)
         except Exception as error:
-            failure = {"type": type(error).__qualname__, "message": str(error)[:4096], "traceback": _traceback(error)}
+            failure = {"type": type(error).__qualname__, "message": str(error)[:4096], "traceback": traceback_of(error)}
             self._new_values.append([name, None, key, failure])
             raise self._program.failed(name, key, self.id, "dead", failure) from error
         self._new_values.append([name, kept_value] if key is None else [name, kept_value, key])
@@ -567,7 +569,19 @@ class Flow:
         raise Suspended
 
     def _anew(self) -> Suspension:
-        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"}}')
+        # Events that open waits have got meanwhile go back.
+        waits = [index for index, record in enumerate(self._owners) if record is not None and record.is_event]
+        gives_up = self._gives_up([self._outcomes[index]["job"] for index in waits])
+        return Suspension(f'{{"children":[],"memo":[{self._next}],"on_failure":"collect","flow":true,"wake":"anew"{gives_up}}}')
+
+    def _gives_up(self, open: list[str]) -> str:
+        given_up, self._unread = open + self._unread, []
+        return f',"given_up":{json.dumps(given_up)}' if given_up else ""
+
+    def _leave(self, record: Record) -> None:
+        """The code does not read what a step has brought: an event goes back."""
+        if record.is_event and self._outcomes[record.first]["state"] == "completed":
+            self._unread.append(self._outcomes[record.first]["job"])
 
     def _payload(self, payload: Any) -> Any:
         """That of the job, or the state with which the instance has begun anew."""
@@ -651,7 +665,7 @@ class Flow:
         text = self._program.encode(memo)
         self._check_memo(text)
         wake = "all" if groups_open == 1 else "any"
-        gives_up = f',"given_up":{json.dumps(given_up)}' if given_up else ""
+        gives_up = self._gives_up(given_up)
         self._remember(memo, spawned)
         return Suspension(f'{{"children":[{children}],"memo":[{text}],"on_failure":"collect","flow":true,"wake":"{wake}"{gives_up}}}')
 
@@ -682,19 +696,3 @@ def awaits_steps(flow: Flow) -> bool:
 
 def _only(state: Any = None) -> Any:
     return state
-
-
-def _counted(count: int | None) -> str:
-    return "one payload" if count is None else f"{count:,} items"
-
-
-def _checked(what: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or value[:1] == "@":
-        raise FlowError(f"{what} of a step is {value!r}: give text that does not begin with @")
-    return value
-
-
-def _traceback(error: BaseException) -> str:
-    import traceback
-
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-16384:]

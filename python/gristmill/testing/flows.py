@@ -123,6 +123,9 @@ class Instance:
             return
         self.is_begun = True
         suspended: dict[str, Any] = json.loads(value.text)
+        given_up = suspended.get("given_up", ())
+        unread = [child for child in self.children if child.outcome["job"] in given_up and child.outcome["state"] == "completed"]
+        self.inbox[:0] = [(child.event, child.outcome["value"]) for child in unread if child.event is not None]
         if suspended["wake"] == "anew":
             self.rounds += 1
             if self.rounds > ROUNDS_MAX:
@@ -135,7 +138,6 @@ class Instance:
             self.attempts_left = self.attempts_max
         self.memos.append(json.dumps(suspended["memo"][0]))
         self.wake = suspended["wake"]
-        given_up = suspended.get("given_up", ())
         for child in self.children:
             if child.is_open and child.outcome["job"] in given_up:
                 child.end("cancelled")

@@ -231,6 +231,8 @@ def test_ended_flows_are_forked(app, clock):
     assert len(app.fork_flows("charge", states="completed", job=charged)) == 31
     [(_, unknown)] = app.fork_flows("charge", double.submit(1))
     assert isinstance(unknown, gristmill.ForkRefused) and "has not ended" in str(unknown)
+    [(_, unknown)] = app.fork_flows("charge", "999:0")
+    assert isinstance(unknown, gristmill.ForkRefused) and "999:0 is not forked: it does not exist" in str(unknown)
     with pytest.raises(ValueError, match="either flows or conditions"):
         app.fork_flows("charge")
 

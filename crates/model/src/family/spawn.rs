@@ -260,7 +260,7 @@ pub struct Spawn {
     /// cancelled when it ends. Failed children are left to the flow.
     pub flow: Option<Wake>,
     /// For a step of a flow: the children of earlier steps that the flow gives up. Those that are open are cancelled, and wake
-    /// the flow no more.
+    /// the flow no more. An event that one of the others got goes back: to another wait for it, or to the kept events.
     pub given_up: Vec<JobId>,
 }
 
@@ -329,16 +329,16 @@ pub struct Suspended {
     /// For steps of flows, when they run again. See [`Spawn::flow`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<Wake>,
-    /// For flows with open children of earlier steps: the number of ended children that each job has seen. Empty if no
-    /// job has such children.
+    /// For flows with open children of earlier steps, or that give up some: the number of ended children that each job has
+    /// seen. Empty if no job has such children.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded::list::<_, _, SEEN_READ_MAX>"
     )]
     pub seen: Vec<u32>,
-    /// For flows with open children of earlier steps: the children that each job gives up. See [`Spawn::given_up`]. Empty if
-    /// no job gives up any. Nothing is open where `seen` is empty, so nothing is given up.
+    /// The children of earlier steps that each job gives up. See [`Spawn::given_up`]. Empty if no job gives up any, and where
+    /// `seen` is empty.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

@@ -1,8 +1,10 @@
 //! Forks of flows.
 
-use gristmill_engine::Engine;
-use gristmill_engine::StepAt;
-use gristmill_engine::flow_fork::{Fork, Forks, flows_to_fork};
+use std::collections::BTreeSet;
+
+use gristmill_engine::flow_fork::{Fork, Forked, Forks, flows_to_fork};
+use gristmill_engine::{CannotFork, Engine, StepAt};
+use gristmill_model::JobId;
 use serde::{Deserialize, Serialize};
 
 use super::selection::{FilterRequest, SelectionRequest, selecting};
@@ -71,6 +73,8 @@ pub async fn fork(engine: &Engine, access: &Access, mut request: ForkRequest) ->
         }
         (StepRequest::Name(name), key) => StepAt::Named { name, key },
     };
+    // A flow outside of the caller's queues is told as one that does not exist.
+    let named = selected.named()?;
     let selection = selected.check(store, access).await?;
     let flows = flows_to_fork(store, selection).await?;
     let count: usize = flows.iter().map(|jobs| jobs.positions.len() as usize).sum();
@@ -86,6 +90,11 @@ pub async fn fork(engine: &Engine, access: &Access, mut request: ForkRequest) ->
     while let Some(more) = forks.next().await? {
         told.extend(more);
     }
+    let known: BTreeSet<JobId> = told.iter().map(|forked| forked.origin).collect();
+    told.extend(named.difference(&known).map(|origin| Forked {
+        origin: *origin,
+        fork: Err(CannotFork::Unknown),
+    }));
     told.sort_by_key(|forked| forked.origin);
     let flows = told.into_iter().map(|forked| ForkedFlow {
         flow: forked.origin.to_string(),

@@ -1,16 +1,17 @@
 //! What instances of flows keep, for programs that replay them.
 
+use std::collections::BTreeSet;
+
 use gristmill_engine::Engine;
-use gristmill_model::positions::by_batch;
-use gristmill_model::{JobId, JobState, bounded};
-use gristmill_store::ChildOutcome;
-use gristmill_store::family::child_outcomes;
+use gristmill_model::{JobId, JobState, Positions, bounded};
+use gristmill_store::family::ChildReader;
+use gristmill_store::{ChildOutcome, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::details::details_of;
 use crate::access::Access;
-use crate::limits::{MEMOS_PER_REQUEST_MAX, MEMOS_READ_MAX};
+use crate::limits::{MEMOS_PER_REQUEST_MAX, MEMOS_READ_MAX, RESULT_BYTES_MAX};
 use crate::read::read_job;
 use crate::refused::Refused;
 
@@ -31,6 +32,10 @@ pub struct MemosRequest {
 pub struct MemosView {
     /// The flows, in the order of their ids.
     flows: Vec<MemoView>,
+    /// The flows for which the answer had no room, at most 32 MiB: ask for them next.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, example = json!(["42:8"])))]
+    left: Vec<JobId>,
 }
 
 /// What one flow keeps.
@@ -54,11 +59,11 @@ pub struct MemoView {
     outcomes: Vec<ChildOutcome>,
 }
 
-/// Reads what flows keep.
+/// Reads what flows keep, as many as an answer has room for.
 ///
 /// # Errors
 ///
-/// A flow does not exist, or the store fails.
+/// A flow does not exist or keeps more than an answer has room for, or the store fails.
 pub async fn memos(engine: &Engine, access: &Access, request: MemosRequest) -> Result<MemosView, Refused> {
     if request.jobs.len() > MEMOS_PER_REQUEST_MAX {
         return Err(Refused::invalid(
@@ -72,27 +77,63 @@ pub async fn memos(engine: &Engine, access: &Access, request: MemosRequest) -> R
         .iter()
         .map(|job| read_job(job))
         .collect::<Result<_, _>>()?;
-    let mut flows = Vec::with_capacity(jobs.len());
-    for (batch, positions) in by_batch(jobs) {
-        let suspensions = store.suspensions(batch, &positions).await?;
-        let outcomes = child_outcomes(store, batch, &positions).await?;
-        let kept = suspensions.into_iter().zip(outcomes);
-        for (position, (suspensions, outcomes)) in positions.iter().zip(kept) {
-            let job = JobId { batch, position };
-            let details = details_of(store, access, job).await?;
-            let memos = suspensions
-                .into_iter()
-                .map(|step| RawValue::from_string(step.memo));
-            flows.push(MemoView {
-                job,
-                state: details.row.state,
-                payload: details.payload,
-                memos: memos.collect::<Result<_, _>>().map_err(|error| {
-                    Refused::invalid(format!("the memo of {job}: {error}"), "check the store")
-                })?,
-                outcomes,
+    let jobs: BTreeSet<JobId> = jobs.into_iter().collect();
+    let (mut flows, mut left) = (Vec::with_capacity(jobs.len()), jobs.iter().copied());
+    let mut room_bytes = RESULT_BYTES_MAX;
+    // Flows share batches of children.
+    let outcomes = ChildReader::default();
+    for job in jobs.iter().copied() {
+        let flow = read_memo(store, access, &outcomes, job).await?;
+        let bytes = flow.weight_bytes();
+        if bytes > RESULT_BYTES_MAX {
+            return Err(Refused::TooLarge {
+                what: format!("what flow {job} keeps, {bytes} bytes,"),
+                limit: format!("{RESULT_BYTES_MAX} bytes of payload, memo and outcomes of steps"),
             });
         }
+        let Some(room_left) = room_bytes.checked_sub(bytes) else {
+            break;
+        };
+        room_bytes = room_left;
+        flows.push(flow);
+        left.next();
     }
-    Ok(MemosView { flows })
+    Ok(MemosView {
+        flows,
+        left: left.collect(),
+    })
+}
+
+async fn read_memo(
+    store: &dyn Store,
+    access: &Access,
+    outcomes: &ChildReader,
+    job: JobId,
+) -> Result<MemoView, Refused> {
+    let details = details_of(store, access, job).await?;
+    let position = Positions::from(job.position..job.position + 1);
+    let suspensions = store.suspensions(job.batch, &position).await?;
+    let memos = suspensions
+        .into_iter()
+        .flatten()
+        .map(|step| RawValue::from_string(step.memo));
+    let memos = memos.collect::<Result<_, _>>();
+    let outcomes = outcomes.outcomes(store, job.batch, &position).await?;
+    Ok(MemoView {
+        job,
+        state: details.row.state,
+        payload: details.payload,
+        memos: memos
+            .map_err(|error| Refused::invalid(format!("the memo of {job}: {error}"), "check the store"))?,
+        outcomes: outcomes.into_iter().flatten().collect(),
+    })
+}
+
+impl MemoView {
+    /// Approximate number of bytes.
+    fn weight_bytes(&self) -> usize {
+        let memos = self.memos.iter().map(|memo| memo.get().len());
+        let outcomes = self.outcomes.iter().map(ChildOutcome::weight_bytes);
+        self.payload.get().len() + memos.sum::<usize>() + outcomes.sum::<usize>()
+    }
 }

@@ -122,6 +122,11 @@ impl From<Changed> for ChangedView {
 }
 
 impl SelectionRequest {
+    /// The jobs that it names.
+    pub(super) fn named(&self) -> Result<BTreeSet<JobId>, Refused> {
+        self.jobs.iter().flatten().map(|job| read_job(job)).collect()
+    }
+
     /// The selection, within the caller's queues.
     pub async fn check(self, store: &dyn Store, access: &Access) -> Result<Selection, Refused> {
         match (self.jobs, self.filter) {

@@ -1,31 +1,23 @@
-//! Flows: jobs that suspend step by step, keep their memos and children, and wait for events and moments.
+//! Flows: jobs that suspend step by step, and keep their memos and children.
 
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
-    After, BatchId, ChildBatch, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Signal, Spawn, Wake,
-    WorkerId,
+    After, BatchId, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Spawn, Wake, WorkerId,
 };
-use gristmill_store::{
-    Change, FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store, Suspension,
-};
+use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, Suspension};
 
 use crate::Database;
 use crate::fixture::*;
-use crate::graph::families::{CHILD, complete, told};
+use crate::graph::families::{complete, told};
 
 /// A step with children of a kind. Its memo is its number.
-fn step(number: u32, kind: &str, count: u32, wake: Wake) -> Spawn {
+pub(super) fn step(number: u32, kind: &str, count: u32, wake: Wake) -> Spawn {
     let spawn = Spawn::new().children(kind, 0..count).unwrap().flow(wake);
     spawn.memo(&number).unwrap()
 }
 
-/// A step that waits for a signal.
-fn signal(number: u32, signal: Signal, expires_in_ms: Option<u64>) -> Spawn {
-    step(number, CHILD, 0, Wake::Any).batch(ChildBatch::of_signal(signal, expires_in_ms))
-}
-
 /// Suspends all jobs of a slice. `seen` is the number of ended children that each has seen, if others are open.
-async fn suspend(
+pub(super) async fn suspend(
     store: &dyn Store,
     worker: WorkerId,
     slice: &LeasedSlice,
@@ -46,33 +38,21 @@ async fn suspend(
     );
 }
 
-async fn suspensions(store: &dyn Store, batch: BatchId, flow: u32) -> Vec<Suspension> {
+pub(super) async fn suspensions(store: &dyn Store, batch: BatchId, flow: u32) -> Vec<Suspension> {
     let jobs = Positions::from(flow..flow + 1);
     store.suspensions(batch, &jobs).await.unwrap().remove(0)
 }
 
-async fn one(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
+pub(super) async fn one(store: &dyn Store, worker: WorkerId) -> LeasedSlice {
     only(claim(store, worker, 10_000).await)
 }
 
-async fn nothing(store: &dyn Store, worker: WorkerId) {
+pub(super) async fn nothing(store: &dyn Store, worker: WorkerId) {
     assert_eq!(held(&claim(store, worker, 10_000).await), [""; 0]);
 }
 
 fn memos(slice: &LeasedSlice) -> &str {
     slice.memos.as_ref().map_or("none", PackedArray::as_str)
-}
-
-async fn states_of_kind(store: &dyn Store, kind: &str) -> Vec<(JobState, u64)> {
-    let filter = JobFilter {
-        kind: Some(kind.to_owned()),
-        ..JobFilter::default()
-    };
-    let mut counts = store.counts(&filter).await.unwrap();
-    let states = JobState::ALL
-        .into_iter()
-        .map(|state| (state, *counts.get_mut(state)));
-    states.filter(|(_, count)| *count > 0).collect()
 }
 
 /// A flow gets the memos and children of all of its steps, and goes on with the attempt.
@@ -492,130 +472,4 @@ pub async fn flows_begin_with_memos(database: &dyn Database) {
     change(&*store, job(ids[1], 1), Change::Retry).await;
     assert_eq!(memos(&one(&*store, worker).await), "[[31]]");
     assert!(findings(&*store).await.is_empty());
-}
-
-fn event(batch: BatchId, position: u32, name: &str, value: &str) -> FlowEvent {
-    FlowEvent::new(job(batch, position), name, value).unwrap()
-}
-
-/// An event completes the job that waits for it. One that is sent before is kept until it is awaited.
-pub async fn events_are_delivered_or_kept(database: &dyn Database) {
-    let store = database.open().await;
-    let worker = worker(&*store).await;
-    let id = submit(&*store, batch(3)).await;
-    let early = vec![
-        event(id, 2, "approve", "\"early\""),
-        event(id, 2, "other", "0"),
-        event(id, 2, "approve", "\"second\""),
-    ];
-    assert_eq!(
-        store.send_events(early).await.unwrap(),
-        [FlowEventReceipt::Kept; 3]
-    );
-    let flows = one(&*store, worker).await;
-    let approve = || Signal::Event("approve".to_owned());
-    suspend(&*store, worker, &flows, None, |_| signal(1, approve(), None)).await;
-    let woken = one(&*store, worker).await;
-    assert_eq!(woken.positions.to_string(), "2", "the event was there before");
-    assert_eq!(told(&*store, id, 2).await, ["2 completed \"early\""]);
-    nothing(&*store, worker).await;
-    let filter = JobFilter {
-        kind: Some(gristmill_model::signal::EVENT_KIND.to_owned()),
-        ..JobFilter::default()
-    };
-    let waiting = store.newest_jobs(&filter, 10).await.unwrap();
-    assert_eq!(waiting.len(), 3);
-    assert_eq!(
-        waiting
-            .iter()
-            .filter(|row| row.state == JobState::Blocked)
-            .count(),
-        2
-    );
-
-    let sent = vec![
-        event(id, 0, "other", "1"),
-        event(id, 1, "approve", "{\"by\":\"me\"}"),
-        event(id, 3, "approve", "1"),
-        event(BatchId(id.0 + 1_000), 0, "approve", "1"),
-    ];
-    assert_eq!(
-        store.send_events(sent).await.unwrap(),
-        [
-            FlowEventReceipt::Kept,
-            FlowEventReceipt::Delivered,
-            FlowEventReceipt::Unknown,
-            FlowEventReceipt::Unknown
-        ]
-    );
-    let second = one(&*store, worker).await;
-    assert_eq!(second.positions.to_string(), "1");
-    assert_eq!(told(&*store, id, 1).await, ["1 completed {\"by\":\"me\"}"]);
-    // The next wait for the event gets the next kept event.
-    suspend(&*store, worker, &woken, None, |_| signal(2, approve(), None)).await;
-    let woken = one(&*store, worker).await;
-    assert_eq!(
-        told(&*store, id, 2).await,
-        ["2 completed \"early\"", "0 completed \"second\""]
-    );
-    exchange(&*store, worker, vec![completed(&woken), completed(&second)], None).await;
-    let late = store
-        .send_events(vec![event(id, 2, "approve", "1")])
-        .await
-        .unwrap();
-    assert_eq!(late, [FlowEventReceipt::Ended]);
-    assert_eq!(change(&*store, job(id, 0), Change::Cancel).await.changed, 1);
-    assert_eq!(
-        states_of_kind(&*store, gristmill_model::signal::EVENT_KIND).await,
-        [(JobState::Completed, 3), (JobState::Cancelled, 1)]
-    );
-    let options = PruneOptions {
-        finished_before: store.now().plus_ms(1),
-        keep_batches: 0,
-        dead_too: true,
-        dry_run: false,
-    };
-    store.prune(options).await.unwrap();
-    assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 0);
-}
-
-/// A wait for a moment, or for an event until a moment, ends when the moment has come. No worker runs it, and nobody
-/// makes it run by hand.
-pub async fn moments_come(database: &dyn Database) {
-    let store = database.open().await;
-    let worker = worker(&*store).await;
-    assert_eq!(store.next_expiry().await.unwrap(), None);
-    let id = submit(&*store, batch(2)).await;
-    let flows = one(&*store, worker).await;
-    assert_eq!(store.flow_kinds().await.unwrap().len(), 0, "none has suspended");
-    suspend(&*store, worker, &flows, None, |flow| {
-        let event = Signal::Event("approve".to_owned());
-        let wait = if flow == 0 { Signal::Time } else { event };
-        signal(1, wait, Some(1_000))
-    })
-    .await;
-    nothing(&*store, worker).await;
-    let moment = store.now().plus_ms(1_000);
-    assert_eq!(store.next_expiry().await.unwrap(), Some(moment));
-    assert_eq!(*store.flow_kinds().await.unwrap(), [KIND.into()]);
-    database.clock().advance_ms(999);
-    assert_eq!(store.expire().await.unwrap(), 0);
-    let all = || Selection::Filter(JobFilter::default());
-    change(&*store, all(), pausing("later", None)).await;
-    change(&*store, all(), resuming(None)).await;
-    nothing(&*store, worker).await;
-    database.clock().advance_ms(1);
-    assert_eq!(store.expire().await.unwrap(), 2);
-    assert_eq!(store.next_expiry().await.unwrap(), None);
-    let mut woken = held(&claim(&*store, worker, 10).await);
-    woken.sort();
-    assert_eq!(woken, [format!("{id}:0"), format!("{id}:1")]);
-    assert_eq!(told(&*store, id, 0).await, ["0 expired "]);
-    assert_eq!(told(&*store, id, 1).await, ["0 expired "]);
-    let expired = JobFilter {
-        states: vec![JobState::Expired],
-        ..JobFilter::default()
-    };
-    assert_eq!(change(&*store, expired, Change::Retry).await.changed, 0);
-    nothing(&*store, worker).await;
 }

@@ -15,7 +15,7 @@ use crate::Database;
 use crate::fixture::*;
 use crate::programs::expected::Interpreter;
 use crate::programs::flow::{handler, retry};
-use crate::programs::node::{EVENTS, FLOW, FlowPayload, Generator, Node, StepPayload, value_of};
+use crate::programs::node::{EVENTS, FLOW, FlowPayload, Generator, Program, StepPayload, value_of};
 use crate::programs::record::{Decisions, Id, Record};
 
 /// The workers that claim at the same time.
@@ -60,6 +60,8 @@ struct Driver<'d> {
     ended: BTreeMap<JobId, Ending>,
     cancelled: BTreeSet<Id>,
     events: u64,
+    /// The events that the store took for open flows: the flow, the name and the value.
+    sent: Vec<(JobId, usize, u64)>,
     exchanges: u64,
     trace: Trace,
 }
@@ -109,7 +111,7 @@ impl OutcomeSink for Sink {
 /// Runs the program of a seed. Returns the number of exchanges.
 pub(super) async fn run(database: &dyn Database, seed: u64) -> u64 {
     let mut rng = SplitMix64::new(seed);
-    let node = Generator::new(&mut rng).program();
+    let program = Generator::new(&mut rng).program(0);
     let roots = 1 + rng.below(4) as u32;
     let store = database.open().await;
     let record = Arc::new(Record::default());
@@ -128,19 +130,20 @@ pub(super) async fn run(database: &dyn Database, seed: u64) -> u64 {
         ended: BTreeMap::new(),
         cancelled: BTreeSet::new(),
         events: 0,
+        sent: Vec::new(),
         exchanges: 0,
         trace: Trace::default(),
     };
-    driver.trace.add(format!("{node:?}"));
+    driver.trace.add(format!("{program:?}"));
     for _ in 0..WORKERS {
         driver.workers.push(worker(&*driver.store).await);
     }
-    let roots = driver.submit(&node, roots).await;
+    let roots = driver.submit(&program, roots).await;
     for _ in 0..driver.rng.below(WILD_STEPS_MAX) {
         driver.wild_step().await;
     }
     driver.until_all_ended().await;
-    driver.check(&node, &roots).await;
+    driver.check(&program, &roots).await;
     driver.exchanges
 }
 
@@ -153,13 +156,14 @@ impl Driver<'_> {
         self.rng.below(100) < percent
     }
 
-    async fn submit(&mut self, node: &Node, count: u32) -> Vec<JobId> {
+    async fn submit(&mut self, program: &Program, count: u32) -> Vec<JobId> {
         let mut payloads = PackedBuilder::new();
         for number in 0..count {
             let payload = FlowPayload {
                 id: format!("flow{number}"),
                 number,
-                node: node.clone(),
+                program: program.clone(),
+                round: 0,
             };
             payloads.push_value(&payload).unwrap();
         }
@@ -375,11 +379,9 @@ impl Driver<'_> {
             }
             for one in outcomes.suspended {
                 let place = one.positions.first().unwrap_or(0);
-                let seen = seen(children.get(place as usize));
                 suspended.push(Suspended {
                     positions: slice.positions.select(&one.positions),
-                    given_up: if seen.is_empty() { Vec::new() } else { one.given_up },
-                    seen,
+                    seen: seen(children.get(place as usize), !one.given_up.is_empty()),
                     ..one
                 });
             }
@@ -485,7 +487,7 @@ impl Driver<'_> {
         self.send(flow, name).await;
     }
 
-    async fn send(&mut self, flow: JobId, name: usize) {
+    async fn send(&mut self, flow: JobId, name: usize) -> FlowEventReceipt {
         self.events += 1;
         let event = FlowEvent::new(flow, EVENTS[name], &self.events.to_string()).unwrap();
         let receipts = self.store.send_events(vec![event]).await.unwrap();
@@ -493,14 +495,39 @@ impl Driver<'_> {
         if self.ended.contains_key(&flow) {
             assert_eq!(receipts[0], FlowEventReceipt::Ended);
         }
+        self.trace.add(format!(
+            "{} {} to {flow}: {:?}",
+            EVENTS[name], self.events, receipts[0]
+        ));
+        if receipts[0] != FlowEventReceipt::Ended {
+            self.sent.push((flow, name, self.events));
+        }
+        receipts[0]
     }
 
+    /// Sends events to all flows. All flows wait. So where one awaits an event, it has read all events of this name that were
+    /// sent before.
     async fn send_events_to_all(&mut self) {
         for flow in self.flows.clone() {
-            if !self.ended.contains_key(&flow) {
-                for name in 0..EVENTS.len() {
-                    self.send(flow, name).await;
+            if self.ended.contains_key(&flow) {
+                continue;
+            }
+            for name in 0..EVENTS.len() {
+                if self.send(flow, name).await != FlowEventReceipt::Delivered {
+                    continue;
                 }
+                let records = self.record.lock();
+                let before = self
+                    .sent
+                    .iter()
+                    .filter(|(to, which, value)| (*to, *which) == (flow, name) && *value < self.events);
+                let lost = before.filter(|(_, _, value)| !records.has_read(*value));
+                let lost: Vec<u64> = lost.map(|(_, _, value)| *value).collect();
+                assert!(
+                    lost.is_empty(),
+                    "{flow} awaits {}, and has lost {lost:?}",
+                    EVENTS[name]
+                );
             }
         }
     }
@@ -539,7 +566,7 @@ impl Driver<'_> {
         }
     }
 
-    fn check_results(&self, node: &Node, roots: &[JobId]) {
+    fn check_results(&self, program: &Program, roots: &[JobId]) {
         let records = self.record.lock();
         for (number, root) in (0..).zip(roots) {
             let id = format!("flow{number}");
@@ -551,13 +578,13 @@ impl Driver<'_> {
                 cancelled: &self.cancelled,
                 number,
             };
-            let expected = interpreter.result(node, &id).map(|value| value.to_string());
-            assert_eq!(self.ended.get(root), Some(&expected), "{id} of {node:?}");
+            let expected = interpreter.flow(program, &id).map(|value| value.to_string());
+            assert_eq!(self.ended.get(root), Some(&expected), "{id} of {program:?}");
         }
     }
 
-    async fn check(&self, node: &Node, roots: &[JobId]) {
-        self.check_results(node, roots);
+    async fn check(&self, program: &Program, roots: &[JobId]) {
+        self.check_results(program, roots);
         let batch = roots[0].batch;
         let outcomes = self.store.outcomes(batch).await.unwrap().unwrap();
         assert_eq!(outcomes.ended(), outcomes.count, "each flow has ended once");
@@ -576,12 +603,13 @@ impl Driver<'_> {
     }
 }
 
-/// The number of ended children that a flow sees, if others are open: as workers count them.
-fn seen(children: Option<&Vec<ChildOutcome>>) -> Vec<u32> {
+/// The number of ended children that a flow sees, if others are open or some are given up: as workers count them.
+fn seen(children: Option<&Vec<ChildOutcome>>, gives_up: bool) -> Vec<u32> {
     let children = children.map_or(&[][..], Vec::as_slice);
     let ended = children.iter().filter(|child| child.has_ended()).count();
     match ended < children.len() {
         true => vec![ended as u32],
+        false if gives_up => vec![u32::MAX],
         false => Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::programs::node::{ATTEMPTS_MAX, Node, mix, value_of};
+use crate::programs::node::{ATTEMPTS_MAX, Node, Program, mix, root, value_of};
 use crate::programs::record::{Id, Records};
 
 /// Finds the results of flows, from what they have seen of the world: the decided races, events, and jobs that were
@@ -15,8 +15,13 @@ pub(super) struct Interpreter<'a> {
 }
 
 impl Interpreter<'_> {
+    /// The value of a flow; or the step that failed.
+    pub fn flow(&self, program: &Program, id: &str) -> Result<u64, Id> {
+        self.result(&program.node, &root(id, program.anew))
+    }
+
     /// The value of a node; or the step that failed.
-    pub fn result(&self, node: &Node, path: &str) -> Result<u64, Id> {
+    fn result(&self, node: &Node, path: &str) -> Result<u64, Id> {
         let child = |number: usize| format!("{path}/{number}");
         match node {
             Node::Step { failing, .. } => match self.step(path, *failing) {
@@ -24,7 +29,7 @@ impl Interpreter<'_> {
                 false => Err(path.to_owned()),
             },
             Node::Child(_) if self.cancelled.contains(path) => Err(path.to_owned()),
-            Node::Child(node) => self.result(node, path),
+            Node::Child(program) => self.flow(program, path),
             Node::Map { count, failing } => {
                 let mut all = 8;
                 for number in 0..*count {

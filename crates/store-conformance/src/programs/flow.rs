@@ -8,8 +8,8 @@ use futures::future::{BoxFuture, join_all, select_all, try_join_all};
 use gristmill_model::{Backoff, ChildBatch, JobError, PackedArray, RetryPolicy};
 use gristmill_worker::{Flow, Handler, Job, StepFailed, flow_handler};
 
-use crate::programs::node::{ATTEMPTS_MAX, EVENTS, FLOW, FlowPayload, Node, STEPS, StepPayload, mix};
-use crate::programs::record::{Id, Record};
+use crate::programs::node::{ATTEMPTS_MAX, EVENTS, FLOW, FlowPayload, Node, STEPS, StepPayload, mix, root};
+use crate::programs::record::{Id, Record, read_at};
 
 /// The delay of jobs that are tried again, in milliseconds.
 const RETRY_DELAY_MS: u64 = 7;
@@ -28,14 +28,24 @@ pub(super) fn handler(record: Arc<Record>) -> Arc<dyn Handler> {
     flow_handler(move |flow: Flow, job: Job<FlowPayload>| {
         let record = record.clone();
         async move {
-            let FlowPayload { id, number, node } = job.payload;
+            let payload = job.payload;
             let run = Run {
-                id: &id,
-                number,
+                id: &payload.id,
+                number: payload.number,
                 flow,
                 record: &record,
             };
-            match run.node(&node, id.clone()).await {
+            let ended = run
+                .node(&payload.program.node, root(&payload.id, payload.round))
+                .await;
+            if payload.round < payload.program.anew {
+                let next = FlowPayload {
+                    round: payload.round + 1,
+                    ..payload.clone()
+                };
+                return run.flow.continue_with(&next).await;
+            }
+            match ended {
                 Ok(value) => Ok(value),
                 Err(failed) => Err(JobError::new("Step", failed).permanent()),
             }
@@ -85,11 +95,12 @@ impl Run<'_> {
                     let step = self.flow.step_like(children(STEPS[*kind]), key, &payload);
                     self.see(&path, step.await)
                 }
-                Node::Child(node) => {
+                Node::Child(program) => {
                     let payload = FlowPayload {
                         id: path.clone(),
                         number: self.number,
-                        node: (**node).clone(),
+                        program: program.clone(),
+                        round: 0,
                     };
                     let step = self.flow.step_like(children(FLOW), None, &payload);
                     self.see(&path, step.await)
@@ -102,6 +113,9 @@ impl Run<'_> {
                 Node::Event { name, within_ms } => {
                     let within = within_ms.map(Duration::from_millis);
                     let event = self.flow.event::<u64>(EVENTS[*name], within).await;
+                    if let Ok(Some(value)) = event {
+                        self.record.lock().decide(self.id, &read_at(&path), value);
+                    }
                     self.see(&path, event.map(|value| value.unwrap_or(0)))
                 }
                 Node::Local => {

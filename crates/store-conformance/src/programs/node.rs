@@ -58,7 +58,15 @@ pub(super) enum Node {
     Either(Box<Node>, Box<Node>),
     Repeat(u32, Box<Node>),
     /// Another flow.
-    Child(Box<Node>),
+    Child(Program),
+}
+
+/// The program of a flow.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Program {
+    pub node: Box<Node>,
+    /// How often the flow begins anew. Only its last round has a result.
+    pub anew: u32,
 }
 
 /// The payload of a flow.
@@ -67,7 +75,17 @@ pub(super) struct FlowPayload {
     /// The name of the flow, which no other has.
     pub id: String,
     pub number: u32,
-    pub node: Node,
+    pub program: Program,
+    /// How often it has begun anew.
+    pub round: u32,
+}
+
+/// The name of a flow's node in a round.
+pub(super) fn root(id: &str, round: u32) -> String {
+    match round {
+        0 => id.to_owned(),
+        round => format!("{id}~{round}"),
+    }
 }
 
 /// The payload of a step.
@@ -106,9 +124,16 @@ impl<'r> Generator<'r> {
         self.rng.below(100) < percent
     }
 
-    /// A program, which always has something to await.
-    pub fn program(&mut self) -> Node {
-        Node::Sequence(vec![self.node(0), self.step()])
+    /// The program of a flow. It always has something to await.
+    pub fn program(&mut self, depth: u32) -> Program {
+        Program {
+            node: Box::new(Node::Sequence(vec![self.node(depth), self.step()])),
+            anew: if self.happens(30) {
+                1 + self.rng.below(2) as u32
+            } else {
+                0
+            },
+        }
     }
 
     fn node(&mut self, depth: u32) -> Node {
@@ -125,7 +150,7 @@ impl<'r> Generator<'r> {
             10 => Node::Try(Box::new(self.node(next)), Box::new(self.node(next))),
             11 => Node::Either(Box::new(self.node(next)), Box::new(self.node(next))),
             12 => Node::Repeat(2 + self.rng.below(2) as u32, Box::new(self.node(next))),
-            13..=14 => Node::Child(Box::new(Node::Sequence(vec![self.node(next), self.step()]))),
+            13..=14 => Node::Child(self.program(next)),
             _ => self.leaf(),
         }
     }

@@ -9,6 +9,14 @@ pub(super) type Id = String;
 /// The decisions of one run of a flow.
 pub(super) type Decisions = BTreeMap<Id, u64>;
 
+/// The end of the names under which runs note the events that they have read.
+const READ: &str = "@";
+
+/// The name under which a run notes the event that a node has read.
+pub(super) fn read_at(path: &str) -> Id {
+    format!("{path}{READ}")
+}
+
 /// The records of all flows of a program.
 #[derive(Debug, Default)]
 pub(super) struct Record(Mutex<Records>);
@@ -17,7 +25,7 @@ pub(super) struct Record(Mutex<Records>);
 pub(super) struct Records {
     /// The outcomes of steps, as text. A store never takes one back.
     pub seen: BTreeMap<Id, String>,
-    /// The decisions that are stored: who won a race, and local values.
+    /// The decisions that are stored: who won a race, local values, and the events that were read.
     pub decided: BTreeMap<Id, u64>,
     /// The decisions of runs that are not stored yet, by flow.
     pub pending: BTreeMap<Id, Decisions>,
@@ -56,6 +64,12 @@ impl Records {
                 self.contradict(format!("{id} was decided as {before}, and then as {decision}"));
             }
         }
+    }
+
+    /// Reports whether a stored run has read an event, by its value. No two events have the same.
+    pub fn has_read(&self, event: u64) -> bool {
+        let mut decided = self.decided.iter();
+        decided.any(|(id, value)| id.ends_with(READ) && *value == event)
     }
 
     /// A flow sees an outcome.

@@ -264,7 +264,8 @@ impl Transaction {
         assert_eq!(families.len(), all.len(), "each suspension has a family");
         let mut awaiting = Vec::new();
         for (spawning, row) in all.into_iter().zip(&families) {
-            if spawning.suspended.begins_anew() {
+            let is_anew = spawning.suspended.begins_anew();
+            if is_anew {
                 let positions = spawning.suspended.positions.clone();
                 anew.push((spawning.held.batch, row.try_get(0)?, positions));
             }
@@ -273,6 +274,8 @@ impl Transaction {
                 .await?;
             // Before it waits, so that it does not wake for these.
             self.give_up(waiting.given_up).await?;
+            self.give_back_events(spawning.held.batch, &waiting.unread, is_anew, ended)
+                .await?;
             let blocked = Blocked {
                 batch: spawning.held.batch,
                 part: number(row, 1)?,

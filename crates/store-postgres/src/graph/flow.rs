@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use gristmill_model::limits::RESCUES_MAX;
-use gristmill_model::{BatchId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
+use gristmill_model::{BatchId, JobId, PackedArray, Positions, Report, Signal, Suspended, WorkerId};
 use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
 use gristmill_store::rules::family::{Brood, Family};
 use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
@@ -112,7 +112,8 @@ impl Transaction {
 
     /// The jobs that wait after they have suspended, and for which earlier children. These must be locked.
     pub async fn waiting_after(&self, batch: BatchId, suspended: &Suspended) -> Result<Waiting> {
-        if suspended.seen.is_empty() || suspended.begins_anew() {
+        let is_anew = suspended.begins_anew() && suspended.given_up.is_empty();
+        if suspended.seen.is_empty() || is_anew {
             return Ok(Waiting::for_new_children(suspended));
         }
         let flows: Vec<i32> = suspended.positions.iter().map(u32::cast_signed).collect();
@@ -144,6 +145,36 @@ impl Transaction {
             .cancel_trees(&batches, &positions.collect::<Vec<_>>())
             .await?;
         self.settle(ended).await?;
+        Ok(())
+    }
+
+    /// Gives the events that these ended children of flows got, and that the flows have not read, to the oldest open waits for
+    /// them, which must be locked. Where none is open, they are kept, before those that were sent later. A flow that begins
+    /// anew has no wait that stays open.
+    pub async fn give_back_events(
+        &self,
+        batch: BatchId,
+        unread: &[(u32, JobId)],
+        is_anew: bool,
+        ended: &mut Ended,
+    ) -> Result<()> {
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let flows: Vec<i32> = unread.iter().map(|(flow, _)| flow.cast_signed()).collect();
+        let children: Vec<i64> = unread.iter().map(|(_, child)| child.batch.0).collect();
+        let positions = unread.iter().map(|(_, child)| child.position.cast_signed());
+        let positions: Vec<i32> = positions.collect();
+        let sql = "SELECT ended_ids, ended_positions FROM gristmill.give_back_events($1, $2, $3, $4, $5, $6)";
+        let rows = self
+            .query(
+                sql,
+                &[&batch.0, &flows, &children, &positions, &is_anew, &self.now.0],
+            )
+            .await?;
+        for row in &rows {
+            ended.add_columns(row, 0)?;
+        }
         Ok(())
     }
 

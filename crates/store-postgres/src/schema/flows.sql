@@ -187,6 +187,46 @@ BEGIN
 END
 $$;
 
+-- Gives the events that these ended children of flows got, and that the flows have not read, to the oldest open waits for them. Where
+-- none is open, they are kept, before those that were sent later. A flow that begins anew has no wait that stays open. The children of a
+-- flow follow one another, the oldest first; the rows of the open waits are locked. Returns what that ended; the caller settles it.
+CREATE OR REPLACE FUNCTION gristmill.give_back_events(
+    flow_id bigint, flow_positions integer[], child_ids bigint[], child_positions integer[], is_anew boolean, now_ms bigint,
+    OUT ended_ids bigint[], OUT ended_positions int4multirange[]
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unread record;
+    taker record;
+    flow_before integer;
+    first_id bigint; -- of the events of a flow
+BEGIN
+    FOR unread IN
+        SELECT u.number, u.flow_position, c.event, r."values" AS value
+        FROM unnest(flow_positions, child_ids, child_positions) WITH ORDINALITY AS u (flow_position, child_id, child_position, number)
+        JOIN gristmill.child_batch c ON c.batch_id = u.child_id AND c.event IS NOT NULL
+        JOIN gristmill.reported r ON r.batch_id = u.child_id AND r.first_position = u.child_position AND r.state = 'completed'
+        ORDER BY u.number
+    LOOP
+        SELECT a.batch_id, a.position INTO taker FROM gristmill.awaiting_event(flow_id, unread.flow_position, unread.event) a
+            WHERE NOT is_anew;
+        IF FOUND THEN
+            PERFORM gristmill.complete_signals(taker.batch_id, ARRAY[taker.position], ARRAY[unread.value], now_ms);
+            ended_ids := ended_ids || taker.batch_id;
+            ended_positions := ended_positions || int4multirange(int4range(taker.position, taker.position + 1));
+            CONTINUE;
+        END IF;
+        IF flow_before IS DISTINCT FROM unread.flow_position THEN
+            flow_before := unread.flow_position;
+            SELECT coalesce(min(k.id), 0) - cardinality(child_ids) - 1 INTO first_id
+                FROM gristmill.kept_event k WHERE k.batch_id = flow_id AND k.position = unread.flow_position;
+        END IF;
+        INSERT INTO gristmill.kept_event (batch_id, position, id, name, value) OVERRIDING SYSTEM VALUE
+        VALUES (flow_id, unread.flow_position, first_id + unread.number, unread.event, unread.value);
+    END LOOP;
+END
+$$;
+
 -- Gives new jobs that wait for an event the kept events of their flows, the oldest first. The batches of the flows are locked. Returns
 -- what that ended; the caller settles it.
 CREATE OR REPLACE FUNCTION gristmill.deliver_kept(

@@ -55,14 +55,16 @@ impl Transaction<'_> {
             suspended.positions.len(),
             "each suspended job has a memo"
         );
-        let number = self.next_family(held.batch)?;
-        if suspended.begins_anew() {
-            self.forget_steps(held.batch, &suspended.positions)?;
-        }
+        let (number, is_anew) = (self.next_family(held.batch)?, suspended.begins_anew());
+        let mut ended = Vec::new();
         let waiting = self.waiting_after(held.batch, suspended)?;
         // Before it waits, so that it does not wake for these.
         let given_up = self.cancel_descendants(waiting.given_up)?;
         self.settle(given_up)?;
+        self.give_back_events(held.batch, &waiting.unread, is_anew, &mut ended)?;
+        if is_anew {
+            self.forget_steps(held.batch, &suspended.positions)?;
+        }
         self.insert_suspension(held.batch, number, suspended)?;
         let blocked = Blocked {
             batch: held.batch,
@@ -80,7 +82,7 @@ impl Transaction<'_> {
         for earlier in waiting.earlier {
             self.wait_for_children(&blocked, earlier)?;
         }
-        let (mut ids, mut ended) = (Vec::with_capacity(batches.len()), Vec::new());
+        let mut ids = Vec::with_capacity(batches.len());
         for (batch, children) in batches.iter().zip(&suspended.children) {
             let id = self.insert_batch(batch, &batch.payloads, None, &ids, &[])?;
             assert_eq!(
@@ -112,7 +114,7 @@ impl Transaction<'_> {
             family: Some(number),
             ..NewSlice::back(held, &head, &childless)
         };
-        let slice = match suspended.begins_anew() {
+        let slice = match is_anew {
             true => NewSlice {
                 attempt: 1,
                 rescues: 0,

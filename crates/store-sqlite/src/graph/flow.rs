@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use gristmill_model::limits::KEPT_EVENTS_MAX;
 use gristmill_model::signal::EVENT_KIND;
-use gristmill_model::{BatchId, ChildBatch, JobId, JobState, PackedArray, Positions, Suspended, Wake};
+use gristmill_model::{
+    BatchId, ChildBatch, JobId, JobState, PackedArray, Positions, Signal, Suspended, Wake,
+};
 use gristmill_store::rules::ending::Ending;
 use gristmill_store::rules::family::flow::{BySuspended, EarlierSteps, Waiting, forgotten, join_memos};
 use gristmill_store::rules::family::{Brood, latest};
 use gristmill_store::{BatchPositions, FlowEvent, FlowEventReceipt, Suspension};
 use rusqlite::{Connection, params};
 
-use crate::columns::read_positions;
+use crate::columns::{read_positions, report_id};
 use crate::failure::Result;
 use crate::graph::dependency::Ended;
 use crate::graph::family::{STEPS, brood, broods, children_of_steps, family, steps_of};
+use crate::query::report_ids;
+use crate::sums::{CheckedReport, REPORT_COLUMNS};
 use crate::transaction::Transaction;
 
 /// The suspensions of each of these jobs, in order.
@@ -45,7 +49,8 @@ pub(crate) fn suspensions(
 impl Transaction<'_> {
     /// The jobs that wait after they have suspended, and for which earlier children.
     pub fn waiting_after(&self, batch: BatchId, suspended: &Suspended) -> Result<Waiting> {
-        if suspended.seen.is_empty() || suspended.begins_anew() {
+        let is_anew = suspended.begins_anew() && suspended.given_up.is_empty();
+        if suspended.seen.is_empty() || is_anew {
             return Ok(Waiting::for_new_children(suspended));
         }
         let mut earlier = EarlierSteps {
@@ -219,7 +224,7 @@ impl Transaction<'_> {
         if count.is_none_or(|count| flow.position >= count) {
             return Ok(FlowEventReceipt::Unknown);
         }
-        if let Some(waiting) = self.waiting_for_event(event)? {
+        if let Some(waiting) = self.waiting_for_event(flow, &event.name)? {
             ended.push(self.end_by_event(waiting, event.value().clone())?);
             return Ok(FlowEventReceipt::Delivered);
         }
@@ -242,8 +247,8 @@ impl Transaction<'_> {
     }
 
     /// The oldest open job that waits for an event of a flow.
-    fn waiting_for_event(&mut self, event: &FlowEvent) -> Result<Option<JobId>> {
-        let flow = Positions::from(event.job.position..event.job.position + 1);
+    fn waiting_for_event(&mut self, flow: JobId, name: &str) -> Result<Option<JobId>> {
+        let own = Positions::from(flow.position..flow.position + 1);
         let mut candidates: Vec<BatchPositions> = Vec::new();
         {
             let mut statement = self.connection.prepare_cached(
@@ -252,13 +257,13 @@ impl Transaction<'_> {
                  JOIN batch b ON b.id = c.batch_id JOIN lane l ON l.id = b.lane_id \
                  WHERE c.parent_id = ?1 AND l.kind = ?2 ORDER BY c.batch_id",
             )?;
-            let mut rows = statement.query(params![event.job.batch.0, EVENT_KIND])?;
+            let mut rows = statement.query(params![flow.batch.0, EVENT_KIND])?;
             while let Some(row) = rows.next()? {
                 let parents = read_positions(row, 2)?;
-                if parents.contains(event.job.position) {
+                if parents.contains(flow.position) {
                     let brood = brood(row, &parents)?;
                     candidates.push(BatchPositions {
-                        positions: brood.of_parents(&flow),
+                        positions: brood.of_parents(&own),
                         batch: brood.batch,
                     });
                 }
@@ -267,7 +272,7 @@ impl Transaction<'_> {
         for BatchPositions { batch, positions } in candidates {
             let head = self.head(batch)?;
             let signal = head.options.signal.as_ref();
-            if signal.and_then(gristmill_model::Signal::event) != Some(event.name.as_str()) {
+            if signal.and_then(Signal::event) != Some(name) {
                 continue;
             }
             let open = self.open_of(batch)?.intersection(&positions);
@@ -293,6 +298,64 @@ impl Transaction<'_> {
         })
     }
 
+    /// Gives the events that these ended children of flows got, and that the flows have not read, to the oldest open waits for
+    /// them. Where none is open, they are kept, before those that were sent later. A flow that begins anew has no wait that
+    /// stays open.
+    pub fn give_back_events(
+        &mut self,
+        batch: BatchId,
+        unread: &[(u32, JobId)],
+        is_anew: bool,
+        ended: &mut Vec<Ended>,
+    ) -> Result<()> {
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let first: Option<i64> = self.row("SELECT coalesce(min(id), 0) FROM kept_event", [], |row| {
+            row.get(0)
+        })?;
+        let first = first.unwrap_or(0) - unread.len() as i64;
+        for (number, (position, child)) in (first..).zip(unread) {
+            let flow = JobId {
+                batch,
+                position: *position,
+            };
+            let head = self.head(child.batch)?;
+            let Some(name) = head.options.signal.as_ref().and_then(Signal::event) else {
+                continue;
+            };
+            let Some(value) = self.value_of_event(*child)? else {
+                continue;
+            };
+            let taker = match is_anew {
+                true => None,
+                false => self.waiting_for_event(flow, name)?,
+            };
+            match taker {
+                Some(taker) => ended.push(self.end_by_event(taker, value)?),
+                None => drop(self.execute(
+                    "INSERT INTO kept_event (id, batch_id, position, name, value) VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![number, batch.0, position, name, value.as_str()],
+                )?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of an event, as a JSON array of one, if this job got one. Each such job has a report of its own.
+    fn value_of_event(&self, child: JobId) -> Result<Option<PackedArray>> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT {REPORT_COLUMNS} FROM reported WHERE row_id BETWEEN ?2 AND ?3 AND id = ?1 AND state = 'completed'"
+        ))?;
+        let [first, last] = report_ids(child.batch);
+        let mut rows = statement.query([report_id(child.batch, child.position), first, last])?;
+        let Some(row) = rows.next()? else {
+            return Ok(None);
+        };
+        let stored = CheckedReport::read(child.batch, row)?;
+        Ok(stored.values.map(PackedArray::from_stored))
+    }
+
     /// Gives new jobs that wait for an event the kept events of their flows, the oldest first.
     pub fn deliver_kept(
         &mut self,
@@ -302,7 +365,7 @@ impl Transaction<'_> {
         ended: &mut Vec<Ended>,
     ) -> Result<()> {
         let signal = children.options.signal.as_ref();
-        let Some(name) = signal.and_then(gristmill_model::Signal::event) else {
+        let Some(name) = signal.and_then(Signal::event) else {
             return Ok(());
         };
         let brood = Brood::of_shares(id, flows.1.clone(), &children.shares);

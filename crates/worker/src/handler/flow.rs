@@ -133,7 +133,7 @@ impl Flow {
 
     /// Waits for a time. The flow holds no worker meanwhile.
     pub fn sleep(&self, span: Duration) -> SignalFuture<()> {
-        self.signal("@sleep".to_owned(), Signal::Time, Some(span))
+        self.signal(instance::SLEEP.to_owned(), Signal::Time, Some(span))
     }
 
     /// Begins the instance anew with a state in place of its payload: the same job, with an empty memo. Steps that are open
@@ -218,7 +218,8 @@ impl fmt::Debug for Flow {
     }
 }
 
-/// A flow that drops a step gives it up: where it is open, it is cancelled once the flow waits again.
+/// A flow that drops a step gives it up: where it is open, it is cancelled once the flow waits again. An event whose value was not
+/// read goes back.
 impl Drop for Outcomes {
     fn drop(&mut self) {
         self.flow.instance().give_up(self.record);

@@ -319,7 +319,7 @@ impl Delivery {
         }
     }
 
-    /// Tells the store how many ended children flows have seen, if others are open.
+    /// Tells the store how many ended children flows have seen, if others are open or some are given up.
     fn count_seen(&self, suspended: &mut Suspended) {
         let Some(seen) = self.seen.get().filter(|_| suspended.flow.is_some()) else {
             suspended.given_up.clear();
@@ -330,13 +330,10 @@ impl Delivery {
             .iter()
             .map(|index| seen.get(index as usize).copied().flatten());
         let seen: Vec<Option<u32>> = seen.collect();
-        if seen.iter().any(Option::is_some) {
+        if seen.iter().any(Option::is_some) || !suspended.given_up.is_empty() {
             // A job without open children has no news either.
             assert_eq!(seen.len(), suspended.positions.len() as usize);
             suspended.seen = seen.into_iter().map(|seen| seen.unwrap_or(u32::MAX)).collect();
-        } else {
-            // None of the children is open.
-            suspended.given_up.clear();
         }
     }
 

@@ -412,7 +412,12 @@
       }
       if (this.#next !== null) {
         await this.#endLocals();
-        return new Suspension(`{"children":[],"memo":[${this.#next}],"on_failure":"collect","flow":true,"wake":"anew"}`);
+        // Events that open waits have got meanwhile go back.
+        const isEvent = (owner) => owner !== null && owner.name.startsWith('@') && owner.name !== SLEEP;
+        const waits = [...owners.keys()].filter((index) => isEvent(owners[index]));
+        const givenUp = JSON.stringify(waits.map((index) => this.#outcomes[index].job));
+        return new Suspension(
+          `{"children":[],"memo":[${this.#next}],"on_failure":"collect","flow":true,"wake":"anew","given_up":${givenUp}}`);
       }
       return this.#ended ? this.#conclude() : this.#suspension(seen, isAll);
     }

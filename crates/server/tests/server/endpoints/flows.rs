@@ -77,9 +77,16 @@ async fn ended_flows_are_forked() {
     let value = json!({"name": "approve", "value": 7});
     api.post(&format!("/jobs/{flow}/events"), &value).await;
     work(&api).await;
-    let fork = json!({"jobs": [flow, format!("{batch}:1")], "from": "approve"});
+    let fork =
+        json!({"jobs": ["9999:7", format!("{batch}:1"), flow, format!("{batch}:2")], "from": "approve"});
     let forked = api.post("/jobs/fork", &fork).await.json();
     let told = &forked["flows"];
+    for (number, unknown) in [(2, format!("{batch}:2")), (3, "9999:7".to_owned())] {
+        assert_eq!(
+            told[number],
+            json!({"flow": unknown, "error": "it does not exist"})
+        );
+    }
     assert_eq!(
         (&told[0]["flow"], &told[0]["error"]),
         (&json!(flow), &Value::Null)
@@ -102,6 +109,29 @@ async fn ended_flows_are_forked() {
             "{wrong}"
         );
     }
+}
+
+/// What flows keep is read in answers of at most 32 MiB.
+#[tokio::test]
+async fn large_memos_come_in_portions() {
+    let api = Api::new().await;
+    let mut flows = Vec::new();
+    for _ in 0..3 {
+        let payload = "x".repeat(12 << 20);
+        let batch = api.submit("approval@2", json!([payload])).await;
+        flows.push(format!("{batch}:0"));
+    }
+    let first = api.post("/jobs/memos", &json!({"jobs": flows})).await.json();
+    assert_eq!(
+        (first["flows"].as_array().unwrap().len(), &first["left"]),
+        (2, &json!([flows[2]]))
+    );
+    let second = api.post("/jobs/memos", &json!({"jobs": first["left"]})).await;
+    let second = second.json();
+    assert_eq!(
+        (&second["flows"][0]["job"], &second["left"]),
+        (&json!(flows[2]), &Value::Null)
+    );
 }
 
 #[tokio::test]

@@ -69,6 +69,7 @@ impl Reference {
         created: &mut Created,
         now: Timestamp,
     ) {
+        let unread = self.unread_events(id, suspended);
         if suspended.begins_anew() {
             self.begin_anew(id, now);
         }
@@ -119,6 +120,7 @@ impl Reference {
         } else {
             job.come_back(now)
         }
+        self.give_back(id, unread, now);
         for child in self.families[family].children.clone() {
             self.deliver_kept(id, child, now);
         }

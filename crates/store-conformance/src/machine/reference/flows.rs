@@ -80,6 +80,55 @@ impl Reference {
         unwanted.map(|(child, _)| child).collect()
     }
 
+    /// The names and values of the events that children of a flow got, and that the flow gives up.
+    pub(super) fn unread_events(&self, id: JobId, suspended: &Suspended) -> Vec<(String, String)> {
+        let Some(chosen) = suspended.given_up.first() else {
+            return Vec::new();
+        };
+        let children = self.children_of_steps(id).into_iter();
+        let unread = children.filter(|(child, _)| chosen.contains(child));
+        let unread = unread.filter_map(|(child, _)| {
+            let job = self.jobs.get(&child)?;
+            match (&job.signal, &job.place) {
+                (
+                    Some(Signal::Event(name)),
+                    Place::Ended {
+                        state: JobState::Completed,
+                        value: Some(value),
+                        ..
+                    },
+                ) => Some((name.clone(), value.clone())),
+                _ => None,
+            }
+        });
+        unread.collect()
+    }
+
+    /// Gives events that a flow has not read to its oldest open waits for them, or keeps them before those that were sent
+    /// later.
+    pub(super) fn give_back(&mut self, flow: JobId, unread: Vec<(String, String)>, now: Timestamp) {
+        let mut kept = Vec::new();
+        for (name, value) in unread {
+            match self.awaiting(flow, &name) {
+                Some(child) => self.complete_with(child, value, now),
+                None => kept.push(KeptEvent { flow, name, value }),
+            }
+        }
+        self.kept.splice(0..0, kept);
+    }
+
+    /// The oldest open job that waits for an event of a flow.
+    fn awaiting(&self, flow: JobId, name: &str) -> Option<JobId> {
+        let awaiting = self.jobs.iter().find(|(_, job)| {
+            let is_child = job
+                .child_of
+                .is_some_and(|family| self.families[family].parent() == flow);
+            let awaits = job.signal == Some(Signal::Event(name.to_owned()));
+            is_child && awaits && job.ended_at().is_none()
+        });
+        awaiting.map(|(child, _)| *child)
+    }
+
     /// Reports whether a flow waits after a step. `seen` is the number of ended children that it has seen, if others were
     /// open.
     pub(super) fn waits_after(
@@ -153,15 +202,7 @@ impl Reference {
         };
         let has_ended = flow.ended_at().is_some();
         let value = event.value().items().next().unwrap_or_default().to_owned();
-        let awaiting = self.jobs.iter().find(|(_, job)| {
-            let is_child = job
-                .child_of
-                .is_some_and(|family| self.families[family].parent() == event.job);
-            let awaits = job.signal == Some(Signal::Event(event.name.clone()));
-            is_child && awaits && job.ended_at().is_none()
-        });
-        if let Some((child, _)) = awaiting {
-            let child = *child;
+        if let Some(child) = self.awaiting(event.job, &event.name) {
             self.complete_with(child, value, now);
             return FlowEventReceipt::Delivered;
         }
@@ -178,7 +219,8 @@ impl Reference {
 
     /// Gives a new child of a flow the oldest kept event that it waits for.
     pub(super) fn deliver_kept(&mut self, flow: JobId, child: JobId, now: Timestamp) {
-        let Some(Signal::Event(name)) = self.jobs.get(&child).and_then(|job| job.signal.clone()) else {
+        let job = self.jobs.get(&child).filter(|job| job.ended_at().is_none());
+        let Some(Signal::Event(name)) = job.and_then(|job| job.signal.clone()) else {
             return;
         };
         let mut kept = self.kept.iter();

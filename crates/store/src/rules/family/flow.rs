@@ -17,8 +17,9 @@
 //! of `suspension`. A family that all its flows have left is deleted, and the batches of its children are ordinary ones,
 //! which a prune can delete. So a loop without end keeps what its last round has stored.
 //!
-//! A flow may give up open children of earlier steps, such as the losers of a race. They are cancelled before the flow waits,
-//! so they do not wake it.
+//! A flow may give up children of earlier steps, such as the losers of a race. Those that are open are cancelled before the
+//! flow waits, so they do not wake it. An event that one of the others got was not read by the flow: it goes to the oldest wait
+//! for it that is open, or back to the kept events, before those that were sent later.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +47,9 @@ pub struct Waiting {
     pub earlier: Vec<BatchId>,
     /// The open children that the jobs give up. They are cancelled first.
     pub given_up: Vec<BatchPositions>,
+    /// The ended children that the jobs give up, each with its flow, in ascending order for each flow. Events that they got go
+    /// back.
+    pub unread: Vec<(u32, JobId)>,
 }
 
 impl Waiting {
@@ -55,10 +59,11 @@ impl Waiting {
             positions: suspended.positions.select(&suspended.with_children()),
             earlier: Vec::new(),
             given_up: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
-    /// The jobs that wait for new children and for those of earlier steps.
+    /// The jobs that wait for new children and for those of earlier steps. A flow that begins anew waits for nothing.
     pub fn of(suspended: &Suspended, earlier: &EarlierSteps) -> Self {
         assert_eq!(
             suspended.seen.len(),
@@ -68,6 +73,7 @@ impl Waiting {
         let with_new = suspended.with_children();
         let mut positions = Positions::new();
         let mut given_up: BTreeMap<BatchId, Positions> = BTreeMap::new();
+        let mut unread = Vec::new();
         for ((place, parent), seen) in (0..).zip(suspended.positions.iter()).zip(&suspended.seen) {
             let own = Positions::from(parent..parent + 1);
             let unwanted = suspended.given_up.get(place as usize);
@@ -79,6 +85,9 @@ impl Waiting {
                 let mut open = open.map_or_else(Positions::new, |open| open.intersection(&children));
                 ended_count += children.len() - open.len();
                 if let Some(unwanted) = unwanted.get(&brood.batch) {
+                    let batch = brood.batch;
+                    let over = unwanted.intersection(&children).difference(&open);
+                    unread.extend(over.iter().map(|position| (parent, JobId { batch, position })));
                     let unwanted = unwanted.intersection(&open);
                     open = open.difference(&unwanted);
                     let all = given_up.entry(brood.batch).or_default();
@@ -87,7 +96,8 @@ impl Waiting {
                 open_count += open.len();
             }
             let is_news = suspended.flow == Some(Wake::Any) && ended_count > *seen;
-            if !is_news && (open_count > 0 || with_new.contains(place)) {
+            let may_wait = !is_news && !suspended.begins_anew();
+            if may_wait && (open_count > 0 || with_new.contains(place)) {
                 positions.insert(parent);
             }
         }
@@ -113,6 +123,7 @@ impl Waiting {
         Waiting {
             earlier,
             given_up: given_up.collect(),
+            unread,
             positions,
         }
     }
@@ -249,20 +260,33 @@ mod tests {
                 .iter()
                 .map(|jobs| format!("{}:{}", jobs.batch, jobs.positions));
             let earlier = waiting.earlier.iter().map(ToString::to_string);
+            let unread = waiting
+                .unread
+                .iter()
+                .map(|(flow, child)| format!("{child} of {flow}"));
             (
                 waiting.positions.to_string(),
-                given_up.chain(earlier).collect::<Vec<_>>().join(" "),
+                given_up
+                    .chain(earlier)
+                    .chain(unread)
+                    .collect::<Vec<_>>()
+                    .join(" "),
             )
         };
         let told = |positions: &str, rest: &str| (positions.to_owned(), rest.to_owned());
-        assert_eq!(giving_up(3, &[0], 1), told("3", "8"));
-        assert_eq!(giving_up(3, &[0, 1, 4], 1), told("3", "8:1"));
+        assert_eq!(giving_up(3, &[0], 1), told("3", "8 8:0 of 3"));
+        assert_eq!(giving_up(3, &[0, 1, 4], 1), told("3", "8:1 8:0 of 3"));
         assert_eq!(
             giving_up(3, &[1], 0),
             told("", "8:1"),
             "nothing is left to wait for"
         );
         assert_eq!(giving_up(5, &[1, 4], 0), told("", "8:4"));
+        let mut anew = one(5, Wake::Anew, u32::MAX, 0);
+        anew.given_up = vec![vec!["8:3".parse().unwrap(), "8:4".parse().unwrap()]];
+        let begun = Waiting::of(&anew, &earlier);
+        assert_eq!((begun.positions.len(), begun.earlier.len()), (0, 0));
+        assert_eq!(begun.unread, [(5, "8:3".parse().unwrap())]);
         // A job without earlier children waits for its new ones, or not at all.
         assert_eq!(waiting(&one(4, Wake::All, 0, 2)), ("4".to_owned(), vec![]));
         assert_eq!(waiting(&one(4, Wake::Any, 0, 0)).0, "");

@@ -14,6 +14,9 @@ use serde_json::value::RawValue;
 use crate::handler::flow::memo::{Begin, Memo, StepEntry, runs};
 use crate::sync::{AtomicBool, Ordering};
 
+/// The name of steps that are sleeps. An event has its name after the same sign.
+pub(super) const SLEEP: &str = "@sleep";
+
 /// The name and the key of a step.
 type Identity = (String, Option<String>);
 
@@ -29,6 +32,10 @@ struct Record {
     waker: Option<Waker>,
     /// The code waits for it no more.
     is_given_up: bool,
+    /// Whether it was given up, or its end was told, since the last suspension.
+    is_news: bool,
+    /// The code has read its outcome.
+    is_read: bool,
     /// The children of a step that begins now.
     children: Option<ChildBatch>,
 }
@@ -52,6 +59,8 @@ pub(super) struct Instance {
     pub error: Option<JobError>,
     /// Functions that run here and have not ended.
     pub locals_running: u32,
+    /// Whether the code goes on from the last suspension: it is no replay any more.
+    goes_on: bool,
     /// What the instance began with, beside its payload.
     begun: Begin,
     /// The state with which it begins anew.
@@ -73,6 +82,7 @@ impl Instance {
             new_values: Vec::new(),
             error: None,
             locals_running: 0,
+            goes_on: false,
             begun,
             next: None,
         };
@@ -108,6 +118,8 @@ impl Instance {
             entry,
             waker: None,
             is_given_up: false,
+            is_news: false,
+            is_read: false,
             children: None,
         });
         assert_eq!(number + 1, self.records.len(), "steps are numbered in order");
@@ -194,6 +206,8 @@ impl Instance {
             entry,
             waker: None,
             is_given_up: false,
+            is_news: false,
+            is_read: false,
             children: Some(children),
         });
         self.records.len() - 1
@@ -212,6 +226,8 @@ impl Instance {
             missing: 0,
             waker: None,
             is_given_up: false,
+            is_news: false,
+            is_read: false,
             children: None,
         });
         self.records.len() - 1
@@ -223,7 +239,9 @@ impl Instance {
 
     /// The code waits for a step no more.
     pub fn give_up(&mut self, record: usize) {
-        self.records[record].is_given_up = true;
+        let record = &mut self.records[record];
+        record.is_given_up = true;
+        record.is_news |= self.goes_on;
     }
 
     /// The outcomes of all children of a step, once their ends were told.
@@ -233,6 +251,7 @@ impl Instance {
             record.waker = Some(waker.clone());
             return None;
         }
+        record.is_read = true;
         let count = record.entry.count.map_or(1, |count| count as usize);
         assert!(record.first + count <= self.outcomes.len(), "children exist");
         Some(&self.outcomes[record.first..record.first + count])
@@ -263,6 +282,7 @@ impl Instance {
         let is_new = |child: &usize| self.owners[*child].is_some() && self.outcomes[*child].has_ended();
         let seen: Vec<usize> = (0..self.outcomes.len()).filter(is_new).collect();
         debug_assert!(seen.is_sorted(), "children are seen in their order");
+        self.goes_on = true;
         seen.iter().for_each(|child| self.deliver(*child));
         seen.into_iter()
             .map(|child| u32::try_from(child).unwrap_or(u32::MAX))
@@ -276,6 +296,7 @@ impl Instance {
         let record = &mut self.records[record];
         assert!(record.missing > 0, "a child ends once");
         record.missing -= 1;
+        record.is_news |= self.goes_on;
         if record.missing == 0
             && let Some(waker) = record.waker.take()
         {
@@ -328,7 +349,17 @@ impl Instance {
             begin: Some(Box::new(begin)),
             ..Memo::default()
         };
-        Some(flow_spawn(Vec::new(), &memo, Wake::Anew))
+        let spawn = flow_spawn(Vec::new(), &memo, Wake::Anew);
+        let given_up = self.unread_events(|_| true);
+        Some(spawn.map(|spawn| Spawn { given_up, ..spawn }))
+    }
+
+    /// The waits for events that may have got one which the code has not read, among these. The event goes back.
+    fn unread_events(&self, is_meant: impl Fn(&Record) -> bool) -> Vec<JobId> {
+        let begun = self.records.iter().filter(|record| record.children.is_none());
+        let waits = begun.filter(|record| is_event(&record.entry.name) && record.entry.count.is_none());
+        let unread = waits.filter(|record| !record.is_read && is_meant(record));
+        unread.map(|record| self.outcomes[record.first].job).collect()
     }
 
     /// What the flow waits for, and what it keeps.
@@ -341,7 +372,10 @@ impl Instance {
             |owner: &Option<usize>| owner.is_some_and(|record| self.records[record].is_given_up);
         let owned = self.owners.iter().zip(&self.outcomes);
         let given_up = owned.filter(|(owner, _)| is_unwanted(owner));
-        let given_up: Vec<JobId> = given_up.map(|(_, outcome)| outcome.job).collect();
+        let mut given_up: Vec<JobId> = given_up.map(|(_, outcome)| outcome.job).collect();
+        // Those that are open are there.
+        given_up
+            .extend(self.unread_events(|record| record.is_given_up && record.is_news && record.missing == 0));
         let mut memo = Memo {
             seen: Some(runs(seen)),
             values: std::mem::take(&mut self.new_values),
@@ -390,6 +424,11 @@ impl Instance {
             ..flow_spawn(children, &memo, wake)?
         })
     }
+}
+
+/// Whether a step of this name is a wait for an event.
+fn is_event(name: &str) -> bool {
+    name.starts_with('@') && name != SLEEP
 }
 
 /// Makes a spawn that a flow answers with.
