@@ -76,7 +76,11 @@ pub async fn flows_to_fork(
             if states.is_empty() {
                 return Ok(found);
             }
-            let filter = JobFilter { states, ..filter };
+            let filter = JobFilter {
+                states,
+                no_steps: true,
+                ..filter
+            };
             let mut after = None;
             loop {
                 let page = store.job_ids(&filter, after, BATCHES_PER_QUERY).await?;

@@ -172,7 +172,7 @@ pub async fn flow_kinds(store: &dyn Store, named: Option<&str>) -> Result<Vec<Fl
         None => true,
     };
     let workers = store.workers().await?;
-    let counted = store.kind_counts().await?.into_iter();
+    let counted = store.kind_counts(true).await?.into_iter();
     let counted = counted.filter(|counted| kinds.contains(&counted.kind) && is_meant(&counted.kind));
     let flows = counted.map(|counted| {
         let (name, version) = name_and_version(&counted.kind);
@@ -210,6 +210,7 @@ pub async fn flows(
             kind: Some(kind.kind.to_string()),
             queue: Some(kind.queue.to_string()),
             states: states.to_vec(),
+            no_steps: true,
             ..JobFilter::default()
         };
         rows.extend(store.jobs(&filter, page).await?);

@@ -45,5 +45,5 @@ pub async fn queues(
     access: &Access,
     QueuesQuery { .. }: QueuesQuery,
 ) -> Result<Queues, Refused> {
-    Ok(Queues::of(&engine.store().kind_counts().await?, access))
+    Ok(Queues::of(&engine.store().kind_counts(false).await?, access))
 }

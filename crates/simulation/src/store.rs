@@ -375,8 +375,8 @@ impl Store for FaultyStore {
         operate!(self.due_lanes(want, due_by))
     }
 
-    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
-        operate!(self.kind_counts())
+    async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError> {
+        operate!(self.kind_counts(no_steps))
     }
 
     async fn stats(&self) -> Result<StoreStats, StoreError> {

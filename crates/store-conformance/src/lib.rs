@@ -196,6 +196,7 @@ macro_rules! store_conformance {
                 given_up_children_are_cancelled,
                 flows_begin_anew,
                 flows_begin_with_memos,
+                steps_of_their_flows_kind_are_told_apart,
             ]
             graph::flow_events [
                 events_are_delivered_or_kept,

@@ -23,7 +23,7 @@ use crate::limits::SUMS_ADDED_AT_ONCE;
 use crate::query::pieces;
 
 /// Rows that belong to a batch which does not exist, by table: the batches of some.
-const STRAYS: [(&str, &str); 12] = [
+const STRAYS: [(&str, &str); 13] = [
     ("slice", "SELECT DISTINCT batch_id FROM gristmill.slice"),
     ("held", "SELECT DISTINCT batch_id FROM gristmill.held"),
     ("blocked", "SELECT DISTINCT batch_id FROM gristmill.blocked"),
@@ -39,6 +39,7 @@ const STRAYS: [(&str, &str); 12] = [
     ("edge", "SELECT DISTINCT batch_id FROM gristmill.edge"),
     ("suspension", "SELECT DISTINCT batch_id FROM gristmill.suspension"),
     ("kept_event", "SELECT DISTINCT batch_id FROM gristmill.kept_event"),
+    ("step_batch", "SELECT batch_id FROM gristmill.step_batch"),
 ];
 
 /// Rows that point at another missing row: a table, the fault, and the batches of some.

@@ -528,9 +528,9 @@ impl Store for PostgresStore {
         ))
     }
 
-    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
+    async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError> {
         let now = self.database.now();
-        look!(self, |snapshot| query::kind_counts(&snapshot, now))
+        look!(self, |snapshot| query::kind_counts(&snapshot, now, no_steps))
     }
 
     async fn check(&self, place: CheckPlace) -> Result<CheckPage, StoreError> {

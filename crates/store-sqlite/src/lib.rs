@@ -525,9 +525,9 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError> {
+    async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError> {
         let now = self.clock.now();
-        self.read(move |connection| query::kind_counts(connection, now))
+        self.read(move |connection| query::kind_counts(connection, now, no_steps))
             .await
     }
 

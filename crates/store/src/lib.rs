@@ -265,8 +265,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// lanes.
     async fn due_lanes(&self, want: &Want, due_by: Timestamp) -> Result<Vec<Lane>, StoreError>;
 
-    /// The jobs by queue, kind and state.
-    async fn kind_counts(&self) -> Result<Vec<KindCounts>, StoreError>;
+    /// The jobs by queue, kind and state. With `no_steps`, as [`JobFilter::no_steps`] says.
+    async fn kind_counts(&self, no_steps: bool) -> Result<Vec<KindCounts>, StoreError>;
 
     /// Totals by kind and queue, workers, batch statistics by hop, sizes.
     async fn stats(&self) -> Result<StoreStats, StoreError>;

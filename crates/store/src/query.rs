@@ -40,6 +40,8 @@ pub struct JobFilter {
     pub tags: Vec<TagCondition>,
     /// Allows the children of this job, including siblings that its children spawned.
     pub parent: Option<JobId>,
+    /// Leaves out the steps of flows that have the kind of their flow, as those of scripts have.
+    pub no_steps: bool,
 }
 
 impl JobFilter {

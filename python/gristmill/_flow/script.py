@@ -112,7 +112,9 @@ def _preparing(script: dict[str, Any]) -> Callable[..., Any]:
 
     def head(target: Any, queue: str | None = None, tags: Any = None, options: Any = None) -> str:
         """What the children of a step have in common. Options are those of the children of `gristmill.spawn`."""
-        parts = {"kind": target if isinstance(target, str) else None, "queue": queue, "tags": tags, "options": options}
+        # A function of the script has the kind of the flow, and is no flow.
+        step = None if isinstance(target, str) else True
+        parts = {"kind": target if step is None else None, "step": step, "queue": queue, "tags": tags, "options": options}
         return json.dumps({name: part for name, part in parts.items() if part is not None or name == "kind"})[:-1]
 
     def of_children(options: dict[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,9 @@ pub struct ChildBatch {
     /// expire after the same time; a moment in `options` differs from parent to parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
+    /// Whether they are steps of a flow that have its kind, as those of scripts have. They are not counted as flows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_step: bool,
     /// The tags of all children.
     #[serde(
         default,
@@ -125,6 +128,7 @@ impl ChildBatch {
             payloads,
             options: BatchOptions::default(),
             expires_in_ms: None,
+            is_step: false,
             tags: BTreeMap::new(),
             after: Vec::new(),
         }
@@ -210,6 +214,7 @@ impl ChildBatch {
             && self.queue == other.queue
             && self.options == other.options
             && self.expires_in_ms == other.expires_in_ms
+            && self.is_step == other.is_step
             && self.tags == other.tags
             && self.after.is_empty()
             && other.after.is_empty()

@@ -32,7 +32,7 @@ pub async fn queues(
     Extension(caller): Extension<Caller>,
     Query(query): Query<QueuesQuery>,
 ) -> Result<Json<Queues>, ApiError> {
-    let look = async { Ok::<_, StoreError>(Arc::new(app.store().kind_counts().await?)) };
+    let look = async { Ok::<_, StoreError>(Arc::new(app.store().kind_counts(false).await?)) };
     let kinds = app
         .state::<Recent<(), Arc<Vec<KindCounts>>>>()
         .get((), query.age_ms_max, look)

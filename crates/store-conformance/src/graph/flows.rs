@@ -4,7 +4,7 @@ use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
     After, BatchId, JobState, LeasedSlice, NewBatch, PackedArray, Positions, Spawn, Wake, WorkerId,
 };
-use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, Suspension};
+use gristmill_store::{Change, JobFilter, Page, PruneOptions, Selection, Store, Suspension};
 
 use crate::Database;
 use crate::fixture::*;
@@ -472,4 +472,60 @@ pub async fn flows_begin_with_memos(database: &dyn Database) {
     change(&*store, job(ids[1], 1), Change::Retry).await;
     assert_eq!(memos(&one(&*store, worker).await), "[[31]]");
     assert!(findings(&*store).await.is_empty());
+}
+
+/// Steps that have the kind of their flow are no flows; child flows are. That stays so when the flow has begun anew.
+pub async fn steps_of_their_flows_kind_are_told_apart(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(3)).await;
+    let first = one(&*store, worker).await;
+    let own_kind = |number, is_step| {
+        let mut spawn = step(number, KIND, 2, Wake::All);
+        spawn.children[0].is_step = is_step;
+        spawn
+    };
+    suspend(&*store, worker, &first, None, |flow| own_kind(1, flow > 0)).await;
+    let flows = || JobFilter {
+        kind: Some(KIND.to_owned()),
+        no_steps: true,
+        ..JobFilter::default()
+    };
+    // The steps of two flows are one batch; the child flows of the other are another.
+    let counts = store.counts(&flows()).await.unwrap();
+    assert_eq!((counts.blocked, counts.waiting, counts.total()), (3, 2, 5));
+    let of_states = |states: Vec<JobState>| JobFilter { states, ..flows() };
+    let waiting = store.newest_jobs(&of_states(vec![JobState::Waiting]), 10).await;
+    let waiting = waiting.unwrap();
+    assert_eq!(waiting.len(), 2);
+    let kinds = store.kind_counts(true).await.unwrap();
+    assert_eq!((kinds.len(), kinds[0].counts), (1, counts));
+    assert_eq!(store.kind_counts(false).await.unwrap()[0].counts.total(), 9);
+    let lease = claim(&*store, worker, 100).await.unwrap();
+    let reports: Vec<_> = lease.slices.iter().map(completed).collect();
+    exchange(&*store, worker, reports, None).await;
+    let woken = claim(&*store, worker, 100).await.unwrap();
+    for flow in &woken.slices {
+        let anew = |_| Spawn::new().flow(Wake::Anew).memo(&7).unwrap();
+        suspend(&*store, worker, flow, None, anew).await;
+    }
+    let counts = store.counts(&flows()).await.unwrap();
+    assert_eq!((counts.waiting, counts.completed, counts.total()), (3, 2, 5));
+    let page = Page {
+        after: None,
+        limit: 100,
+    };
+    let done = of_states(vec![JobState::Completed]);
+    assert_eq!(store.jobs(&done, page).await.unwrap().len(), 2);
+    assert_eq!(store.job_ids(&flows(), None, 100).await.unwrap().len(), 2);
+    let options = PruneOptions {
+        finished_before: store.now().plus_ms(1),
+        keep_batches: 0,
+        dead_too: true,
+        dry_run: false,
+    };
+    store.prune(options).await.unwrap();
+    assert_eq!(store.kind_counts(false).await.unwrap()[0].counts.total(), 3);
+    assert_eq!(states(&*store, id).await, [JobState::Waiting; 3]);
+    no_damage(&*store).await;
 }

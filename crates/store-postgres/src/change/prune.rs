@@ -247,6 +247,7 @@ impl Transaction {
             "suspension",
             "kept_event",
             "child_batch",
+            "step_batch",
         ] {
             let sql = format!("DELETE FROM gristmill.{table} WHERE batch_id = ANY ($1)");
             self.execute(&sql, &[&batches]).await?;

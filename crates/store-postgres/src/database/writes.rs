@@ -48,6 +48,7 @@ pub(crate) struct Writes {
     edges: Edges,
     suspensions: Suspensions,
     child_batches: ChildBatches,
+    step_batches: StepBatches,
     reports: Reports,
     failures: Failures,
     tags: Tags,
@@ -189,6 +190,11 @@ columns! {
     "INSERT INTO gristmill.suspension (batch_id, family, on_failure, flow, parents, memos) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[])::integer[], \
      unnest($6::text[])"
+}
+
+columns! {
+    StepBatches { batch: i64 }
+    "INSERT INTO gristmill.step_batch (batch_id) SELECT unnest($1::bigint[])"
 }
 
 columns! {
@@ -405,6 +411,9 @@ impl Writes {
             array(bounds_of(&children.shares).into_iter()),
             parents.map(|parents| array(parents.iter())),
         );
+        if children.is_step {
+            self.step_batches.push(batch.0);
+        }
     }
 
     /// Makes a part of a batch wait for its children.
@@ -617,6 +626,7 @@ impl Writes {
         self.edges.add_to(&mut statements);
         self.suspensions.add_to(&mut statements);
         self.child_batches.add_to(&mut statements);
+        self.step_batches.add_to(&mut statements);
         self.slices.add_to(&mut statements);
         self.held.add_to(&mut statements);
         self.reports.add_to(&mut statements);

@@ -58,7 +58,7 @@ async fn totals(snapshot: &Snapshot, now: Timestamp, filter: &JobFilter) -> Resu
     let counts_completed = filter.states.is_empty() || filter.states.contains(&JobState::Completed);
     let conditions = Conditions::of(filter);
     let on_batch = conditions.on("b");
-    let (slices, on_slice) = if filter.names_batches() {
+    let (slices, on_slice) = if filter.names_batches() || filter.no_steps {
         (
             "gristmill.slice s JOIN gristmill.batch b ON b.id = s.batch_id",
             on_batch.clone(),
@@ -172,8 +172,16 @@ pub(crate) async fn batch_summaries(
 }
 
 /// The numbers of jobs by queue, kind and state.
-pub(crate) async fn kind_counts(snapshot: &Snapshot, now: Timestamp) -> Result<Vec<KindCounts>> {
-    let totals = totals(snapshot, now, &JobFilter::default()).await?;
+pub(crate) async fn kind_counts(
+    snapshot: &Snapshot,
+    now: Timestamp,
+    no_steps: bool,
+) -> Result<Vec<KindCounts>> {
+    let filter = JobFilter {
+        no_steps,
+        ..JobFilter::default()
+    };
+    let totals = totals(snapshot, now, &filter).await?;
     kinds_of(snapshot, &totals).await
 }
 

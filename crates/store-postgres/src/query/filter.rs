@@ -63,6 +63,10 @@ impl Conditions {
             let param = conditions.param(at.0);
             conditions.columns.push(format!("submitted_at < {param}"));
         }
+        if filter.no_steps {
+            let condition = "id NOT IN (SELECT t.batch_id FROM gristmill.step_batch t)";
+            conditions.columns.push(condition.to_owned());
+        }
         conditions
     }
 

@@ -253,6 +253,11 @@ CREATE TABLE gristmill.child_batch (
 CREATE INDEX child_batch_parent ON gristmill.child_batch (parent_id, family);
 CREATE INDEX child_batch_event ON gristmill.child_batch (parent_id, event) WHERE event IS NOT NULL;
 
+-- Batches of children that are steps of flows and have the kind of their flows, as those of scripts have.
+CREATE TABLE gristmill.step_batch (
+    batch_id bigint PRIMARY KEY
+);
+
 -- Events for flows that do not await them yet. An event goes away with the batch of its flow, or when it is awaited. Who adds one locks
 -- the batch FOR NO KEY UPDATE, and who looks for one locks it FOR SHARE: a flow that begins to wait meanwhile misses none.
 CREATE TABLE gristmill.kept_event (

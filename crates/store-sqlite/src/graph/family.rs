@@ -96,6 +96,9 @@ impl Transaction<'_> {
                 "INSERT INTO child_batch (batch_id, parent_id, family, shares) VALUES (?1, ?2, ?3, ?4)",
                 params![id.0, held.batch.0, number, shares],
             )?;
+            if children.is_step {
+                self.execute("INSERT INTO step_batch (batch_id) VALUES (?1)", [id.0])?;
+            }
             if !blocked.positions.is_empty() {
                 self.wait_for_children(&blocked, id)?;
             }

@@ -69,7 +69,10 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
             "report r INDEXED BY report_unsuccessful CROSS JOIN batch b ON b.id = r.id >> {POSITION_BITS} \
              AND r.state <> 'completed' JOIN lane l ON l.id = b.lane_id"
         );
-        (reports, &["slice s JOIN lane l ON l.id = s.lane_id"])
+        match filter.no_steps {
+            true => (reports, &["slice s JOIN lane l ON l.id = s.lane_id JOIN batch b ON b.id = s.batch_id"]),
+            false => (reports, &["slice s JOIN lane l ON l.id = s.lane_id"]),
+        }
     };
     let mut by_lane = CountsByLane::new();
     let mut add = |select: &str, from: &str, params: &[Value]| -> Result<()> {
@@ -167,8 +170,16 @@ pub(crate) fn batch_summaries(
 }
 
 /// The numbers of jobs by queue, kind and state.
-pub(crate) fn kind_counts(connection: &Connection, now: Timestamp) -> Result<Vec<KindCounts>> {
-    let by_lane = counts_by_lane(connection, now, &JobFilter::default())?;
+pub(crate) fn kind_counts(
+    connection: &Connection,
+    now: Timestamp,
+    no_steps: bool,
+) -> Result<Vec<KindCounts>> {
+    let filter = JobFilter {
+        no_steps,
+        ..JobFilter::default()
+    };
+    let by_lane = counts_by_lane(connection, now, &filter)?;
     let mut statement = connection.prepare_cached("SELECT id, queue, kind FROM lane ORDER BY queue, kind")?;
     let mut rows = statement.query([])?;
     let mut kinds: Vec<KindCounts> = Vec::new();
@@ -197,7 +208,7 @@ pub(crate) fn stats(connection: &Connection, now: Timestamp) -> Result<StoreStat
         Ok(number.unsigned_abs())
     };
     Ok(StoreStats {
-        kinds: kind_counts(connection, now)?,
+        kinds: kind_counts(connection, now, false)?,
         hops: hops_of(connection)?,
         workers: number("SELECT count(*) FROM worker")?,
         batches: number("SELECT count(*) FROM batch")?,

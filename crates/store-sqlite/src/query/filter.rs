@@ -4,6 +4,9 @@ use gristmill_store::JobFilter;
 use gristmill_store::query::Narrowed;
 use rusqlite::types::Value;
 
+/// No conditions.
+const NONE: &str = "true";
+
 /// Conditions on `batch b JOIN lane l`, without those of the filter on states.
 #[derive(Debug)]
 pub(crate) struct BatchConditions {
@@ -25,7 +28,7 @@ impl BatchConditions {
 
     pub fn of(filter: &JobFilter) -> Self {
         let mut conditions = BatchConditions {
-            sql: "true".to_owned(),
+            sql: NONE.to_owned(),
             params: Vec::new(),
         };
         conditions.add("l.kind = ?", filter.kind.clone().map(Value::from));
@@ -41,7 +44,17 @@ impl BatchConditions {
             "b.submitted_at < ?",
             filter.submitted_until.map(|at| Value::from(at.0)),
         );
+        if filter.no_steps {
+            conditions
+                .sql
+                .push_str(" AND b.id NOT IN (SELECT batch_id FROM step_batch)");
+        }
         conditions
+    }
+
+    /// Whether all batches fulfil them.
+    pub fn are_none(&self) -> bool {
+        self.sql == NONE
     }
 
     fn add(&mut self, sql: &str, param: Option<Value>) {

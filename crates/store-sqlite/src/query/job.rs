@@ -338,7 +338,7 @@ fn candidates(filter: &JobFilter, conditions: &BatchConditions, batches_max: u32
         parts.push(format!("SELECT batch_id FROM held WHERE batch_id >= {first}"));
     }
     // Other conditions exclude some of the batches.
-    let limit = if conditions.params.is_empty() {
+    let limit = if conditions.are_none() {
         format!(" LIMIT {batches_max}")
     } else {
         String::new()

@@ -253,6 +253,11 @@ CREATE TABLE child_batch (
 ) STRICT;
 CREATE INDEX child_batch_parent ON child_batch (parent_id, family);
 
+-- Batches of children that are steps of flows and have the kind of their flows, as those of scripts have.
+CREATE TABLE step_batch (
+    batch_id INTEGER PRIMARY KEY
+) STRICT;
+
 -- Events for flows that do not await them yet. An event goes away with the batch of its flow, or when it is awaited.
 CREATE TABLE kept_event (
     id       INTEGER PRIMARY KEY,

@@ -530,7 +530,8 @@
       const told = `step ${label} was given`;
       return {
         label,
-        head: serialise({ kind: isKind ? job : null, queue, tags, options }, told).slice(0, -1),
+        // A function of the script has the kind of the flow, and is no flow.
+        head: serialise({ kind: isKind ? job : null, step: typeof job === 'function', queue, tags, options }, told).slice(0, -1),
         payload: (argument) => serialise(isKind ? argument : { [STEP]: label, arguments: argument === undefined ? [] : [argument] }, told),
       };
     };
