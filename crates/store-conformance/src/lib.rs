@@ -202,6 +202,7 @@ macro_rules! store_conformance {
                 events_are_delivered_or_kept,
                 unread_events_go_back,
                 moments_come,
+                children_that_are_together_wake_their_flow_once,
             ]
             graph::siblings [
                 parents_wait_for_siblings_too,

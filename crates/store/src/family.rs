@@ -2,9 +2,11 @@
 
 mod reader;
 
+use std::collections::BTreeSet;
+
 use gristmill_model::batch::check_name;
 use gristmill_model::limits::VALUE_BYTES_MAX;
-use gristmill_model::{JobError, JobId, JobState, PackedArray, PackedBuilder, Wake};
+use gristmill_model::{BatchId, JobError, JobId, JobState, PackedArray, PackedBuilder, Wake};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -19,6 +21,8 @@ pub struct Children {
     pub parent: u32,
     /// The children, in ascending order of batch.
     pub jobs: Vec<BatchPositions>,
+    /// Those of the batches whose children are together. See [`ChildBatch::together`](gristmill_model::ChildBatch::together).
+    pub together: Vec<BatchId>,
     /// Whether the job is a flow, which is told of all children that it ever spawned, and of those that are still open.
     pub is_flow: bool,
 }
@@ -36,16 +40,55 @@ pub struct ChildOutcome {
     /// The error of a dead child.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
+    /// Of a child that has not ended: whether the others of its batch are told with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub together: bool,
+}
+
+impl Children {
+    /// The children of a flow that has none yet.
+    pub fn of_flow(parent: u32) -> Self {
+        Children {
+            parent,
+            jobs: Vec::new(),
+            together: Vec::new(),
+            is_flow: true,
+        }
+    }
+
+    /// Adds the children of a later step.
+    pub fn add(&mut self, later: Children) {
+        self.jobs.extend(later.jobs);
+        self.together.extend(later.together);
+    }
+}
+
+/// The number of ended children that a flow has seen, if others are open: without those that are together with open ones, which
+/// are no news.
+pub fn seen_of(children: &[ChildOutcome]) -> Option<u32> {
+    let open = children.iter().filter(|child| !child.has_ended());
+    let unfinished: BTreeSet<BatchId> = open
+        .clone()
+        .filter(|child| child.together)
+        .map(|child| child.job.batch)
+        .collect();
+    let ended = children.iter().filter(|child| child.has_ended());
+    let ended_count = ended
+        .filter(|child| !unfinished.contains(&child.job.batch))
+        .count();
+    let is_any_open = open.count() > 0;
+    is_any_open.then(|| u32::try_from(ended_count).unwrap_or(u32::MAX))
 }
 
 impl ChildOutcome {
     /// A child of a flow that has not ended.
-    fn open(job: JobId) -> Self {
+    fn open(job: JobId, together: bool) -> Self {
         ChildOutcome {
             job,
             state: JobState::Waiting,
             value: None,
             error: None,
+            together,
         }
     }
 

@@ -133,7 +133,7 @@ def grouped(fresh: list[Record]) -> tuple[str, list[Record]]:
     """The JSON of the children, and the steps in their order. Children that are alike make one batch, unless steps of one identity
     would change their order by that."""
     if len(fresh) == 1 and not fresh[0].is_dropped:
-        return f'{fresh[0].head},"payloads":[{fresh[0].payloads}]}}', fresh
+        return _spawned(fresh), fresh
     groups: dict[Any, list[Record]] = {}
     homes: dict[Any, Any] = {}
     is_alike = True
@@ -156,12 +156,14 @@ def grouped(fresh: list[Record]) -> tuple[str, list[Record]]:
             f"a flow begins {len(batches):,} different groups of steps at once; the limit is {GROUPS_MAX:,} (GROUPS_MAX; each event,"
             " sleep, job and set of options makes one): await some of them first"
         )
-    texts = [
-        f'{batch[0].head},"payloads":[{",".join([record.payloads for record in batch])}]}}'
-        for batch in batches
-        if not batch[0].is_dropped
-    ]
+    texts = [_spawned(batch) for batch in batches if not batch[0].is_dropped]
     return ",".join(texts), [record for batch in batches for record in batch]
+
+
+def _spawned(batch: list[Record]) -> str:
+    """The JSON of children that are alike. The flow goes on once all jobs of a map have ended."""
+    together = ',"together":true' if len(batch) == 1 and batch[0].count is not None else ""
+    return f'{batch[0].head}{together},"payloads":[{",".join([record.payloads for record in batch])}]}}'
 
 
 def runs_of(numbers: list[int]) -> list[Any]:

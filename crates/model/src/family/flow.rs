@@ -11,7 +11,10 @@ pub enum Wake {
     /// When all children that the job ever spawned have ended.
     #[default]
     All,
-    /// When one more child has ended than the job has seen.
+    /// When one more child has ended than the job has seen. Children that are together ([`ChildBatch::together`]) count once all
+    /// of them have ended.
+    ///
+    /// [`ChildBatch::together`]: crate::spawn::ChildBatch::together
     Any,
     /// At once, from its beginning: the memo of this step replaces those of all steps before. Their children are no longer
     /// its own, and those that are open are cancelled. Its attempts count from 1 again.

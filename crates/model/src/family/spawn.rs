@@ -101,6 +101,10 @@ pub struct ChildBatch {
     /// expire after the same time; a moment in `options` differs from parent to parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
+    /// Whether the flow goes on only once all of its children in this batch have ended, as those of a map do. Otherwise the end
+    /// of each may wake it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub together: bool,
     /// Whether they are steps of a flow that have its kind, as those of scripts have. They are not counted as flows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_step: bool,
@@ -128,6 +132,7 @@ impl ChildBatch {
             payloads,
             options: BatchOptions::default(),
             expires_in_ms: None,
+            together: false,
             is_step: false,
             tags: BTreeMap::new(),
             after: Vec::new(),
@@ -214,6 +219,7 @@ impl ChildBatch {
             && self.queue == other.queue
             && self.options == other.options
             && self.expires_in_ms == other.expires_in_ms
+            && self.together == other.together
             && self.is_step == other.is_step
             && self.tags == other.tags
             && self.after.is_empty()
@@ -335,7 +341,7 @@ pub struct Suspended {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<Wake>,
     /// For flows with open children of earlier steps, or that give up some: the number of ended children that each job has
-    /// seen. Empty if no job has such children.
+    /// seen, without those that are together with open ones. Empty if no job has such children.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",

@@ -47,6 +47,9 @@ struct ScriptChildren {
     /// For children that wait for a signal: the moment at which they expire, in milliseconds since 1970.
     #[serde(default)]
     until_ms: Option<Timestamp>,
+    /// Whether the flow goes on only once all of them have ended.
+    #[serde(default)]
+    together: bool,
     /// Whether they are steps of a flow that run under its kind, and not flows.
     #[serde(default)]
     step: bool,
@@ -80,6 +83,7 @@ impl ScriptChildren {
         let batches = self.payloads.0.into_iter().map(|payloads| ChildBatch {
             queue: self.queue.clone(),
             options: options.clone(),
+            together: self.together,
             is_step: self.step && self.kind.is_none(),
             tags: tags.clone(),
             ..ChildBatch::new(self.kind.as_deref().unwrap_or(kind), payloads)

@@ -1,6 +1,7 @@
 //! Flows that wait for events and moments.
 
 use gristmill_model::{BatchId, ChildBatch, JobState, Signal, Spawn, Wake};
+use gristmill_store::family::{child_outcomes, seen_of};
 use gristmill_store::{Change, FlowEvent, FlowEventReceipt, JobFilter, PruneOptions, Selection, Store};
 
 use crate::Database;
@@ -253,4 +254,51 @@ pub async fn moments_come(database: &dyn Database) {
     };
     assert_eq!(change(&*store, expired, Change::Retry).await.changed, 0);
     nothing(&*store, worker).await;
+}
+
+/// Children that are together wake their flow once, when the last of them has ended: while it waits, and while it runs.
+pub async fn children_that_are_together_wake_their_flow_once(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(2)).await;
+    let first = one(&*store, worker).await;
+    suspend(&*store, worker, &first, None, |_| {
+        let mut spawn = signal(1, Signal::Event("approve".to_owned()), None);
+        let mapped = ChildBatch::of(CHILD, 0..3).unwrap();
+        spawn
+            .children
+            .extend(mapped.into_iter().map(|children| ChildBatch {
+                together: true,
+                ..children
+            }));
+        spawn
+    })
+    .await;
+    let mapped = one(&*store, worker).await;
+    let end = |which: &str| completed_at(&mapped, &positions(which));
+    exchange(&*store, worker, vec![end("0-1,3")], None).await;
+    nothing(&*store, worker).await;
+    let outcomes = child_outcomes(&*store, id, &positions("0-1")).await.unwrap();
+    let seen: Vec<Option<u32>> = outcomes.iter().map(|all| seen_of(all)).collect();
+    assert_eq!(seen, [Some(0); 2]);
+    exchange(&*store, worker, vec![end("2")], None).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(woken.positions.to_string(), "0");
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    // The other one runs for its event, and its step goes on meanwhile: that is no news, and its end is.
+    let sent = vec![event(id, 1, "approve", "1")];
+    store.send_events(sent).await.unwrap();
+    let woken = one(&*store, worker).await;
+    let outcomes = child_outcomes(&*store, id, &positions("1")).await.unwrap();
+    assert_eq!(seen_of(&outcomes[0]), Some(1));
+    exchange(&*store, worker, vec![end("4")], None).await;
+    suspend(&*store, worker, &woken, Some(1), |_| step(2, CHILD, 0, Wake::Any)).await;
+    nothing(&*store, worker).await;
+    exchange(&*store, worker, vec![end("5")], None).await;
+    let woken = one(&*store, worker).await;
+    let outcomes = child_outcomes(&*store, id, &positions("1")).await.unwrap();
+    assert_eq!(seen_of(&outcomes[0]), None);
+    suspend(&*store, worker, &woken, Some(1), |_| step(3, CHILD, 0, Wake::Any)).await;
+    let again = one(&*store, worker).await;
+    assert_eq!(again.batch, id, "what ended meanwhile is news");
 }

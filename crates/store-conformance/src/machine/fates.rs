@@ -72,6 +72,7 @@ impl Machine<'_> {
         }
         for batch in &mut children {
             batch.options.retry = policy(2);
+            batch.together = self.payloads.is_multiple_of(3);
         }
         children
     }

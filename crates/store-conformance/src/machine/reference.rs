@@ -46,6 +46,8 @@ pub struct Job {
     pauses: BTreeMap<&'static str, Option<Timestamp>>,
     /// The number of the family in which it is a child.
     child_of: Option<usize>,
+    /// Whether it is told together with the others of its parent in its batch.
+    together: bool,
     /// The family that it waits for, or finalizes with.
     parenthood: Option<Parenthood>,
     /// The families of the steps that it has taken as a flow.
@@ -180,6 +182,7 @@ impl Reference {
             submitted_at: now,
             pauses: BTreeMap::new(),
             child_of: None,
+            together: false,
             parenthood: None,
             steps: Vec::new(),
             signal: new.options.signal.clone(),

@@ -7,7 +7,7 @@ use gristmill_model::{
     Completed, FailedJob, JobError, JobId, LeasedSlice, NewBatch, PackedArray, PackedBuilder, Positions,
     Receipt, Report, Rng, SplitMix64, Suspended, Timestamp, WorkerId,
 };
-use gristmill_store::family::child_outcomes;
+use gristmill_store::family::{child_outcomes, seen_of};
 use gristmill_store::{Change, ChildOutcome, FlowEvent, FlowEventReceipt, JobFilter, Page, Store};
 use gristmill_worker::{Handler, MicroBatch, OutcomeSink, Outcomes};
 
@@ -605,12 +605,10 @@ impl Driver<'_> {
 
 /// The number of ended children that a flow sees, if others are open or some are given up: as workers count them.
 fn seen(children: Option<&Vec<ChildOutcome>>, gives_up: bool) -> Vec<u32> {
-    let children = children.map_or(&[][..], Vec::as_slice);
-    let ended = children.iter().filter(|child| child.has_ended()).count();
-    match ended < children.len() {
-        true => vec![ended as u32],
-        false if gives_up => vec![u32::MAX],
-        false => Vec::new(),
+    match seen_of(children.map_or(&[][..], Vec::as_slice)) {
+        Some(seen) => vec![seen],
+        None if gives_up => vec![u32::MAX],
+        None => Vec::new(),
     }
 }
 

@@ -199,11 +199,11 @@ columns! {
 
 columns! {
     ChildBatches {
-        batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>,
+        batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>, together: bool,
     }
-    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, event, bounds, parents) \
+    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, event, bounds, parents, together) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[])::integer[], \
-     unnest($6::text[])::integer[]"
+     unnest($6::text[])::integer[], unnest($7::boolean[])"
 }
 
 columns! {
@@ -410,6 +410,7 @@ impl Writes {
             event.map(str::to_owned),
             array(bounds_of(&children.shares).into_iter()),
             parents.map(|parents| array(parents.iter())),
+            children.together,
         );
         if children.is_step {
             self.step_batches.push(batch.0);

@@ -406,7 +406,7 @@ pub(crate) async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<
     }
     let broods = snapshot
         .query(
-            "SELECT c.family, c.batch_id, c.bounds, c.parents FROM gristmill.child_batch c \
+            "SELECT c.family, c.batch_id, c.bounds, c.parents, c.together FROM gristmill.child_batch c \
              WHERE c.parent_id = $1 ORDER BY c.batch_id",
             &[&batch.0],
         )
@@ -428,8 +428,9 @@ pub(crate) async fn families(snapshot: &Snapshot, batch: BatchId) -> Result<Vec<
                 let own: Option<Vec<i32>> = brood.try_get(3)?;
                 let parents = own.map_or_else(|| family.parents.clone(), |own| unsigned(own).collect());
                 let bounds = unsigned(brood.try_get(2)?).collect();
+                let together = brood.try_get(4)?;
                 let brood = Brood::of_bounds(BatchId(brood.try_get(1)?), parents, bounds);
-                family.broods.push(brood);
+                family.broods.push(brood.together(together));
             }
         }
         families.push((number, family));
@@ -490,16 +491,13 @@ fn children_of_steps<'f>(
     families: impl DoubleEndedIterator<Item = &'f Family>,
     flows: &Positions,
 ) -> Vec<Children> {
-    let mut all: BTreeMap<u32, Vec<BatchPositions>> = flows.iter().map(|flow| (flow, Vec::new())).collect();
+    let mut all: BTreeMap<u32, Children> = flows.iter().map(|flow| (flow, Children::of_flow(flow))).collect();
     for family in families.rev().filter(|family| family.flow.is_some()) {
         for children in family.children_of_each(flows) {
-            all.entry(children.parent).or_default().extend(children.jobs);
+            if let Some(known) = all.get_mut(&children.parent) {
+                known.add(children);
+            }
         }
     }
-    let all = all.into_iter().map(|(parent, jobs)| Children {
-        parent,
-        jobs,
-        is_flow: true,
-    });
-    all.collect()
+    all.into_values().collect()
 }

@@ -27,7 +27,7 @@ const STEPS: &str = "SELECT k.number, s.parents, s.memos, own.flow \
      WHERE EXISTS (SELECT FROM unnest(s.parents) p WHERE k.positions @> p) ORDER BY k.number, s.family";
 
 /// The batches of children of all steps of the flows at `$2` of the batch `$1`, with the open jobs of each.
-const EARLIER: &str = "SELECT c.batch_id, coalesce(c.parents, s.parents), c.bounds, s.parents, (SELECT range_agg(r) FROM ( \
+const EARLIER: &str = "SELECT c.batch_id, coalesce(c.parents, s.parents), c.bounds, s.parents, c.together, (SELECT range_agg(r) FROM ( \
      SELECT o.positions FROM gristmill.slice o WHERE o.batch_id = c.batch_id \
      UNION ALL SELECT o.positions FROM gristmill.held o WHERE o.batch_id = c.batch_id \
      UNION ALL SELECT o.positions FROM gristmill.blocked o WHERE o.batch_id = c.batch_id) o \
@@ -125,8 +125,9 @@ impl Transaction {
             let children = BatchId(row.try_get(0)?);
             let bounds = unsigned(row.try_get(2)?).collect();
             let brood = Brood::of_bounds(children, read_parents(row, 1)?, bounds);
+            let brood = brood.together(row.try_get(4)?);
             earlier.broods.push((read_parents(row, 3)?, brood));
-            if let Some(open) = row.try_get::<_, Option<Multirange>>(4)? {
+            if let Some(open) = row.try_get::<_, Option<Multirange>>(5)? {
                 earlier.open.insert(children, open.0);
             }
         }

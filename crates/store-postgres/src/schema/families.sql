@@ -105,7 +105,7 @@ END
 $$;
 
 -- Continues the parents of children that have ended. Parents without open children become claimable, to finalize; flows that wake on
--- any child, at once. A part waits for the children in the batches that its edges lead to: a flow, also for those of earlier steps. Under
+-- any child, at once, or once all have ended that are told together. A part waits for the children in the batches that its edges lead to: a flow, also for those of earlier steps. Under
 -- the policy `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and
 -- which have ended.
 CREATE OR REPLACE FUNCTION gristmill.settle_children(
@@ -118,6 +118,7 @@ DECLARE
     parents integer[]; -- of the children that have ended, or of others
     policy text;
     wake text;
+    together boolean;
     bounds integer[];
     touched integer[]; -- parents
     done integer[];
@@ -144,7 +145,7 @@ BEGIN
         DELETE FROM gristmill.edge e WHERE e.batch_id = parent_id AND e.part = parent_part;
         RETURN;
     END IF;
-    SELECT coalesce(c.parents, s.parents), c.bounds, own.on_failure, own.flow INTO parents, bounds, policy, wake
+    SELECT coalesce(c.parents, s.parents), c.bounds, c.together, own.on_failure, own.flow INTO parents, bounds, together, policy, wake
         FROM gristmill.child_batch c JOIN gristmill.suspension s ON s.batch_id = c.parent_id AND s.family = c.family
         JOIN gristmill.suspension own ON own.batch_id = c.parent_id AND own.family = waiting.family
         WHERE c.batch_id = child_id;
@@ -153,6 +154,16 @@ BEGIN
         CROSS JOIN LATERAL generate_series(width_bucket(lower(r), bounds), width_bucket(upper(r) - 1, bounds)) t (place)
         WHERE waiting.positions @> parents[t.place]
             AND (wake IS DISTINCT FROM 'any' OR coalesce(upper(ended), 2147483647) < 2147483647));
+    IF wake = 'any' AND together THEN
+        -- It is news once none of a parent's is open.
+        SELECT range_agg(r) INTO still_open FROM (
+            SELECT s.positions FROM gristmill.slice s WHERE s.batch_id = child_id
+            UNION ALL SELECT h.positions FROM gristmill.held h WHERE h.batch_id = child_id
+            UNION ALL SELECT w.positions FROM gristmill.blocked w WHERE w.batch_id = child_id
+        ) o CROSS JOIN LATERAL unnest(o.positions) r;
+        touched := ARRAY(SELECT t.parent FROM unnest(touched) t (parent) CROSS JOIN LATERAL width_bucket(t.parent, parents) p (place)
+            WHERE NOT coalesce(still_open && int4range(bounds[p.place], bounds[p.place + 1]), false));
+    END IF;
     IF policy = 'fail' THEN
         SELECT coalesce(array_agg(t.parent), '{}'), array_agg(c.position), array_agg(c.state)
             INTO failed, failed_children, failed_states

@@ -248,7 +248,8 @@ CREATE TABLE gristmill.child_batch (
     family    bigint NOT NULL,
     event     text COLLATE "C",   -- the name of the event that the children wait for; NULL for others
     bounds    integer[] NOT NULL, -- where the children of each parent begin, and where the last one's end
-    parents   integer[]           -- the positions of the parents with children in it, where these are not their whole family
+    parents   integer[],          -- the positions of the parents with children in it, where these are not their whole family
+    together  boolean NOT NULL    -- whether those of a parent are told together, as those of a map are
 );
 CREATE INDEX child_batch_parent ON gristmill.child_batch (parent_id, family);
 CREATE INDEX child_batch_event ON gristmill.child_batch (parent_id, event) WHERE event IS NOT NULL;

@@ -93,8 +93,8 @@ impl Transaction<'_> {
             ids.push(id);
             let shares = serde_json::to_string(&children.shares)?;
             self.execute(
-                "INSERT INTO child_batch (batch_id, parent_id, family, shares) VALUES (?1, ?2, ?3, ?4)",
-                params![id.0, held.batch.0, number, shares],
+                "INSERT INTO child_batch (batch_id, parent_id, family, shares, together) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![id.0, held.batch.0, number, shares, children.together],
             )?;
             if children.is_step {
                 self.execute("INSERT INTO step_batch (batch_id) VALUES (?1)", [id.0])?;
@@ -274,7 +274,15 @@ impl Transaction<'_> {
         let touched = brood.parents_of(&over).intersection(&blocked.positions);
         if family.flow == Some(Wake::Any) {
             // What ended long before is no news.
-            verdict.done = if is_known { touched } else { Positions::new() };
+            if is_known && !touched.is_empty() {
+                let open = match brood.together {
+                    true => self.open_of(brood.batch)?,
+                    false => Positions::new(),
+                };
+                verdict.done = brood
+                    .parents_with_news(&over, &open)
+                    .intersection(&blocked.positions);
+            }
             return Ok(verdict);
         }
         if touched.is_empty() {
@@ -393,7 +401,10 @@ impl Transaction<'_> {
         match family {
             Some(family) if family.flow.is_some() => {
                 let children = children_of_steps(self.connection, blocked.batch, positions)?;
-                Ok(children.into_values().flatten().collect())
+                Ok(children
+                    .into_values()
+                    .flat_map(|children| children.jobs)
+                    .collect())
             }
             Some(family) => Ok(family.children_of(positions)),
             None => Ok(Vec::new()),
@@ -520,12 +531,7 @@ pub(crate) fn children(
     for (number, own) in latest(numbered, parents) {
         match family(connection, batch, number)? {
             Some(family) if family.flow.is_some() => {
-                let children = children_of_steps(connection, batch, &own)?.into_iter();
-                all.extend(children.map(|(parent, jobs)| Children {
-                    parent,
-                    jobs,
-                    is_flow: true,
-                }));
+                all.extend(children_of_steps(connection, batch, &own)?.into_values());
             }
             Some(family) => all.extend(family.children_of_each(&own)),
             None => {}
@@ -594,7 +600,7 @@ pub(crate) const STEPS: &str =
 pub(crate) fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions) -> Result<Vec<Family>> {
     // One statement for all of them: a flow may have taken a thousand.
     let mut statement = connection.prepare_cached(
-        "SELECT c.batch_id, c.shares, c.parents, s.family, s.positions, s.on_failure, s.flow FROM suspension s \
+        "SELECT c.batch_id, c.shares, c.parents, s.family, s.positions, s.on_failure, s.flow, c.together FROM suspension s \
          LEFT JOIN child_batch c ON c.parent_id = s.batch_id AND c.family = s.family \
          WHERE s.batch_id = ?1 AND s.flow IS NOT NULL ORDER BY s.family, c.batch_id",
     )?;
@@ -614,9 +620,8 @@ pub(crate) fn steps_of(connection: &Connection, batch: BatchId, jobs: &Positions
         if row.get::<_, Option<i64>>(0)?.is_some() {
             let own: Option<String> = row.get(2)?;
             let own = own.map(|text| text.parse()).transpose()?;
-            family
-                .broods
-                .push(brood(row, own.as_ref().unwrap_or(&family.parents))?);
+            let brood = brood(row, own.as_ref().unwrap_or(&family.parents))?;
+            family.broods.push(brood.together(row.get(7)?));
         }
     }
     Ok(families)
@@ -627,11 +632,13 @@ pub(crate) fn children_of_steps(
     connection: &Connection,
     batch: BatchId,
     jobs: &Positions,
-) -> Result<BTreeMap<u32, Vec<BatchPositions>>> {
-    let mut all: BTreeMap<u32, Vec<BatchPositions>> = jobs.iter().map(|job| (job, Vec::new())).collect();
+) -> Result<BTreeMap<u32, Children>> {
+    let mut all: BTreeMap<u32, Children> = jobs.iter().map(|job| (job, Children::of_flow(job))).collect();
     for family in steps_of(connection, batch, jobs)? {
         for children in family.children_of_each(jobs) {
-            all.entry(children.parent).or_default().extend(children.jobs);
+            if let Some(known) = all.get_mut(&children.parent) {
+                known.add(children);
+            }
         }
     }
     Ok(all)

@@ -71,7 +71,7 @@ impl Transaction<'_> {
     /// The batches of children for which a part of a batch waits: those of its family, and of earlier steps.
     pub fn awaited_broods(&self, batch: BatchId, part: u32) -> Result<Vec<Brood>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT c.batch_id, c.shares, coalesce(c.parents, s.positions) FROM edge e \
+            "SELECT c.batch_id, c.shares, coalesce(c.parents, s.positions), c.together FROM edge e \
              JOIN child_batch c ON c.batch_id = e.prerequisite_id \
              JOIN suspension s ON s.batch_id = c.parent_id AND s.family = c.family \
              WHERE e.batch_id = ?1 AND e.part = ?2 AND e.on_failure = 'children' ORDER BY c.batch_id",
@@ -79,7 +79,7 @@ impl Transaction<'_> {
         let mut rows = statement.query(params![batch.0, part])?;
         let mut broods = Vec::new();
         while let Some(row) = rows.next()? {
-            broods.push(brood(row, &read_positions(row, 2)?)?);
+            broods.push(brood(row, &read_positions(row, 2)?)?.together(row.get(3)?));
         }
         Ok(broods)
     }
@@ -131,7 +131,10 @@ impl Transaction<'_> {
             return Ok(Vec::new());
         }
         let children = children_of_steps(self.connection, batch, jobs)?;
-        Ok(children.into_values().flatten().collect())
+        Ok(children
+            .into_values()
+            .flat_map(|children| children.jobs)
+            .collect())
     }
 
     /// Takes flows that begin anew out of the families of their steps, and forgets their failures.

@@ -70,7 +70,10 @@ fn counts_by_lane(connection: &Connection, now: Timestamp, filter: &JobFilter) -
              AND r.state <> 'completed' JOIN lane l ON l.id = b.lane_id"
         );
         match filter.no_steps {
-            true => (reports, &["slice s JOIN lane l ON l.id = s.lane_id JOIN batch b ON b.id = s.batch_id"]),
+            true => (
+                reports,
+                &["slice s JOIN lane l ON l.id = s.lane_id JOIN batch b ON b.id = s.batch_id"],
+            ),
             false => (reports, &["slice s JOIN lane l ON l.id = s.lane_id"]),
         }
     };

@@ -249,6 +249,7 @@ CREATE TABLE child_batch (
     parent_id INTEGER NOT NULL,    -- the batch of their parents
     family    INTEGER NOT NULL,
     shares    TEXT NOT NULL,       -- a JSON array: how many are each parent's, in the order of the parents
+    together  INTEGER NOT NULL DEFAULT 0, -- 1 if those of a parent are told together, as those of a map are
     parents   TEXT                 -- the positions of the parents with children in it, where these are not their whole family
 ) STRICT;
 CREATE INDEX child_batch_parent ON child_batch (parent_id, family);

@@ -106,12 +106,13 @@ impl ChildReader {
                 let Some(ended) = ended.get_mut(&jobs.batch) else {
                     continue;
                 };
+                let together = family.together.contains(&jobs.batch);
                 for position in jobs.positions.iter() {
                     let job = JobId {
                         batch: jobs.batch,
                         position,
                     };
-                    let open = || family.is_flow.then(|| ChildOutcome::open(job));
+                    let open = || family.is_flow.then(|| ChildOutcome::open(job, together));
                     all.extend(ended.remove(&position).or_else(open));
                 }
             }
@@ -207,6 +208,7 @@ fn add(
                 StoreError::Database(format!("the value of job {batch}:{position} is no JSON: {error}"))
             })?,
             error: None,
+            together: false,
         };
         outcomes.insert(position, outcome);
     }

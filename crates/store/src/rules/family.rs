@@ -46,6 +46,8 @@ pub struct Family {
 pub struct Brood {
     /// The batch.
     pub batch: BatchId,
+    /// Whether they are together. See [`ChildBatch::together`](gristmill_model::ChildBatch::together).
+    pub together: bool,
     /// The positions of their parents, in ascending order.
     parents: Positions,
     /// The beginning of each parent's children, and the end of the last one's.
@@ -65,8 +67,23 @@ impl Brood {
         assert_eq!(bounds.len(), parents.len() as usize + 1, "one share each");
         Brood {
             batch,
+            together: false,
             parents,
             bounds,
+        }
+    }
+
+    /// Sets whether they are together.
+    pub fn together(self, together: bool) -> Self {
+        Brood { together, ..self }
+    }
+
+    /// The parents of ended children whose flows may have news: where the children are together, those with none that is open.
+    pub fn parents_with_news(&self, ended: &Positions, open: &Positions) -> Positions {
+        let parents = self.parents_of(ended);
+        match self.together {
+            true => parents.difference(&self.parents_of(&open.intersection(&self.all()))),
+            false => parents,
         }
     }
 
@@ -130,10 +147,20 @@ impl Family {
     /// Finds the children of each of these parents.
     pub fn children_of_each(&self, parents: &Positions) -> impl Iterator<Item = Children> + '_ {
         let parents: Vec<u32> = self.parents.intersection(parents).iter().collect();
-        parents.into_iter().map(|parent| Children {
-            parent,
-            jobs: self.children_of(&Positions::from(parent..parent + 1)),
-            is_flow: self.flow.is_some(),
+        parents.into_iter().map(|parent| {
+            let jobs = self.children_of(&Positions::from(parent..parent + 1));
+            let is_together = |batch| {
+                self.broods
+                    .iter()
+                    .any(|brood| brood.batch == batch && brood.together)
+            };
+            let batches = jobs.iter().map(|jobs| jobs.batch);
+            Children {
+                parent,
+                together: batches.filter(|batch| is_together(*batch)).collect(),
+                jobs,
+                is_flow: self.flow.is_some(),
+            }
         })
     }
 }
@@ -195,6 +222,13 @@ mod tests {
         assert_eq!(parents_of(1, "1-3"), "5");
         assert_eq!(parents_of(0, "1,4"), "3,7");
         assert_eq!(parents_of(2, "2"), "7");
+        let together = Brood::of_shares(BatchId(11), "3,5-7".parse().unwrap(), &[2, 0, 1, 3]).together(true);
+        let news = |brood: &Brood, ended: &str, open: &str| {
+            let news = brood.parents_with_news(&ended.parse().unwrap(), &open.parse().unwrap());
+            news.to_string()
+        };
+        assert_eq!(news(&together, "0,2,4", "1,3"), "6");
+        assert_eq!(news(&family.broods[0], "0,2,4", "1,3"), "3,6-7");
         let described = |parents: &str| -> Vec<String> {
             let children = family.children_of(&parents.parse().unwrap());
             children

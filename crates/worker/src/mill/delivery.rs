@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use gristmill_model::{FailedJob, JobError, Positions, Progress, Suspended};
+use gristmill_store::family::seen_of;
 use gristmill_store::{ChildOutcome, Revoked};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -431,12 +432,6 @@ impl OutcomeSink for Delivery {
     fn context(&self, job: &MicroBatchJob<'_>) -> JobContext {
         JobContext::new(job, self.context.clone())
     }
-}
-
-/// The number of ended children of a flow, if others are open.
-fn seen_of(children: &[ChildOutcome]) -> Option<u32> {
-    let ended_count = children.iter().filter(|child| child.has_ended()).count();
-    (ended_count < children.len()).then(|| u32::try_from(ended_count).unwrap_or(u32::MAX))
 }
 
 /// Whole microseconds, the unit of stored durations.

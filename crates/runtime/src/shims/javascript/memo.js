@@ -146,7 +146,10 @@
       throw new FlowError(`a flow begins ${batches.length} different groups of steps at once; the limit is ${GROUPS_MAX} ` +
         '(GROUPS_MAX; each event, sleep, job and set of options makes one): await some of them first');
     }
-    const children = batches.map((batch) => `${batch[0].head},"payloads":[${batch.map((step) => step.payloads).join(',')}]}`);
+    // The flow goes on once all jobs of a map have ended.
+    const together = (batch) => (batch.length === 1 && batch[0].count !== null ? ',"together":true' : '');
+    const children = batches.map((batch) => (
+      `${batch[0].head}${together(batch)},"payloads":[${batch.map((step) => step.payloads).join(',')}]}`));
     return { children: children.join(','), steps: batches.flat().map((step) => step.entry()) };
   };
 

@@ -58,7 +58,7 @@ impl Reference {
                 // A flow goes on after its last step.
                 job.parenthood = job.steps.last().map(|family| Parenthood {
                     family: *family,
-                    ended_before: 0,
+                    told_before: 0,
                 });
                 job.place = Place::Ready;
                 changed += 1;

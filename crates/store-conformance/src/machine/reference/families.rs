@@ -28,8 +28,8 @@ pub struct Family {
 #[derive(Debug, Clone)]
 pub struct Parenthood {
     pub(super) family: usize,
-    /// The number of ended children of a flow when it began to wait.
-    pub(super) ended_before: usize,
+    /// The number of told children of a flow when it began to wait.
+    pub(super) told_before: usize,
 }
 
 /// The jobs that the store made in a step, by kind and payload. Such jobs of a sequence never have the same payload.
@@ -101,14 +101,14 @@ impl Reference {
         for children in &suspended.children {
             self.add_children(family, children, created, now);
         }
-        let ended_before = self.ended_children(id);
+        let told_before = self.told_children(id);
         for waiting in &mut self.waiting {
             waiting.jobs.remove(&id);
         }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        job.parenthood = Some(Parenthood { family, ended_before });
+        job.parenthood = Some(Parenthood { family, told_before });
         if suspended.flow.is_some() {
             job.steps.push(family);
         }
@@ -140,8 +140,8 @@ impl Reference {
                 tag: None,
             });
             if let Some(job) = self.jobs.get_mut(&parent) {
-                let ended_before = 0;
-                job.parenthood = Some(Parenthood { family, ended_before });
+                let told_before = 0;
+                job.parenthood = Some(Parenthood { family, told_before });
                 job.steps.push(family);
             }
         }
@@ -161,6 +161,7 @@ impl Reference {
             self.insert_job(id, &new, payload, None, Vec::new(), now);
             if let Some(child) = self.jobs.get_mut(&id) {
                 child.child_of = Some(family);
+                child.together = children.together;
                 child.tag.clone_from(&self.families[family].tag);
             }
             self.families[family].children.insert(id);

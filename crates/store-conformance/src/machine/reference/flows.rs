@@ -144,22 +144,32 @@ impl Reference {
         };
         let earlier = self.children_of_steps(id);
         let ended_count = earlier.iter().filter(|(_, state)| state.is_some()).count();
-        let is_news = wake == Wake::Any && ended_count > seen as usize;
+        let is_news = wake == Wake::Any && self.told_children(id) > seen as usize;
         !is_news && (ended_count + given_up_count < earlier.len() || has_new)
     }
 
-    /// The number of ended children of all steps of a flow.
-    pub(super) fn ended_children(&self, id: JobId) -> usize {
+    /// The number of ended children of all steps of a flow, without those that are together with open ones.
+    pub fn told_children(&self, id: JobId) -> usize {
         let children = self.children_of_steps(id);
-        children.iter().filter(|(_, state)| state.is_some()).count()
+        let is_together = |child: &JobId| self.jobs.get(child).is_some_and(|job| job.together);
+        let is_whole = |batch: BatchId| {
+            let mut own = children.iter().filter(|(child, _)| child.batch == batch);
+            own.all(|(_, state)| state.is_some())
+        };
+        let ended = children.iter().filter(|(_, state)| state.is_some());
+        ended
+            .filter(|(child, _)| !is_together(child) || is_whole(child.batch))
+            .count()
     }
 
     /// Reports whether a flow that waits runs again.
     pub(super) fn wakes(&self, id: JobId, own: &Parenthood, wake: Wake) -> bool {
-        let ended_count = self.ended_children(id);
         match wake {
-            Wake::Any => ended_count > own.ended_before,
-            Wake::All => ended_count == self.children_of_steps(id).len(),
+            Wake::Any => self.told_children(id) > own.told_before,
+            Wake::All => self
+                .children_of_steps(id)
+                .iter()
+                .all(|(_, state)| state.is_some()),
             Wake::Anew => true,
         }
     }

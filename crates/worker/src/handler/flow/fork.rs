@@ -303,6 +303,7 @@ mod tests {
             state: *state,
             value: None,
             error: None,
+            together: false,
         });
         all.collect()
     }

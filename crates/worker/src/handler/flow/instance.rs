@@ -174,6 +174,8 @@ impl Instance {
         self.add(
             entry,
             ChildBatch {
+                // A step of several jobs is told once all have ended.
+                together: count.is_some(),
                 payloads,
                 shares,
                 ..children
