@@ -360,6 +360,7 @@ fn is_kind_alone(filter: &JobFilter) -> bool {
         key_prefix,
         tags,
         parent,
+        no_steps,
     } = filter;
     let others = [
         queue.is_some(),
@@ -372,6 +373,7 @@ fn is_kind_alone(filter: &JobFilter) -> bool {
         key_prefix.is_some(),
         !tags.is_empty(),
         parent.is_some(),
+        *no_steps,
     ];
     kind.is_some() && others.iter().all(|named| !named)
 }

@@ -195,6 +195,7 @@ impl FilterRequest {
             key_prefix: self.key_prefix,
             tags: self.tags.iter().map(|text| TagCondition::parse(text)).collect(),
             parent: self.parent.as_deref().map(read_job).transpose()?,
+            no_steps: false,
         })
     }
 }

@@ -5,7 +5,7 @@
 //! `KILL` names the targets (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` silences
 //! the connections to PostgreSQL). `SEED` is the start of the random numbers. `LEASE` is the time for which a silent
 //! worker keeps its jobs (2s by default, so that the default tests are quick). With `GROUPS`, the store knows this many
-//! groups, and each batch belongs to one of them. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is
+//! groups, and each batch belongs to one of them. With `FLOWS=1`, each job is a flow of several steps. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is
 //! behind this pooler, and with `LINK=1` behind a link that delivers in small pieces.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use gristmill_store::{Change, JobFilter, PruneOptions, Selection, Store, StoredR
 use gristmill_test_tools::lossy_proxy::lossy_proxy;
 use serde_json::Value;
 
-use crate::chaos::load::{self, Load, SCRIPT, until_all_ended};
+use crate::chaos::load::{self, FLOW, Load, SCRIPT, until_all_ended};
 use crate::chaos::store_under_test::StoreUnderTest;
 use crate::processes::{PATIENCE, Process, Server};
 use crate::workspace::Workspace;
@@ -36,6 +36,11 @@ fn number(name: &str, default: u64) -> u64 {
         text.parse()
             .unwrap_or_else(|_| panic!("{name}={text} is no number"))
     })
+}
+
+/// Reports whether each job is a flow.
+fn are_flows() -> bool {
+    number("FLOWS", 0) != 0
 }
 
 /// Reports whether a lease was given. Times matter only then; without one, this is a test among others.
@@ -124,6 +129,8 @@ struct Fleet {
     workspace: Workspace,
     store: StoreUnderTest,
     lease: String,
+    /// The script of agents and workers.
+    script: &'static str,
     addresses: Vec<SocketAddr>,
     servers: Vec<Server>,
     /// The agents, each with the URL of its server.
@@ -138,6 +145,7 @@ impl Fleet {
             workspace: Workspace::new(),
             store: store_under_test(store),
             lease: lease.to_owned(),
+            script: if are_flows() { "flow.py" } else { "double.py" },
             addresses: Vec::new(),
             servers: Vec::new(),
             agents: Vec::new(),
@@ -145,6 +153,7 @@ impl Fleet {
             killed: BTreeMap::new(),
         };
         fleet.workspace.write("double.py", SCRIPT);
+        fleet.workspace.write("flow.py", FLOW);
         for _ in 0..fleet.store.processes() {
             let server = Server::start(fleet.serve("127.0.0.1:0"));
             fleet.addresses.push(server.address());
@@ -251,13 +260,13 @@ impl Fleet {
             Kind::Agent => {
                 let (url, agent) = self.agents.remove(index);
                 let ended = agent.kill();
-                let again = self.agent(&url, "double.py");
+                let again = self.agent(&url, self.script);
                 self.agents.insert(index, (url, again));
                 ended
             }
             Kind::Worker => {
                 let ended = self.workers.remove(index).kill();
-                self.workers.insert(index, self.worker("double.py"));
+                self.workers.insert(index, self.worker(self.script));
                 ended
             }
             Kind::Database => {
@@ -342,11 +351,11 @@ async fn kill_under_load(
         urls.push(lossy_proxy(&fleet.addresses, seed * 10 + number).await);
     }
     for url in urls {
-        let agent = fleet.agent(&url, "double.py");
+        let agent = fleet.agent(&url, fleet.script);
         fleet.agents.push((url, agent));
     }
     for _ in 0..fleet.store.processes() {
-        fleet.workers.push(fleet.worker("double.py"));
+        fleet.workers.push(fleet.worker(fleet.script));
     }
     let urls = (0..fleet.servers.len()).map(|server| fleet.url(server));
     let mut load = Load::begin_in_groups(urls.collect(), groups);
@@ -381,11 +390,13 @@ async fn kill_under_load(
     let submitted = load.end().await;
     let opened = fleet.store.open(&fleet.workspace).await;
     until_all_ended(&*opened, PATIENCE).await;
-    let ended = submitted.check(&*opened).await;
+    // A flow whose step has failed is not tried again.
+    let attempts: &[u32] = if are_flows() { &[1] } else { &load::ATTEMPTS };
+    let ended = submitted.check(&*opened, attempts).await;
     tokio::task::block_in_place(|| end_in_order(&mut fleet));
     opened.close().await.unwrap();
     let again = fleet.store.open(&fleet.workspace).await;
-    submitted.check(&*again).await;
+    submitted.check(&*again, attempts).await;
     assert!(ended.jobs > 0 && ended.dead > 0);
     // A failure has panicked before this line.
     println!(

@@ -24,6 +24,9 @@ const CALLERS: usize = 40;
 /// Payloads that are multiples of this number fail, on both of their attempts.
 pub const FAILS: u64 = 97;
 
+/// The attempts of a job that fails.
+pub const ATTEMPTS: [u32; 2] = [1, 2];
+
 /// Notes each payload before it answers, in one write, so that no kill can tear a line. Half a millisecond of work per
 /// job keeps workers from claiming all jobs at once.
 pub const SCRIPT: &str = "import os, time\n\
@@ -34,6 +37,27 @@ pub const SCRIPT: &str = "import os, time\n\
     \x20       raise ValueError('no')\n\
     \x20   time.sleep(0.0005)\n\
     \x20   return payload * 2\n";
+
+/// The same as flows: two steps at once, of which one may fail, then a race that the step wins, and a map beside a timeout.
+pub const FLOW: &str = "import asyncio, os, time\n\
+    import gristmill\n\
+    ran = os.open(os.path.dirname(os.path.abspath(__file__)) + '/ran.txt', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n\
+    def noted(payload):\n\
+    \x20   os.write(ran, b'%d\\n' % payload)\n\
+    \x20   if payload % 97 == 0:\n\
+    \x20       raise ValueError('no')\n\
+    \x20   return payload\n\
+    def half(payload):\n\
+    \x20   time.sleep(0.0005)\n\
+    \x20   return payload / 2\n\
+    @gristmill.flow\n\
+    async def double(flow, payload):\n\
+    \x20   one, two = await asyncio.gather(flow.step(noted, payload), flow.step(half, payload))\n\
+    \x20   first = await flow.first(flow.step(half, 2 * payload, key='raced'), flow.event('never'), flow.sleep('1d'))\n\
+    \x20   async with asyncio.timeout(86400):\n\
+    \x20       halves = await flow.map(half, [payload] * 3)\n\
+    \x20   assert first.value == payload and halves == [two] * 3, (first, halves)\n\
+    \x20   return round(one + halves[0] + two)\n";
 
 /// The position of a recording. Each answer is noted with its position.
 pub type Position = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -178,7 +202,7 @@ impl Caller {
             let first = self.first.fetch_add(BATCH, Ordering::Relaxed);
             let payloads: Vec<u64> = (first..first + BATCH).collect();
             let group = (self.groups > 0).then(|| format!("tenant {}", first / BATCH % self.groups));
-            let retry = json!({"attempts_max": 2, "delay_ms": 0});
+            let retry = json!({"attempts_max": ATTEMPTS.len(), "delay_ms": 0});
             let body = json!({"kind": "double", "payloads": payloads, "retry": retry, "group": group});
             let url = self.next_url().to_owned();
             match submit(&self.client, &url, &body).await {
@@ -258,11 +282,13 @@ pub struct Found {
 impl Submitted {
     /// Checks that each job has exactly one correct outcome, that acknowledged batches exist, that all other batches
     /// are complete and have ended, and that earlier readings of ended batches still hold.
-    pub async fn check(&self, store: &dyn Store) -> Found {
+    ///
+    /// `attempts` are those of a job that fails. Steps of flows have ended.
+    pub async fn check(&self, store: &dyn Store, attempts: &[u32]) -> Found {
         let mut found = Found::default();
         let mut firsts = BTreeSet::new();
         for batch in batches(store).await {
-            let first = self.check_batch(store, batch, &mut found).await;
+            let first = self.check_batch(store, batch, attempts, &mut found).await;
             assert!(
                 firsts.insert(first),
                 "batch {batch} is there twice, from payload {first} on"
@@ -310,7 +336,7 @@ impl Submitted {
         self.acknowledged.keys().next_back().copied().unwrap_or(0)
     }
 
-    async fn check_batch(&self, store: &dyn Store, batch: BatchId, found: &mut Found) -> u64 {
+    async fn check_batch(&self, store: &dyn Store, batch: BatchId, attempts: &[u32], found: &mut Found) -> u64 {
         let outcomes = store.outcomes(batch).await.unwrap().expect("it is listed");
         assert_eq!(u64::from(outcomes.count), BATCH);
         let mut ended: BTreeMap<u32, (JobState, Option<u64>)> = BTreeMap::new();
@@ -338,7 +364,7 @@ impl Submitted {
             if payload.is_multiple_of(FAILS) {
                 assert_eq!(*state, JobState::Dead, "{batch}:{position}");
                 let job = format!("{batch}:{position}").parse().unwrap();
-                let attempts: Vec<u32> = store
+                let failed: Vec<u32> = store
                     .job(job)
                     .await
                     .unwrap()
@@ -347,7 +373,7 @@ impl Submitted {
                     .iter()
                     .map(|failure| failure.attempt)
                     .collect();
-                assert_eq!(attempts, [1, 2], "{batch}:{position}: a kill costs no attempt");
+                assert_eq!(failed, attempts, "{batch}:{position}: a kill costs no attempt");
                 found.dead += 1;
             } else {
                 assert_eq!(
@@ -376,13 +402,18 @@ impl Submitted {
     }
 }
 
-/// All batches of a store.
+/// All submitted batches of a store.
 async fn batches(store: &dyn Store) -> BTreeSet<BatchId> {
     let mut batches = BTreeSet::new();
     let mut after = None;
     loop {
         let page = Page { after, limit: 10_000 };
-        let rows = store.jobs(&JobFilter::default(), page).await.unwrap();
+        let filter = JobFilter {
+            kind: Some("double".to_owned()),
+            no_steps: true,
+            ..JobFilter::default()
+        };
+        let rows = store.jobs(&filter, page).await.unwrap();
         let Some(last) = rows.last() else { return batches };
         after = Some(last.job);
         batches.extend(rows.iter().map(|row| row.job.batch));

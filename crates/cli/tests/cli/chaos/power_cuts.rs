@@ -225,7 +225,7 @@ impl Recording {
         let worker = worker(&self.workspace, &self.url);
         until_all_ended(&store, PATIENCE).await;
         drop(worker);
-        let found = known.check(&store).await;
+        let found = known.check(&store, &load::ATTEMPTS).await;
         self.workspace.run(&format!("check {}", self.url)).expect(0);
         let mut payloads = PackedBuilder::new();
         payloads.push("1").unwrap();
