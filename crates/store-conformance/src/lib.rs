@@ -201,6 +201,7 @@ macro_rules! store_conformance {
             graph::flow_events [
                 events_are_delivered_or_kept,
                 unread_events_go_back,
+                events_outlast_a_new_beginning,
                 moments_come,
                 children_that_are_together_wake_their_flow_once,
             ]

@@ -116,8 +116,7 @@ pub async fn events_are_delivered_or_kept(database: &dyn Database) {
     assert_eq!(store.counts(&JobFilter::default()).await.unwrap().total(), 0);
 }
 
-/// An event that a wait got, and that its flow gives up before it has read it, goes to the next wait for it; that may be a wait of a
-/// flow that has begun anew.
+/// An event that a wait got, and that its flow gives up before it has read it, goes to the next wait for it.
 pub async fn unread_events_go_back(database: &dyn Database) {
     let store = database.open().await;
     let worker = worker(&*store).await;
@@ -176,42 +175,47 @@ pub async fn unread_events_go_back(database: &dyn Database) {
     let again = one(&*store, worker).await;
     assert_eq!(again.positions.to_string(), "1");
     assert_eq!(waits_of(&*store, id, 1).await[2..], ["1 completed \"first\""]);
-    suspend(&*store, worker, &again, None, |_| {
-        approve(4).batch(ChildBatch::of_signal(Signal::Event("go".to_owned()), None))
-    })
-    .await;
-    let again = one(&*store, worker).await;
-    let go = vec![event(id, 1, "go", "\"now\"")];
-    assert_eq!(
-        store.send_events(go).await.unwrap(),
-        [FlowEventReceipt::Delivered]
-    );
-    // The wait ends while the flow runs that begins anew. The new wait gets the event.
-    let last = suspensions(&*store, id, 1).await.pop().unwrap();
-    let waits: Vec<_> = last
-        .children
-        .iter()
-        .flat_map(|jobs| jobs.positions.iter().map(|position| job(jobs.batch, position)))
-        .collect();
-    let mut report = suspended_at(&again, &positions("1"), |_| {
-        Spawn::new().flow(Wake::Anew).memo(&7).unwrap()
-    });
-    report.suspended[0].seen = vec![5];
-    report.suspended[0].given_up = vec![waits[1..].to_vec()];
-    exchange(&*store, worker, vec![report], None).await;
-    let anew = one(&*store, worker).await;
-    assert_eq!(told(&*store, id, 1).await, [""; 0]);
-    suspend(&*store, worker, &anew, None, |_| {
-        signal(8, Signal::Event("go".to_owned()), None)
-    })
-    .await;
-    let woken = one(&*store, worker).await;
-    assert_eq!(told(&*store, id, 1).await, ["0 completed \"now\""]);
-    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    exchange(&*store, worker, vec![completed(&again)], None).await;
     assert_eq!(
         states(&*store, id).await,
         [JobState::Blocked, JobState::Completed]
     );
+    no_damage(&*store).await;
+}
+
+/// An event that a wait gets while its flow runs and begins anew goes to the next wait for it.
+pub async fn events_outlast_a_new_beginning(database: &dyn Database) {
+    let store = database.open().await;
+    let worker = worker(&*store).await;
+    let id = submit(&*store, batch(1)).await;
+    let flow = one(&*store, worker).await;
+    let go = || Signal::Event("go".to_owned());
+    suspend(&*store, worker, &flow, None, |_| {
+        step(1, CHILD, 1, Wake::Any).batch(ChildBatch::of_signal(go(), None))
+    })
+    .await;
+    let child = one(&*store, worker).await;
+    exchange(&*store, worker, vec![completed(&child)], None).await;
+    let again = one(&*store, worker).await;
+    let sent = vec![event(id, 0, "go", "\"now\"")];
+    assert_eq!(
+        store.send_events(sent).await.unwrap(),
+        [FlowEventReceipt::Delivered]
+    );
+    let waits = suspensions(&*store, id, 0).await.remove(0).children;
+    let mut report = suspended_at(&again, &positions("0"), |_| {
+        Spawn::new().flow(Wake::Anew).memo(&7).unwrap()
+    });
+    report.suspended[0].seen = vec![1];
+    report.suspended[0].given_up = vec![vec![job(waits[1].batch, 0)]];
+    exchange(&*store, worker, vec![report], None).await;
+    let anew = one(&*store, worker).await;
+    assert_eq!(told(&*store, id, 0).await, [""; 0]);
+    suspend(&*store, worker, &anew, None, |_| signal(2, go(), None)).await;
+    let woken = one(&*store, worker).await;
+    assert_eq!(told(&*store, id, 0).await, ["0 completed \"now\""]);
+    exchange(&*store, worker, vec![completed(&woken)], None).await;
+    assert_eq!(states(&*store, id).await, [JobState::Completed]);
     no_damage(&*store).await;
 }
 

@@ -48,7 +48,6 @@ pub(crate) struct Writes {
     edges: Edges,
     suspensions: Suspensions,
     child_batches: ChildBatches,
-    step_batches: StepBatches,
     reports: Reports,
     failures: Failures,
     tags: Tags,
@@ -193,15 +192,13 @@ columns! {
 }
 
 columns! {
-    StepBatches { batch: i64 }
-    "INSERT INTO gristmill.step_batch (batch_id) SELECT unnest($1::bigint[])"
-}
-
-columns! {
     ChildBatches {
         batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>, together: bool,
+        is_step: bool,
     }
-    "INSERT INTO gristmill.child_batch (batch_id, parent_id, family, event, bounds, parents, together) \
+    "WITH steps AS (INSERT INTO gristmill.step_batch (batch_id) \
+     SELECT n.batch_id FROM unnest($1::bigint[], $8::boolean[]) n (batch_id, is_step) WHERE n.is_step) \
+     INSERT INTO gristmill.child_batch (batch_id, parent_id, family, event, bounds, parents, together) \
      SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]), unnest($5::text[])::integer[], \
      unnest($6::text[])::integer[], unnest($7::boolean[])"
 }
@@ -411,10 +408,8 @@ impl Writes {
             array(bounds_of(&children.shares).into_iter()),
             parents.map(|parents| array(parents.iter())),
             children.together,
+            children.is_step,
         );
-        if children.is_step {
-            self.step_batches.push(batch.0);
-        }
     }
 
     /// Makes a part of a batch wait for its children.
@@ -627,7 +622,6 @@ impl Writes {
         self.edges.add_to(&mut statements);
         self.suspensions.add_to(&mut statements);
         self.child_batches.add_to(&mut statements);
-        self.step_batches.add_to(&mut statements);
         self.slices.add_to(&mut statements);
         self.held.add_to(&mut statements);
         self.reports.add_to(&mut statements);

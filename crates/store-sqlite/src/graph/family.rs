@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use gristmill_model::limits::GENERATIONS_MAX;
 use gristmill_model::{
-    BatchId, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions, Suspended, Wake,
+    BatchId, ChildBatch, JobError, JobId, JobState, NewBatch, OnChildFailure, PackedArray, Positions,
+    Suspended, Wake,
 };
 use gristmill_store::query::Narrowed;
 use gristmill_store::rules::ending::{Ending, FailedAttempt};
@@ -91,14 +92,7 @@ impl Transaction<'_> {
                 "the shares of children add up to their batch"
             );
             ids.push(id);
-            let shares = serde_json::to_string(&children.shares)?;
-            self.execute(
-                "INSERT INTO child_batch (batch_id, parent_id, family, shares, together) VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![id.0, held.batch.0, number, shares, children.together],
-            )?;
-            if children.is_step {
-                self.execute("INSERT INTO step_batch (batch_id) VALUES (?1)", [id.0])?;
-            }
+            self.insert_child_batch(id, (held.batch, number), children)?;
             if !blocked.positions.is_empty() {
                 self.wait_for_children(&blocked, id)?;
             }
@@ -128,6 +122,19 @@ impl Transaction<'_> {
         self.bring_back(held, &head, &slice)?;
         self.settle(ended)?;
         Ok(Ok(()))
+    }
+
+    /// Stores that a batch has the children of a family.
+    fn insert_child_batch(&self, id: BatchId, family: (BatchId, i64), children: &ChildBatch) -> Result<()> {
+        let shares = serde_json::to_string(&children.shares)?;
+        self.execute(
+            "INSERT INTO child_batch (batch_id, parent_id, family, shares, together) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![id.0, family.0.0, family.1, shares, children.together],
+        )?;
+        if children.is_step {
+            self.execute("INSERT INTO step_batch (batch_id) VALUES (?1)", [id.0])?;
+        }
+        Ok(())
     }
 
     /// Stores what jobs that are suspended together remember.

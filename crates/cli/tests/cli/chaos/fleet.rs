@@ -5,8 +5,9 @@
 //! `KILL` names the targets (`server,agent,worker,database` by default; `pooler` kills the pooler, and `link` silences
 //! the connections to PostgreSQL). `SEED` is the start of the random numbers. `LEASE` is the time for which a silent
 //! worker keeps its jobs (2s by default, so that the default tests are quick). With `GROUPS`, the store knows this many
-//! groups, and each batch belongs to one of them. With `FLOWS=1`, each job is a flow of several steps. With `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is
-//! behind this pooler, and with `LINK=1` behind a link that delivers in small pieces.
+//! groups, and each batch belongs to one of them. With `FLOWS=1`, each job is a flow of several steps. With
+//! `POOLER=transaction`, `session` or `pgpool`, PostgreSQL is behind this pooler, and with `LINK=1` behind a link that
+//! delivers in small pieces.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -336,7 +336,13 @@ impl Submitted {
         self.acknowledged.keys().next_back().copied().unwrap_or(0)
     }
 
-    async fn check_batch(&self, store: &dyn Store, batch: BatchId, attempts: &[u32], found: &mut Found) -> u64 {
+    async fn check_batch(
+        &self,
+        store: &dyn Store,
+        batch: BatchId,
+        attempts: &[u32],
+        found: &mut Found,
+    ) -> u64 {
         let outcomes = store.outcomes(batch).await.unwrap().expect("it is listed");
         assert_eq!(u64::from(outcomes.count), BATCH);
         let mut ended: BTreeMap<u32, (JobState, Option<u64>)> = BTreeMap::new();

@@ -8,8 +8,9 @@
 //!
 //! A flow suspends with new children, open children of earlier steps, or both. It waits in a row of `blocked`, as other
 //! parents do, with an edge to each batch that has an open child of it. A flow that wakes on [`Wake::Any`] leaves the row
-//! when one child ends, or all that are together, as those of a map are; its other children stay open. What ended while the flow ran has no edge, so a step that suspends
-//! says how many ended children it has seen: a flow with more of them runs again at once.
+//! when one child ends, or all that are together, as those of a map are; its other children stay open. What ended while the
+//! flow ran has no edge, so a step that suspends says how many ended children it has seen: a flow with more of them runs again
+//! at once.
 //!
 //! A flow can have a memo from its beginning ([`beginning`]), such as that of a fork, which has steps of another flow in it.
 //!
