@@ -106,8 +106,8 @@ $$;
 
 -- Continues the parents of children that have ended. Parents without open children become claimable, to finalize; flows that wake on
 -- any child, at once, or once all have ended that are told together. A part waits for the children in the batches that its edges lead
--- to: a flow, also for those of earlier steps. Under the policy `fail`, a failed child ends its parent as dead and cancels its siblings. Returns how many jobs have become claimable, and
--- which have ended.
+-- to: a flow, also for those of earlier steps. Under the policy `fail`, a failed child ends its parent as dead and cancels its siblings.
+-- Returns how many jobs have become claimable, and which have ended.
 CREATE OR REPLACE FUNCTION gristmill.settle_children(
     child_id bigint, parent_id bigint, parent_part integer, ended int4multirange, now_ms bigint,
     OUT claimable bigint, OUT ended_ids bigint[], OUT ended_positions int4multirange[]
