@@ -193,8 +193,7 @@ columns! {
 
 columns! {
     ChildBatches {
-        batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>, together: bool,
-        is_step: bool,
+        batch: i64, parent: i64, family: i64, event: Option<String>, bounds: String, parents: Option<String>, together: bool, is_step: bool,
     }
     "WITH steps AS (INSERT INTO gristmill.step_batch (batch_id) \
      SELECT n.batch_id FROM unnest($1::bigint[], $8::boolean[]) n (batch_id, is_step) WHERE n.is_step) \
