@@ -199,6 +199,7 @@ begin_agg(CustomScanState *css, EState *estate, int eflags)
 	begin_sets(state, sets);
 	begin_order(state, list_nth(plan->custom_private, BATCH_AGG_ORDER));
 	agg_files_plan(state);
+	agg_waiting_begin(state);
 	state->memory_limit_bytes = get_hash_memory_limit();
 }
 
@@ -255,9 +256,25 @@ find_groups(BatchAggState *state, const AggInput *input, VectorContext *context)
 		select_grouped(state, &batch->selection, batch->selected_rows);
 }
 
-/* Take one batch into the states. */
+/* Select the rows of a batch that pass the filter of its table. */
 static void
-accumulate_batch(BatchAggState *state)
+filter_batch(BatchAggState *state)
+{
+	BatchInput *input = state->node.input;
+	TupleBatch *batch = input->context.batch;
+
+	Assert(selection_is_valid(&batch->selection, batch->row_count));
+	ResetExprContext(input->context.econtext);
+	if (state->node.child == NULL && !agg_files_are_read(state))
+	{
+		qual_apply(input->qual, batch);
+		InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
+	}
+}
+
+/* Take the selected rows of a batch into the states. */
+static void
+accumulate_selected(BatchAggState *state)
 {
 	BatchInput *input = state->node.input;
 	const AggInput *agg_input = current_input(state);
@@ -268,13 +285,6 @@ accumulate_batch(BatchAggState *state)
 		.may_be_missing = agg_files_are_written(state),
 	};
 
-	Assert(selection_is_valid(&batch->selection, batch->row_count));
-	ResetExprContext(input->context.econtext);
-	if (state->node.child == NULL && !agg_files_are_read(state))
-	{
-		qual_apply(input->qual, batch);
-		InstrCountFiltered2(&state->node.css, batch->row_count - batch->selection.count);
-	}
 	if (batch->selection.count == 0)
 		return;
 	find_groups(state, agg_input, &input->context);
@@ -288,7 +298,7 @@ accumulate_batch(BatchAggState *state)
 	}
 }
 
-/* As accumulate_batch, where several expressions may fail. */
+/* Filter a batch and take it into the states, where several expressions may fail. */
 static void
 accumulate_or_replay(BatchAggState *state)
 {
@@ -308,7 +318,8 @@ accumulate_or_replay(BatchAggState *state)
 
 	PG_TRY();
 	{
-		accumulate_batch(state);
+		filter_batch(state);
+		accumulate_selected(state);
 	}
 	PG_CATCH();
 	{
@@ -324,6 +335,51 @@ accumulate_or_replay(BatchAggState *state)
 		ReThrowError(error);
 	}
 	PG_END_TRY();
+}
+
+/* Take the rows that wait for others into the states. */
+static void
+accumulate_waiting(BatchAggState *state)
+{
+	AggInput   *waiting = state->waiting;
+	BatchInput *input = state->node.input;
+
+	if (waiting == NULL)
+		return;
+	state->waiting = NULL;
+	state->node.input = &state->node.inputs[waiting - state->inputs];
+	compaction_show(&waiting->compaction, state->node.counters);
+	accumulate_selected(state);
+	compaction_hide(&waiting->compaction);
+	state->node.input = input;
+}
+
+/* Filter a batch, and take it into the states or have its rows wait. */
+static void
+take_batch(BatchAggState *state)
+{
+	AggInput   *input = current_input(state);
+	TupleBatch *batch = state->node.input->context.batch;
+
+	/* Rows come in the order of the tables. */
+	if (state->waiting != NULL && state->waiting != input)
+		accumulate_waiting(state);
+	if (input->replays_errors)
+	{
+		accumulate_or_replay(state);
+		return;
+	}
+	filter_batch(state);
+	if (batch->selection.count == 0 || agg_rows_wait(state, input))
+		return;
+	if (state->waiting != NULL)
+	{
+		accumulate_waiting(state);
+		batch_forget_columns(batch);
+		if (agg_rows_wait(state, input))
+			return;
+	}
+	accumulate_selected(state);
 }
 
 /* The next DISTINCT aggregate behind one, or the first; NULL: there is none. */
@@ -412,10 +468,7 @@ fill_states(BatchAggState *state)
 	{
 		uint64		entries;
 
-		if (current_input(state)->replays_errors)
-			accumulate_or_replay(state);
-		else
-			accumulate_batch(state);
+		take_batch(state);
 		entries = count_entries(state);
 		if (entries == entries_checked && !state->keeps_values)
 			continue;
@@ -430,6 +483,7 @@ fill_states(BatchAggState *state)
 		}
 		agg_use_files(state);
 	}
+	accumulate_waiting(state);
 	complete_groups(state);
 }
 
@@ -575,6 +629,7 @@ rescan_agg(CustomScanState *css)
 
 	if (state->node.original == NULL)
 	{
+		agg_waiting_forget(state);
 		agg_files_end(state);
 		agg_reset_states(state);
 		state->input_is_done = false;
@@ -587,7 +642,10 @@ end_agg(CustomScanState *css)
 {
 	statistics_count_node(NODE_AGG, (BatchNode *) css);
 	if (((BatchNode *) css)->original == NULL)
+	{
+		agg_waiting_forget((BatchAggState *) css);
 		agg_files_end((BatchAggState *) css);
+	}
 	node_end((BatchNode *) css);
 }
 

@@ -46,14 +46,14 @@ agg_files_are_possible(const BatchAggState *state)
 	return state->set_count > 0 && state->key_count > 0 && !state->returns_parts;
 }
 
-/* Have the batches provide what rows in files are made of: what keys and aggregates read. */
+/* Have the batches provide what rows in files, and rows that wait, are made of: what keys and aggregates read. */
 void
 agg_files_plan(BatchAggState *state)
 {
 	const CustomScan *plan = (const CustomScan *) state->node.css.ss.ps.plan;
 	const List *scanrelids = list_nth(plan->custom_private, BATCH_AGG_SCANRELIDS);
 
-	if (!agg_files_are_possible(state))
+	if (state->set_count == 0 || state->key_count == 0)
 		return;
 	for (int i = 0; i < state->node.input_count; i++)
 	{

@@ -7,10 +7,10 @@
 
 #include "aggregate.h"
 #include "batch_limits.h"
+#include "compaction.h"
 #include "group.h"
 #include "kept_rows.h"
 #include "node.h"
-#include "replay.h"
 
 /* What an aggregation computes of one of its tables. */
 typedef struct AggInput
@@ -20,6 +20,8 @@ typedef struct AggInput
 	RowEvaluation evaluation;
 	bool		replays_errors;
 	KeptRows	kept;			/* its rows in files */
+	Compaction	compaction;		/* of its batches */
+	bool		may_wait;		/* its rows, for those of later batches */
 } AggInput;
 
 typedef struct AggFiles AggFiles;
@@ -31,6 +33,7 @@ typedef struct BatchAggState
 	bool		has_distinct;	/* aggregates of DISTINCT arguments */
 	bool		keeps_values;	/* aggregates whose states grow with the rows */
 	AggInput   *inputs;			/* of each of the node's, which share the states */
+	AggInput   *waiting;		/* that has rows which wait for others, or NULL */
 	int			aggregate_count;
 	int			key_count;
 	int			grouping_count; /* GROUPING() results */
@@ -77,6 +80,11 @@ extern void agg_files_end_sort(BatchAggState *state);
 extern bool agg_files_are_sorted(const BatchAggState *state);
 extern bool agg_files_next_sorted(BatchAggState *state, TupleTableSlot *slot);
 extern void agg_files_end(BatchAggState *state);
+
+/* agg_waiting.c */
+extern void agg_waiting_begin(BatchAggState *state);
+extern void agg_waiting_forget(BatchAggState *state);
+extern bool agg_rows_wait(BatchAggState *state, AggInput *input);
 
 /* agg_memory.c */
 extern bool agg_exceeds_memory(const BatchAggState *state, uint64 entries);

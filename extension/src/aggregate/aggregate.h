@@ -153,6 +153,28 @@ extern int	distinct_files_finish(Aggregate *aggregate, VectorContext *context, v
 								  Size memory_limit_bytes, int64 *blocks);
 extern void distinct_files_end(Aggregate *aggregate);
 
+/* replay.c */
+
+/* Everything that an aggregation evaluates for a row, in stock's order. */
+typedef struct RowEvaluation
+{
+	BatchQual  *qual;
+	struct GroupKey *keys;
+	int			key_count;
+	Aggregate **aggregates;
+	int			aggregate_count;
+} RowEvaluation;
+
+/* Can more than one of the expressions fail? */
+extern bool replay_is_needed(const RowEvaluation *evaluation);
+
+/*
+ * After an error within a batch: evaluate these rows one by one, and raise what
+ * is met first.  Returns where no row raises an error.
+ */
+extern void replay_batch(const RowEvaluation *evaluation, TupleBatch *batch,
+						 const Selection *selection, bool is_filtered);
+
 /* aggregate_variance.c: call one of core's functions, whose result may be NULL */
 extern Datum aggregate_call_final(PGFunction function, Datum argument, bool *is_null);
 

@@ -11,7 +11,8 @@
 
 #include "executor/executor.h"
 
-#include "replay.h"
+#include "aggregate.h"
+#include "group.h"
 
 bool
 replay_is_needed(const RowEvaluation *evaluation)

@@ -80,15 +80,35 @@ batch_select_all(TupleBatch *batch)
 	batch->selection.rows = NULL;
 }
 
-/* Select one row; columns that were filled for others are filled anew. */
+/* Have columns be filled anew: they were overwritten, or filled for other rows. */
+void
+batch_forget_columns(TupleBatch *batch)
+{
+	batch->generation++;
+}
+
+/* Select one row. */
 void
 batch_select_row(TupleBatch *batch, int row)
 {
 	Assert(row >= 0 && row < batch->row_count);
-	batch->generation++;
+	batch_forget_columns(batch);
 	batch->selected_rows[0] = row;
 	batch->selection.count = 1;
 	batch->selection.rows = batch->selected_rows;
+}
+
+/* Give the batch these contents, and take those that it has. */
+void
+batch_exchange_contents(TupleBatch *batch, BatchContents *contents)
+{
+	const BatchContents before = {.ops = batch->ops,.source = batch->source,.slot = batch->slot};
+
+	Assert(contents->ops != NULL && contents->slot != NULL);
+	batch->ops = contents->ops;
+	batch->source = contents->source;
+	batch->slot = contents->slot;
+	*contents = before;
 }
 
 /*

@@ -110,6 +110,14 @@ typedef struct TupleBatchOps
 	void		(*release) (struct TupleBatch *batch);
 } TupleBatchOps;
 
+/* What the rows of a batch are made of. */
+typedef struct BatchContents
+{
+	const TupleBatchOps *ops;
+	void	   *source;			/* of the operations, where they need it */
+	TupleTableSlot *slot;		/* that a row is materialised in */
+} BatchContents;
+
 typedef struct TupleBatch
 {
 	const TupleBatchOps *ops;
@@ -136,6 +144,8 @@ extern BatchColumn *batch_add_column(TupleBatch *batch, AttrNumber attno,
 extern void batch_start(TupleBatch *batch, int row_count);
 extern void batch_select_all(TupleBatch *batch);
 extern void batch_select_row(TupleBatch *batch, int row);
+extern void batch_forget_columns(TupleBatch *batch);
+extern void batch_exchange_contents(TupleBatch *batch, BatchContents *contents);
 extern Selection selection_without_nulls(const Selection *selection,
 										 const Vector *vector, uint16 *rows);
 extern void vector_merge_nulls(Vector *result, const Vector *left,

@@ -24,6 +24,29 @@ copy_nulls(Vector *result, const Vector *datums, const Selection *selection)
 		FOR_SELECTED(row, selection, result->nulls[row] = datums->nulls[row]);
 }
 
+/* Make words of values: of the common types in a loop of their own. */
+static void
+words_from_datums(Vector *result, Oid type, const Datum *from, const Selection *selection)
+{
+	Datum	   *to = result->values;
+
+	switch (type)
+	{
+		case INT4OID:
+		case DATEOID:
+			FOR_SELECTED(row, selection, to[row] = Int64GetDatum((int64) DatumGetInt32(from[row])));
+			break;
+		case INT8OID:
+		case FLOAT8OID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			FOR_SELECTED(row, selection, to[row] = from[row]);
+			break;
+		default:
+			FOR_SELECTED(row, selection, to[row] = vector_word_from_datum(type, from[row]));
+	}
+}
+
 /* Fill a column with what the Datums are as words of its kind. */
 void
 vector_from_datums(BatchColumn *column, const Vector *datums,
@@ -51,8 +74,7 @@ vector_from_datums(BatchColumn *column, const Vector *datums,
 						 PointerGetDatum(empty_varlena) : from[row]);
 			break;
 		default:
-			FOR_SELECTED(row, selection,
-						 result->values[row] = vector_word_from_datum(type, from[row]));
+			words_from_datums(result, type, from, selection);
 	}
 }
 
@@ -126,6 +148,43 @@ datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 			form->attbyval ? slot->tts_values[i] :
 			copy(owner, slot->tts_values[i], form->attlen);
 	}
+}
+
+/*
+ * Append the selected words of a column to an attribute, numbered from 0; the caller counts the rows.
+ * The words of numerics are pointers to stored ones.
+ */
+void
+datum_batch_append_column(DatumBatch *rows, int number, const Vector *words, const Selection *selection,
+						  Datum (*copy) (void *owner, Datum value, int length), void *owner)
+{
+	const Form_pg_attribute form = TupleDescAttr(rows->descriptor, number);
+	Vector	   *to = &rows->attributes[number];
+	const bool	has_nulls = words->has_nulls;
+	int			at = rows->row_count;
+
+	Assert(at + selection->count <= BATCH_ROWS_MAX);
+	Assert(words->usable);
+	if (at == 0)
+		to->has_nulls = false;
+	to->has_nulls |= has_nulls;
+	if (form->attbyval && form->atttypid != FLOAT4OID)
+		FOR_SELECTED(row, selection,
+					 to->nulls[at] = has_nulls && words->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 : words->values[row];
+					 at++);
+	else if (form->attbyval)
+		FOR_SELECTED(row, selection,
+					 to->nulls[at] = has_nulls && words->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 :
+					 Float4GetDatum((float4) DatumGetFloat8(words->values[row]));
+					 at++);
+	else
+		FOR_SELECTED(row, selection,
+					 to->nulls[at] = has_nulls && words->nulls[row];
+					 to->values[at] = to->nulls[at] ? (Datum) 0 :
+					 copy(owner, words->values[row], form->attlen);
+					 at++);
 }
 
 static void

@@ -29,5 +29,9 @@ extern DatumBatch *datum_batch_create(TupleDesc descriptor, const Bitmapset *att
 extern void datum_batch_add(DatumBatch *rows, TupleTableSlot *slot,
 							Datum (*copy) (void *owner, Datum value, int length),
 							void *owner);
+extern void datum_batch_append_column(DatumBatch *rows, int number, const Vector *words,
+									  const Selection *selection,
+									  Datum (*copy) (void *owner, Datum value, int length),
+									  void *owner);
 
 #endif

@@ -176,6 +176,7 @@ begin_join(CustomScanState *css, EState *estate, int eflags)
 	state->memory_limit_bytes = get_hash_memory_limit();
 	state->scan = outer->css.methods->CustomName == batch_join_methods.CustomName ? ((BatchJoinState *) outer)->scan : outer;
 	state->node.may_raise = state->outer_keys_may_raise || qual_count_raising(state->clauses) > 0;
+	state->node.subtree_may_raise = state->node.may_raise || outer->subtree_may_raise;
 }
 
 /* Before the first batch: all that is asked of the pairs is known now. */
@@ -191,8 +192,57 @@ plan_columns(BatchJoinState *state, bool returns_rows)
 		join_batch_plan_rows(&state->pairs);
 	join_batch_plan(&state->pairs);
 	join_rounds_plan_outer(state);
+	compaction_begin(&state->compaction, &state->kept);
 	state->columns_are_planned = true;
 	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Have the rows of the outer node's batch wait for more, where they are few.  Not where the
+ * scan may be stopped, or may raise an error that an earlier row has to come before.
+ */
+static bool
+outer_may_wait(BatchJoinState *state)
+{
+	return !state->outer->subtree_may_raise && state->scan->rows_asked >= BATCH_ROWS_MAX &&
+		compaction_take(&state->compaction, state->node.css.ss.ps.state, &state->node.own_counters);
+}
+
+/* The next outer batch of the node, or one of the rows of several that are sparse. */
+static bool
+pull_from_node(BatchJoinState *state)
+{
+	Compaction *compaction = &state->compaction;
+
+	compaction_hide(compaction);
+	if (state->outer_is_held)
+	{
+		state->outer_is_held = false;
+		batch_forget_columns(state->outer->output);
+		return true;
+	}
+	while (!state->outer_has_ended)
+	{
+		state->outer_has_ended = !node_pull(state->outer);
+		if (state->outer_has_ended || outer_may_wait(state))
+			continue;
+		if (!compaction_has_rows(compaction))
+			return true;
+		state->outer_is_held = true;
+		break;
+	}
+	if (!compaction_has_rows(compaction))
+		return false;
+	compaction_show(compaction, &state->node.own_counters);
+	return true;
+}
+
+/* The next outer batch of the node, or of a round's file. */
+static bool
+pull_outer(BatchJoinState *state)
+{
+	return state->rounds != NULL && state->rounds->current != state->rounds->first ?
+		join_rounds_next_outer(state) : pull_from_node(state);
 }
 
 /*
@@ -212,7 +262,7 @@ fill_table(BatchJoinState *state)
 			state->is_finished = !node_peek(state->outer);
 		else
 		{
-			state->has_outer = state->outer_is_fresh = node_pull(state->outer);
+			state->has_outer = state->outer_is_fresh = pull_outer(state);
 			state->is_finished = !state->has_outer;
 		}
 		if (state->is_finished)
@@ -260,14 +310,6 @@ probe(BatchJoinState *state)
 	if (state->rounds != NULL)
 		join_rounds_write_outer(state, &present, numbers);
 	join_table_probe(state->table, &present, numbers, state->matches);
-}
-
-/* The next outer batch of the node, or of a round's file. */
-static bool
-pull_outer(BatchJoinState *state)
-{
-	return state->rounds != NULL && state->rounds->current != state->rounds->first ?
-		join_rounds_next_outer(state) : node_pull(state->outer);
 }
 
 /* Have the rows of an outer batch wait, where one of their keys might raise an error. */
@@ -524,6 +566,7 @@ restart(BatchJoinState *state, bool inner_has_changed)
 	exact_rows_forget(&state->outer_waiting);
 	state->returns_unmatched = state->pairs.outer_is_null = false;
 	state->has_outer = state->outer_is_fresh = false;
+	state->outer_is_held = state->outer_has_ended = false;
 	state->is_finished = state->is_filled && state->table->row_count == 0 &&
 		!keeps_unmatched(state);
 }
@@ -541,6 +584,7 @@ rescan_join(CustomScanState *css)
 	}
 	ExecClearTuple(css->ss.ss_ScanTupleSlot);
 	state->node.output->ops->release(state->node.output);
+	compaction_forget(&state->compaction);
 	vector_reset_parameters(&state->outer_context);
 	vector_reset_parameters(&state->inner_context);
 	vector_reset_parameters(&state->pair_context);
@@ -568,6 +612,7 @@ end_join(CustomScanState *css)
 		node_end(&state->node);
 		return;
 	}
+	compaction_forget(&state->compaction);
 	join_rounds_end(state);
 	ExecEndNode(outerPlanState(css));
 	ExecEndNode(innerPlanState(css));

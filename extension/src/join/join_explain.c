@@ -104,4 +104,5 @@ join_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 		return;
 	join_note_figures(state);
 	explain_figures(&state->figures, es);
+	counters_explain_compaction(&state->node.own_counters, es);
 }

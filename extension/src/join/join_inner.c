@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 
@@ -105,35 +104,11 @@ respect_memory(BatchJoinState *state)
 static void
 append_column(BatchJoinState *state, int number)
 {
-	const Form_pg_attribute form = TupleDescAttr(state->inner_rows->descriptor, number);
 	TupleBatch *batch = state->inner->output;
-	const Vector *from = batch_column(batch, state->inner_columns[number], &batch->selection);
-	Vector	   *to = &state->inner_rows->attributes[number];
-	const bool	has_nulls = from->has_nulls;
-	int			at = state->inner_rows->row_count;
 
-	Assert(at + batch->selection.count <= BATCH_ROWS_MAX);
-	Assert(from->usable);
-	if (at == 0)
-		to->has_nulls = false;
-	to->has_nulls |= has_nulls;
-	if (form->attbyval && form->atttypid != FLOAT4OID)
-		FOR_SELECTED(row, &batch->selection,
-					 to->nulls[at] = has_nulls && from->nulls[row];
-					 to->values[at] = to->nulls[at] ? (Datum) 0 : from->values[row];
-					 at++);
-	else if (form->attbyval)
-		FOR_SELECTED(row, &batch->selection,
-					 to->nulls[at] = has_nulls && from->nulls[row];
-					 to->values[at] = to->nulls[at] ? (Datum) 0 :
-					 Float4GetDatum((float4) DatumGetFloat8(from->values[row]));
-					 at++);
-	else
-		FOR_SELECTED(row, &batch->selection,
-					 to->nulls[at] = has_nulls && from->nulls[row];
-					 to->values[at] = to->nulls[at] ? (Datum) 0 :
-					 join_table_copy(state->table, from->values[row], form->attlen);
-					 at++);
+	datum_batch_append_column(state->inner_rows, number,
+							  batch_column(batch, state->inner_columns[number], &batch->selection),
+							  &batch->selection, join_table_copy, state->table);
 }
 
 static void

@@ -5,6 +5,7 @@
 #ifndef BATCHEXEC_JOIN_STATE_H
 #define BATCHEXEC_JOIN_STATE_H
 
+#include "compaction.h"
 #include "exact_rows.h"
 #include "join.h"
 #include "join_batch.h"
@@ -28,6 +29,7 @@ typedef struct BatchJoinState
 	BatchNode  *outer;
 	BatchNode  *scan;			/* below it, or the same */
 	KeptRows	kept;			/* outer rows in files */
+	Compaction	compaction;		/* of outer batches */
 	JoinBatch	pairs;
 	VectorContext outer_context;	/* of keys over outer rows */
 	VectorContext inner_context;
@@ -51,6 +53,8 @@ typedef struct BatchJoinState
 	/* the outer side */
 	bool		has_outer;		/* a batch of it is current */
 	bool		outer_is_fresh; /* and has not been looked up */
+	bool		outer_is_held;	/* the node's batch comes behind the compacted one */
+	bool		outer_has_ended;	/* and the compacted batch is the last one */
 	bool		is_finished;	/* there are no more pairs */
 	bool		returns_unmatched;	/* inner rows, behind all pairs */
 	JoinRow    *matches[BATCH_ROWS_MAX];	/* of each outer row the newest */

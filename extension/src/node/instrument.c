@@ -51,6 +51,8 @@ counters_add(BatchCounters *sum, const BatchCounters *counters)
 	sum->rows_beyond_top += counters->rows_beyond_top;
 	sum->groups += counters->groups;
 	sum->group_flushes += counters->group_flushes;
+	sum->sparse_batches += counters->sparse_batches;
+	sum->compacted_batches += counters->compacted_batches;
 }
 
 void
@@ -166,6 +168,23 @@ explain_fields(const BatchCounters *counters, ExplainState *es)
 	ExplainPropertyUInteger("Irregular Pages", NULL, counters->pages_irregular, es);
 }
 
+/* Show how many of the batches below a node came together; only where it ran. */
+void
+counters_explain_compaction(const BatchCounters *counters, ExplainState *es)
+{
+	if (!batchexec_explain || !es->analyze)
+		return;
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainPropertyUInteger("Sparse Batches", NULL, counters->sparse_batches, es);
+		ExplainPropertyUInteger("Compacted Batches", NULL, counters->compacted_batches, es);
+	}
+	else if (counters->sparse_batches > 0)
+		ExplainPropertyText("Sparse Batches",
+							psprintf(UINT64_FORMAT " (compacted to " UINT64_FORMAT ")",
+									 counters->sparse_batches, counters->compacted_batches), es);
+}
+
 /* Show what a node did; only where it ran. */
 void
 counters_explain(const BatchCounters *counters, ExplainState *es)
@@ -190,4 +209,5 @@ counters_explain(const BatchCounters *counters, ExplainState *es)
 	if (counters->group_flushes > 0 || is_complete)
 		ExplainPropertyUInteger("Partial Group Flushes", NULL,
 								counters->group_flushes, es);
+	counters_explain_compaction(counters, es);
 }

@@ -31,6 +31,8 @@ typedef struct BatchCounters
 	uint64		rows_beyond_top;	/* that a Sort above would not return */
 	uint64		groups;
 	uint64		group_flushes;	/* partial groups emitted early */
+	uint64		sparse_batches; /* whose rows waited for those of others */
+	uint64		compacted_batches;	/* that were made of these */
 } BatchCounters;
 
 /* Counters of the leader and of each worker, in dynamic shared memory. */
@@ -44,6 +46,7 @@ extern void counters_note_batch(BatchCounters *counters, int rows);
 extern Size counters_shared_bytes(int worker_count);
 extern void counters_add(BatchCounters *sum, const BatchCounters *counters);
 extern void counters_add_shared(BatchCounters *sum, const SharedCounters *shared);
+extern void counters_explain_compaction(const BatchCounters *counters, ExplainState *es);
 extern void counters_explain(const BatchCounters *counters, ExplainState *es);
 
 #endif

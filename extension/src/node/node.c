@@ -395,10 +395,13 @@ node_explain(BatchNode *node, ExplainState *es)
 			ExplainPropertyText("Not Batched", node->obstacle, es);
 		return;
 	}
-	if (node->child != NULL)
-		return;
-	explain_foreign(node, es);
 	counters_add(&sum, &node->worker_counters);
+	if (node->child != NULL)
+	{
+		counters_explain_compaction(&sum, es);
+		return;
+	}
+	explain_foreign(node, es);
 	/* The counters of workers that do not share the scan are not known here. */
 	if (sum.batches == 0 && node->css.ss.ps.worker_instrument != NULL &&
 		es->format == EXPLAIN_FORMAT_TEXT)

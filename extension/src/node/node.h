@@ -48,6 +48,7 @@ typedef struct BatchNode
 	BatchCounters worker_counters;	/* sum, copied before the memory goes */
 	TupleBatch *output;			/* what produce fills */
 	bool		may_raise;		/* one of its expressions, an error */
+	bool		subtree_may_raise;	/* or what it reads its batches from */
 	int			rows_asked;		/* of a scan: the demand at its last batch */
 	bool		(*produce) (struct BatchNode *node);	/* the next batch; false at the end */
 	bool		(*peek) (struct BatchNode *node);	/* is there one?  May be NULL */

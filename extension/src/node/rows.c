@@ -95,6 +95,7 @@ begin_rows(CustomScanState *css, EState *estate, int eflags)
 	node->output = batch_create(&datum_batch_ops, descriptor,
 								ExecInitExtraTupleSlot(estate, descriptor, &TTSOpsVirtual));
 	node->produce = produce_rows;
+	node->subtree_may_raise = true;
 	state->rows = datum_batch_create(descriptor, attributes_of_list(linitial(plan->custom_private)));
 	node->output->source = state->rows;
 	state->values = AllocSetContextCreate(CurrentMemoryContext, "BatchRows", ALLOCSET_DEFAULT_SIZES);

@@ -131,6 +131,7 @@ begin_scan(CustomScanState *css, EState *estate, int eflags)
 	}
 	input->qual = qual_compile(&input->context, plan->scan.plan.qual);
 	state->node.may_raise = qual_count_raising(input->qual) > 0;
+	state->node.subtree_may_raise = state->node.may_raise || input->source->foreign_scan != NULL;
 	state->node.output = input->source->batch;
 	state->node.produce = produce_batch;
 	state->node.peek = peek_batch;

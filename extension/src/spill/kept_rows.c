@@ -119,13 +119,12 @@ kept_rows_start_reading(KeptRows *kept)
 		return;
 	caller = MemoryContextSwitchTo(GetMemoryChunkContext(kept->format));
 	kept->rows = datum_batch_create(batch->descriptor, kept->attributes);
-	kept->node_ops = batch->ops;
-	kept->node_source = batch->source;
-	kept->node_slot = batch->slot;
 	batch->ops->release(batch);
-	batch->ops = &datum_batch_ops;
-	batch->source = kept->rows;
-	batch->slot = MakeSingleTupleTableSlot(batch->descriptor, &TTSOpsVirtual);
+	kept->of_node = (BatchContents) {
+		.ops = &datum_batch_ops,.source = kept->rows,
+		.slot = MakeSingleTupleTableSlot(batch->descriptor, &TTSOpsVirtual),
+	};
+	batch_exchange_contents(batch, &kept->of_node);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -161,9 +160,7 @@ kept_rows_end(KeptRows *kept)
 	if (kept->rows == NULL)
 		return;
 	Assert(batch->ops == &datum_batch_ops && batch->source == kept->rows);
-	ExecDropSingleTupleTableSlot(batch->slot);
-	batch->ops = kept->node_ops;
-	batch->source = kept->node_source;
-	batch->slot = kept->node_slot;
+	batch_exchange_contents(batch, &kept->of_node);
+	ExecDropSingleTupleTableSlot(kept->of_node.slot);
 	kept->rows = NULL;
 }

@@ -30,9 +30,7 @@ typedef struct KeptRows
 	/* while the batch is filled from files */
 	MemoryContext row_memory;
 	DatumBatch *rows;			/* NULL: it is filled by its node */
-	const TupleBatchOps *node_ops;
-	void	   *node_source;
-	TupleTableSlot *node_slot;
+	BatchContents of_node;		/* that the batch has otherwise */
 } KeptRows;
 
 extern Bitmapset *kept_attributes(const Node *expressions, int varno);

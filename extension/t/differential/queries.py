@@ -113,6 +113,13 @@ class QueryMaker:
         self.names += 1
         return f"{prefix}{self.names}"
 
+    def _few_of_each_page(self) -> list:
+        """Now and then, a condition that leaves few rows of many pages: those of several are taken together."""
+        if self.rng.random() < 0.75:
+            return []
+        ids = sorted(self.rng.sample(range(1, 1500), self.rng.choice((6, 25, 70))))
+        return [f"t.id in ({', '.join(map(str, ids))})"]
+
     def scan(self, parameters: list = None) -> Query:
         table, make = self._over(parameters=parameters)
         targets = ["t.*"] if self.rng.random() < 0.2 else [make.scalar() for _ in range(self.rng.randint(1, 5))]
@@ -189,7 +196,7 @@ class QueryMaker:
             keys.append("(" + make.number() + ")" if not self.is_parallel else "(t.id % 3)")
         keys = list(dict.fromkeys(keys))
         query = Query(f"{table.name} t", [make.aggregate(self.is_parallel) for _ in range(self.rng.randint(1, 4))],
-                      make.conditions(), keys, is_ordered=False, tables=[table])
+                      [*self._few_of_each_page(), *make.conditions()], keys, is_ordered=False, tables=[table])
         if self.rng.random() < 0.2:
             query.having = [self.rng.choice(("count(*) > 1", "min(t.id) > 2", "sum(t.id) % 2 = 0",
                                              "avg(t.id) > 10", "count(*) between 1 and 5"))]
@@ -262,7 +269,7 @@ class QueryMaker:
         right, make_right = self._over(alias="u")
         kind = self.rng.choice(("join", "left join", "join", "join", "right join", "full join", "semi", "anti", "in"))
         on = " and ".join(self._join_keys(make_left, make_right))
-        conditions = [make_left.condition()] if self.rng.random() < 0.5 else []
+        conditions = [*self._few_of_each_page(), *([make_left.condition()] if self.rng.random() < 0.5 else [])]
         taken = [left, right]
         if kind in ("semi", "anti"):
             word = "exists" if kind == "semi" else "not exists"
