@@ -95,6 +95,8 @@ begin_evaluation(BatchAggState *state, int number)
 		.aggregate_count = state->aggregate_count,
 	};
 	input->replays_errors = replay_is_needed(&input->evaluation);
+	input->by_row = palloc(sizeof(AggregateArgument *) * (2 * state->aggregate_count + 1));
+	input->by_row_count = aggregates_by_row(input->aggregates, state->aggregate_count, input->by_row);
 }
 
 /* Open one of the tables, and compile what is computed of it. */
@@ -288,6 +290,8 @@ accumulate_selected(BatchAggState *state)
 	if (batch->selection.count == 0)
 		return;
 	find_groups(state, agg_input, &input->context);
+	if (agg_input->by_row_count > 1)
+		aggregate_evaluate_rows(agg_input->by_row, agg_input->by_row_count, &input->context, &batch->selection);
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
 		Aggregate  *aggregate = agg_input->aggregates[i];

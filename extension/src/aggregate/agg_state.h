@@ -17,6 +17,8 @@ typedef struct AggInput
 {
 	GroupKey   *keys;
 	Aggregate **aggregates;
+	AggregateArgument **by_row; /* arguments that are evaluated by row in any case, for all rows */
+	int			by_row_count;
 	RowEvaluation evaluation;
 	bool		replays_errors;
 	KeptRows	kept;			/* its rows in files */

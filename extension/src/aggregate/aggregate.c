@@ -203,6 +203,8 @@ begin_argument(VectorContext *context, const Aggregate *aggregate,
 			   AggregateArgument *argument, Expr *source)
 {
 	argument->type = exprType((Node *) source);
+	argument->kind = VALUE_OPAQUE;
+	(void) value_kind_of_type(argument->type, &argument->kind);
 	argument->expression = compile_argument(context, aggregate, source);
 	row_expression_begin(&argument->row, context, source, argument->expression != NULL);
 	vector_allocate(&argument->row_vector);
@@ -233,27 +235,65 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 	return aggregate;
 }
 
-/* Evaluate an argument by row; errors are raised here as core raises them. */
+/* Note the arguments that are evaluated by row in any case, for all rows.  Returns how many; each aggregate has two at most. */
+int
+aggregates_by_row(Aggregate *const *aggregates, int count, AggregateArgument **arguments)
+{
+	int			found = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		Aggregate  *aggregate = aggregates[i];
+
+		if (aggregate->filter != NULL || aggregate->distinct_keys != NULL)
+			continue;
+		if (OidIsValid(aggregate->argument.type) && aggregate->argument.expression == NULL)
+			arguments[found++] = &aggregate->argument;
+		if (OidIsValid(aggregate->second.type) && aggregate->second.expression == NULL)
+			arguments[found++] = &aggregate->second;
+	}
+	return found;
+}
+
+/* Evaluate arguments by row, a row for all of them; errors are raised here as core raises them. */
+void
+aggregate_evaluate_rows(AggregateArgument *const *arguments, int count, VectorContext *context,
+						const Selection *selection)
+{
+	TupleBatch *batch = context->batch;
+	ExprContext *econtext = context->econtext;
+
+	Assert(selection_is_valid(selection, batch->row_count));
+	for (int i = 0; i < count; i++)
+	{
+		Vector	   *result = &arguments[i]->row_vector;
+
+		result->has_nulls = false;
+		result->holds_pointers = (arguments[i]->kind == VALUE_NUMERIC || arguments[i]->kind == VALUE_TEXT);
+		result->generation = batch->generation;
+	}
+	FOR_SELECTED(row, selection,
+				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
+				 for (int i = 0; i < count; i++)
+				 {
+					 AggregateArgument *argument = arguments[i];
+					 Vector *result = &argument->row_vector;
+					 const Datum value = row_expression_evaluate(&argument->row, &result->nulls[row]);
+
+					 result->has_nulls |= result->nulls[row];
+					 result->values[row] = (result->nulls[row] || argument->kind == VALUE_OPAQUE) ?
+						 (Datum) 0 : vector_word_from_datum(argument->type, value);
+				 });
+}
+
+/* An argument by row: it may have been evaluated along with others. */
 static const Vector *
 evaluate_by_row(AggregateArgument *argument, VectorContext *context,
 				const Selection *selection)
 {
-	Vector	   *result = &argument->row_vector;
-	TupleBatch *batch = context->batch;
-	ExprContext *econtext = context->econtext;
-	ValueKind	kind = VALUE_OPAQUE;
-
-	value_kind_of_type(argument->type, &kind);
-	result->has_nulls = false;
-	result->holds_pointers = (kind == VALUE_NUMERIC || kind == VALUE_TEXT);
-	FOR_SELECTED(row, selection,
-				 Datum value;
-				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 value = row_expression_evaluate(&argument->row, &result->nulls[row]);
-				 result->has_nulls |= result->nulls[row];
-				 result->values[row] = (result->nulls[row] || kind == VALUE_OPAQUE) ?
-				 (Datum) 0 : vector_word_from_datum(argument->type, value));
-	return result;
+	if (argument->row_vector.generation != context->batch->generation)
+		aggregate_evaluate_rows(&argument, 1, context, selection);
+	return &argument->row_vector;
 }
 
 /* The batch's selection, narrowed by the aggregate's FILTER. */

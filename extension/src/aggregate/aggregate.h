@@ -57,6 +57,7 @@ typedef struct AggregateOps
 typedef struct AggregateArgument
 {
 	Oid			type;			/* InvalidOid: there is none */
+	ValueKind	kind;
 	VectorExpr *expression;		/* NULL: by row */
 	RowExpression row;
 	Vector		row_vector;		/* values evaluated by row */
@@ -124,6 +125,9 @@ extern bool aggregate_takes_any_order(const Aggref *aggref);
 extern bool aggregate_keeps_values(const Aggref *aggref);
 extern Aggregate *aggregate_compile(VectorContext *context,
 									const Aggref *aggref);
+extern int	aggregates_by_row(Aggregate *const *aggregates, int count, AggregateArgument **arguments);
+extern void aggregate_evaluate_rows(AggregateArgument *const *arguments, int count,
+									VectorContext *context, const Selection *selection);
 extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
 								 void *state, const RowGroups *groups);
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,

@@ -310,6 +310,16 @@ qual_apply_vectors(BatchQual *qual, TupleBatch *batch)
 	return next;
 }
 
+/* Is a clause true of the row that is the scan tuple? */
+static bool
+row_clause_holds(BatchQual *qual, int clause)
+{
+	bool		is_null;
+	const Datum truth = row_expression_evaluate(&qual->rows[clause], &is_null);
+
+	return !is_null && DatumGetBool(truth);
+}
+
 /* Does a row pass the clauses from the given one on? */
 bool
 qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row)
@@ -320,35 +330,37 @@ qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row)
 		return true;
 	econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
 	for (int i = from; i < qual->clause_count; i++)
-	{
-		bool		is_null;
-		Datum		truth = row_expression_evaluate(&qual->rows[i], &is_null);
-
-		if (is_null || !DatumGetBool(truth))
+		if (!row_clause_holds(qual, i))
 			return false;
-	}
 	return true;
 }
 
-/* Apply one clause by row to the whole selection. */
-static void
-apply_row_clause(BatchQual *qual, TupleBatch *batch, int clause)
+/*
+ * Apply a clause by row to the whole selection, along with those behind it that have no vector: a row
+ * is made, and deformed, once for all of them.  Returns how many.
+ */
+static int
+apply_row_clauses(BatchQual *qual, TupleBatch *batch, int from)
 {
 	ExprContext *econtext = qual->context->econtext;
 	Selection	selection = batch->selection;
 	uint16	   *rows = batch->selected_rows;
 	int			count = 0;
+	int			end = from + 1;
 
+	while (end < qual->clause_count && qual->vectors[end] == NULL)
+		end++;
 	FOR_SELECTED(row, &selection,
-				 bool is_null;
-				 Datum truth;
+				 int clause = from;
 				 ResetExprContext(econtext);
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 truth = row_expression_evaluate(&qual->rows[clause], &is_null);
+				 while (clause < end && row_clause_holds(qual, clause))
+				 clause++;
 				 rows[count] = row;
-				 count += !is_null && DatumGetBool(truth));
+				 count += clause == end);
 	batch->selection.count = count;
 	batch->selection.rows = rows;
+	return end - from;
 }
 
 /* Apply all clauses to the whole batch, for a consumer that takes every row. */
@@ -364,8 +376,8 @@ qual_apply(BatchQual *qual, TupleBatch *batch)
 		if (qual->vectors[next] != NULL)
 			applied = apply_vector_clauses(qual, batch, next);
 		if (applied == 0)
-			apply_row_clause(qual, batch, next);
-		next += Max(applied, 1);
+			applied = apply_row_clauses(qual, batch, next);
+		next += applied;
 	}
 }
 
