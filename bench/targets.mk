@@ -36,6 +36,14 @@ bench-flows: python ## Durable flows on both stores beside DBOS and Absurd; the 
 	$(BUILD)/python/flows-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl dbos==3.4.0 absurd-sdk==0.5.1 absurdctl==0.5.1 'psycopg[binary]'
 	bench/run-flows --python $(BUILD)/python/flows-venv/bin/python --output bench/RESULTS-flows.md
 
+# BEFORE is an interpreter with an older build of the package, which is measured in the same run.
+.PHONY: bench-lost
+bench-lost: python ## The work in which others were faster, beside them; the table goes to bench/RESULTS-lost.md
+	rm -rf $(BUILD)/python/lost-venv
+	python3 -m venv $(BUILD)/python/lost-venv
+	$(BUILD)/python/lost-venv/bin/python -m pip install --quiet $(BUILD)/python/wheels/*.whl joblib==1.6.0
+	bench/run-lost --python $(BUILD)/python/lost-venv/bin/python $(if $(BEFORE),--before $(BEFORE)) --output bench/RESULTS-lost.md
+
 .PHONY: bench-real
 bench-real: test-bench ## Jobs that take real time beside process pools and queues; the table goes to bench/RESULTS-real.md
 	bench/run-real

@@ -165,8 +165,9 @@ def write_script(folder: str, description: Description) -> str:
     """Writes the script of a worker's processes into the folder."""
     with tempfile.NamedTemporaryFile("wb", prefix="gristmill_job_", suffix=".pickle", dir=folder, delete=False) as data:
         pickle.dump(description, data)
-    # The fork server imports what stands before the first other statement once, not in each process.
-    modules = "gristmill._app, gristmill._process" + (", gristmill._packing" if "pickled" in description else "")
+    # The fork server imports what stands before the first other statement once, not in each process. The same in all scripts, so
+    # that they share it.
+    modules = "gristmill._app, gristmill._process, gristmill._packing"
     # On a line of its own, which no traceback shows.
     text = f"import {modules}\n_path = {json.dumps(data.name)}\nmain, finalize = gristmill._process.load_job(_path)\n"
     path = data.name.removesuffix(".pickle") + ".py"

@@ -1,12 +1,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
-__all__ = ["Engine", "Events", "Feeder", "NameLock", "Printed", "Worker", "calls_open", "digest", "end_callbacks", "submit_over"]
+__all__ = ["Calls", "Engine", "Events", "Feeder", "NameLock", "Printed", "Worker", "calls_open", "digest", "end_callbacks", "submit_over"]
 
 _ToPlain = Callable[[Any], Any]
 _Ended = tuple[str | None, str | None, tuple[str, str, str | None] | None]
 # ("submitted", batch, count), ("values", batch, [(first, end), …], JSON), ("failed", batch, [(position, state, error), …])
-# or ("broken", message)
+# or ("broken", message). Of calls: ("called", [(batch, futures), …]), ("refused", futures, message) and ("quiet",)
 _Piece = tuple[Any, ...]
 
 @final
@@ -51,6 +51,7 @@ class Engine:
     def run_batches(self, run: int, after: int | None, limit: int) -> list[tuple[int, int]]: ...
     def run_digest(self, name: str) -> tuple[int, int] | None: ...
     def feeder(self, worker: Worker, kind: str, queue: str, options: str, run: str) -> Feeder: ...
+    def calls(self, worker: Worker, common: dict[str, Any]) -> Calls: ...
     def start_worker(
         self,
         kinds: list[dict[str, Any]],
@@ -60,7 +61,15 @@ class Engine:
         until: str,
         is_followed: bool = False,
         printed: Printed | None = None,
+        told: Callable[[list[_Piece]], object] | None = None,
     ) -> Worker: ...
+
+@final
+class Calls:
+    def push(self, future: Any, payload: Any, to_plain: _ToPlain) -> None: ...
+    def withdraw(self) -> list[Any]: ...
+    def look(self) -> None: ...
+    def end(self) -> None: ...
 
 @final
 class Printed:

@@ -10,9 +10,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ._errors import WorkerError
 from ._functions import describe_job, write_script
 from ._items.printed import show
 from ._native import Printed
@@ -39,7 +40,7 @@ class LocalWorker:
     def __init__(self, app: App, native: Worker, folder: str, printed: Printed | None) -> None:
         self.app = app
         self.native = native
-        self._folder = folder
+        self.folder = folder
         self._printed = printed
         self.process_id = os.getpid()
         _running.add(self)
@@ -54,9 +55,10 @@ class LocalWorker:
         name: str | None,
         is_followed: bool = False,
         is_shown: bool = False,
+        told: Callable[[list[tuple[Any, ...]]], object] | None = None,
     ) -> LocalWorker:
         """Starts it once the first process of each job has imported its function. What the functions print `is_shown` here, or is
-        the log of their jobs alone."""
+        the log of their jobs alone. The outcomes are taken where they are followed, or `told` is called with them."""
         if not jobs:
             raise ValueError("the application has no jobs to run: define one with @app.job before the worker starts")
         processes = concurrency or os.cpu_count() or 1
@@ -73,7 +75,7 @@ class LocalWorker:
             runners = sum(kind["processes"] for kind in kinds)
             name = name or f"{os.path.basename(sys.argv[0] or 'python')}-{os.getpid()}"
             printed = Printed(show) if is_shown else None
-            native = app.engine().start_worker(kinds, queues, runners, name, until, is_followed, printed)
+            native = app.engine().start_worker(kinds, queues, runners, name, until, is_followed or told is not None, printed, told)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -120,6 +122,17 @@ class LocalWorker:
         self.give_up()
         return ended[0]
 
+    def has_ended(self) -> bool:
+        """Whether it runs no more.
+
+        >>> app.worker(1).has_ended()
+        False
+        """
+        try:
+            return self.native.wait(0.0) is not None
+        except WorkerError:
+            return True
+
     def __enter__(self) -> LocalWorker:
         return self
 
@@ -137,7 +150,7 @@ class LocalWorker:
     def give_up(self) -> None:
         """Waits for nothing at exit, because the processes of the worker end with this one."""
         _running.discard(self)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def end(self) -> None:
         """Makes the worker end with its process."""

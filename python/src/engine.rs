@@ -20,9 +20,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use crate::calls::Calls;
 use crate::events::Events;
 use crate::feeder::{Feeder, advanced, pack};
 use crate::limits::{LOOK_EVERY, LOOK_FIRST_AFTER};
+use crate::news::News;
 use crate::outcomes::{Ended, ended, pieces};
 use crate::owned::Owned;
 use crate::payload::Encoder;
@@ -554,10 +556,17 @@ impl Engine {
         Feeder::start(feeder, worker.news()?)
     }
 
+    /// Submits calls, with these data, for this worker, which tells of them.
+    fn calls(&self, worker: &Worker, common: Common) -> PyResult<Calls> {
+        let engine = self.inner.get()?.clone();
+        let template = common.read(engine.store().now())?;
+        Calls::start(engine, worker.news()?, template)
+    }
+
     // --- workers ---
 
-    /// Starts a worker in the background.
-    #[pyo3(signature = (kinds, queues, runners, name, until, is_followed=false, printed=None))]
+    /// Starts a worker in the background. Its outcomes are taken, or `told` is called with them.
+    #[pyo3(signature = (kinds, queues, runners, name, until, is_followed=false, printed=None, told=None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn start_worker(
         &self,
@@ -569,6 +578,7 @@ impl Engine {
         until: Until,
         is_followed: bool,
         printed: Option<&Printed>,
+        told: Option<Py<PyAny>>,
     ) -> PyResult<Worker> {
         let plan = Plan {
             kinds,
@@ -576,7 +586,7 @@ impl Engine {
             runners,
             name,
             until,
-            is_followed,
+            news: is_followed.then(|| News::new(told)),
             prints: printed.map(Printed::listener),
         };
         Worker::start(py, self.inner.get()?.clone(), plan)

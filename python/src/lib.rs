@@ -2,6 +2,7 @@
 //! Python's terms.
 
 mod callbacks;
+mod calls;
 mod engine;
 mod events;
 mod feeder;
@@ -30,6 +31,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::callbacks::end_callbacks;
+    #[pymodule_export]
+    use crate::calls::Calls;
     #[pymodule_export]
     use crate::engine::{Engine, digest};
     #[pymodule_export]

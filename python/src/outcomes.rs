@@ -16,6 +16,12 @@ pub enum Piece {
     Values(BatchId, Positions, Arc<str>),
     /// These jobs ended in other states.
     Failed(BatchId, Vec<Failure>),
+    /// Calls were submitted in these batches; the objects stand for their jobs, in order.
+    Called(Vec<(BatchId, Vec<Py<PyAny>>)>),
+    /// Calls were not submitted, because the store refused them with this error.
+    Refused(Vec<Py<PyAny>>, String),
+    /// Nothing has come for a while.
+    Quiet,
     /// Nothing more comes, because submitting or working failed with this error.
     Broken(String),
 }
@@ -67,6 +73,12 @@ impl Piece {
                     .collect();
                 ("failed", batch.0, failures).into_pyobject(py)
             }
+            Piece::Called(batches) => {
+                let batches = batches.into_iter().map(|(batch, futures)| (batch.0, futures));
+                ("called", batches.collect::<Vec<_>>()).into_pyobject(py)
+            }
+            Piece::Refused(futures, reason) => ("refused", futures, reason).into_pyobject(py),
+            Piece::Quiet => ("quiet",).into_pyobject(py),
             Piece::Broken(reason) => ("broken", reason).into_pyobject(py),
         }
     }

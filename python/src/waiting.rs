@@ -1,11 +1,12 @@
 //! Asynchronous work for blocking calls: the runtime of this process, and waits that release the interpreter's lock.
 
 use std::future::Future;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use gristmill_runtime::ForkServers;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
@@ -15,6 +16,7 @@ use crate::limits::{FORKS_DEEP_MAX, SIGNALS_EVERY};
 struct OfProcess {
     process_id: u32,
     runtime: Runtime,
+    fork_servers: Arc<ForkServers>,
 }
 
 /// The runtimes of this process and of the processes it was forked from, eldest first. They are never dropped, because
@@ -23,6 +25,15 @@ static RUNTIMES: [OnceLock<OfProcess>; FORKS_DEEP_MAX] = [const { OnceLock::new(
 
 /// The runtime of this process.
 pub fn runtime() -> PyResult<&'static Runtime> {
+    of_process().map(|of_process| &of_process.runtime)
+}
+
+/// The fork servers of this process, which its workers use one after the other.
+pub fn fork_servers() -> PyResult<Arc<ForkServers>> {
+    of_process().map(|of_process| of_process.fork_servers.clone())
+}
+
+fn of_process() -> PyResult<&'static OfProcess> {
     let process_id = std::process::id();
     let is_ours = |of_process: &&OfProcess| of_process.process_id == process_id;
     for place in &RUNTIMES {
@@ -35,10 +46,14 @@ pub fn runtime() -> PyResult<&'static Runtime> {
                     PyRuntimeError::new_err(format!("gristmill cannot start its threads: {error}"))
                 })?;
             // If another thread of this process was first, its runtime serves both.
-            let _ = place.set(OfProcess { process_id, runtime });
+            let _ = place.set(OfProcess {
+                process_id,
+                runtime,
+                fork_servers: Arc::default(),
+            });
         }
         if let Some(ours) = place.get().filter(is_ours) {
-            return Ok(&ours.runtime);
+            return Ok(ours);
         }
     }
     Err(PyRuntimeError::new_err(format!(

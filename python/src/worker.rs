@@ -8,7 +8,8 @@ use std::time::Instant;
 use gristmill_engine::{Engine, Handler, SourceError, Stopper, WorkerSettings, WorkerSummary};
 use gristmill_runtime::limits::START_PATIENCE_MS;
 use gristmill_runtime::{
-    DetectOptions, PrintListener, ProcessListener, RuntimeOptions, STORE_VARIABLES, Script, ScriptHandler,
+    DetectOptions, ForkServers, PrintListener, ProcessListener, RuntimeOptions, STORE_VARIABLES, Script,
+    ScriptHandler,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -18,7 +19,7 @@ use crate::limits::SIGNALS_EVERY;
 use crate::news::News;
 use crate::outcomes::Piece;
 use crate::owned::Owned;
-use crate::waiting::{deadline, runtime, wait};
+use crate::waiting::{deadline, fork_servers, runtime, wait};
 use crate::worker_error;
 
 /// How the jobs of one kind run.
@@ -50,6 +51,7 @@ impl KindSpec {
         self,
         until: Until,
         prints: Option<PrintListener>,
+        fork_servers: Arc<ForkServers>,
     ) -> Result<(String, Arc<dyn Handler>), String> {
         let options = DetectOptions {
             interpreter: Some(self.python.into()),
@@ -70,6 +72,7 @@ impl KindSpec {
             start_patience_ms: (until != Until::Stopped).then_some(START_PATIENCE_MS),
             listener: ProcessListener::new(tell),
             prints,
+            fork_servers: Some(fork_servers),
             ..RuntimeOptions::default()
         };
         let handler = ScriptHandler::new(script, &options).map_err(|error| error.to_string())?;
@@ -119,8 +122,8 @@ pub struct Plan {
     pub runners: usize,
     pub name: String,
     pub until: Until,
-    /// Whether the outcomes are taken.
-    pub is_followed: bool,
+    /// The queue of its outcomes, if it is followed.
+    pub news: Option<Arc<News>>,
     /// The listener for output of its functions, if it is shown.
     pub prints: Option<PrintListener>,
 }
@@ -142,13 +145,17 @@ struct Running {
 impl Worker {
     /// Starts a worker once the first process of each kind has imported its script.
     pub fn start(py: Python<'_>, engine: Engine, plan: Plan) -> PyResult<Worker> {
-        let news = Arc::new(News::default());
-        let observer = plan.is_followed.then(|| news.clone());
+        let observer = plan.news.clone();
+        let news = plan.news.unwrap_or_else(|| News::new(None));
         let failed = news.clone();
+        let fork_servers = fork_servers()?;
         let started = wait(py, async move {
             let mut handlers = Vec::new();
             for kind in plan.kinds {
-                handlers.push(kind.start(plan.until, plan.prints.clone()).await?);
+                handlers.push(
+                    kind.start(plan.until, plan.prints.clone(), fork_servers.clone())
+                        .await?,
+                );
             }
             let mut worker = engine.worker();
             worker.name(plan.name).settings(WorkerSettings {
@@ -170,11 +177,12 @@ impl Worker {
         let stopper = started.stopper();
         let (sender, ended) = watch::channel(None);
         runtime()?.spawn(async move {
-            let ending = started.join().await;
-            if let Err(error) = &ending {
-                failed.push(Piece::Broken(error.to_string()));
+            let ending = Arc::new(started.join().await);
+            sender.send_replace(Some(ending.clone()));
+            match &*ending {
+                Ok(_) => failed.look(),
+                Err(error) => failed.push(Piece::Broken(error.to_string())),
             }
-            sender.send_replace(Some(Arc::new(ending)));
         });
         Ok(Worker {
             running: Owned::new(Running { stopper, news, ended }),

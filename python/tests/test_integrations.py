@@ -41,6 +41,15 @@ def test_joblib_raises_what_a_part_raised_and_goes_on(joblib, app):
         assert list(generated) == [3, 4, 5, 6, 7]
 
 
+def test_joblib_sends_short_tasks_in_groups(joblib, app):
+    from gristmill.integrations.joblib import register
+
+    register(app)
+    with joblib.parallel_config("gristmill", n_jobs=2):
+        assert joblib.Parallel()(joblib.delayed(abs)(-number) for number in range(1_000)) == list(range(1_000))
+    assert app.counts()["completed"] < 500
+
+
 def test_joblib_needs_an_application(joblib, monkeypatch):
     module = importlib.import_module("gristmill.integrations.joblib")
     monkeypatch.setattr(module, "_default", None)

@@ -18,6 +18,37 @@ def test_results_come_in_order_and_once(app):
     assert list(app.map(shop.double.function, [])) == []
 
 
+def _parent(_):
+    return os.getppid(), os.environ.get("GRISTMILL_TEST_COLOUR"), os.getcwd()
+
+
+def test_maps_share_the_interpreter_that_their_processes_are_forked_from(app, tmp_path, monkeypatch):
+    [first] = app.map(_parent, [1])
+    assert [first] == list(app.map(_parent, [1]))
+    # Not where they would begin in another way.
+    monkeypatch.setenv("GRISTMILL_TEST_COLOUR", "red")
+    [red] = app.map(_parent, [1])
+    assert red[0] != first[0] and red[1] == "red"
+    monkeypatch.chdir(tmp_path)
+    [moved] = app.map(_parent, [1])
+    assert moved[0] not in (first[0], red[0]) and moved[2] == str(tmp_path)
+    umask = os.umask(0o077)
+    try:
+        [masked] = app.map(_parent, [1])
+    finally:
+        os.umask(umask)
+    assert masked[0] != moved[0] and masked[1:] == moved[1:]
+
+
+def test_a_map_goes_on_where_the_shared_interpreter_was_killed(app):
+    [(first, *_)] = app.map(_parent, [1])
+    os.kill(first, signal.SIGKILL)
+    # This map may still meet it; the next one has another.
+    assert len(list(app.map(_parent, [1]))) == 1
+    [(second, *_)] = app.map(_parent, [1])
+    assert second != first
+
+
 def test_the_items_of_a_map_are_counted_as_submitted(tmp_path):
     app = shop.define(gristmill.App(str(tmp_path / "jobs.db")))
     assert len(list(app.map(shop.double.function, range(2_500)))) == 2_500

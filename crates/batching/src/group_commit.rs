@@ -3,7 +3,8 @@
 //! Many callers hold a [`Submitter`], and one thread or task holds the [`Committer`]. A caller hands over an operation
 //! and waits for its own reply. The committer takes all gathered operations, executes them at one fixed cost (a
 //! transaction, an fsync, a round trip), and then replies to each caller. There is no timer. A lone caller is served at
-//! once, and groups grow by themselves when the committer gets slower or callers get more.
+//! once, and groups grow by themselves when the committer gets slower or callers get more. Where a hand-over to the committer
+//! would take longer than the operation, a lone caller carries it out itself, with the state that a [`Seat`] holds for both.
 //!
 //! ```
 //! use gristmill_batching::{GroupLimits, group_commit};
@@ -34,6 +35,7 @@
 mod committer;
 mod group;
 mod queue;
+mod seat;
 mod spin;
 mod submitter;
 mod sync;
@@ -44,6 +46,7 @@ mod waiter;
 
 pub use committer::Committer;
 pub use group::{Group, GroupIntoIter};
+pub use seat::Seat;
 pub use submitter::Submitter;
 pub use ticket::{Responder, Ticket};
 

@@ -12,7 +12,7 @@ mod ramp_up;
 
 pub use batch_stats::{AtomicBatchStats, BatchStats, EndReason, HopRecorder, HopStats};
 pub use group_commit::{
-    Committer, EnqueueError, Group, GroupCommitError, GroupIntoIter, GroupLimits, Responder, Submitter,
+    Committer, EnqueueError, Group, GroupCommitError, GroupIntoIter, GroupLimits, Responder, Seat, Submitter,
     Ticket, group_commit,
 };
 pub use ordered_window::{InsertError, OrderedWindow};

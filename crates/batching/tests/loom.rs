@@ -13,9 +13,11 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use gristmill_batching::{
-    Committer, EndReason, GroupCommitError, GroupLimits, Submitter, Ticket, group_commit,
+    Committer, EndReason, GroupCommitError, GroupLimits, Seat, Submitter, Ticket, group_commit,
 };
+use loom::cell::UnsafeCell;
 use loom::future::block_on;
+use loom::sync::Arc;
 use loom::thread;
 
 const LIMITS: GroupLimits = GroupLimits {
@@ -250,5 +252,79 @@ fn a_reply_finds_a_task_that_has_moved_to_another_waker() {
         };
         assert_eq!(answer, Ok(10));
         committing.join().unwrap();
+    });
+}
+
+/// A state. Loom fails a model in which two threads use it at the same time.
+#[derive(Default)]
+struct Committed {
+    used: UnsafeCell<()>,
+    operations: Vec<u32>,
+}
+
+impl Committed {
+    fn push(&mut self, operation: u32) -> u32 {
+        self.used.with_mut(|_| ());
+        self.operations.push(operation);
+        operation * 10
+    }
+}
+
+/// Carries an operation out in this thread, or hands it over.
+fn alone_or_handed_over(
+    seat: &Seat<Committed>,
+    submitter: &Submitter<u32, u32>,
+    operation: u32,
+) -> Result<u32, GroupCommitError> {
+    match seat.try_work(|committed| committed.push(operation)) {
+        Some(reply) => Ok(reply),
+        None => submitter.submit_blocking(operation, 1),
+    }
+}
+
+#[test]
+fn lone_callers_and_the_committer_have_the_state_one_after_the_other() {
+    explore(3, |submitter, mut committer| {
+        let seat = Arc::new(Seat::new(Committed::default()));
+        let second = submitter.clone();
+        let callers = [(submitter, 1), (second, 2)].map(|(submitter, operation)| {
+            let seat = seat.clone();
+            thread::spawn(move || alone_or_handed_over(&seat, &submitter, operation))
+        });
+        while let Some(group) = committer.next_group() {
+            seat.work(|committed| {
+                for (operation, responder) in group {
+                    responder.reply(committed.push(operation));
+                }
+            });
+        }
+        assert_eq!(callers.map(|caller| caller.join().unwrap()), [Ok(10), Ok(20)]);
+        let mut committed = seat.remove().unwrap().operations;
+        committed.sort_unstable();
+        assert_eq!(committed, [1, 2]);
+    });
+}
+
+#[test]
+fn a_state_that_was_removed_is_given_to_no_lone_caller() {
+    explore(4, |submitter, committer| {
+        let seat = Arc::new(Seat::new(Committed::default()));
+        let closing = {
+            let seat = seat.clone();
+            thread::spawn(move || {
+                let committed = seat.remove().unwrap().operations;
+                drop(committer);
+                committed
+            })
+        };
+        let answer = alone_or_handed_over(&seat, &submitter, 1);
+        assert!(seat.try_work(|committed| committed.push(2)).is_none() || answer == Ok(10));
+        let committed = closing.join().unwrap();
+        assert!(seat.try_work(|committed| committed.push(3)).is_none());
+        assert_eq!(
+            answer == Ok(10),
+            committed.contains(&1),
+            "{answer:?} {committed:?}"
+        );
     });
 }

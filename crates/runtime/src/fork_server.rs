@@ -6,17 +6,22 @@
 //! script, as long as they belong to the standard library or to the Python package. `shims/python/fork_server.py` is
 //! the other side.
 //!
+//! A program that starts one handler after the other keeps its fork servers in [`ForkServers`]: a handler whose processes would
+//! begin in the same way uses the one that is there.
+//!
 //! A child is reaped only on request, so that its number is its own until then. If there is no fork server, because it
 //! cannot start, has several threads or has ended, processes start one by one. Children outlive a fork server that
 //! ends.
 
+use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,8 +32,8 @@ use rustix::process::Pid;
 use crate::child::guard::Guard;
 use crate::child::{GroupChild, Reaper};
 use crate::descriptors::{SHIM_FD, memory_file};
-use crate::limits::FORK_SERVER_MS_MAX;
-use crate::script::Script;
+use crate::limits::{FORK_SERVER_MS_MAX, FORK_SERVERS_KEPT_MAX};
+use crate::script::{Script, first_line};
 
 const FORKS_FD: i32 = 8;
 const FORK: u32 = 1;
@@ -36,7 +41,91 @@ const REAP: u32 = 2;
 /// The number of descriptors that a child gets: its output, requests, outcomes, control page and bell.
 const CHILD_FDS: usize = 5;
 
-/// The fork server of one script. It starts with the first fork, and ends when this is dropped.
+/// Fork servers for the handlers of one program. The latest ones stay when their handlers end.
+#[derive(Debug, Default)]
+pub struct ForkServers(Mutex<Vec<(Circumstances, Arc<ForkServer>)>>);
+
+impl ForkServers {
+    /// The fork server for the processes of a script, if its runtime has one.
+    pub(crate) fn of(&self, script: &Script) -> io::Result<Option<Arc<ForkServer>>> {
+        let circumstances = Circumstances::of(script)?;
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, server)| !server.has_ended());
+        if let Some((_, server)) = kept.iter().find(|(known, _)| *known == circumstances) {
+            return Ok(Some(server.clone()));
+        }
+        let Some(server) = ForkServer::new(script, &Guard::start()?) else {
+            return Ok(None);
+        };
+        let server = Arc::new(server);
+        if kept.len() >= FORK_SERVERS_KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push((circumstances, server.clone()));
+        Ok(Some(server))
+    }
+}
+
+/// All that a process of a script has from the one that starts it, and the imports that a fork server makes for it.
+#[derive(Debug, PartialEq, Eq)]
+struct Circumstances {
+    command: Vec<OsString>,
+    imports: String,
+    environment: Vec<(OsString, OsString)>,
+    folder: Option<PathBuf>,
+    /// Limits, user, processors and the like.
+    system: Vec<String>,
+}
+
+/// The lines of `/proc/self/status` that a child inherits.
+const INHERITED: [&str; 9] = [
+    "Umask:",
+    "Uid:",
+    "Gid:",
+    "Groups:",
+    "CapEff:",
+    "CapBnd:",
+    "NoNewPrivs:",
+    "Seccomp:",
+    "Cpus_allowed:",
+];
+
+impl Circumstances {
+    fn of(script: &Script) -> io::Result<Circumstances> {
+        let command = script.command();
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let withheld: Vec<_> = command
+            .get_envs()
+            .filter_map(|(name, value)| value.is_none().then_some(name))
+            .collect();
+        let mut environment: Vec<_> = std::env::vars_os()
+            .filter(|(name, _)| !withheld.contains(&name.as_os_str()))
+            .collect();
+        environment.sort();
+        // Where there is no such file, they are taken for unchanged.
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let is_inherited = |line: &&str| INHERITED.iter().any(|name| line.starts_with(name));
+        let mut system: Vec<String> = read("/proc/self/status")
+            .lines()
+            .filter(is_inherited)
+            .map(str::to_owned)
+            .collect();
+        system.push(read("/proc/self/limits"));
+        system.push(
+            rustix::process::getpriority_process(None)
+                .map_or_else(|_| String::new(), |nice| nice.to_string()),
+        );
+        Ok(Circumstances {
+            command: words.map(OsString::from).collect(),
+            imports: first_line(script.path())?,
+            environment,
+            folder: std::env::current_dir().ok(),
+            system,
+        })
+    }
+}
+
+/// A fork server. It starts with the first fork, and ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ForkServer {
     guard: Guard,
@@ -65,6 +154,17 @@ impl ForkServer {
             guard: guard.clone(),
             state: Mutex::new(State::NotStarted(Box::new(script.clone()))),
         })
+    }
+
+    /// The guard of its children.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Reports whether it forks no more.
+    fn has_ended(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*state, State::Ended)
     }
 
     /// Forks a process with these descriptors, and returns its id. The process leads its own group.

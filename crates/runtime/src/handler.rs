@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::child::guard::Guard;
 use crate::error::RuntimeError;
-use crate::fork_server::ForkServer;
+use crate::fork_server::{ForkServer, ForkServers};
 use crate::interpreter::Runtime;
 use crate::limits::{
     CONCURRENCY_DEFAULT, CONCURRENCY_MAX, FLUSH_EVERY_MS, FLUSH_EVERY_MS_MAX, JOBS_PER_PROCESS_MAX,
@@ -45,6 +45,8 @@ pub struct RuntimeOptions {
     pub cancel_grace_ms: u64,
     /// True if Python processes are forked from a prepared interpreter, unless `GRISTMILL_FORK_SERVER=off`.
     pub fork_server: bool,
+    /// The fork servers that this handler shares with others, if any.
+    pub fork_servers: Option<Arc<ForkServers>>,
     /// The time without any process, while starts fail, after which the worker ends with the reason. Milliseconds. With
     /// `None` it waits forever. Until a first process has started, the first failure ends the worker.
     pub start_patience_ms: Option<u64>,
@@ -72,6 +74,7 @@ impl Default for RuntimeOptions {
             start_ms_max: START_MS_MAX,
             cancel_grace_ms: CANCEL_GRACE_MS,
             fork_server: true,
+            fork_servers: None,
             start_patience_ms: None,
             reload: false,
             listener: ProcessListener::default(),
@@ -101,12 +104,11 @@ impl ScriptHandler {
         let pool = Pool::new(&script, processes, options.listener.clone(), patience);
         let pool = Arc::new(pool.map_err(RuntimeError::Plumbing)?);
         let is_program = script.runtime() == Runtime::Program;
-        let guard = Guard::start().map_err(RuntimeError::Plumbing)?;
         let is_off = std::env::var_os(FORK_SERVER_VARIABLE).is_some_and(|value| value == "off");
-        let fork_server = if options.fork_server && !is_off {
-            ForkServer::new(&script, &guard).map(Arc::new)
+        let (guard, fork_server) = if options.fork_server && !is_off {
+            guard_and_fork_server(&script, options.fork_servers.as_deref()).map_err(RuntimeError::Plumbing)?
         } else {
-            None
+            (Guard::start().map_err(RuntimeError::Plumbing)?, None)
         };
         let recipe = Arc::new(Recipe {
             script,
@@ -176,6 +178,20 @@ impl ScriptHandler {
             });
         }
     }
+}
+
+fn guard_and_fork_server(
+    script: &Script,
+    shared: Option<&ForkServers>,
+) -> std::io::Result<(Guard, Option<Arc<ForkServer>>)> {
+    if let Some(shared) = shared
+        && let Some(server) = shared.of(script)?
+    {
+        return Ok((server.guard().clone(), Some(server)));
+    }
+    let guard = Guard::start()?;
+    let server = ForkServer::new(script, &guard).map(Arc::new);
+    Ok((guard, server))
 }
 
 /// The interval after which outcomes leave this many processes on this many processors.

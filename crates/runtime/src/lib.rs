@@ -94,6 +94,7 @@ mod stream;
 
 pub use child::orphans::reap_as_first_process;
 pub use error::RuntimeError;
+pub use fork_server::ForkServers;
 pub use handler::{RuntimeOptions, ScriptHandler};
 pub use interpreter::Runtime;
 pub use output::{PrintListener, StandardStream};

@@ -82,6 +82,9 @@ pub const START_PATIENCE_MS: u64 = 60_000;
 /// The time limit of the fork server's start, and of its answers. Milliseconds.
 pub const FORK_SERVER_MS_MAX: u64 = 10_000;
 
+/// Fork servers that a program keeps for its next handlers. Each is an interpreter that waits.
+pub const FORK_SERVERS_KEPT_MAX: usize = 2;
+
 /// The time limit of a script's exit handlers, threads and files when its process ends normally. After it, they are
 /// interrupted and named. Milliseconds.
 pub const END_MS_MAX: u64 = 5_000;

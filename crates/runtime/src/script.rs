@@ -207,7 +207,7 @@ impl Script {
     }
 }
 
-fn first_line(path: &Path) -> std::io::Result<String> {
+pub(crate) fn first_line(path: &Path) -> std::io::Result<String> {
     let mut line = Vec::new();
     let file = std::fs::File::open(path)?;
     BufReader::new(file.take(256)).read_until(b'\n', &mut line)?;

@@ -121,8 +121,9 @@ impl SqliteStore {
         let files = Arc::new(OpenFiles::at(&path));
         let work = Arc::new(WorkCounter::default());
         let waiting = Arc::new(WaitingWorkers::default());
-        let start =
-            |connection| writer::start(connection, options, files.clone(), work.clone(), waiting.clone());
+        let start = |connection| {
+            writer::hand_over::start(connection, options, files.clone(), work.clone(), waiting.clone())
+        };
         let started = connection.map(start).transpose()?;
         let (hand_over, writer) = started.unzip();
         Ok(SqliteStore {

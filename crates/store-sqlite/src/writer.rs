@@ -1,5 +1,5 @@
 //! The one thread that writes: it takes all operations that have gathered, carries them out in one transaction, and
-//! replies after COMMIT.
+//! replies after COMMIT. A lone caller with a small operation that needs no sync takes its place for a moment (`hand_over.rs`).
 //!
 //! If workers of this process wait for jobs that the transaction supplies, it also claims for them, and hands the
 //! claims over after COMMIT. If that fails, the transaction is retried without these claims.
@@ -22,35 +22,27 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::time::Duration;
 
-use gristmill_batching::{Committer, GroupLimits, group_commit};
-use gristmill_model::limits::{
-    HAND_OVERS_PER_TRANSACTION_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX,
-    WRITER_OPERATIONS_MAX,
-};
+use gristmill_batching::{Committer, Seat};
+use gristmill_model::limits::HAND_OVERS_PER_TRANSACTION_MAX;
 use gristmill_model::{Clock, Timestamp};
 use gristmill_store::rules::waiting::{Unclaimed, WaitingWorker, WaitingWorkers};
-use gristmill_store::wakeups::WorkCounter;
 use gristmill_store::{Exchanged, StoreError};
 use rusqlite::Connection;
 
 use crate::failure::{Failure, Result};
 use crate::layout;
-use crate::open::LAYOUT;
 use crate::open::place::OpenFiles;
-use crate::options::{SqliteOptions, Synchronous};
+use crate::options::Synchronous;
 use crate::query::ended::data_version;
-use crate::submit::last_submit;
 use crate::transaction::{Memory, Transaction};
-use crate::writer::hand_over::HandOver;
 use crate::writer::merge::{Unit, merge};
 use crate::writer::operation::{Operation, Reply, Work, WriterReply};
 
-/// The writer's thread.
+/// The connection that writes, with all that belongs to it. One thread at a time has it.
 pub(crate) struct Writer {
     pub connection: Connection,
-    pub committer: Committer<Operation, WriterReply>,
     pub memory: Memory,
     pub clock: Arc<dyn Clock>,
     /// The latest time of the clock at which jobs may have become due.
@@ -72,48 +64,29 @@ pub(crate) struct Writer {
     pub waiting: Arc<WaitingWorkers>,
 }
 
-/// Starts the thread of a writer on a connection that `options` opened.
-pub(crate) fn start(
-    connection: Connection,
-    options: SqliteOptions,
-    files: Arc<OpenFiles>,
-    work: Arc<WorkCounter>,
-    waiting: Arc<WaitingWorkers>,
-) -> std::result::Result<(HandOver, JoinHandle<()>), StoreError> {
-    let path = files.path().to_path_buf();
-    let latest = last_submit(&connection).map_err(|failure| failure.at(&path, options.busy_timeout_ms))?;
-    let (submitter, committer) = group_commit(GroupLimits {
-        operations_max: TRANSACTION_OPERATIONS_MAX,
-        weight_max: TRANSACTION_BYTES_MAX,
-        queue_operations_max: WRITER_OPERATIONS_MAX,
-        queue_weight_max: WRITER_BYTES_MAX,
-    });
-    let writer = Writer {
-        connection,
-        committer,
-        memory: Memory::new(options.rng),
-        latest: latest.unwrap_or(options.clock.now()),
-        clock: options.clock,
-        path: path.clone(),
-        busy_timeout_ms: options.busy_timeout_ms,
-        synchronous: options.synchronous,
-        syncs: options.synchronous == Synchronous::Full,
-        files,
-        layout: LAYOUT.id(),
-        layout_seen: None,
-        on_work: Box::new(move || work.add()),
-        waiting,
-    };
-    let thread = std::thread::Builder::new()
-        .name("gristmill-store".to_owned())
-        .spawn(move || writer.run())
-        .map_err(|error| StoreError::Open {
-            path,
-            reason: format!(
-                "its writer's thread cannot be started: {error}; raise the limit of processes and threads (ulimit -u)"
-            ),
-        })?;
-    Ok((HandOver::new(submitter), thread))
+/// The thread's work, until the store is closed or all its handles are gone.
+pub(crate) fn run(seat: &Seat<Writer>, mut committer: Committer<Operation, WriterReply>) {
+    while let Some(group) = committer.next_group() {
+        let merged = merge(group);
+        let Some((replies, unclaimed)) = seat.work(|writer| writer.serve(&merged.units())) else {
+            // A panic of a lone caller. The committer's end answers everything as closed.
+            tracing::error!("the store's writer has panicked");
+            return;
+        };
+        for (responder, reply) in merged.responders.into_iter().zip(replies) {
+            responder.reply(reply);
+        }
+        if !unclaimed.is_empty() {
+            seat.work(|writer| writer.give_back(unclaimed));
+        }
+        if let Some(closing) = merged.closing {
+            // The committer's end answers everything that is queued behind it as closed.
+            drop((seat.remove(), committer));
+            closing.reply(Ok(Reply::Closed));
+            return;
+        }
+    }
+    drop(seat.remove());
 }
 
 /// The replies to the operations of a group, in their order.
@@ -158,30 +131,41 @@ enum Stop {
 }
 
 impl Writer {
-    /// Works until the store is closed or all its handles are gone.
-    pub fn run(mut self) {
-        while let Some(group) = self.committer.next_group() {
-            let merged = merge(group);
-            let units = merged.units();
-            let mut outcome = self.carry_out(&units);
-            let mut unclaimed = Vec::new();
-            for (waiting, exchanged) in outcome.handed_over.drain(..) {
-                unclaimed.extend(waiting.answer(exchanged));
-            }
-            if outcome.woke || !outcome.supplied.is_empty() {
-                (self.on_work)();
-            }
-            for (responder, reply) in merged.responders.into_iter().zip(outcome.replies) {
-                responder.reply(reply);
-            }
-            self.give_back(unclaimed);
-            if let Some(closing) = merged.closing {
-                // The committer's end answers everything that is queued behind it as closed.
-                drop(self);
-                closing.reply(Ok(Reply::Closed));
-                return;
-            }
+    /// Carries out an operation of a lone caller, in its thread. `None` if another process writes at the moment: that is worth a
+    /// wait only where no caller's thread is held up.
+    pub fn serve_alone(&mut self, operation: &Operation) -> Option<WriterReply> {
+        let unit = match operation {
+            Operation::Single(single) => Unit::Singles(std::slice::from_ref(single)),
+            Operation::Work(work) => Unit::Work(work),
+            Operation::Close => return None,
+        };
+        // An error here would be one of the busy handler, which SQLite sets without work.
+        let wait = |writer: &Writer, milliseconds: u32| {
+            let _ = writer
+                .connection
+                .busy_timeout(Duration::from_millis(milliseconds.into()));
+        };
+        wait(self, 0);
+        let (mut replies, unclaimed) = self.serve(&[unit]);
+        wait(self, self.busy_timeout_ms);
+        self.give_back(unclaimed);
+        replies
+            .pop()
+            .filter(|reply| !matches!(reply, Err(StoreError::Locked { .. })))
+    }
+
+    /// Carries out the units and hands over what was claimed for workers that wait: the replies, and the claims that nobody
+    /// waits for any more.
+    fn serve(&mut self, units: &[Unit<'_>]) -> (Vec<WriterReply>, Vec<Unclaimed>) {
+        let mut outcome = self.carry_out(units);
+        let mut unclaimed = Vec::new();
+        for (waiting, exchanged) in outcome.handed_over.drain(..) {
+            unclaimed.extend(waiting.answer(exchanged));
         }
+        if outcome.woke || !outcome.supplied.is_empty() {
+            (self.on_work)();
+        }
+        (outcome.replies, unclaimed)
     }
 
     fn carry_out(&mut self, units: &[Unit<'_>]) -> Outcome {

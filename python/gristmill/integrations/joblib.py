@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import hashlib
 import hmac
 import os
 from collections.abc import Callable
 from typing import Any
 
 import joblib
+from joblib._parallel_backends import AutoBatchingMixin
 from joblib.parallel import ParallelBackendBase
 
 try:
@@ -33,9 +35,7 @@ except ImportError:
 
 from .._app import App
 from .._errors import Fail
-from .._job import Job
-from .._options import options_json
-from ..executor import JobExecutor, signature
+from ..executor import JobExecutor
 
 _default: App | None = None
 
@@ -45,6 +45,11 @@ def register(app: App) -> None:
     global _default
     _default = app
     joblib.register_parallel_backend("gristmill", GristmillBackend)
+
+
+def signature(secret: bytes, text: str) -> str:
+    """The HMAC-SHA256 of a pickle, in hexadecimal."""
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
 
 
 def calling(secret: bytes) -> Callable[[dict[str, str]], str]:
@@ -73,14 +78,18 @@ def call_signed(secret: bytes, payload: dict[str, str]) -> str:
 class PickledExecutor(JobExecutor):
     """Runs pickled calls."""
 
+    kind = "gristmill.joblib.call"
+
     def __init__(self, app: App, processes: int, secret: bytes) -> None:
-        super().__init__(app, processes)
         self._secret = secret
-        queue = self._job.queue
-        self._job: Job[..., Any] = Job(app, calling(self._secret), "gristmill.joblib.call", queue, options_json(), processes)
+        super().__init__(app, processes)
+
+    def _function(self) -> Callable[[Any], Any]:
+        return calling(self._secret)
 
     def submit_calls(self, calls: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         """Submits calls as a pickle."""
+        self._start()
         text = _pickled(calls)
         return self._begin({"calls": text, "signature": signature(self._secret, text)}, None)
 
@@ -103,8 +112,8 @@ def _pickled(value: Any) -> str:
     return base64.b64encode(cloudpickle.dumps(value)).decode()
 
 
-class GristmillBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore]
-    """The backend "gristmill" of joblib."""
+class GristmillBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc, unused-ignore]
+    """The backend "gristmill" of joblib. Short tasks travel in groups, as joblib's own backends send them."""
 
     supports_retrieve_callback = True
     default_n_jobs = -1

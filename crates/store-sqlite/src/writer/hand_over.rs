@@ -1,14 +1,31 @@
-//! The callers' way to the writer.
+//! The callers' way to the writer, and its start.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 
-use gristmill_batching::{EnqueueError, GroupCommitError, Submitter, Ticket};
+use gristmill_batching::{
+    EnqueueError, GroupCommitError, GroupLimits, Seat, Submitter, Ticket, group_commit,
+};
+use gristmill_model::limits::{
+    TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, WRITER_BYTES_MAX, WRITER_OPERATIONS_MAX,
+};
 use gristmill_store::StoreError;
+use gristmill_store::rules::waiting::WaitingWorkers;
+use gristmill_store::wakeups::WorkCounter;
+use rusqlite::Connection;
 
+use crate::open::LAYOUT;
+use crate::open::place::OpenFiles;
+use crate::options::{SqliteOptions, Synchronous};
+use crate::submit::last_submit;
+use crate::transaction::Memory;
 use crate::writer::operation::{Operation, WriterReply};
+use crate::writer::{Writer, run};
 
 /// How often a lone caller looks for the reply before it releases its thread. A look with its pauses takes 0.1 to 0.2
 /// us, depending on the processor, so this is 60 to 120 us, enough for a small transaction that is not synced. Half as
@@ -21,24 +38,99 @@ const OPERATIONS_PER_PROBE: usize = 64;
 /// Pauses of the processor between two looks.
 const PAUSES_PER_LOOK: u32 = 4;
 
+/// The largest operation that a caller carries out itself. Bytes. A larger one takes longer than the hand-over.
+const ALONE_BYTES_MAX: usize = 64 << 10;
+
+/// As many operations come one after the other before a caller counts as lone.
+const LONE_OPERATIONS_MIN: u32 = 8;
+/// Once in this many operations, a lone caller lets other tasks of its thread run: each of them would be alone, too, because an
+/// operation is over before the next one begins. A yield also wakes another thread of the executor, which costs as much as a
+/// hand-over.
+const LONE_OPERATIONS_PER_YIELD: u32 = 16;
+
 /// Hands operations to the writer.
 ///
-/// A small transaction of a lone caller takes about 25 us with `synchronous=NORMAL`, and putting the thread of the
-/// executor to sleep and waking it takes as long again. So a caller that is alone first looks for its reply for a
-/// moment, as long as that pays. With concurrent callers the thread has other work.
-#[derive(Debug)]
+/// A small transaction takes about 25 us with `synchronous=NORMAL`, and a hand-over to the writer's thread and back takes as long
+/// again. So a lone caller with a single job carries out its operation itself. Where COMMIT waits for the disk, that would keep
+/// the executor's thread from other work. With concurrent callers, the writer commits many jobs at once.
+///
+/// A lone caller of another operation first looks for its reply for a moment, as long as that pays, before its thread is put to
+/// sleep.
 pub(crate) struct HandOver {
     submitter: Submitter<Operation, WriterReply>,
+    seat: Arc<Seat<Writer>>,
+    synchronous: Synchronous,
     under_way: AtomicUsize,
+    /// Single jobs that came one after the other.
+    lone: AtomicU32,
     operations: AtomicUsize,
     looks: AtomicU32,
 }
 
+impl fmt::Debug for HandOver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HandOver").finish_non_exhaustive()
+    }
+}
+
+/// Starts the thread of a writer on a connection that `options` opened.
+pub(crate) fn start(
+    connection: Connection,
+    options: SqliteOptions,
+    files: Arc<OpenFiles>,
+    work: Arc<WorkCounter>,
+    waiting: Arc<WaitingWorkers>,
+) -> std::result::Result<(HandOver, JoinHandle<()>), StoreError> {
+    let path = files.path().to_path_buf();
+    let latest = last_submit(&connection).map_err(|failure| failure.at(&path, options.busy_timeout_ms))?;
+    let (submitter, committer) = group_commit(GroupLimits {
+        operations_max: TRANSACTION_OPERATIONS_MAX,
+        weight_max: TRANSACTION_BYTES_MAX,
+        queue_operations_max: WRITER_OPERATIONS_MAX,
+        queue_weight_max: WRITER_BYTES_MAX,
+    });
+    let synchronous = options.synchronous;
+    let writer = Writer {
+        connection,
+        memory: Memory::new(options.rng),
+        latest: latest.unwrap_or(options.clock.now()),
+        clock: options.clock,
+        path: path.clone(),
+        busy_timeout_ms: options.busy_timeout_ms,
+        synchronous: options.synchronous,
+        syncs: options.synchronous == Synchronous::Full,
+        files,
+        layout: LAYOUT.id(),
+        layout_seen: None,
+        on_work: Box::new(move || work.add()),
+        waiting,
+    };
+    let seat = Arc::new(Seat::new(writer));
+    let of_thread = seat.clone();
+    let thread = std::thread::Builder::new()
+        .name("gristmill-store".to_owned())
+        .spawn(move || run(&of_thread, committer))
+        .map_err(|error| StoreError::Open {
+            path,
+            reason: format!(
+                "its writer's thread cannot be started: {error}; raise the limit of processes and threads (ulimit -u)"
+            ),
+        })?;
+    Ok((HandOver::new(submitter, seat, synchronous), thread))
+}
+
 impl HandOver {
-    pub fn new(submitter: Submitter<Operation, WriterReply>) -> Self {
+    pub fn new(
+        submitter: Submitter<Operation, WriterReply>,
+        seat: Arc<Seat<Writer>>,
+        synchronous: Synchronous,
+    ) -> Self {
         HandOver {
             submitter,
+            seat,
+            synchronous,
             under_way: AtomicUsize::new(0),
+            lone: AtomicU32::new(0),
             operations: AtomicUsize::new(0),
             looks: AtomicU32::new(LOOKS_MAX),
         }
@@ -47,6 +139,12 @@ impl HandOver {
     /// Hands an operation over and waits for its reply.
     pub async fn submit(&self, operation: Operation, bytes: usize) -> WriterReply {
         let under_way = UnderWay::new(&self.under_way);
+        let is_short = matches!(operation, Operation::Single(_)) && bytes <= ALONE_BYTES_MAX;
+        if self.is_lone(&under_way, is_short).await
+            && let Some(Some(reply)) = self.seat.try_work(|writer| writer.serve_alone(&operation))
+        {
+            return reply;
+        }
         let reply = match self.submitter.enqueue(operation, bytes) {
             Ok(ticket) if under_way.is_alone() => self.look_then_wait(ticket).await,
             Ok(ticket) => ticket.await,
@@ -60,6 +158,27 @@ impl HandOver {
                 "the writer has stopped in the middle of an operation".to_owned(),
             )),
         }
+    }
+
+    /// Reports whether the caller carries out its operation itself.
+    async fn is_lone(&self, under_way: &UnderWay<'_>, is_short: bool) -> bool {
+        if !under_way.is_alone() {
+            // This orders nothing, and a lost update costs a few hand-overs.
+            self.lone.store(0, Ordering::Relaxed);
+            return false;
+        }
+        if !is_short || self.synchronous != Synchronous::Normal {
+            return false;
+        }
+        let lone = self.lone.fetch_add(1, Ordering::Relaxed);
+        if lone < LONE_OPERATIONS_MIN {
+            return false;
+        }
+        if lone.is_multiple_of(LONE_OPERATIONS_PER_YIELD) {
+            // Other tasks of this thread that are about to call become known.
+            tokio::task::yield_now().await;
+        }
+        self.under_way.load(Ordering::Relaxed) == 1
     }
 
     /// Hands over an operation for whose reply nobody waits. If the queue is full, a task waits for space; without a

@@ -1,5 +1,6 @@
 //! The SQLite store's tests, in one program.
 
+mod alone;
 mod caller_transaction;
 mod clocks;
 mod conformance;

@@ -10,7 +10,7 @@ const HALF_LIFE_MEASUREMENTS: f64 = 4.0;
 
 /// Jobs that take longer than this many times the target get no window, because the way to the runner and back is
 /// negligible for them. Quicker jobs get a window of at least one job, which hides that way.
-const PREFETCH_TARGETS: f64 = 5.0;
+const PREFETCH_TARGETS: f64 = 10.0;
 
 /// The largest number of micro-batches in a window: one is in the pipe while the next one is packed.
 const MICRO_BATCHES: u32 = 2;
@@ -169,8 +169,8 @@ mod tests {
             (1, 1_000, 10),
             (32, 1_000, 320),
             (1, 20_000, 1),
-            (1, 49_000, 1),
-            (1, 60_000, 0),
+            (1, 99_000, 1),
+            (1, 110_000, 0),
             (32, 250_000, 1),
         ] {
             let mut window = window(concurrency);
