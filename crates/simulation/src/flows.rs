@@ -1,5 +1,5 @@
-//! Flows of the simulation: a race of two steps and an event, a sleep, several steps, perhaps a flow in the flow, and a step
-//! beside an event that never comes.
+//! Flows of the simulation: a race of two steps and an event, a sleep, several steps beside an event that never comes, perhaps
+//! a flow in the flow, and a step beside such an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,9 +64,11 @@ pub fn handler(world: Arc<World>) -> Arc<dyn Handler> {
                 }
             };
             flow.sleep(Duration::from_millis(waits_ms)).await?;
-            let mapped = flow
-                .map_like::<_, u64>(children(PLAIN), Some("map"), (0..MAPPED).map(|_| step.clone()))
-                .await;
+            // Beside another wait, the map wakes its flow once, with its last job.
+            let mapped = flow.map_like::<_, u64>(children(PLAIN), Some("map"), (0..MAPPED).map(|_| step.clone()));
+            let Either::Left((mapped, _)) = select(mapped, flow.event::<u64>(NEVER, None)).await else {
+                return Err(JobError::new("simulation", "an event came that nobody sends"));
+            };
             see("map", &told(&mapped));
             sum = mapped
                 .unwrap_or_default()
