@@ -65,7 +65,8 @@ pub fn handler(world: Arc<World>) -> Arc<dyn Handler> {
             };
             flow.sleep(Duration::from_millis(waits_ms)).await?;
             // Beside another wait, the map wakes its flow once, with its last job.
-            let mapped = flow.map_like::<_, u64>(children(PLAIN), Some("map"), (0..MAPPED).map(|_| step.clone()));
+            let mapped =
+                flow.map_like::<_, u64>(children(PLAIN), Some("map"), (0..MAPPED).map(|_| step.clone()));
             let Either::Left((mapped, _)) = select(mapped, flow.event::<u64>(NEVER, None)).await else {
                 return Err(JobError::new("simulation", "an event came that nobody sends"));
             };

@@ -359,7 +359,12 @@ async fn kill_under_load(
         fleet.workers.push(fleet.worker(fleet.script));
     }
     let urls = (0..fleet.servers.len()).map(|server| fleet.url(server));
-    let mut load = Load::begin_in_groups(urls.collect(), groups);
+    let callers = if are_flows() {
+        load::FLOW_CALLERS
+    } else {
+        load::CALLERS
+    };
+    let mut load = Load::begin_in_groups(urls.collect(), groups, callers);
     // The channel has no sender of messages. It only measures the time.
     let (_clock, ticks) = mpsc::channel::<()>();
     let mut deck = Vec::new();

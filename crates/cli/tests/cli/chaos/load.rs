@@ -19,7 +19,10 @@ pub const BATCH: u64 = 200;
 
 /// The number of callers. Each submits a batch and waits for its end, so that there is always some work, but a limited
 /// amount.
-const CALLERS: usize = 40;
+pub const CALLERS: usize = 40;
+
+/// The number of callers of flows. Each flow has several jobs, and all batches advance together.
+pub const FLOW_CALLERS: usize = 4;
 
 /// Payloads that are multiples of this number fail, on both of their attempts.
 pub const FAILS: u64 = 97;
@@ -116,24 +119,24 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the load, with each batch in one of this many groups. With 0, batches have no group.
-    pub fn begin_in_groups(urls: Vec<String>, groups: u64) -> Load {
-        Load::begin_with(urls, Arc::new(|| 0), groups)
+    /// Starts the load of some callers, with each batch in one of this many groups. With 0, batches have no group.
+    pub fn begin_in_groups(urls: Vec<String>, groups: u64, callers: usize) -> Load {
+        Load::begin_with(urls, Arc::new(|| 0), groups, callers)
     }
 
     /// Starts the load, and notes the recording's position with each answer.
     pub fn begin_recorded(urls: Vec<String>, position: Position) -> Load {
-        Load::begin_with(urls, position, 0)
+        Load::begin_with(urls, position, 0, CALLERS)
     }
 
-    fn begin_with(urls: Vec<String>, position: Position, groups: u64) -> Load {
+    fn begin_with(urls: Vec<String>, position: Position, groups: u64, callers: usize) -> Load {
         let (stop, first) = (Arc::<AtomicBool>::default(), Arc::new(AtomicU64::new(1)));
         let (ended, outage) = (watch::Sender::new(0), watch::Sender::new(false));
         let client = Client::builder()
             .timeout(Duration::from_secs(40))
             .build()
             .expect("a client can be made");
-        let callers = (0..CALLERS).map(|number| {
+        let callers = (0..callers).map(|number| {
             let caller = Caller {
                 client: client.clone(),
                 urls: urls.clone(),
