@@ -101,6 +101,7 @@ macro_rules! store_conformance {
                 one_report_has_every_kind_of_outcome,
                 ends_reach_watchers_of_other_handles,
                 another_attempt_is_refused,
+                the_last_error_is_shown,
                 wrong_reports_are_refused,
                 jitter_stays_in_bounds,
                 reports_under_lost_leases_are_refused,

@@ -28,6 +28,42 @@ async fn state(store: &dyn Store, batch: BatchId, position: u32) -> (JobState, u
     (row.state, row.attempt)
 }
 
+/// The error of a job is that of its last attempt, also where another process ran the attempt before, at the same moment.
+pub async fn the_last_error_is_shown(database: &dyn Database) {
+    let (store, other) = (database.open().await, database.open().await);
+    // The first handle takes lease ids before the second one, which fails first.
+    let (first, second) = (worker(&*store).await, worker(&*other).await);
+    submit(&*store, batch(1)).await;
+    let lease = claim(&*store, first, 1).await.unwrap();
+    exchange(&*store, first, vec![completed(&lease.slices[0])], None).await;
+    let id = submit(&*store, with_policy(1, 2, 0)).await;
+    for (store, worker, message) in [(&other, second, "before"), (&store, first, "last")] {
+        let lease = claim(&**store, worker, 1).await.unwrap();
+        let slice = &lease.slices[0];
+        let failed = failed_at(slice, &slice.positions, &JobError::new("ValueError", message));
+        exchange(&**store, worker, vec![failed], None).await;
+    }
+    let details = store.job(job(id, 0)).await.unwrap().unwrap();
+    let told: Vec<&str> = details
+        .failures
+        .iter()
+        .map(|failure| &*failure.error.message)
+        .collect();
+    assert_eq!(
+        (told, details.row.error.as_deref()),
+        (vec!["before", "last"], Some("last"))
+    );
+    let outcomes = store.outcomes(id).await.unwrap().unwrap();
+    let last = outcomes.errors.last().unwrap();
+    assert_eq!(last.error.message, "last");
+    let dead = JobFilter {
+        states: vec![JobState::Dead],
+        ..JobFilter::default()
+    };
+    let listed = store.newest_jobs(&dead, 10).await.unwrap();
+    assert_eq!(listed[0].error.as_deref(), Some("last"));
+}
+
 /// A repeated report, or another report of the same jobs, is refused and changes nothing.
 pub async fn outcomes_are_committed_once(database: &dyn Database) {
     let store = database.open().await;

@@ -165,7 +165,7 @@ pub(crate) fn failures(
 ) -> Result<Vec<StoredFailure>> {
     let mut statement = connection.prepare_cached(
         "SELECT position, attempt, error, duration_us, log, worker, failed_at, sum FROM failure \
-         WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, lease_id, attempt",
+         WHERE batch_id = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position, failed_at, attempt, lease_id",
     )?;
     let mut rows = statement.query(params![
         batch.0,

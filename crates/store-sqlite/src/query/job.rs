@@ -398,7 +398,7 @@ fn add_jobs(
 /// The message of each job's last failure.
 fn failure_messages(connection: &Connection, batch: BatchId) -> Result<HashMap<u32, String>> {
     let mut statement = connection.prepare_cached(
-        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, lease_id, attempt",
+        "SELECT position, error ->> '$.message' FROM failure WHERE batch_id = ?1 ORDER BY position, failed_at, attempt, lease_id",
     )?;
     let rows = statement.query_map(params![batch.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -140,8 +140,8 @@ CREATE TABLE report_durations (
     buckets TEXT NOT NULL        -- how many jobs took how long: bucket:count, with spaces between
 ) STRICT;
 
--- A failed attempt. Lease ids ascend; a job that was rejected before any lease has 0. A job may fail more than once under a lease: a
--- retry without a delay runs in the same slot.
+-- A failed attempt. A job that was rejected before any lease has the lease 0. A job may fail more than once under a lease: a retry
+-- without a delay runs in the same slot. A process takes many lease ids at once, so a later attempt may have a smaller one.
 CREATE TABLE failure (
     batch_id    INTEGER NOT NULL,
     position    INTEGER NOT NULL,

@@ -92,7 +92,7 @@ SELECT w.batch_id || ':' || w.position AS id, w.batch_id, w.position, l.kind, l.
     r.name AS run, w.state, w.attempt, coalesce(-w.rank, b.priority) AS priority, w.payload, w.value,
     CASE WHEN w.state <> 'completed' THEN (
         SELECT f.error ->> '$.message' FROM failure f WHERE f.batch_id = w.batch_id AND f.position = w.position
-        ORDER BY f.lease_id DESC, f.attempt DESC LIMIT 1
+        ORDER BY f.failed_at DESC, f.attempt DESC, f.lease_id DESC LIMIT 1
     ) END AS error,
     b.submitted_at, w.run_at, w.finished_at, w.worker
 FROM whole w JOIN batch b ON b.id = w.batch_id JOIN lane l ON l.id = b.lane_id LEFT JOIN run r ON r.id = b.run_id
