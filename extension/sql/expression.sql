@@ -115,3 +115,19 @@ INSERT INTO times VALUES (-5, 'infinity', 'infinity', repeat('ä', 30000)), (-6,
 SELECT * FROM compare('SELECT k, extract(year FROM d), extract(day FROM at), date_trunc(''month'', at), length(t) FROM times WHERE k < 0');
 SELECT * FROM compare('SELECT extract(year FROM d), date_trunc(''month'', at), max(length(t)) FROM times WHERE k < 0 GROUP BY 1, 2');
 DROP TABLE times;
+-- Several expressions of a row without a vector form are evaluated together, by row.
+CREATE TABLE by_row (id int, a int, b numeric, t text, j jsonb);
+INSERT INTO by_row SELECT i, nullif(i % 40, 7), i / 8.0, 'text ' || i % 60, jsonb_build_object('k', i % 5, 'v', i) FROM generate_series(1, 4000) i;
+VACUUM (ANALYZE, FREEZE) by_row;
+SELECT * FROM compare('SELECT sum(hashint4(id)), count(hashtext(t)), max((j->>''v'')::numeric), min(md5(t)), avg((j->>''k'')::int), bool_or(j ? ''w'') FROM by_row');
+SELECT * FROM compare('SELECT a, sum(hashint4(id)), sum(hashint4(a)) FILTER (WHERE j->>''k'' = ''3''), max(md5(t)), corr(hashint4(a), hashint4(id)) FROM by_row GROUP BY a');
+SELECT * FROM compare('SELECT count(*), sum(a) FROM by_row WHERE hashint4(id) % 3 = 0 AND j->>''k'' <> ''2'' AND md5(t) > ''4'' AND a > 3');
+SELECT * FROM compare('SELECT id, t FROM by_row WHERE a > 3 AND hashint4(id) % 3 = 0 AND md5(t) > ''4''');
+SELECT * FROM compare('SELECT sum(hashint4(id) % (SELECT max(a) FROM by_row r WHERE r.id < s.id % 3 + 2)), sum(hashint4(a)), max(md5(t)) FROM by_row s WHERE hashint4(id) <> 5 AND EXISTS (SELECT FROM by_row r WHERE r.id = s.a OFFSET 0)');
+SELECT * FROM compare('SELECT r.t, sum(hashint4(s.id)), max(md5(r.t)), count(s.j->>''k'') FROM by_row s JOIN by_row r ON s.a = r.id GROUP BY r.t');
+SELECT * FROM compare('SELECT sum(hashint4(id)), sum(100 / (hashint4(a) - hashint4(9))), sum(1 / (a - 12)) FROM by_row');
+SELECT * FROM compare('SELECT count(*) FROM by_row WHERE hashint4(id) <> 0 AND 100 / (hashint4(a) - hashint4(9)) <> 4 AND 1 / (a - 12) <> 7');
+SET work_mem = 64; SET hash_mem_multiplier = 1; SET enable_sort = off;
+SELECT * FROM compare('SELECT id, sum(hashint4(a)), max(md5(t)), min((j->>''v'')::int) FROM by_row WHERE md5(t) > ''1'' AND hashint4(id) <> 8 GROUP BY id');
+RESET work_mem; RESET hash_mem_multiplier; RESET enable_sort;
+DROP TABLE by_row;

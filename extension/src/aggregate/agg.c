@@ -95,8 +95,7 @@ begin_evaluation(BatchAggState *state, int number)
 		.aggregate_count = state->aggregate_count,
 	};
 	input->replays_errors = replay_is_needed(&input->evaluation);
-	input->by_row = palloc(sizeof(AggregateArgument *) * (2 * state->aggregate_count + 1));
-	input->by_row_count = aggregates_by_row(input->aggregates, state->aggregate_count, input->by_row);
+	input->by_row = row_arguments_of(&state->node.inputs[number].context, input->aggregates, state->aggregate_count);
 }
 
 /* Open one of the tables, and compile what is computed of it. */
@@ -279,7 +278,7 @@ static void
 accumulate_selected(BatchAggState *state)
 {
 	BatchInput *input = state->node.input;
-	const AggInput *agg_input = current_input(state);
+	AggInput   *agg_input = current_input(state);
 	TupleBatch *batch = input->context.batch;
 	const RowGroups groups = {
 		.of_sets = state->row_groups + state->first_set,
@@ -290,8 +289,7 @@ accumulate_selected(BatchAggState *state)
 	if (batch->selection.count == 0)
 		return;
 	find_groups(state, agg_input, &input->context);
-	if (agg_input->by_row_count > 1)
-		aggregate_evaluate_rows(agg_input->by_row, agg_input->by_row_count, &input->context, &batch->selection);
+	row_arguments_evaluate(&agg_input->by_row);
 	for (int i = 0; i < state->aggregate_count; i++)
 	{
 		Aggregate  *aggregate = agg_input->aggregates[i];

@@ -17,8 +17,7 @@ typedef struct AggInput
 {
 	GroupKey   *keys;
 	Aggregate **aggregates;
-	AggregateArgument **by_row; /* arguments that are evaluated by row in any case, for all rows */
-	int			by_row_count;
+	RowArguments by_row;		/* arguments that are evaluated by row in any case, for all rows */
 	RowEvaluation evaluation;
 	bool		replays_errors;
 	KeptRows	kept;			/* its rows in files */

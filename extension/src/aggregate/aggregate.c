@@ -235,11 +235,23 @@ aggregate_compile(VectorContext *context, const Aggref *aggref)
 	return aggregate;
 }
 
-/* Note the arguments that are evaluated by row in any case, for all rows.  Returns how many; each aggregate has two at most. */
-int
-aggregates_by_row(Aggregate *const *aggregates, int count, AggregateArgument **arguments)
+static void
+add_to_row_arguments(RowArguments *together, AggregateArgument *argument)
 {
-	int			found = 0;
+	if (!OidIsValid(argument->type) || argument->expression != NULL || !row_expression_may_join(&argument->row))
+		return;
+	together->arguments[together->count++] = argument;
+	together->expressions.sources = lappend(together->expressions.sources, argument->row.source);
+}
+
+/* The arguments that are evaluated by row in any case, for all rows. */
+RowArguments
+row_arguments_of(VectorContext *context, Aggregate *const *aggregates, int count)
+{
+	RowArguments together = {
+		.arguments = palloc(sizeof(AggregateArgument *) * (2 * count + 1)),
+		.expressions.context = context,
+	};
 
 	for (int i = 0; i < count; i++)
 	{
@@ -247,43 +259,49 @@ aggregates_by_row(Aggregate *const *aggregates, int count, AggregateArgument **a
 
 		if (aggregate->filter != NULL || aggregate->distinct_keys != NULL)
 			continue;
-		if (OidIsValid(aggregate->argument.type) && aggregate->argument.expression == NULL)
-			arguments[found++] = &aggregate->argument;
-		if (OidIsValid(aggregate->second.type) && aggregate->second.expression == NULL)
-			arguments[found++] = &aggregate->second;
+		add_to_row_arguments(&together, &aggregate->argument);
+		add_to_row_arguments(&together, &aggregate->second);
 	}
-	return found;
+	return together;
 }
 
-/* Evaluate arguments by row, a row for all of them; errors are raised here as core raises them. */
-void
-aggregate_evaluate_rows(AggregateArgument *const *arguments, int count, VectorContext *context,
-						const Selection *selection)
+/* Begin a batch of values of an argument that is evaluated by row. */
+static void
+start_row_vector(AggregateArgument *argument, const TupleBatch *batch)
 {
-	TupleBatch *batch = context->batch;
-	ExprContext *econtext = context->econtext;
+	Vector	   *result = &argument->row_vector;
 
-	Assert(selection_is_valid(selection, batch->row_count));
-	for (int i = 0; i < count; i++)
-	{
-		Vector	   *result = &arguments[i]->row_vector;
+	result->has_nulls = false;
+	result->holds_pointers = (argument->kind == VALUE_NUMERIC || argument->kind == VALUE_TEXT);
+	result->generation = batch->generation;
+}
 
-		result->has_nulls = false;
-		result->holds_pointers = (arguments[i]->kind == VALUE_NUMERIC || arguments[i]->kind == VALUE_TEXT);
-		result->generation = batch->generation;
-	}
-	FOR_SELECTED(row, selection,
-				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 for (int i = 0; i < count; i++)
-				 {
-					 AggregateArgument *argument = arguments[i];
-					 Vector *result = &argument->row_vector;
-					 const Datum value = row_expression_evaluate(&argument->row, &result->nulls[row]);
+static inline void
+store_row_value(AggregateArgument *argument, int row, Datum value, bool is_null)
+{
+	Vector	   *result = &argument->row_vector;
 
-					 result->has_nulls |= result->nulls[row];
-					 result->values[row] = (result->nulls[row] || argument->kind == VALUE_OPAQUE) ?
-						 (Datum) 0 : vector_word_from_datum(argument->type, value);
-				 });
+	result->nulls[row] = is_null;
+	result->has_nulls |= is_null;
+	result->values[row] = (is_null || argument->kind == VALUE_OPAQUE) ? (Datum) 0 :
+		vector_word_from_datum(argument->type, value);
+}
+
+/* Evaluate the arguments together, where there are several; errors are raised here as core raises them. */
+void
+row_arguments_evaluate(RowArguments *together)
+{
+	const TupleBatch *batch = together->expressions.context->batch;
+
+	if (together->count < 2)
+		return;
+	row_expressions_start_batch(&together->expressions);
+	for (int i = 0; i < together->count; i++)
+		start_row_vector(together->arguments[i], batch);
+	FOR_SELECTED(row, &batch->selection,
+				 const TupleTableSlot *values = row_expressions_evaluate(&together->expressions, row);
+				 for (int i = 0; i < together->count; i++)
+				 store_row_value(together->arguments[i], row, values->tts_values[i], values->tts_isnull[i]));
 }
 
 /* An argument by row: it may have been evaluated along with others. */
@@ -291,8 +309,17 @@ static const Vector *
 evaluate_by_row(AggregateArgument *argument, VectorContext *context,
 				const Selection *selection)
 {
-	if (argument->row_vector.generation != context->batch->generation)
-		aggregate_evaluate_rows(&argument, 1, context, selection);
+	TupleBatch *batch = context->batch;
+
+	if (argument->row_vector.generation == batch->generation)
+		return &argument->row_vector;
+	start_row_vector(argument, batch);
+	FOR_SELECTED(row, selection,
+				 bool is_null;
+				 Datum value;
+				 context->econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
+				 value = row_expression_evaluate(&argument->row, &is_null);
+				 store_row_value(argument, row, value, is_null));
 	return &argument->row_vector;
 }
 

@@ -63,6 +63,14 @@ typedef struct AggregateArgument
 	Vector		row_vector;		/* values evaluated by row */
 } AggregateArgument;
 
+/* Arguments that are evaluated by row together. */
+typedef struct RowArguments
+{
+	AggregateArgument **arguments;
+	int			count;
+	RowExpressions expressions; /* the same */
+} RowArguments;
+
 /* The groups of a batch's rows, in each of some grouping sets. */
 typedef struct RowGroups
 {
@@ -125,9 +133,8 @@ extern bool aggregate_takes_any_order(const Aggref *aggref);
 extern bool aggregate_keeps_values(const Aggref *aggref);
 extern Aggregate *aggregate_compile(VectorContext *context,
 									const Aggref *aggref);
-extern int	aggregates_by_row(Aggregate *const *aggregates, int count, AggregateArgument **arguments);
-extern void aggregate_evaluate_rows(AggregateArgument *const *arguments, int count,
-									VectorContext *context, const Selection *selection);
+extern RowArguments row_arguments_of(VectorContext *context, Aggregate *const *aggregates, int count);
+extern void row_arguments_evaluate(RowArguments *together);
 extern void aggregate_accumulate(Aggregate *aggregate, VectorContext *context,
 								 void *state, const RowGroups *groups);
 extern Datum aggregate_finish(const Aggregate *aggregate, const void *state,

@@ -239,11 +239,23 @@ extern bool case_maps_ascii(VectorOperation operation, Oid collation);
 typedef struct RowExpression
 {
 	VectorContext *context;
-	Expr	   *source;
+	Expr	   *source;			/* or a list of clauses, all of which must be true */
 	ExprState  *state;			/* NULL: not made yet */
 } RowExpression;
 
+/* Several of them, evaluated together. */
+typedef struct RowExpressions
+{
+	VectorContext *context;
+	List	   *sources;		/* Exprs */
+	ProjectionInfo *projection; /* NULL: not made yet */
+	ExprContext *econtext;		/* their own: a FILTER that goes by row resets the node's for each row */
+} RowExpressions;
+
 /* row_expression.c */
+extern bool row_expression_may_join(const RowExpression *expression);
+extern void row_expressions_start_batch(RowExpressions *expressions);
+extern TupleTableSlot *row_expressions_evaluate(RowExpressions *expressions, int row);
 extern void row_expression_begin(RowExpression *expression,
 								 VectorContext *context, Expr *source,
 								 bool has_vector_form);
@@ -257,6 +269,8 @@ typedef struct BatchQual
 	RowExpression *rows;		/* of each clause */
 	int			clause_count;
 	int			vector_count;	/* clauses before the first one by row */
+	RowExpression rest;			/* all clauses from that one on, evaluated together */
+	bool		has_rest;		/* there are several of these */
 } BatchQual;
 
 extern BatchQual *qual_compile(VectorContext *context, List *clauses);

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "executor/executor.h"
+#include "optimizer/clauses.h"
 #include "utils/timestamp.h"
 
 #include "expr.h"
@@ -72,6 +73,18 @@ order_clauses(BatchQual *qual)
 		}
 }
 
+/* Have the clauses from the first one by row on be evaluated together, where there are several.  A subquery is begun once. */
+static void
+begin_rest(BatchQual *qual)
+{
+	List	   *sources = NIL;
+
+	for (int i = qual->vector_count; i < qual->clause_count; i++)
+		sources = lappend(sources, qual->rows[i].source);
+	qual->has_rest = list_length(sources) > 1 && !contain_subplans((Node *) sources);
+	qual->rest = (RowExpression) {.context = qual->context,.source = (Expr *) sources};
+}
+
 /* Compile a list of clauses, all of which must be true. */
 BatchQual *
 qual_compile(VectorContext *context, List *clauses)
@@ -94,6 +107,7 @@ qual_compile(VectorContext *context, List *clauses)
 			qual->vector_count++;
 	}
 	order_clauses(qual);
+	begin_rest(qual);
 	return qual;
 }
 
@@ -310,14 +324,25 @@ qual_apply_vectors(BatchQual *qual, TupleBatch *batch)
 	return next;
 }
 
-/* Is a clause true of the row that is the scan tuple? */
 static bool
-row_clause_holds(BatchQual *qual, int clause)
+is_true_of_row(RowExpression *expression)
 {
 	bool		is_null;
-	const Datum truth = row_expression_evaluate(&qual->rows[clause], &is_null);
+	const Datum truth = row_expression_evaluate(expression, &is_null);
 
 	return !is_null && DatumGetBool(truth);
+}
+
+/* Are these clauses true of the row that is the scan tuple? */
+static bool
+row_clauses_hold(BatchQual *qual, int from, int end)
+{
+	if (qual->has_rest && from == qual->vector_count && end == qual->clause_count)
+		return is_true_of_row(&qual->rest);
+	for (int i = from; i < end; i++)
+		if (!is_true_of_row(&qual->rows[i]))
+			return false;
+	return true;
 }
 
 /* Does a row pass the clauses from the given one on? */
@@ -329,10 +354,7 @@ qual_row_passes(BatchQual *qual, TupleBatch *batch, int from, int row)
 	if (from >= qual->clause_count)
 		return true;
 	econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-	for (int i = from; i < qual->clause_count; i++)
-		if (!row_clause_holds(qual, i))
-			return false;
-	return true;
+	return row_clauses_hold(qual, from, qual->clause_count);
 }
 
 /*
@@ -351,13 +373,10 @@ apply_row_clauses(BatchQual *qual, TupleBatch *batch, int from)
 	while (end < qual->clause_count && qual->vectors[end] == NULL)
 		end++;
 	FOR_SELECTED(row, &selection,
-				 int clause = from;
 				 ResetExprContext(econtext);
 				 econtext->ecxt_scantuple = batch->ops->materialise_row(batch, row);
-				 while (clause < end && row_clause_holds(qual, clause))
-				 clause++;
 				 rows[count] = row;
-				 count += clause == end);
+				 count += row_clauses_hold(qual, from, end));
 	batch->selection.count = count;
 	batch->selection.rows = rows;
 	return end - from;

@@ -244,10 +244,20 @@ class ExpressionMaker:
 
     def aggregate(self, exact_only: bool = False) -> str:
         """An aggregate call. With exact_only its result does not depend on the order of the rows."""
-        call = self._aggregate_call(exact_only)
-        if self.rng.random() < 0.15:
+        call = self._call_by_row() if self.rng.random() < 0.15 else self._aggregate_call(exact_only)
+        draw = self.rng.random()
+        if draw < 0.15:
             call += f" filter (where {self.condition(1)})"
+        elif draw < 0.2:
+            call += f" filter (where md5({self.alias}.id::text) > '{self.rng.choice('28c')}')"
         return call
+
+    def _call_by_row(self) -> str:
+        """An aggregate whose argument has no batched form: several of a row are evaluated together."""
+        value = self.name(self.column())
+        integer = self.name(self.column("int"))
+        return self.rng.choice((f"max(md5({value}::text))", f"min(md5({value}::text))", f"count(hashtext({value}::text))",
+                                f"sum(hashint8({integer}::int8))", f"sum(hashint8({integer}::int8)::numeric)"))
 
     def _distinct_call(self) -> str:
         """An aggregate of the different values of an argument, which does not depend on the order of the rows."""
