@@ -24,9 +24,11 @@ class ExpressionMaker:
 
     With `parameters` (a list) it may write $1, $2, … and notes each one's constant in that list. With
     `keeps_order`, aggregates may show the order of the rows: stock reads them as they are stored.
+    `by_row_share` of the aggregates have an argument without a batched form.
     """
 
     keeps_order = False
+    by_row_share = 0.1
 
     def __init__(self, rng: random.Random, table: Table, alias: str, parameters: list = None):
         self.rng = rng
@@ -244,11 +246,11 @@ class ExpressionMaker:
 
     def aggregate(self, exact_only: bool = False) -> str:
         """An aggregate call. With exact_only its result does not depend on the order of the rows."""
-        call = self._call_by_row() if self.rng.random() < 0.15 else self._aggregate_call(exact_only)
+        call = self._call_by_row() if self.rng.random() < self.by_row_share else self._aggregate_call(exact_only)
         draw = self.rng.random()
         if draw < 0.15:
             call += f" filter (where {self.condition(1)})"
-        elif draw < 0.2:
+        elif draw < 0.15 + self.by_row_share / 3:
             call += f" filter (where md5({self.alias}.id::text) > '{self.rng.choice('28c')}')"
         return call
 

@@ -113,6 +113,10 @@ class QueryMaker:
         self.names += 1
         return f"{prefix}{self.names}"
 
+    def _by_row_share(self) -> float:
+        """The share of a query's aggregates whose arguments have no batched form: some queries have several."""
+        return self.rng.choice((0.05, 0.05, 0.05, 0.6))
+
     def _few_of_each_page(self) -> list:
         """Now and then, a condition that leaves few rows of many pages: those of several are taken together."""
         if self.rng.random() < 0.75:
@@ -176,6 +180,7 @@ class QueryMaker:
     def aggregate(self, parameters: list = None) -> Query:
         table, make = self._over(parameters=parameters)
         make.keeps_order = True
+        make.by_row_share = self._by_row_share()
         targets = [make.aggregate(self.is_parallel) for _ in range(self.rng.randint(1, 5))]
         query = Query(f"{table.name} t", targets, make.conditions(), tables=[table])
         if self.rng.random() < 0.1:
@@ -186,6 +191,7 @@ class QueryMaker:
 
     def grouped(self) -> Query:
         table, make = self._over()
+        make.by_row_share = self._by_row_share()
         keys = []
         for _ in range(self.rng.choice((1, 1, 1, 2, 2, 3))):
             column = make.column()
