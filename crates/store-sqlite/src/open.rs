@@ -274,11 +274,18 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<()> {
     if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
         return Ok(());
     }
-    Err(StoreError::NotAStore {
-        path: path.to_path_buf(),
-        application_id,
-    }
-    .into())
+    let is_ours =
+        "SELECT count(*) = 2 FROM sqlite_schema WHERE type = 'table' AND name IN ('layout', 'batch')";
+    let path = path.to_path_buf();
+    let error = if application_id == 0 && connection.query_row(is_ours, [], |row| row.get(0))? {
+        StoreError::CopyWithoutMark {
+            path,
+            application_id: APPLICATION_ID,
+        }
+    } else {
+        StoreError::NotAStore { path, application_id }
+    };
+    Err(error.into())
 }
 
 /// Brings the file to the layout of this program. Writes nothing if it has that layout.

@@ -61,6 +61,17 @@ pub enum StoreError {
         /// The id in its header.
         application_id: i64,
     },
+    /// The file is a copy of a store that has lost its mark.
+    #[error(
+        "{} is a copy of a Gristmill store without its mark, as `.dump` and `.clone` of sqlite3 write it; give it back: \
+sqlite3 {} 'PRAGMA application_id={application_id}'", path.display(), path.display()
+    )]
+    CopyWithoutMark {
+        /// The file.
+        path: PathBuf,
+        /// The mark: the id in the header of a store.
+        application_id: i64,
+    },
     /// A newer program has changed the layout of the file or database.
     #[error(
         "{} has schema version {found} of gristmill {program}, and this program is gristmill {} with version {known}; \

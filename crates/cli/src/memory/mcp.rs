@@ -80,6 +80,12 @@ struct RecallRequest {
     /// Only messages with one of these tags.
     #[serde(default, deserialize_with = "parameters::texts")]
     tags: Vec<String>,
+    /// Only messages of one of these sources, or of sources in these folders.
+    #[serde(default, deserialize_with = "parameters::texts")]
+    sources: Vec<String>,
+    /// Only messages of one of these speakers or senders, by one or more of the names.
+    #[serde(default, deserialize_with = "parameters::texts")]
+    speakers: Vec<String>,
     /// Only messages from this time on, as in 2023-05-01 or 2023-05-01T09:30:00Z.
     #[serde(default, deserialize_with = "parameters::text")]
     since: Option<String>,
@@ -192,6 +198,8 @@ impl Server {
         let options = RecallOptions {
             messages_max: Some(request.limit.unwrap_or(MESSAGES_DEFAULT)),
             tags: request.tags,
+            sources: request.sources,
+            speakers: request.speakers,
             time_range: time_range(request.since.as_deref(), request.until.as_deref())?,
             ..RecallOptions::default()
         };

@@ -454,6 +454,19 @@ fn other_files_are_refused_and_left_alone() {
         "{error:?}"
     );
 
+    let copy = folder.path().join("copy.db");
+    drop(SqliteStore::open(&copy, options()).unwrap());
+    Connection::open(&copy)
+        .unwrap()
+        .pragma_update(None, "application_id", 0)
+        .unwrap();
+    let error = refusal(&copy, options());
+    assert!(matches!(error, StoreError::CopyWithoutMark { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("PRAGMA application_id=1196576076"),
+        "{error}"
+    );
+
     let text = folder.path().join("notes.txt");
     std::fs::write(
         &text,

@@ -121,6 +121,16 @@ async fn parameters_are_read_as_clients_send_them() {
         json!([]),
         "one tag alone"
     );
+    for (speakers, found) in [("king", "Ada King"), ("Ray", "Bob Ray")] {
+        let arguments = json!({"question": "Paris", "speakers": speakers, "sources": ["show.txt"]});
+        let (_, result) = call(&client, "recall", arguments).await;
+        let messages = result["structuredContent"]["messages"].as_array();
+        let found = |message: &Value| message["speaker"] == json!(found);
+        assert!(
+            messages.is_some_and(|messages| !messages.is_empty() && messages.iter().all(found)),
+            "{speakers}: {result}"
+        );
+    }
     client.cancel().await.expect("ends");
 }
 

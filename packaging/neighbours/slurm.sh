@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# A worker in a batch job of Slurm, on one node, as root: `scancel` lets it finish its running job, and another batch job does the rest.
+set -euo pipefail
+[ "$(id -u)" = 0 ] || { echo "needs root, for the daemons of Slurm" >&2; exit 2; }
+apt-get install -y -qq --no-install-recommends slurm-wlm munge >/dev/null 2>&1
+folder=$(mktemp -d)
+end() {
+  for daemon in $(cat "$folder"/*.pid 2>/dev/null); do
+    kill "$daemon" && tail --pid="$daemon" -f /dev/null
+  done
+  rm -rf "$folder"
+}
+trap end EXIT
+chmod 755 "$folder"
+cd "$folder"
+mkdir state spool
+cat >slurm.conf <<CONF
+ClusterName=one
+SlurmctldHost=$(hostname)
+SlurmUser=root
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd.pid
+SlurmctldLogFile=$folder/slurmctld.log
+SlurmdLogFile=$folder/slurmd.log
+SlurmctldPort=17817
+SlurmdPort=17818
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+KillWait=30
+NodeName=$(hostname) CPUs=$(nproc)
+PartitionName=all Nodes=ALL Default=YES
+CONF
+if [ -d /sys/fs/cgroup/freezer ]; then
+  echo CgroupPlugin=cgroup/v1
+else
+  printf 'CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n'
+fi >cgroup.conf
+export SLURM_CONF=$folder/slurm.conf
+[ -e /etc/munge/munge.key ] || mungekey --create
+install -d -o munge /run/munge
+chown munge: /etc/munge/munge.key
+pgrep -x munged >/dev/null || su -s /bin/sh munge -c munged
+slurmctld -f "$SLURM_CONF" 2>/dev/null
+slurmd -f "$SLURM_CONF" 2>/dev/null
+for _ in $(seq 100); do sinfo -h 2>/dev/null | grep -q idle && break; sleep 0.2; done
+
+# The first job runs until it is told, so that it runs when Slurm cancels the worker.
+cat >held.py <<'PYTHON'
+import os, time
+
+def main(number):
+    while number == 1 and not os.path.exists("go"):
+        open("begun", "w").close()
+        time.sleep(0.05)
+    return number
+PYTHON
+"$GRISTMILL" submit held 1 2 3 --store jobs.db >/dev/null
+cat >batch.sh <<BATCH
+#!/bin/bash
+exec "$GRISTMILL" worker held.py --kind held --concurrency 1 --drain --store jobs.db
+BATCH
+wait_for() { for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; cat ./*.out ./*.log >&2; return 1; }
+is_gone() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }
+first=$(sbatch --parsable --output=first.out batch.sh)
+wait_for test -e begun
+scancel "$first"
+wait_for grep -q -i 'stop\|finish\|wait' first.out
+touch go
+wait_for is_gone "$first"
+"$GRISTMILL" jobs --store jobs.db --json >jobs.jsonl
+second=$(sbatch --parsable --output=second.out batch.sh)
+wait_for is_gone "$second"
+"$GRISTMILL" jobs --store jobs.db --json >ended.jsonl
+python3 - <<'PYTHON'
+import json
+
+before, after = ([json.loads(line) for line in open(name)] for name in ("jobs.jsonl", "ended.jsonl"))
+states = {job["job"]: job["state"] for job in before}
+print(states)
+assert states["1:0"] == "completed", "scancel lets the running job end"
+assert [job["state"] for job in after] == ["completed"] * 3, after
+assert all(job["attempt"] == 1 for job in after), after
+PYTHON
