@@ -9,8 +9,8 @@ pub const ARCHIVE_FILES_MAX: usize = 1_000_000;
 /// Maximum bytes of one mail in an mbox, or of one line of JSON.
 pub const SOURCE_PIECE_BYTES_MAX: usize = 64 << 20;
 
-/// The longest time that a program takes to read the text of a PDF file. Poppler reads hundreds of pages a second.
-pub const PDF_PATIENCE_MS: u64 = 300_000;
+/// The longest silence of a program that reads a PDF file. Poppler reads hundreds of pages a second.
+pub const PDF_PATIENCE_MS: u64 = 120_000;
 
 /// The first bytes of what such a program says about a file that it cannot read.
 pub const PDF_MESSAGE_BYTES_MAX: u64 = 4 << 10;

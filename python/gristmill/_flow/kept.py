@@ -27,8 +27,8 @@ LOOK_EVERY_MAX = 16
 # Runs after which instances are kept again, where most of the kept ones were ended before they went on.
 RUNS_PASSED_OVER = 16 * INSTANCES_KEPT_MAX
 
-# The thresholds of the garbage collector of Python up to 3.12. Later ones look at few objects at a time.
-COLLECTOR_DEFAULT = (700, 10, 10)
+# The thresholds of the garbage collector of Python up to 3.12, and of 3.13. Later ones look at few objects at a time.
+COLLECTOR_DEFAULTS = [(700, 10, 10), (2000, 10, 10)]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -112,7 +112,7 @@ class Kept:
 def _collect_seldom() -> None:
     """Lets the garbage collector walk over all that is kept a tenth as often, unless the script has set it otherwise."""
     thresholds = gc.get_threshold()
-    if thresholds == COLLECTOR_DEFAULT:
+    if thresholds in COLLECTOR_DEFAULTS and sys.version_info < (3, 14):
         gc.set_threshold(*thresholds[:2], 10 * thresholds[2])
 
 

@@ -58,9 +58,13 @@ pub fn parse_knowledge(text: &str) -> Result<StoreLocation, String> {
     }
 }
 
-/// The name that a source has, however the path of its file is spelled.
+/// The name that a source has, however the path of its file is spelled. A URL is no path.
 fn parse_source(text: &str) -> Result<String, Infallible> {
-    Ok(sources::plain(Path::new(text)).display().to_string())
+    Ok(if text.contains("://") {
+        text.to_owned()
+    } else {
+        sources::plain(Path::new(text)).display().to_string()
+    })
 }
 
 fn parse_format(text: &str) -> Result<Format, String> {

@@ -1,9 +1,10 @@
 //! What instances of flows keep, for programs that replay them.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use gristmill_engine::Engine;
-use gristmill_model::{JobId, JobState, Positions, bounded};
+use gristmill_model::positions::by_batch;
+use gristmill_model::{BatchId, JobId, JobState, Positions, bounded};
 use gristmill_store::family::ChildReader;
 use gristmill_store::{ChildOutcome, Store};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ use crate::access::Access;
 use crate::limits::{MEMOS_PER_REQUEST_MAX, MEMOS_READ_MAX, RESULT_BYTES_MAX};
 use crate::read::read_job;
 use crate::refused::Refused;
+
+/// Flows whose memos are read at a time.
+const FLOWS_READ_AT_ONCE: u32 = 16;
 
 /// The flows whose memos are asked for.
 #[derive(Debug, Deserialize)]
@@ -32,7 +36,7 @@ pub struct MemosRequest {
 pub struct MemosView {
     /// The flows, in the order of their ids.
     flows: Vec<MemoView>,
-    /// The flows for which the answer had no room, at most 32 MiB: ask for them next.
+    /// The flows for which the answer had no room, 32 MiB: ask for them next.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, example = json!(["42:8"])))]
     left: Vec<JobId>,
@@ -63,7 +67,7 @@ pub struct MemoView {
 ///
 /// # Errors
 ///
-/// A flow does not exist or keeps more than an answer has room for, or the store fails.
+/// A flow does not exist, or the store fails.
 pub async fn memos(engine: &Engine, access: &Access, request: MemosRequest) -> Result<MemosView, Refused> {
     if request.jobs.len() > MEMOS_PER_REQUEST_MAX {
         return Err(Refused::invalid(
@@ -77,56 +81,73 @@ pub async fn memos(engine: &Engine, access: &Access, request: MemosRequest) -> R
         .iter()
         .map(|job| read_job(job))
         .collect::<Result<_, _>>()?;
-    let jobs: BTreeSet<JobId> = jobs.into_iter().collect();
-    let (mut flows, mut left) = (Vec::with_capacity(jobs.len()), jobs.iter().copied());
-    let mut room_bytes = RESULT_BYTES_MAX;
+    let mut portions: VecDeque<(BatchId, Positions)> = by_batch(jobs).into_iter().collect();
+    let (mut flows, mut left, mut room_bytes) = (Vec::new(), Vec::new(), RESULT_BYTES_MAX);
     // Flows share batches of children.
     let outcomes = ChildReader::default();
-    for job in jobs.iter().copied() {
-        let flow = read_memo(store, access, &outcomes, job).await?;
-        let bytes = flow.weight_bytes();
-        if bytes > RESULT_BYTES_MAX {
-            return Err(Refused::TooLarge {
-                what: format!("what flow {job} keeps, {bytes} bytes,"),
-                limit: format!("{RESULT_BYTES_MAX} bytes of payload, memo and outcomes of steps"),
-            });
+    while let Some((batch, positions)) = portions.front_mut() {
+        let (batch, portion) = (*batch, positions.take_first(FLOWS_READ_AT_ONCE));
+        if positions.is_empty() {
+            portions.pop_front();
         }
-        let Some(room_left) = room_bytes.checked_sub(bytes) else {
+        for flow in read_memos(store, access, &outcomes, batch, &portion).await? {
+            let bytes = flow.weight_bytes();
+            // The first flow is answered whatever it keeps.
+            if flows.is_empty() || left.is_empty() && bytes <= room_bytes {
+                room_bytes = room_bytes.saturating_sub(bytes);
+                flows.push(flow);
+            } else {
+                left.push(flow.job);
+            }
+        }
+        if !left.is_empty() {
             break;
-        };
-        room_bytes = room_left;
-        flows.push(flow);
-        left.next();
+        }
     }
-    Ok(MemosView {
-        flows,
-        left: left.collect(),
-    })
+    let unread = portions.iter().flat_map(|(batch, positions)| {
+        let batch = *batch;
+        positions.iter().map(move |position| JobId { batch, position })
+    });
+    left.extend(unread);
+    Ok(MemosView { flows, left })
 }
 
-async fn read_memo(
+async fn read_memos(
     store: &dyn Store,
     access: &Access,
     outcomes: &ChildReader,
-    job: JobId,
-) -> Result<MemoView, Refused> {
-    let details = details_of(store, access, job).await?;
-    let position = Positions::from(job.position..job.position + 1);
-    let suspensions = store.suspensions(job.batch, &position).await?;
-    let memos = suspensions
-        .into_iter()
-        .flatten()
-        .map(|step| RawValue::from_string(step.memo));
-    let memos = memos.collect::<Result<_, _>>();
-    let outcomes = outcomes.outcomes(store, job.batch, &position).await?;
-    Ok(MemoView {
-        job,
-        state: details.row.state,
-        payload: details.payload,
-        memos: memos
-            .map_err(|error| Refused::invalid(format!("the memo of {job}: {error}"), "check the store"))?,
-        outcomes: outcomes.into_iter().flatten().collect(),
-    })
+    batch: BatchId,
+    positions: &Positions,
+) -> Result<Vec<MemoView>, Refused> {
+    let jobs = positions.iter().map(|position| JobId { batch, position });
+    let mut details = Vec::new();
+    for job in jobs {
+        details.push((job, details_of(store, access, job).await?));
+    }
+    let suspensions = store.suspensions(batch, positions).await?;
+    let outcomes = outcomes.outcomes(store, batch, positions).await?;
+    assert_eq!(
+        (suspensions.len(), outcomes.len()),
+        (details.len(), details.len()),
+        "the store answers each flow"
+    );
+    let kept = details.into_iter().zip(suspensions).zip(outcomes);
+    let flows = kept.map(|(((job, details), suspensions), outcomes)| {
+        let memos = suspensions
+            .into_iter()
+            .map(|step| RawValue::from_string(step.memo));
+        let memos = memos.collect::<Result<_, _>>();
+        Ok(MemoView {
+            job,
+            state: details.row.state,
+            payload: details.payload,
+            memos: memos.map_err(|error| {
+                Refused::invalid(format!("the memo of {job}: {error}"), "check the store")
+            })?,
+            outcomes,
+        })
+    });
+    flows.collect()
 }
 
 impl MemoView {
