@@ -16,7 +16,7 @@ use gristmill_store::rules::family::spawning::{Inheritance, Parentage, cannot_sp
 use gristmill_store::rules::family::{Brood, Family, latest};
 use gristmill_store::rules::lanes::{LaneName, group};
 use gristmill_store::rules::open::{Blocked, Held};
-use gristmill_store::{BatchPositions, Children, StoreError};
+use gristmill_store::{Children, StoreError};
 use tokio_postgres::Row;
 
 use crate::database::Database;
