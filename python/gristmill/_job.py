@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, cast, overload
 
 from ._errors import JobFailed
 from ._handle import Handle, Submitted
+from ._items.portions import encoded
 from ._items.shape import Encoder, Shape, encoded_items
 from ._items.tables import count, rows
 from ._options import OPTIONS, Span, at_once, check_names, given, names_of, options_json, tag_pairs, unique_json
@@ -198,7 +200,7 @@ class Job(Generic[P, R]):
         elif key is None or unique is None:
             batch, position = self.app.engine().submit_one(common, payload, to_plain)
         else:
-            batch, position = self.app.engine().submit_keyed(common, payload, to_plain, key, unique)
+            [(batch, position)] = self.app.engine().submit_keyed(common, [encoded(payload, to_plain)], [key], unique)
         return Handle(self.app, batch, position, self)
 
     async def submit_async(
@@ -242,6 +244,9 @@ class Job(Generic[P, R]):
         items: Iterable[Any],
         *,
         starmap: bool = False,
+        key: Callable[[Any], str] | None = None,
+        on_duplicate: str = "skip",
+        unique_for: Span | None = None,
         delay: Span | None = None,
         after: Any = None,
         tags: Mapping[str, str] | None = None,
@@ -251,7 +256,10 @@ class Job(Generic[P, R]):
     ) -> Submitted[R]:
         """Submits a job for each item of any iterable, packed; all are on disk when this returns. An item is one argument; with
         `starmap=True`, a tuple or dict of arguments. A table of pandas, polars or pyarrow has its rows as items: arguments by
-        name where the columns are parameters, dicts elsewhere. Options are those of `submit` but for `key`.
+        name where the columns are parameters, dicts elsewhere. Options are those of `submit`.
+
+        `key`: a function that gives the deduplication key of an item, so that a repeated call submits nothing twice. The handle of
+        an item whose key an open job has is a handle of that job.
 
         Without `connection`, the items are stored in portions of 4 MiB, one after the other. Where one of them fails, the
         exception, `SubmitFailed` for one of the store, says how many of the first items are stored; its `submitted` has their
@@ -266,21 +274,39 @@ class Job(Generic[P, R]):
         >>> more = add.submit_many([(1, 2), {"left": 3}], starmap=True)
         >>> app.drain(), jobs.results(), more.results()
         (4, [2, 3], [3, 4])
+        >>> [handle.id for handle in add.submit_many([5, 6], key=str)], add.submit_many([6, 7], key=str)[0].id
+        (['3:0', '3:1'], '3:1')
         >>> app.close()
         """
         stop_import(f"{self.name}.submit_many(…)")
         common = self.common(delay=delay, tags=tags, after=after, queue=queue, **options)
         encode = self.shape.encoder(items, starmap)
         items = rows(items)
+        unique = unique_json(key, on_duplicate, unique_for)
+        stored: list[tuple[int, ...]] = []
+        if key is not None and unique is not None:
+            if not callable(key):  # pyright: ignore[reportUnnecessaryComparison]
+                raise TypeError(f"key={key!r}: give a function of the item, such as lambda item: item['id']")
+            from ._items.keyed import keyed
+
+            with self._telling(stored):
+                self._submit_keyed(common, keyed(items, key, encode), unique, connection, stored)
+            return Submitted(self.app, stored, self)
         payloads = items if encode is None else encoded_items(items, encode)
         if connection is not None and not self.app.is_eager:
             from ._transactions import postgres
 
             batches = postgres.submit_many(self.app, connection, common, payloads)
             return Submitted(self.app, batches, self)
-        stored: list[tuple[int, ...]] = []
-        try:
+        with self._telling(stored):
             self.app.engine().submit_many(common, payloads, to_plain, stored)
+        return Submitted(self.app, stored, self)
+
+    @contextlib.contextmanager
+    def _telling(self, stored: list[tuple[int, ...]]) -> Generator[None, None, None]:
+        """An exception within says how many of the first items are stored."""
+        try:
+            yield
         except BaseException as error:
             from ._errors import interrupted
 
@@ -288,7 +314,27 @@ class Job(Generic[P, R]):
             if told is error:
                 raise
             raise told from error
-        return Submitted(self.app, stored, self)
+
+    def _submit_keyed(
+        self,
+        common: dict[str, Any],
+        pairs: Iterable[tuple[Any, str]],
+        unique: str,
+        connection: Any,
+        stored: list[tuple[int, ...]],
+    ) -> None:
+        """Submits payloads with their keys, in portions, or in the transaction of a connection."""
+        if connection is not None and not self.app.is_eager:
+            from ._transactions import postgres
+
+            for payload, key in pairs:
+                batch, position = postgres.submit_one(self.app, connection, common, payload, key, unique)
+                stored.append((batch, 1, position))
+            return
+        from ._items.keyed import keyed_portions, parts_of
+
+        for payloads, keys in keyed_portions(pairs, to_plain):
+            stored.extend(parts_of(self.app.engine().submit_keyed(common, payloads, keys, unique)))
 
     @overload
     def map(

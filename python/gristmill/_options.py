@@ -82,14 +82,15 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def unique_json(key: str | None, on_duplicate: str, unique_for: Span | None) -> str | None:
+def unique_json(key: object, on_duplicate: str, unique_for: Span | None) -> str | None:
     """The rules of deduplication, in the engine's form; None without a key."""
     one_of("on_duplicate", on_duplicate, ON_DUPLICATE)
     if key is None:
         if on_duplicate != "skip" or unique_for is not None:
             raise ValueError("on_duplicate= and unique_for= are about jobs of the same key: give key=, too")
         return None
-    text("key", key)
+    if not callable(key):
+        text("key", key)
     unique: dict[str, Any] = {"on_duplicate": on_duplicate}
     if unique_for is not None:
         unique["period_ms"] = milliseconds(unique_for)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gristmill_engine::{Engine as Inner, EngineError, EngineSettings, EventCursor, is_postgres, open_store};
 use gristmill_model::limits::{KEPT_EVENTS_MAX, PAGE_ROWS_MAX};
 use gristmill_model::{
-    BatchId, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, OnFailure, PackedBuilder, RunId,
-    Tag, Timestamp,
+    BatchId, BatchLimits, BatchOptions, Clock, JobId, KeyedBatch, ManualClock, NewBatch, OnFailure,
+    PackedBuilder, PackedCutter, RunId, Tag, Timestamp,
 };
 use gristmill_operations::local::carry_out;
 use gristmill_operations::read::read_request;
@@ -195,32 +195,48 @@ impl Engine {
         Ok((id.batch.0, id.position))
     }
 
-    /// Submits one job with a deduplication key. Returns the job that stands for it.
+    /// Submits jobs with deduplication keys, whose payloads are JSON, in one transaction. Returns the job that stands for each.
     fn submit_keyed(
         &self,
         py: Python<'_>,
         common: Common,
-        payload: Bound<'_, PyAny>,
-        to_plain: Bound<'_, PyAny>,
-        key: &str,
+        payloads: Vec<String>,
+        keys: Vec<String>,
         unique: &str,
-    ) -> PyResult<(i64, u32)> {
+    ) -> PyResult<Vec<(i64, u32)>> {
         let engine = self.inner.get()?.clone();
         let unique: Result<UniqueOptions, String> = read_request(unique.as_bytes());
         let unique = unique
             .map_err(|error| PyValueError::new_err(format!("invalid deduplication: {error}")))?
             .check()
             .map_err(refusal)?;
-        let batch = NewBatch {
-            payloads: Encoder { to_plain: &to_plain }.packed(&payload)?,
-            ..common.read(engine.store().now())?
-        };
-        let batch = KeyedBatch::with_keys(batch, [key].into_iter(), unique).map_err(store_error)?;
-        let submitted =
-            wait(py, async move { engine.submit_keyed(vec![batch]).await })?.map_err(store_error)?;
-        let job = submitted.first().and_then(|submitted| submitted.jobs.first());
-        let job = job.ok_or_else(|| store_error("a submit was left without an answer"))?;
-        Ok((job.batch.0, job.position))
+        if keys.len() != payloads.len() {
+            let error = format!("{} keys for {} jobs", keys.len(), payloads.len());
+            return Err(PyValueError::new_err(error));
+        }
+        let template = common.read(engine.store().now())?;
+        let mut cutter = PackedCutter::new(BatchLimits::default());
+        let mut cut = Vec::new();
+        for payload in &payloads {
+            cut.extend(cutter.push(payload).map_err(store_error)?);
+        }
+        cut.extend(cutter.rest());
+        let mut left = keys.iter();
+        let batches = cut.into_iter().map(|payloads| {
+            let batch = NewBatch {
+                payloads,
+                ..template.clone()
+            };
+            KeyedBatch::with_keys(batch, &mut left, unique)
+        });
+        let batches: Result<Vec<_>, _> = batches.collect();
+        let batches = batches.map_err(store_error)?;
+        assert!(left.next().is_none(), "each job has the key of its place");
+        let submitted = wait(py, async move { engine.submit_keyed(batches).await })?.map_err(store_error)?;
+        let jobs = submitted.iter().flat_map(|submitted| &submitted.jobs);
+        let jobs: Vec<(i64, u32)> = jobs.map(|job| (job.batch.0, job.position)).collect();
+        assert_eq!(jobs.len(), payloads.len(), "each payload has a job");
+        Ok(jobs)
     }
 
     /// Submits the payloads of an iterable. Adds the batches with their numbers of jobs to `stored` as they are stored, in the

@@ -83,6 +83,7 @@ impl<'py> Portions<'py> {
             return Ok(());
         };
         let batches = wait(py, task)?.map_err(store_error)?.map_err(store_error)?;
+        assert_eq!(batches.len(), counts.len(), "each batch of a portion has its id");
         for (batch, count) in batches.into_iter().zip(counts) {
             self.stored.append((batch.0, count))?;
         }

@@ -174,6 +174,27 @@ def test_a_job_knows_itself_and_its_output_is_its_log(app, jobs):
         gristmill.spawn([1])
 
 
+def test_many_are_submitted_once_by_their_keys(app, jobs):
+    double = jobs["double"]
+    first = double.submit_many([1, 2, 3], key=str)
+    # Two of them are stored; the handles of their items are those of the stored jobs.
+    again = double.submit_many([3, 4, 1, 5], key=str)
+    assert (again[0], again[2]) == (first[2], first[0])
+    assert len({handle.id for handle in [*first, *again]}) == 5
+    later = double.submit(7, after=again)
+    many = double.submit_many(range(12_000), key=lambda number: f"many {number}")
+    assert len(many) == len(set(many)) == 12_000 and len(many.batches) <= 12
+    app.drain()
+    assert (first.results(), again.results(), later.result()) == ([2, 4, 6], [6, 8, 2, 10], 14)
+    assert many.results() == [2 * number for number in range(12_000)]
+    once = double.submit_many([1], key=str, unique_for="1h")
+    assert double.submit_many([1], key=str, unique_for="1h")[0] == once[0]
+    with pytest.raises(TypeError, match="item 1: its key"):
+        double.submit_many(["a", "b"], key=lambda item: item if item == "a" else 7)
+    with pytest.raises(ValueError, match="on_duplicate= and unique_for="):
+        double.submit_many([1], unique_for="1h")
+
+
 def test_delays_keys_and_prerequisites(app, jobs):
     double = jobs["double"]
     later = double.submit(1, delay="1h")
@@ -226,7 +247,7 @@ async def _submitted_with_names(add):
     ("call", "error", "reason"),
     [
         (lambda job, app: job.submit(1, retrys=2), TypeError, "has no option retrys=: did you mean retries="),
-        (lambda job, app: job.submit_many([1], key="a"), TypeError, "has no option key=: it has "),
+        (lambda job, app: job.submit_many([1], key="a"), TypeError, "give a function of the item"),
         (lambda job, app: job.submit(1, on_duplicate="reject"), ValueError, "give key=, too"),
         (lambda job, app: job.submit(1, key="a", on_duplicate="drop"), ValueError, "give one of 'skip'"),
         (lambda job, app: job.submit(1, key=5), TypeError, "give text, such as '5'"),

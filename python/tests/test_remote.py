@@ -101,12 +101,14 @@ def test_jobs_are_submitted_run_and_awaited(app):
     many = app.jobs["add"].submit_many(((number, 1) for number in range(2_500)), starmap=True)
     later = app.jobs["double"].submit(1, delay="1h", priority=5)
     same = [app.jobs["double"].submit(5, key="k").id for _ in range(2)]
+    keyed = app.jobs["double"].submit_many([5, 6], key=lambda number: "k" if number == 5 else "l")
+    assert keyed[0].id == same[0] != keyed[1].id
     after = app.jobs["double"].submit(6, after=one)
     assert one.state() == "waiting" and later.state() == "scheduled" and same[0] == same[1]
     assert after.state() == "blocked" and after.details().row.queue == app.jobs["double"].queue
     with pytest.raises(gristmill.ResultTimeout):
         one.result(timeout=0.05)
-    assert app.counts(app.jobs["double"].queue)["waiting"] == 2_502
+    assert app.counts(app.jobs["double"].queue)["waiting"] == 2_503
     with app.worker(1, jobs=["double", "add"]) as worker:
         assert one.result(timeout=60) == 42
         assert many.results(timeout=60) == [number + 1 for number in range(2_500)]

@@ -98,11 +98,10 @@ class RemoteEngine:
         submitted = self._submit(common, f'"payload":{encoded(payload, to_plain)}')
         return _numbers(submitted["first"])
 
-    def submit_keyed(
-        self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any], key: str, unique: str
-    ) -> tuple[int, int]:
-        keyed = f'"payload":{encoded(payload, to_plain)},"key":{json.dumps(key)},"unique":{unique}'
-        return _numbers(self._submit(common, keyed)["ids"][0])
+    def submit_keyed(self, common: dict[str, Any], payloads: list[str], keys: list[str], unique: str) -> list[tuple[int, int]]:
+        """Submits payloads that are JSON with their deduplication keys, in one request. The id of each job."""
+        keyed = f'"payloads":[{",".join(payloads)}],"keys":{json.dumps(keys)},"unique":{unique}'
+        return [_numbers(id) for id in self._submit(common, keyed)["ids"]]
 
     def submit_many(
         self,
@@ -114,16 +113,10 @@ class RemoteEngine:
         for portion in portions(payloads, to_plain):
             stored.extend(self.submit_encoded(common, portion))
 
-    def submit_encoded(
-        self, common: dict[str, Any], payloads: list[str], keys: list[str] | None = None
-    ) -> list[tuple[int, ...]]:
+    def submit_encoded(self, common: dict[str, Any], payloads: list[str]) -> list[tuple[int, ...]]:
         """Submits payloads that are JSON, in one request: batches with their numbers of jobs; of a single job, which may
-        share its batch with jobs of other submits, also its position. With deduplication keys, each job is a single one."""
-        listed = f'"payloads":[{",".join(payloads)}]'
-        if keys is not None:
-            ids = self._submit(common, f'{listed},"keys":{json.dumps(keys)}')["ids"]
-            return [(batch, 1, position) for batch, position in map(_numbers, ids)]
-        batches = self._submit(common, listed)["batches"]
+        share its batch with jobs of other submits, also its position."""
+        batches = self._submit(common, f'"payloads":[{",".join(payloads)}]')["batches"]
         if len(payloads) == 1:
             return [(batches[0]["batch"], 1, batches[0]["first_position"])]
         return [(batch["batch"], batch["count"]) for batch in batches]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from .._app import App
 from .._errors import JobFailed, ResultTimeout
 from .._handle import Submitted
+from .._items.keyed import keyed_portions
 from .._items.portions import JOBS_MAX, portions
 from .._job import Job
 from .._process import stop_import
@@ -107,13 +108,17 @@ class _Submit:
     def submit(self, table: Any) -> Any:
         """The batches of the rows, as a table."""
         rows: list[dict[str, Any]] = table.to_pylist()
-        keys = None if self.key is None else [str(_value(row, self.key)) for row in rows]
+        key = self.key
         engine = RemoteEngine(*self.server)
         try:
             batches: list[tuple[int, ...]] = []
-            for portion in portions(map(self.payload, rows), to_plain):
-                of_portion, keys = (None, None) if keys is None else (keys[: len(portion)], keys[len(portion) :])
-                batches.extend(engine.submit_encoded(self.common, portion, of_portion))
+            if key is None:
+                for portion in portions(map(self.payload, rows), to_plain):
+                    batches.extend(engine.submit_encoded(self.common, portion))
+            else:
+                pairs = ((self.payload(row), str(_value(row, key))) for row in rows)
+                for payloads, keys in keyed_portions(pairs, to_plain):
+                    batches.extend((batch, 1, position) for batch, position in engine.submit_keyed(self.common, payloads, keys, "{}"))
         finally:
             engine.close()
         return pyarrow.table({"batch": [json.dumps(batch) for batch in batches]})

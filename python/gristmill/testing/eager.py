@@ -60,10 +60,9 @@ class EagerEngine:
     def submit_one(self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any]) -> tuple[int, int]:
         return self._run_all(common, [payload], to_plain)[0], 0
 
-    def submit_keyed(
-        self, common: dict[str, Any], payload: Any, to_plain: Callable[[Any], Any], key: str, unique: str
-    ) -> tuple[int, int]:
-        return self.submit_one(common, payload, to_plain)
+    def submit_keyed(self, common: dict[str, Any], payloads: list[str], keys: list[str], unique: str) -> list[tuple[int, int]]:
+        batch, count = self._run_all(common, map(json.loads, payloads), to_plain)
+        return [(batch, position) for position in range(count)]
 
     def submit_many(
         self,

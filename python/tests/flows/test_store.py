@@ -123,6 +123,14 @@ def test_the_same_step_of_many_instances_is_one_batch(app):
     assert len({row.id.partition(":")[0] for row in app.find(job=sizes)}) <= 50
 
 
+def test_flows_with_keys_are_submitted_once(app):
+    handles = approved.submit_many([1, 2], key=lambda number: f"order {number}")
+    app.drain()
+    again = approved.submit_many([2, 3], key=lambda number: f"order {number}")
+    assert again[0] == handles[1] and again[1] not in handles
+    assert app.send_events([("key=order 2", "approve", 1), ("key=order 3", "approve", 2)]) == ["delivered", "kept"]
+
+
 def test_events_and_time(app, clock):
     waits, early = approved.submit(1), approved.submit(2)
     assert early.send_event("approve", {"by": "Ada"}) and early.send_event("late", 3)

@@ -136,7 +136,12 @@ impl FoundEvents {
             }
             event
         });
-        told.collect()
+        let told = told.collect();
+        assert!(
+            receipts.next().is_none(),
+            "each receipt is of an event that was sent"
+        );
+        told
     }
 }
 

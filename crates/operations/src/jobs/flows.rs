@@ -194,6 +194,16 @@ pub async fn flows(engine: &Engine, access: &Access, query: FlowsQuery) -> Resul
     let kinds = kinds_of(store, access, &wanted).await?;
     let page = Page { after, limit };
     let listed = flow_steps::flows(store, &kinds, &states.unwrap_or_default(), page).await?;
+    assert!(
+        listed.flows.len() <= limit as usize,
+        "a page has at most {limit} flows"
+    );
+    assert!(
+        listed
+            .flows
+            .is_sorted_by(|flow, next| flow.row.job < next.row.job),
+        "the place of the next page is behind each flow of this one"
+    );
     let last = listed.flows.last().filter(|_| listed.has_more);
     Ok(FlowsPage {
         next: last.map(|flow| flow.row.job.to_string()),

@@ -288,6 +288,7 @@ pub async fn jobs(engine: &Engine, access: &Access, query: JobsQuery) -> Result<
     } else {
         store.jobs(&filter, Page { after, limit }).await?
     };
+    assert!(rows.len() <= limit as usize, "a page has at most {limit} jobs");
     let next = rows
         .last()
         .filter(|_| !newest && rows.len() == limit as usize)
