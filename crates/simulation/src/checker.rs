@@ -126,10 +126,11 @@ impl Checker {
                 }
             }
         }
+        // A worker whose lease is lost may read children that a later run of the flow began.
         let of_flow = report
             .failed
             .iter()
-            .find(|failed| failed.error.error_type == "flow");
+            .find(|failed| failed.error.error_type == "flow" && receipt.accepted.contains(failed.position));
         if let Some(failed) = of_flow {
             let (batch, position) = (report.batch, failed.position);
             let message = &failed.error.message;
